@@ -1,0 +1,3 @@
+"""Turns the pytest plugin on for this repository."""
+
+pytest_plugins = ["quantizer.conformance.plugin"]

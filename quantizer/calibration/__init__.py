@@ -1,0 +1,1 @@
+"""Estimators that turn observed values into a range."""

@@ -1,0 +1,84 @@
+"""The `quantizer` command: finds the module of the command asked for, and turns every error into an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, cast
+
+from quantizer import __version__
+from quantizer.core.errors import QuantizerError
+from quantizer.core.model_errors import suggestion
+
+USAGE = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class CommandModule(Protocol):
+    """What the module of a command offers."""
+
+    add_parser: Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], object]
+    """Add the command and its arguments."""
+    run: Callable[[argparse.Namespace], int]
+    """Do what the arguments ask; return the exit code."""
+
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "spec": ("quantizer.commands.spec", "write, check and list operator specs"),
+    "case": ("quantizer.commands.case", "replay, keep or export a stored case"),
+    "faults": ("quantizer.commands.faults", "measure which seeded faults the checks find"),
+    "report": ("quantizer.reporting.commands", "read, compare and gate the records of runs"),
+}
+"""Command -> its module and one line of help; only the module of the command that runs is imported."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 2 for a user's error, 130 when interrupted."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except QuantizerError as err:
+        sys.stderr.write(f"error: {err}\n")
+        return USAGE
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence(sys.stdout.fileno())
+        return BROKEN_PIPE
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    if asked is not None and asked not in COMMANDS:
+        sys.stderr.write(f"error: {asked!r}: no such command.{suggestion(asked, COMMANDS, 'Commands')}\n")
+        return USAGE
+    module = cast("CommandModule", importlib.import_module(COMMANDS[asked][0])) if asked else None
+    parser = argparse.ArgumentParser(prog="quantizer", description="Conformance gate for quantized operators.")
+    parser.add_argument("--version", action="version", version=f"quantizer {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, (_, help_line) in COMMANDS.items():
+        if name == asked and module is not None:
+            module.add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=help_line)
+    try:
+        parsed = parser.parse_args(arguments)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+    if module is None:
+        raise AssertionError("argparse accepted a line without a command; please report this.")
+    return module.run(parsed)
+
+
+def _silence(descriptor: int) -> None:
+    """Point *descriptor* at nothing, so that the interpreter's last flush finds no broken pipe either."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

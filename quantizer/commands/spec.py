@@ -1,0 +1,124 @@
+"""`quantizer spec`: write, check and list operator specs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from quantizer.commands.new_operator import write_operator
+from quantizer.core.library import Library, lint, load_library, shipped_folder
+from quantizer.core.schema import stale_schemas, write_schemas
+from quantizer.core.spec import NoTiling, Spec
+from quantizer.core.yaml_source import shown_path
+
+STALE = 1
+WRONG = 2
+
+_EPILOG = """\
+examples:
+  quantizer spec new hard_swish
+  quantizer spec new my_op --kind custom --dir ../vendor --plugins ../vendor/my_plugins
+  quantizer spec lint my_specs/
+  quantizer spec list --json
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `spec` and its verbs to the command line."""
+    spec = subparsers.add_parser(
+        "spec",
+        help="write, check and list operator specs",
+        description="Write, check and list operator specs.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = spec.add_subparsers(dest="spec_verb", metavar="VERB", required=True)
+    linter = verbs.add_parser("lint", help="say everything that is wrong with specs, schemes and platforms")
+    linter.add_argument("paths", metavar="PATH", type=Path, nargs="*", help="files or folders (default: the library)")
+    schema = verbs.add_parser("schema", help="write the JSON schemas that editors read")
+    schema.add_argument("--check", action="store_true", help="write nothing; exit 1 where a schema is stale")
+    schema.add_argument("--dir", metavar="DIR", type=Path, help="where they lie (default: the library)")
+    lister = verbs.add_parser("list", help="list the operators of the library")
+    lister.add_argument("paths", metavar="PATH", type=Path, nargs="*", help="folders or specs to add to the library")
+    lister.add_argument("--json", action="store_true", help="write JSON")
+    new = verbs.add_parser("new", help="write the spec and the module of a new operator")
+    new.add_argument("name", metavar="NAME", help="its name: snake_case, unused")
+    new.add_argument("--dir", metavar="DIR", type=Path, default=Path(), help="the repository (default: here)")
+    new.add_argument("--kind", choices=("elementwise", "custom"), default="elementwise", help="what to begin with")
+    new.add_argument(
+        "--plugins", metavar="DIR", type=Path, help="where the module goes (default: quantizer/ops or DIR/op_plugins)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the parsed arguments ask; return the exit code."""
+    verbs: Mapping[str, Callable[[argparse.Namespace], int]] = {
+        "lint": _lint, "schema": _schema, "list": _list, "new": _new,
+    }  # fmt: skip
+    return verbs[args.spec_verb](args)
+
+
+def _lint(args: argparse.Namespace) -> int:
+    problems, counts = lint(args.paths)
+    sys.stderr.writelines(f"{problem}\n" for problem in problems)
+    if problems:
+        return WRONG
+    parts = [f"{count} {kind}{'' if count == 1 else 's'} ok" for kind, count in counts.items() if count]
+    sys.stdout.write(", ".join(parts) + "\n")
+    return 0
+
+
+def _schema(args: argparse.Namespace) -> int:
+    folder = args.dir or shipped_folder()
+    if args.check:
+        stale = stale_schemas(folder)
+        for path in stale:
+            sys.stderr.write(f"{shown_path(path)}: is stale. Run `quantizer spec schema`.\n")
+        return STALE if stale else 0
+    sys.stdout.writelines(f"wrote {shown_path(path)}\n" for path in write_schemas(folder))
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    library = load_library(args.paths)
+    rows = [_row(spec, library) for spec in library.specs.values()]
+    if args.json:
+        sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+        return 0
+    table = [
+        (row["op"], row["version"], row["summary"], row["items"], " ".join(row["tiling"]), " ".join(row["properties"]))
+        for row in rows
+    ]
+    headers = ("op", "version", "summary", "schemes x platforms", "tiling", "properties")
+    widths = [None, None, 48, None, 24, 24]
+    sys.stdout.write(tabulate(table, headers=headers, maxcolwidths=widths, disable_numparse=True) + "\n")
+    return 0
+
+
+def _row(spec: Spec, library: Library) -> dict[str, Any]:
+    schemes = {name: library.schemes_for(spec, platform) for name, platform in library.platforms.items()}
+    return {
+        "op": spec.op,
+        "version": spec.version,
+        "summary": spec.summary,
+        "items": sum(map(len, schemes.values())),
+        "schemes": schemes,
+        "tiling": ["none"] if isinstance(spec.tiling, NoTiling) else list(spec.tiling),
+        "properties": list(dict.fromkeys(item.relation for item in spec.properties)),
+        "file": shown_path(library.paths[spec.op]),
+    }
+
+
+def _new(args: argparse.Namespace) -> int:
+    spec, module, plugins = write_operator(args.name, args.kind, args.dir, args.plugins)
+    sys.stdout.writelines(f"wrote {shown_path(path)}\n" for path in (spec, module))
+    words = ["pytest", shown_path(spec), *(["--op-plugins", shown_path(plugins)] if plugins else [])]
+    sys.stdout.write(f"next: {shlex.join(words)}\n")
+    return 0

@@ -1,0 +1,59 @@
+"""Bounds: which outputs a correct implementation may give, derived from parameters, never typed."""
+
+from __future__ import annotations
+
+from quantizer.conformance.bounds.index import regret
+from quantizer.conformance.bounds.interval import Interval, input_radius, vacuous
+from quantizer.conformance.bounds.linear import Operand, bilinear, linear, movement, movement_of
+from quantizer.conformance.bounds.monotone import critical_points_between, monotone, piecewise_monotone
+from quantizer.conformance.bounds.normalization import normalization
+from quantizer.conformance.bounds.poles import divide, log, power, reciprocal, rsqrt, sqrt, tan
+from quantizer.conformance.bounds.resize import resize_linear, resize_nearest
+from quantizer.conformance.bounds.rounding import code_interval, rational_codes
+from quantizer.conformance.bounds.set_valued import (
+    UNDECIDED,
+    compare,
+    modulo,
+    negate,
+    one_hot,
+    set_valued,
+    truth_interval,
+    where,
+)
+from quantizer.conformance.bounds.softmax import softmax
+
+__all__ = [
+    "UNDECIDED",
+    "Interval",
+    "Operand",
+    "bilinear",
+    "code_interval",
+    "compare",
+    "critical_points_between",
+    "divide",
+    "input_radius",
+    "linear",
+    "log",
+    "modulo",
+    "monotone",
+    "movement",
+    "movement_of",
+    "negate",
+    "normalization",
+    "one_hot",
+    "piecewise_monotone",
+    "power",
+    "rational_codes",
+    "reciprocal",
+    "regret",
+    "resize_linear",
+    "resize_nearest",
+    "rsqrt",
+    "set_valued",
+    "softmax",
+    "sqrt",
+    "tan",
+    "truth_interval",
+    "vacuous",
+    "where",
+]

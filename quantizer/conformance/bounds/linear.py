@@ -1,0 +1,80 @@
+"""Enclosures of operators that move elements or add up multiples of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from quantizer.conformance.bounds.interval import TINY, ArrayFunction, FloatArray, Interval, gamma, outward
+
+Operand = tuple[FloatArray, FloatArray]
+"""A value and the radius around it."""
+EXTRA_OPERATIONS = 16
+"""Roundings besides the additions: a product, a division, a bias, the radius itself."""
+
+
+def movement(f: ArrayFunction, x: FloatArray, dx: FloatArray) -> Interval:
+    """Return exactly f([x - dx, x + dx]) for f that moves, selects, or takes maxima and minima of elements."""
+    return Interval.around(x, dx).moved(f)
+
+
+def movement_of(f: Callable[..., FloatArray], operands: Mapping[str, Operand]) -> Interval:
+    """Return what `movement` returns, for f of several operands by name (concat, maximum)."""
+    ends = {name: Interval.around(value, radius) for name, (value, radius) in operands.items()}
+    return Interval(
+        f(**{name: end.lo for name, end in ends.items()}), f(**{name: end.hi for name, end in ends.items()})
+    )
+
+
+@np.errstate(all="ignore")
+def linear(
+    f: Callable[..., FloatArray],
+    f_abs: Callable[..., FloatArray],
+    operands: Mapping[str, Operand],
+    *,
+    terms: int | None = None,
+) -> Interval:
+    """Return f(x) +- f_abs(dx) for f linear (or affine) in all operands together; the exact range.
+
+    f and f_abs take float64 arrays by name; f_abs is f with absolute coefficients and without a constant, so that
+    |f(x') - f(x)| <= f_abs(|x' - x|). *terms*: most summands behind one output element, for our own rounding; None:
+    the elements of all operands (no operator reads an element twice for one output element).
+    """
+    count = sum(np.size(value) for value, _ in operands.values()) if terms is None else terms
+    centre = f(**{name: value for name, (value, _) in operands.items()})
+    magnitude = f_abs(**{name: np.abs(value) for name, (value, _) in operands.items()})
+    radius = f_abs(**{name: np.asarray(by, np.float64) for name, (_, by) in operands.items()})
+    return _around(centre, radius, magnitude, count)
+
+
+@np.errstate(all="ignore")
+def bilinear(
+    f: Callable[[FloatArray, FloatArray, FloatArray | None], FloatArray],
+    f_abs: Callable[[FloatArray, FloatArray], FloatArray],
+    x: Operand,
+    w: Operand,
+    b: Operand | None = None,
+    *,
+    terms: int | None = None,
+) -> Interval:
+    """Return f(x, w, b) +- (f_abs(|x|, dw) + f_abs(dx, |w|) + f_abs(dx, dw) + db), each operand with its radius.
+
+    f_abs is f with absolute coefficients and without bias; the radius of the bias broadcasts to the output. *terms* as
+    in `linear`; None: the elements of the larger operand. Attained above where all x and w are positive; in general
+    up to the terms dx*dw.
+    """
+    (value, dx), (weight, dw) = x, w
+    count = max(np.size(value), np.size(weight)) if terms is None else terms
+    centre = f(value, weight, None if b is None else b[0])
+    ax, aw = np.abs(value), np.abs(weight)
+    radius = f_abs(ax + dx, dw) + f_abs(dx, aw)
+    return _around(centre, radius if b is None else radius + b[1], f_abs(ax, aw), count)
+
+
+def _around(centre: FloatArray, radius: FloatArray, magnitude: FloatArray, terms: int) -> Interval:
+    """Return centre +- radius, wider by the rounding of sums of *terms* products and of the constant in centre."""
+    if not (radius >= 0).all():
+        raise ValueError("radius: must be >= 0 in every element, and not NaN.")
+    slack = gamma(terms + EXTRA_OPERATIONS) * (2 * magnitude + np.abs(centre) + radius) + (terms + 1) * TINY
+    return outward(centre - radius, centre + radius, slack)

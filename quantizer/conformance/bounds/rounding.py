@@ -1,0 +1,120 @@
+"""Which codes an integer forward may give for an exact real number that is rounded once (the `arithmetic` check)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from quantizer.conformance.bounds.interval import FloatArray
+from quantizer.core.platforms import RoundingMode
+
+CodeArray = npt.NDArray[np.int64]
+Exact = Callable[[tuple[int, ...]], Fraction]
+"""Index of an element -> its v/s in rationals."""
+
+RESOLUTION = 2.0**-40
+"""What float64 may lose of v/s, relative to the sum of the magnitudes of its terms."""
+UNREACHABLE = 2.0**62
+"""Beyond every code; still an int64."""
+HALF = Fraction(1, 2)
+
+
+@np.errstate(all="ignore")
+def code_interval(
+    v_over_s: FloatArray,
+    *,
+    e_over_s: npt.ArrayLike = 0.0,
+    magnitude: npt.ArrayLike = 0.0,
+    zero_point: npt.ArrayLike = 0,
+    qmin: int,
+    qmax: int,
+    rounding: RoundingMode,
+    zero_point_first: bool = False,
+    exact: Exact | None = None,
+) -> tuple[CodeArray, CodeArray]:
+    """Return the smallest and the largest allowed code of every element.
+
+    *v_over_s*: the exact real number in steps of the output, as float64; *magnitude*: the sum of |terms| behind it;
+    *e_over_s*: what further rounding stages add, in steps. With `t = 2^-40 * max(1, magnitude)`:
+
+        nearest     sat(ceil(v/s - e - 1/2 - t) + z) .. sat(floor(v/s + e + 1/2 + t) + z)
+        directed    sat(dir(v/s - e - t) + z)        .. sat(dir(v/s + e + t) + z)
+        stochastic  sat(floor(v/s - e - t) + z)      .. sat(ceil(v/s + e + t) + z)
+
+    Where that leaves a choice to float64 though e = 0, *exact* decides in rationals by the mode. *zero_point_first*: the
+    mode sees v/s + z, one more term (half_even: the parity of the code; half_away and toward_zero: its sign). A v that
+    is not finite allows any code.
+    """
+    v, z = np.asarray(v_over_s, np.float64), np.asarray(zero_point, np.int64)
+    e = np.asarray(e_over_s, np.float64)
+    size = np.maximum(np.abs(v), magnitude)
+    inner = z if zero_point_first else np.zeros_like(z)
+    t = RESOLUTION * np.maximum(np.maximum(1.0, size + np.abs(inner)), e)
+    spread = e + t + 0.5 if rounding.startswith("half") else e + t
+    w = v + inner
+    low = _saturated(_lowest(w - spread, rounding), z - inner, qmin, qmax, -UNREACHABLE)
+    high = _saturated(_highest(w + spread, rounding), z - inner, qmin, qmax, UNREACHABLE)
+    if exact is not None:
+        open_choice = (low != high) & (e == 0)
+        if rounding == "stochastic":  # two codes are right, unless a whole number is within t
+            open_choice &= np.ceil(w - t) <= np.floor(w + t)
+        for place in np.argwhere(open_choice):
+            index = tuple(place.tolist())
+            before = int(np.broadcast_to(inner, low.shape)[index])
+            after = int(np.broadcast_to(z, low.shape)[index]) - before
+            codes = rational_codes(exact(index) + before, rounding)
+            low[index], high[index] = (min(max(code + after, qmin), qmax) for code in codes)
+    return low, high
+
+
+def rational_codes(value: Fraction, rounding: RoundingMode) -> tuple[int, int]:
+    """Return the whole numbers that *rounding* allows for *value*: one, but two for stochastic between them."""
+    floor, ceil = math.floor(value), math.ceil(value)
+    if rounding == "stochastic":
+        return floor, ceil
+    one = _directed(value, rounding) if rounding in ("up", "down", "toward_zero") else _nearest(value, rounding)
+    return one, one
+
+
+def _directed(value: Fraction, rounding: RoundingMode) -> int:
+    if rounding == "toward_zero":
+        return math.trunc(value)
+    return math.ceil(value) if rounding == "up" else math.floor(value)
+
+
+def _nearest(value: Fraction, rounding: RoundingMode) -> int:
+    below = math.floor(value)
+    if value - below != HALF:
+        return below if value - below < HALF else below + 1
+    goes_up = {
+        "half_even": below % 2 == 1,
+        "half_up": True,
+        "half_down": False,
+        "half_away": value > 0,
+        "half_toward_zero": value < 0,
+    }
+    return below + goes_up[rounding]
+
+
+def _lowest(number: FloatArray, rounding: RoundingMode) -> FloatArray:
+    """Return the lower end before saturation: the mode of *number*, ceil for nearest, floor for stochastic."""
+    if rounding == "toward_zero":
+        return np.trunc(number)
+    return np.floor(number) if rounding in ("down", "stochastic") else np.ceil(number)
+
+
+def _highest(number: FloatArray, rounding: RoundingMode) -> FloatArray:
+    """Return the upper end before saturation: the mode of *number*, floor for nearest, ceil for stochastic."""
+    if rounding == "toward_zero":
+        return np.trunc(number)
+    return np.ceil(number) if rounding in ("up", "stochastic") else np.floor(number)
+
+
+def _saturated(number: FloatArray, z: CodeArray, qmin: int, qmax: int, unknown: float) -> CodeArray:
+    """Return *number* + z clamped to the codes; *unknown* stands in for NaN."""
+    bounded = np.fmin(np.fmax(np.where(np.isnan(number), unknown, number), -UNREACHABLE), UNREACHABLE)
+    return np.asarray(np.minimum(np.maximum(bounded.astype(np.int64) + z, qmin), qmax))

@@ -1,0 +1,221 @@
+"""accuracy: end to end, inside the enclosure of the reference over the intervals of its inputs (VERDICTS, "accuracy")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance import bounds
+from quantizer.conformance.bounds import Interval
+from quantizer.conformance.checks.arithmetic import DECLARED, FLOAT32_UNIT
+from quantizer.conformance.checks.elements import judge_reals
+from quantizer.conformance.checks.normalised import softmax_stage_error
+from quantizer.conformance.trial import Trial, as_torch
+from quantizer.core.verdict import Verdict, Worst, hole
+from quantizer.numerics.qparams import Rescale
+
+Array = NDArray[Any]
+CHECK = "accuracy"
+
+
+def accuracy(trial: Trial) -> Verdict:
+    """Judge dequantized outputs against what exact arithmetic could give for inputs known to half a step."""
+    kind = trial.spec.error_model.kind
+    if kind == "index":
+        return _regret(trial)
+    enclose = _ENCLOSURES.get(kind)
+    if enclose is None:
+        return hole(CHECK, f"error model {kind} has no enclosure")
+    if _leaves_accumulator(trial):
+        return Verdict(CHECK, "overflow", elements=trial.got.size, reason="a sum may leave the accumulator")
+    output = trial.output
+    scale, zero = float(output.scale), int(output.zero_point)
+    low, high = scale * (output.qmin - zero), scale * (output.qmax - zero)
+    inner = enclose(trial)
+    stages = scale * _stage_error(trial)
+    allowed = inner.widened(scale / 2 + stages).saturated(low, high)
+    vacuous = bounds.vacuous(allowed, low, high)
+    got = scale * (trial.got - zero).astype(np.float64)
+    centre = np.clip((inner.lo + inner.hi) / 2, low, high)
+    return judge_reals(
+        CHECK, got, _outward(allowed.lo, -1), _outward(allowed.hi, 1), centre, vacuous=vacuous,
+        made_of=f"enclosure of the inputs + half a step {scale / 2:.4g} + stages {float(np.max(stages, initial=0.0)):.4g}",
+    )  # fmt: skip
+
+
+def _leaves_accumulator(trial: Trial) -> bool:
+    """True where a wrapping or saturating accumulator is too narrow for the sum of |terms|: arithmetic judges that."""
+    rule = trial.target.platform.accumulator
+    if rule.overflow not in ("wrap", "saturate") or trial.spec.error_model.kind != "bilinear":
+        return False
+    bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
+    return bool(trial.magnitude(trial.centred).max(initial=0.0) >= 2.0 ** (bits - 1))
+
+
+def _outward(values: Array, direction: int) -> Array:
+    """Return *values* moved by the rounding of one float64 product: what `scale * code` may lose."""
+    return np.asarray(values + direction * 4 * np.spacing(np.abs(values)))
+
+
+def radius(trial: Trial, name: str) -> Array:
+    """Return dx: how far the value of a code may be from the float it stands for."""
+    params = trial.qparams(name)
+    quantizer = trial.target.platform.quantizer
+    return bounds.input_radius(
+        trial.doubles[name].numpy(), trial.broadcast(name, params.scale), trial.broadcast(name, params.zero_point),
+        params.qmin, params.qmax, float32=quantizer.operation != "exact", rounding=quantizer.rounding,
+    )  # fmt: skip
+
+
+def _f(trial: Trial, **operands: Array) -> Array:
+    return trial.reference({name: as_torch(values) for name, values in operands.items()})
+
+
+def _operands(trial: Trial) -> dict[str, tuple[Array, Array]]:
+    return {name: (values.numpy(), radius(trial, name)) for name, values in trial.doubles.items()}
+
+
+def _movement(trial: Trial) -> Interval:
+    return bounds.movement_of(lambda **ends: _f(trial, **ends), _operands(trial))
+
+
+def _linear(trial: Trial) -> Interval:
+    return bounds.linear(lambda **v: _f(trial, **v), lambda **v: _f(trial, **v), _operands(trial))
+
+
+def _bilinear(trial: Trial) -> Interval:
+    roles = {trial.spec.inputs[name].role: name for name in trial.tensors}
+    operands = _operands(trial)
+    x, w = roles["activation"], roles["weight"]
+    b = roles.get("bias")
+
+    def f(value: Array, weight: Array, bias: Array | None = None) -> Array:
+        named = {x: value, w: weight} | ({b: bias} if b is not None and bias is not None else {})
+        return _f(trial, **named)
+
+    bias = None
+    if b is not None:
+        shape = trial.per_channel(as_torch(operands[b][1]))
+        bias = (operands[b][0], shape)
+    return bounds.bilinear(f, lambda v, u: f(v, u), operands[x], operands[w], bias)
+
+
+def _softmax(trial: Trial) -> Interval:
+    x, dx = _operands(trial)["x"]
+    return bounds.softmax(x, np.broadcast_to(dx, x.shape), int(trial.case.attrs["axis"]))  # type: ignore[arg-type]
+
+
+def _monotone(trial: Trial) -> Interval:
+    name = trial.spec.activations[0]
+    x, dx = _operands(trial)[name]
+    return bounds.monotone(lambda v: _f(trial, **{name: v}), x, dx)
+
+
+def _piecewise(trial: Trial) -> Interval:
+    name = trial.spec.activations[0]
+    x, dx = _operands(trial)[name]
+    points = np.asarray(trial.spec.error_model.critical_points)
+    return bounds.piecewise_monotone(lambda v: _f(trial, **{name: v}), x, dx, points)
+
+
+_ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
+    "movement": _movement,
+    "linear": _linear,
+    "bilinear": _bilinear,
+    "softmax": _softmax,
+    "monotone": _monotone,
+    "piecewise_monotone": _piecewise,
+}
+
+
+def _regret(trial: Trial) -> Verdict:
+    """The chosen element is one that could be the largest for inputs known to half a step."""
+    x, dx = _operands(trial)[trial.spec.activations[0]]
+    axis = int(trial.spec.error_model.axis(trial.bound))  # type: ignore[operator, misc]
+    chosen = trial.got
+    if chosen.ndim < x.ndim:
+        chosen = np.expand_dims(chosen, axis)
+    if chosen.shape != tuple(1 if i == axis % x.ndim else n for i, n in enumerate(x.shape)):
+        worst = Worst("y", (), "the shape of the spec", f"shape {list(trial.got.shape)}", "")
+        return Verdict(CHECK, "fail", ratio=float("inf"), elements=1, failed=1, worst=worst)
+    if chosen.size and not ((chosen >= 0) & (chosen < x.shape[axis])).all():
+        worst = Worst("y", (), f"an index in [0, {x.shape[axis]})", f"{int(chosen.min())}..{int(chosen.max())}", "")
+        return Verdict(CHECK, "fail", ratio=float("inf"), elements=chosen.size, failed=1, worst=worst)
+    allowed, actual = bounds.regret(x, np.broadcast_to(dx, x.shape), chosen, axis)
+    best = x.max(axis=axis, keepdims=True)
+    return judge_reals(
+        CHECK, actual, allowed, np.maximum(best, actual), np.broadcast_to(best, actual.shape), made_of="best - 2 max|dx|"
+    )
+
+
+def _stage_error(trial: Trial) -> Array:
+    """Return e in output codes: further rounding stages, and what the handed parameters lost."""
+    rescale = trial.parameters.rescale
+    kind = trial.spec.error_model.kind
+    if kind == "softmax":
+        return _softmax_error(trial)
+    if rescale is None:
+        return np.zeros(trial.output_shape)
+    if kind == "bilinear":
+        return _product_error(trial, rescale)
+    if kind == "linear":
+        return _sum_error(trial, rescale)
+    return np.zeros(trial.output_shape)
+
+
+def _product_error(trial: Trial, rescale: Rescale) -> Array:
+    acc = np.abs(trial.reference(trial.centred))
+    mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
+    declared = DECLARED[rescale.variant]
+    if rescale.variant == "exact":
+        return np.zeros(trial.output_shape)
+    if declared.float32:
+        return acc * mantissa * FLOAT32_UNIT * 4 + abs(int(trial.output.zero_point)) * FLOAT32_UNIT
+    unit = np.exp2(-shift.astype(np.float64))
+    lost = unit * (1.0 if trial.target.platform.multiplier.unify_shifts and rescale.mantissa.dim() else 0.5)
+    extra = 0.5 * np.exp2(31.0 - shift) if declared.high_multiply else 0.0
+    one = (mantissa == 1) & (shift == 0)
+    bits = trial.target.scheme.activation.bits
+    return np.asarray(acc * np.where(one, 2.0**-bits, lost) + acc * mantissa * unit * 2.0**-22 + extra)
+
+
+def _sum_error(trial: Trial, rescale: Rescale) -> Array:
+    """Return what the factors of a sum lost: |factor * gain - s_i / s_y| of each operand's contribution."""
+    from quantizer.conformance.checks.arithmetic import contributions
+
+    scale = float(trial.output.scale)
+    gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) / rescale.divisor
+    total = np.zeros(trial.output_shape)
+    for name, part in contributions(trial).items():
+        factor = rescale.factors.get(name, 1.0) * gain
+        total = total + np.abs(part) * abs(factor - float(trial.parameters.inputs[name].scale) / scale)
+        if DECLARED[rescale.variant].float32:
+            offset = abs(int(trial.parameters.inputs[name].zero_point))
+            total = total + 4 * FLOAT32_UNIT * factor * (np.abs(part) + 2 * offset)
+    if DECLARED[rescale.variant].float32:
+        total = total + 4 * FLOAT32_UNIT * abs(int(trial.output.zero_point))
+    return total
+
+
+def _softmax_error(trial: Trial) -> Array:
+    table = trial.parameters.tables.get("exp")
+    if table is None:
+        return np.zeros(trial.output_shape)
+    axis, scale = int(trial.case.attrs["axis"]), float(trial.output.scale)  # type: ignore[arg-type]
+    x, input_scale = trial.values["x"].numpy(), float(trial.parameters.inputs["x"].scale)
+    share, terms = trial.y_hat, trial.case.shapes["x"][axis]
+    total = np.exp(x - x.max(axis=axis, keepdims=True)).sum(axis=axis, keepdims=True)
+    if table.entries.dtype.is_floating_point:
+        return share / scale * (terms + 4) * FLOAT32_UNIT
+    error = (1 + terms * share) * (table.unit / 2) / total / scale
+    error = error + softmax_stage_error(trial, share, total / table.unit)
+    step = abs(table.step)
+    if step > 1:
+        width = step * input_scale
+        chord = width**2 / 8 * np.exp(width)
+        flat = np.expm1(width)
+        error = error + (share * (chord + flat) * (1 + terms * share)) / scale
+    return np.asarray(error)

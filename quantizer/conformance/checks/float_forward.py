@@ -1,0 +1,83 @@
+"""float: the engine's float forward against the float64 reference (VERDICTS, "float")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.checks.elements import judge_reals
+from quantizer.conformance.trial import Trial
+from quantizer.core.spec import ErrorModel
+from quantizer.core.verdict import Verdict
+
+Array = NDArray[Any]
+CHECK = "float"
+UNIT = 2.0**-24
+TRANSCENDENTAL_ULPS = 4
+"""What a float32 exp or log of a well-kept library may be off by, in units in the last place (torch: below 2)."""
+
+
+def float_forward(trial: Trial) -> Verdict:
+    """Judge the float32 forward by the error analysis of its sum: gamma_n * f(|x|) + ulp(y) / 2."""
+    got = trial.engine.run_float(trial.call, trial.tensors).double().numpy()
+    if got.shape != trial.y.shape:
+        return judge_reals(CHECK, got, trial.y, trial.y, trial.y, made_of="the shape of the spec")
+    radius = float_radius(trial)
+    exact = trial.case.data.set == "small_integers" and trial.spec.error_model.kind in _EXACT_KINDS
+    radius = np.zeros_like(radius) if exact else radius
+    made_of = "exact data" if exact else "gamma_n * f(|x|) + ulp/2"
+    return judge_reals(CHECK, got, trial.y - radius, trial.y + radius, trial.y, made_of=made_of)
+
+
+_EXACT_KINDS = ("movement", "linear", "bilinear", "index")
+
+
+def float_radius(trial: Trial) -> Array:
+    """Return how far a float32 forward may be from y, per element."""
+    return _BOUNDS.get(trial.spec.error_model.kind, _by_terms)(trial)
+
+
+def gamma(terms: int) -> float:
+    """Return n*u / (1 - n*u) for float32."""
+    return terms * UNIT / (1 - terms * UNIT)
+
+
+def _terms(trial: Trial) -> int:
+    model: ErrorModel = trial.spec.error_model
+    return 1 if model.terms is None else int(model.terms(trial.bound))  # type: ignore[operator]
+
+
+def _half_ulp(y: Array) -> Array:
+    """Return half the distance of float32 numbers around y: the rounding of the result itself."""
+    return np.asarray(np.spacing(np.abs(y).astype(np.float32)).astype(np.float64) / 2)
+
+
+def _by_terms(trial: Trial) -> Array:
+    return gamma(_terms(trial)) * trial.magnitude(trial.doubles) + _half_ulp(trial.y)
+
+
+def _exactly(trial: Trial) -> Array:
+    return np.zeros(trial.output_shape)
+
+
+def _softmax(trial: Trial) -> Array:
+    """exp of a rounded difference: u * |x - max| relative, some ulps for exp, n additions, one division."""
+    x = trial.doubles["x"].numpy()
+    axis = int(trial.case.attrs["axis"])  # type: ignore[arg-type]
+    distance = np.abs(x - x.max(axis=axis, keepdims=True))
+    spread = distance.max(axis=axis, keepdims=True)
+    relative = (distance + spread + 2 * TRANSCENDENTAL_ULPS * 2 + _terms(trial) + 2) * UNIT
+    flushed = _terms(trial) * np.finfo(np.float32).smallest_normal
+    return np.asarray(relative * trial.y + flushed + _half_ulp(trial.y))
+
+
+_BOUNDS: Mapping[str, Callable[[Trial], Array]] = {
+    "movement": _exactly,
+    "index": _exactly,
+    "softmax": _softmax,
+}
+
+

@@ -1,0 +1,166 @@
+"""Arithmetic of operators with several rounding stages: each judged from the handed codes before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.bounds.rounding import code_interval
+from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.trial import Trial
+from quantizer.core.platforms import RoundingMode
+from quantizer.core.verdict import Verdict, failure, hole
+from quantizer.numerics.qparams import Table
+
+Array = NDArray[Any]
+CHECK = "arithmetic"
+FLOAT32_UNIT = 2.0**-24
+Exact = Callable[[tuple[int, ...]], Fraction]
+
+
+def softmax_arithmetic(trial: Trial) -> Verdict:
+    """Judge the exponentials, the reciprocal or quotient where there is one, and the output, one after the other."""
+    table = trial.parameters.tables.get("exp")
+    if table is None:
+        return hole(CHECK, "no exponentials were handed")
+    stages = trial.outcome.stages
+    if "exp" not in stages:
+        return _without_stages(trial, table)
+    got = stages["exp"].numpy()
+    top, bottom = _prescribed_exponentials(trial, table)
+    wanted = np.floor_divide(top, bottom)
+    first = judge_codes(CHECK, trial, wanted, wanted, got=got, tensor="exp", made_of="the handed table, interpolated down")
+    if first.failing:
+        return first
+    total = got.astype(np.int64).sum(axis=_axis(trial), keepdims=True)
+    if "reciprocal" in stages:
+        return _from_reciprocal(trial, got, total, stages["reciprocal"].numpy())
+    if "quotient" in stages:
+        return _from_quotient(trial, got, total, stages["quotient"].numpy())
+    return _from_sum(trial, got, total)
+
+
+def _axis(trial: Trial) -> int:
+    return int(trial.case.attrs["axis"])  # type: ignore[arg-type]
+
+
+def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
+    """Return (numerators, denominator) of the table's value at each code's distance from the largest.
+
+    Entry i belongs to the distance `first + i * step`; between entries the chord; the last entry repeats.
+    """
+    codes = trial.codes["x"].numpy()
+    distance = codes - codes.max(axis=_axis(trial), keepdims=True)
+    entries = np.append(table.entries.numpy(), table.entries.numpy()[-1])
+    if table.entries.dtype.is_floating_point:
+        return entries[-distance], 1
+    step = abs(table.step)
+    place = (distance - table.first) if table.step > 0 else (table.first - distance)
+    index, part = np.divmod(place, step)
+    entries = entries.astype(np.int64)
+    return entries[index] * step + (entries[index + 1] - entries[index]) * part, step
+
+
+def _final(trial: Trial, value: Array, extra: Array | float, exact: Exact, made_of: str) -> Verdict:
+    output = trial.output
+    mode: RoundingMode = trial.target.platform.rounding
+    low, high = code_interval(
+        value, e_over_s=extra, zero_point=int(output.zero_point), qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        exact=exact,
+    )  # fmt: skip
+    spread = 0.5 + np.broadcast_to(np.asarray(extra), value.shape)
+    return judge_codes(
+        CHECK, trial, low, high, value=value, allowance=spread, zero=int(output.zero_point), made_of=made_of,
+        detail=lambda i: {"exact": f"{value[i]:.9g} + {int(output.zero_point)}"},
+    )  # fmt: skip
+
+
+def _from_sum(trial: Trial, exponentials: Array, total: Array) -> Verdict:
+    scale = float(trial.output.scale)
+    wide = np.broadcast_to(total, exponentials.shape)
+    value = exponentials / (wide * scale)
+
+    def exact(index: tuple[int, ...]) -> Fraction:
+        return Fraction(int(exponentials[index]), int(wide[index])) / Fraction(scale)
+
+    return _final(trial, value, 0.0, exact, "half_even of exp / sum / scale")
+
+
+def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal: Array) -> Verdict:
+    numbers = trial.parameters.numbers
+    multiplier, shift = numbers["multiplier"], numbers["shift"]
+    base = 30 if int(trial.parameters.tables["exp"].entries.max()) == 1 else 31
+    enlarge = base - math.ceil(math.log2(max(multiplier, 1)))
+    wanted = np.floor_divide(np.full_like(total, multiplier << enlarge), np.maximum(total, 1))
+    verdict = judge_codes(
+        CHECK, trial, wanted, wanted, got=reciprocal, tensor="reciprocal", made_of="multiplier * 2**e / sum, down"
+    )
+    if verdict.failing:
+        return verdict
+    value = exponentials * reciprocal * 2.0 ** -(shift + enlarge)
+    wide = np.broadcast_to(reciprocal, exponentials.shape)
+    return _final(
+        trial, value, 0.0,
+        lambda i: Fraction(int(exponentials[i]) * int(wide[i])) / Fraction(2) ** (shift + enlarge),
+        "half_even of exp * reciprocal * 2**-n",
+    )  # fmt: skip
+
+
+def _from_quotient(trial: Trial, exponentials: Array, total: Array, quotient: Array) -> Verdict:
+    numbers, table = trial.parameters.numbers, trial.parameters.tables["exp"]
+    largest = max(int(table.entries.max()), 1)
+    enlarge = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
+    wide = np.broadcast_to(np.maximum(total, 1), exponentials.shape)
+    doubled = 2 * (exponentials.astype(np.int64) << enlarge) + wide
+    wanted = np.floor_divide(doubled, 2 * wide)
+    verdict = judge_codes(
+        CHECK, trial, wanted, wanted, got=quotient, tensor="quotient", made_of="exp * 2**e / sum, half_up"
+    )
+    if verdict.failing:
+        return verdict
+    shift = numbers["shift"] + enlarge
+    value = quotient * numbers["multiplier"] * 2.0**-shift
+    return _final(
+        trial, value, 0.0, lambda i: Fraction(int(quotient[i]) * numbers["multiplier"]) / Fraction(2) ** shift,
+        "half_even of quotient * multiplier * 2**-n",
+    )  # fmt: skip
+
+
+def _without_stages(trial: Trial, table: Table) -> Verdict:
+    """Judge an engine that shows no stages: float32 tables by the error of the float32 sum, others by the summed e."""
+    top, bottom = _prescribed_exponentials(trial, table)
+    exponentials = top / bottom
+    axis, scale = _axis(trial), float(trial.output.scale)
+    total = exponentials.sum(axis=axis, keepdims=True)
+    if (total <= 0).any():
+        return failure(CHECK, "the handed exponentials of a row add up to nothing")
+    share = exponentials / total
+    terms = exponentials.shape[axis]
+    if table.entries.dtype.is_floating_point:
+        extra = share / scale * (terms + 1) * FLOAT32_UNIT
+    else:
+        extra = softmax_stage_error(trial, share, total)
+    return _final(trial, share / scale, extra, lambda i: Fraction(float(share[i])) / Fraction(scale), "exp / sum / scale")
+
+
+def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
+    """Return e in output codes of the stages after the table: interpolation, reciprocal, multiplier.
+
+    share: y = exp / sum; total: sum of exponentials in units of the table.
+    """
+    numbers, scale = trial.parameters.numbers, float(trial.output.scale)
+    table = trial.parameters.tables["exp"]
+    terms = trial.case.shapes["x"][_axis(trial)]
+    entry = 1.0 if abs(table.step) > 1 else 0.0
+    error = (1 + terms * share) * entry / total / scale
+    if "multiplier" in numbers:
+        enlarge = 31 - math.ceil(math.log2(max(numbers["multiplier"], 1)))
+        error = error + share * total * 2.0 ** -(numbers["shift"] + enlarge)
+        gain = numbers["multiplier"] * 2.0 ** -numbers["shift"]
+        error = error + share * abs(gain - 1 / scale)
+    return np.asarray(error)

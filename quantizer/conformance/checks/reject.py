@@ -1,0 +1,125 @@
+"""reject: break exactly one constraint; the engine must raise its declared error and give no output."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.target import Target
+from quantizer.core.errors import ConstraintError, QuantizerError
+from quantizer.core.shapes import evaluate, plain_name, variables
+from quantizer.core.spec import Spec
+from quantizer.runtime.engines import Call, Engine
+
+SEEDS = 8
+MAX_SIZE = 1 << 12
+
+
+def reject_problems(target: Target, engine: Engine) -> list[str]:
+    """Return a sentence for every constraint that cannot be broken alone, or that the engine does not refuse."""
+    problems = []
+    for index, constraint in enumerate(target.spec.constraints):
+        text = constraint.require.text  # type: ignore[union-attr]
+        found = next(_breaking(target, index), None)
+        if found is None:
+            problems.append(f"constraint {index} ({text}): no graph breaks it alone. Remove it, or widen a domain.")
+            continue
+        shapes, attrs = found
+        outcome = _outcome(target.spec, engine, shapes, attrs)
+        if not isinstance(outcome, ConstraintError) or outcome.index != index:
+            problems.append(
+                f"constraint {index} ({text}): shapes {_shown(shapes)}, attributes {_shown(attrs)} must raise "
+                f"{constraint.error!r}; {_said(outcome)}."
+            )
+    return problems
+
+
+def _said(outcome: object) -> str:
+    if isinstance(outcome, Exception):
+        return f"raised {type(outcome).__name__}: {outcome}"
+    return "an output was given"
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={list(v) if isinstance(v, tuple) else v}" for name, v in values.items())
+
+
+def _breaking(target: Target, index: int) -> Iterator[tuple[dict[str, tuple[int, ...]], dict[str, Any]]]:
+    """Yield shapes and attributes that break constraint *index* and keep all others: one value changed, then two."""
+    spec = target.spec
+    for count, seed in itertools.product((1, 2), range(SEEDS)):
+        case = build_case(target, HashChooser(key(seed, "reject", target.id), {}))
+        bound = variables(spec, case.shapes, case.attrs)
+        names = [name for name in bound if name in spec.constraints[index].require.names]  # type: ignore[union-attr]
+        for chosen in itertools.combinations(names, count):
+            for values in itertools.product(*(_candidates(bound[name]) for name in chosen)):
+                changed = {**bound, **dict(zip(chosen, values, strict=True))}
+                shapes = _shapes(spec, changed, case.shapes)
+                if shapes is not None and _broken(spec, changed) == [index]:
+                    yield shapes, {name: changed[name] for name in spec.attrs}
+
+
+def _candidates(value: Any) -> Iterator[Any]:  # noqa: ANN401 - any attribute or dimension
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield from (v for v in dict.fromkeys((0, -1, value - 1, value + 1, value + 7, -value - 9)) if v != value)
+    elif isinstance(value, tuple):
+        for i, item in enumerate(value):
+            yield from ((*value[:i], other, *value[i + 1 :]) for other in (item + 1, 0, -1, item + 9) if other != item)
+
+
+def _broken(spec: Spec, bound: Mapping[str, Any]) -> list[int]:
+    found = []
+    for index, constraint in enumerate(spec.constraints):
+        try:
+            if not constraint.require(bound):  # type: ignore[operator]
+                found.append(index)
+        except QuantizerError:
+            return []
+    return found
+
+
+def _shapes(
+    spec: Spec, bound: Mapping[str, Any], present: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]] | None:
+    """Return operand shapes for *bound*; an axis without a value (a division by zero) keeps its old size."""
+    shapes = {}
+    for name, old in present.items():
+        axes = spec.inputs[name].axes
+        try:
+            if isinstance(axes, list):
+                sizes = [
+                    bound[plain_name(axis)] if plain_name(axis) else _size(axis, bound, size)
+                    for axis, size in zip(axes, old, strict=True)
+                ]
+                shape = tuple(int(size) for size in sizes)
+            else:
+                shape = evaluate(axes, bound)
+        except (QuantizerError, KeyError, TypeError):
+            return None
+        if any(size < 0 for size in shape) or torch.Size(shape).numel() > MAX_SIZE:
+            return None
+        shapes[name] = shape
+    return shapes
+
+
+def _size(axis: Any, bound: Mapping[str, Any], old: int) -> int:  # noqa: ANN401 - an expression
+    try:
+        return int(axis(bound))
+    except QuantizerError:
+        return old
+
+
+def _outcome(spec: Spec, engine: Engine, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, Any]) -> object:
+    operands = {name: torch.zeros(shape) for name, shape in shapes.items()}
+    try:
+        return engine.run_float(Call(spec, attrs), operands)
+    except Exception as err:  # noqa: BLE001 - the kind of error is what is judged
+        return err

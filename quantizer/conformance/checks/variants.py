@@ -1,0 +1,224 @@
+"""Runs of the same case that must agree: tiled, repeated, and under metamorphic relations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from quantizer.conformance.checks.arithmetic import DECLARED
+from quantizer.conformance.checks.elements import judge_codes, judge_reals
+from quantizer.conformance.checks.float_forward import float_radius
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import TilePlan
+from quantizer.core.shapes import plain_name
+from quantizer.core.spec import NoTiling, Property
+from quantizer.core.verdict import Verdict, Worst, failure, hole, passed
+from quantizer.numerics.finish import finish
+from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.ops import REGISTRY
+from quantizer.tiling.operands import cut, cut_parameters, stitch
+from quantizer.tiling.windows import Tile, tileable_axes, tiles
+
+Array = NDArray[Any]
+
+
+def tiled(trial: Trial) -> Verdict:
+    """Tiled codes equal untiled ones bit for bit; a tiled float forward stays within the float check's bound."""
+    if isinstance(trial.spec.tiling, NoTiling):
+        return hole("tiled", trial.spec.tiling.none)
+    if not trial.case.tiles.sizes:
+        return passed("tiled")
+    plan = planned(trial, trial.case.tiles)
+    if any(tile.parts > 1 for tile in plan) and trial.engine.accumulate(trial.call, trial.codes, trial.parameters) is None:
+        return hole("tiled", f"engine {trial.engine.name} shows no accumulators to split")
+    try:
+        codes = stitch(trial.output_shape, [*_tile_codes(trial, plan)], torch.int64).numpy()
+    except ValueError as err:
+        return failure("tiled", str(err))
+    verdict = judge_codes("tiled", trial, trial.got, trial.got, got=codes, made_of="the untiled codes")
+    if verdict.failing:
+        return _with_tile(verdict, plan)
+    return _tiled_float(trial, plan, verdict)
+
+
+def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
+    """Return the tiles of *plan*, by the operator's own rule where it has one."""
+    entry = REGISTRY.find(trial.spec.op, "tile", trial.target.platform.platform)
+    function = entry.function if entry else tiles
+    found: list[Tile] = function(trial.spec, trial.case.shapes, trial.case.attrs, plan)
+    return found
+
+
+def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]:
+    sums: dict[tuple[tuple[int, int], ...], Tensor] = {}
+    for tile in plan:
+        operands = cut(trial.codes, tile)
+        parameters = cut_parameters(trial.parameters, trial.spec, tile)
+        call = trial.call.but(attrs=tile.attrs)
+        if tile.parts == 1:
+            yield tile, trial.engine.run(call, operands, parameters).codes
+            continue
+        if tile.part:
+            operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
+        part = trial.engine.accumulate(call, operands, parameters)
+        if part is None:
+            raise ValueError("the engine shows no accumulators")
+        total = sums.get(tile.output)
+        sums[tile.output] = part if total is None else total + part
+        if tile.part == tile.parts - 1:
+            axis = next(iter(trial.spec.outputs.values())).channel_axis
+            yield tile, finish(sums[tile.output], parameters, channel_axis=axis)
+
+
+def _tiled_float(trial: Trial, plan: list[Tile], verdict: Verdict) -> Verdict:
+    parts: dict[tuple[tuple[int, int], ...], tuple[Tile, Tensor]] = {}
+    for tile in plan:
+        operands = cut(trial.tensors, tile)
+        if tile.part:
+            operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
+        result = trial.engine.run_float(trial.call.but(attrs=tile.attrs), operands)
+        known = parts.get(tile.output)
+        parts[tile.output] = (tile, result if known is None else known[1] + result)
+    try:
+        got = stitch(trial.output_shape, [*parts.values()], torch.float64).numpy()
+    except ValueError as err:
+        return failure("tiled", f"float: {err}")
+    radius = float_radius(trial)
+    found = judge_reals("tiled", got, trial.y - radius, trial.y + radius, trial.y, made_of="the float check's bound")
+    return found if found.failing else replace(verdict, ratio=max(verdict.ratio, found.ratio))
+
+
+def _with_tile(verdict: Verdict, plan: list[Tile]) -> Verdict:
+    if verdict.worst is None:
+        return verdict
+    index = verdict.worst.index
+    for tile in plan:
+        if all(start <= i < stop for i, (start, stop) in zip(index, tile.output, strict=True)):
+            seam = min(min(i - start, stop - 1 - i) for i, (start, stop) in zip(index, tile.output, strict=True))
+            detail = {"tile": str(list(tile.output)), "distance to its edge": str(seam)}
+            return replace(verdict, worst=replace(verdict.worst, detail=detail))
+    return verdict
+
+
+def repeat(trial: Trial) -> Verdict:
+    """A second run, a smaller batch and a changed shape in between change nothing; operands stay as they were."""
+    before = trial.got
+    operands = {name: values.clone() for name, values in trial.codes.items()}
+    again = trial.engine.run(trial.call, operands, trial.parameters).codes.numpy()
+    for name, values in operands.items():
+        if not torch.equal(values, trial.codes[name]):
+            index = tuple(int(i) for i in (values != trial.codes[name]).nonzero()[0])
+            worst = Worst(name, index, str(int(trial.codes[name][index])), str(int(values[index])), "unchanged operands")
+            return failure("repeat", f"the engine wrote into operand {name}", worst)
+    verdict = judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
+    axis = _independent_axis(trial)
+    if verdict.failing or axis is None:
+        return verdict
+    tile = planned(trial, TilePlan({axis: 1}))[0]
+    part = trial.engine.run(
+        trial.call.but(attrs=tile.attrs), cut(trial.codes, tile), cut_parameters(trial.parameters, trial.spec, tile)
+    ).codes.numpy()
+    box = tuple(slice(start, stop) for start, stop in tile.output)
+    wanted = before[box]
+    verdict = judge_codes("repeat", trial, wanted, wanted, got=part, made_of=f"the first slice along {axis} of the whole run")
+    if verdict.failing:
+        return verdict
+    once_more = trial.engine.run(trial.call, trial.codes, trial.parameters).codes.numpy()
+    return judge_codes("repeat", trial, before, before, got=once_more, made_of="the codes before another shape ran")
+
+
+def _independent_axis(trial: Trial) -> str | None:
+    """Return the first axis, longer than 1, along which outputs do not depend on each other."""
+    if isinstance(trial.spec.tiling, NoTiling):
+        return None
+    rules = trial.spec.tiling
+    for name, size in tileable_axes(trial.spec, trial.case.shapes, trial.case.attrs).items():
+        rule = rules[name] if name in rules else rules["*"]
+        if rule.rule == "independent" and size > 1:
+            return name
+    return None
+
+
+def properties(trial: Trial) -> Verdict:
+    """Metamorphic relations that the spec declares hold bit for bit on codes."""
+    worst = passed("properties")
+    for relation in trial.spec.properties:
+        if relation.when is not None and not relation.when(trial.bound):  # type: ignore[operator]
+            continue
+        verdict = {"equivariant": _equivariant, "commutes": _commutes, "shift_invariant": _shifted}[relation.relation](
+            trial, relation
+        )
+        if verdict.failing:
+            return verdict
+        worst = verdict if verdict.ratio > worst.ratio else worst
+    return worst
+
+
+def _equivariant(trial: Trial, relation: Property) -> Verdict:
+    """Reversing a named axis of all operands reverses it in the output."""
+    spec, codes = trial.spec, dict(trial.codes)
+    constants = dict(trial.parameters.constants)
+    for name, values in trial.codes.items():
+        axes = spec.inputs[name].axes
+        places = [i for i, axis in enumerate(axes) if plain_name(axis) == relation.axis] if isinstance(axes, list) else []
+        if not places:
+            continue
+        codes[name] = values.flip(places)
+        if name in constants:
+            constants[name] = Constant(codes[name], _reversed(constants[name].params, places))
+    output = next(iter(spec.outputs.values()))
+    place = [plain_name(axis) for axis in output.axes or []].index(relation.axis)
+    parameters = replace(trial.parameters, constants=constants)
+    rescale = parameters.rescale
+    if rescale is not None and output.channel_axis == place and rescale.mantissa.dim():
+        parameters = replace(
+            parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
+        )
+    got = trial.engine.run(trial.call, codes, parameters).codes.numpy()
+    wanted = np.flip(trial.got, place)
+    return judge_codes("properties", trial, wanted, wanted, got=got, made_of=f"the output reversed along {relation.axis}")
+
+
+def _reversed(params: QParams, places: list[int]) -> QParams:
+    if params.axis is None or params.axis not in places:
+        return params
+    steps = None if params.steps is None else params.steps.flip(0)
+    return replace(params, scale=params.scale.flip(0), zero_point=params.zero_point.flip(0), steps=steps)
+
+
+def _commutes(trial: Trial, relation: Property) -> Verdict:
+    """Swapping two operands with their parameters changes nothing, where the order of the sum does not round."""
+    known = trial.parameters.rescale
+    if known is not None and DECLARED[known.variant].float32:
+        return passed("properties")
+    first, second = relation.operands or ("", "")
+    swap = {first: second, second: first}
+    inputs = {name: trial.parameters.inputs[swap.get(name, name)] for name in trial.parameters.inputs}
+    rescale = trial.parameters.rescale
+    if rescale is not None:
+        factors = {name: rescale.factors[swap.get(name, name)] for name in rescale.factors}
+        rescale = replace(rescale, factors=factors)
+    parameters: Parameters = replace(trial.parameters, inputs=inputs, rescale=rescale)
+    codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
+    got = trial.engine.run(trial.call, codes, parameters).codes.numpy()
+    return judge_codes("properties", trial, trial.got, trial.got, got=got, made_of=f"{first} and {second} swapped")
+
+
+def _shifted(trial: Trial, relation: Property) -> Verdict:
+    """Adding one to every code of an operand changes nothing."""
+    name = (relation.operands or trial.spec.activations)[0]
+    params, values = trial.qparams(name), trial.codes[name]
+    if not values.numel() or int(values.max()) + 1 > params.qmax:
+        if not values.numel() or int(values.min()) - 1 < params.qmin:
+            return passed("properties")
+        moved = values - 1
+    else:
+        moved = values + 1
+    got = trial.engine.run(trial.call, {**trial.codes, name: moved}, trial.parameters).codes.numpy()
+    return judge_codes("properties", trial, trial.got, trial.got, got=got, made_of=f"{name} shifted by one code")

@@ -1,0 +1,132 @@
+"""From a spec file to its items: loads specs and Hypothesis, not torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from quantizer.conformance.options import Options
+from quantizer.conformance.profiles import PROFILES
+from quantizer.core.library import Library, load_library, read_spec
+from quantizer.core.record import Record
+from quantizer.core.spec import Spec
+
+if TYPE_CHECKING:
+    from quantizer.conformance.items import Runner
+    from quantizer.conformance.session import Session
+
+KINDS = ("spec", "golden", "reject", "regressions")
+ROWS = "the rows of the covering array"
+
+
+@dataclass
+class State:
+    """What stands behind one item; the runner, and torch with it, is made when the item runs."""
+
+    spec: Spec
+    name: str
+    kind: str
+    scheme: str
+    platform: str
+    node_id: str
+    options: Options
+    session: Callable[[], Session]
+
+    @cached_property
+    def runner(self) -> Runner:
+        """Judges the item's cases."""
+        from quantizer.conformance.items import Runner
+
+        return Runner(self)
+
+    def record(self, outcome: str) -> Record:
+        """Return the item's record under pytest's word for how it ended."""
+        if "runner" not in self.__dict__:
+            return Record(self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform)
+        return self.runner.record(outcome)
+
+
+def collect(
+    path: Path, node_id: str, options: Options, session: Callable[[], Session], extra: list[Path]
+) -> Iterator[State]:
+    """Yield the states of one spec file's items in a stable order; SpecError for a file that cannot be read.
+
+    extra: spec files met so far that are not shipped; this one is added where it is new.
+    """
+    library = load_library((*options.specs, *extra))
+    if path.resolve() not in {known.resolve() for known in library.paths.values()}:
+        extra.append(path)
+        library = load_library((*options.specs, *extra))
+    options.check_names(library)
+    spec = library.spec(read_spec(path)[0].op)
+    yield from _states(spec, library, node_id, options, session)
+
+
+def _states(
+    spec: Spec, library: Library, node_id: str, options: Options, session: Callable[[], Session]
+) -> Iterator[State]:
+    def state(kind: str, suffix: str, scheme: str = "", platform: str = "") -> State:
+        name = f"{spec.op}-{suffix}"
+        return State(spec, name, kind, scheme, platform, f"{node_id}::{name}", options, session)
+
+    for platform in library.platforms.values():
+        for scheme in library.schemes_for(spec, platform):
+            if options.selects(scheme, platform.platform):
+                yield state("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
+    for kind in KINDS:
+        yield state(kind, kind)
+
+
+def function(state: State) -> Callable[..., None]:
+    """Return the test function of an item: a Hypothesis test for cases, a plain one otherwise."""
+    if state.kind == "cases":
+        return _cases(state)
+
+    def test() -> None:
+        state.runner.once()
+
+    return test
+
+
+def _cases(state: State) -> Callable[..., None]:
+    """Return the Hypothesis test: the rows of the covering array as its explicit example, then drawn cases."""
+
+    @st.composite
+    def cases(draw: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a Case; naming it would import torch
+        return state.runner.draw(lambda low, high: draw(st.integers(low, high)))
+
+    @PROFILES[state.options.profile].settings()
+    @hypothesis.given(case=cases())
+    @hypothesis.example(case=ROWS)
+    def test(case: Any) -> None:  # noqa: ANN401
+        if case is ROWS:
+            state.runner.rows()
+        else:
+            state.runner.run(case)
+
+    return test
+
+
+class OperatorItem(pytest.Function):
+    """An item that reports itself under its own name, at the top of its spec."""
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return file, line and the name that headings show."""
+        return self.path, 0, self.name
+
+
+def item(parent: pytest.Collector, state: State) -> OperatorItem:
+    """Return the pytest item of *state*, with its markers."""
+    made: OperatorItem = OperatorItem.from_parent(parent, name=state.name, callobj=function(state))
+    made.add_marker(pytest.mark.op(name=state.spec.op))
+    if state.scheme:
+        made.add_marker(pytest.mark.scheme(name=state.scheme))
+        made.add_marker(pytest.mark.platform(name=state.platform))
+    return made

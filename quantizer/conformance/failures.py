@@ -1,0 +1,103 @@
+"""What a failing verdict prints, and the replay file that it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.verdict import Verdict
+from quantizer.core.files import replace_files
+
+SUSPECTS = {
+    "parameters": "the quantize rule",
+    "float": "the reference, or the engine's float forward",
+    "arithmetic": "the integer forward",
+    "accuracy": "the bounds library, where all other checks pass",
+    "exact": "the accumulation",
+    "tiled": "the tile rule: windows, halo, or per-tile parameters",
+    "round_trip": "the file format",
+    "properties": "the integer forward: indexing or state",
+    "repeat": "state kept between runs",
+}
+
+
+def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict], *, rerun: str, replay: str) -> str:
+    """Return the text of a failure: item, worst element, interval, accumulator, suspect, graph, how to rerun."""
+    failing = [verdict for verdict in verdicts if verdict.failing]
+    first = failing[0]
+    others = [v.check for v in verdicts if v.status in ("pass", "mistrusted")]
+    lines = [f"{item_id}: {headline(first)}"]
+    lines += _element(first)
+    lines.append(f"  suspect  {SUSPECTS.get(first.check, first.check)}")
+    if len(failing) > 1:
+        lines.append(f"  also     {', '.join(v.check for v in failing[1:])} fail")
+    lines.append(f"  passing  {', '.join(others) or 'nothing else'}")
+    lines += [f"  graph    {graph_line(case)}", f"  data     {_data_line(case)}"]
+    lines += _parameter_lines(trial)
+    lines += [f"  rerun    {rerun}", f"  replay   {replay}"]
+    return "\n".join(lines)
+
+
+def headline(verdict: Verdict) -> str:
+    """Return one sentence: which check failed, on how many elements, or why."""
+    if verdict.reason and verdict.worst is None:
+        return f"{verdict.check}: {verdict.reason}"
+    reason = f" ({verdict.reason})" if verdict.reason else ""
+    return f"{verdict.check}: {verdict.failed} of {verdict.elements} elements outside their interval{reason}"
+
+
+def _element(verdict: Verdict) -> list[str]:
+    worst = verdict.worst
+    if worst is None:
+        return []
+    place = f"{worst.tensor}[{','.join(map(str, worst.index))}]" if worst.index else worst.tensor
+    ratio = f"  ratio {verdict.ratio:.3g}" if verdict.ratio < float("inf") else ""
+    lines = [
+        f"  worst    {place}{ratio}",
+        f"  expected {worst.expected}",
+        f"  got      {worst.got}",
+        f"  allowed  {worst.allowed}",
+    ]
+    return lines + [f"  {name:<8} {value}" for name, value in worst.detail.items()]
+
+
+def graph_line(case: Case) -> str:
+    """Return the graph in one line: operator, operand shapes, attributes, order, tiles."""
+    operands = ", ".join(f"{name}: {list(shape)}" for name, shape in case.shapes.items())
+    attrs = " ".join(f"{name}={list(v) if isinstance(v, tuple) else v}" for name, v in case.attrs.items())
+    tiles = f" tiles={case.tiles}" if case.tiles.sizes else ""
+    return f"{case.op}({operands}) {attrs} {case.order}{tiles}".replace("  ", " ")
+
+
+def _data_line(case: Case) -> str:
+    kept = {name: len(coordinates) for name, coordinates in case.data.kept.items()}
+    shown = ", ".join(f"{name}: {count} values kept" for name, count in kept.items())
+    return f"{case.data.set}, seed {case.data.seed}" + (f"; {shown}" if shown else "")
+
+
+def _parameter_lines(trial: Trial) -> list[str]:
+    try:
+        parameters = trial.parameters
+    except Exception:  # noqa: BLE001 - a rule that raises is reported by the verdict itself
+        return []
+    lines = []
+    for name, params in {**parameters.inputs, **parameters.outputs}.items():
+        lines.append(f"  {name:<8} {params.dtype} scale {float(params.scale.max()):.9g} zero point {int(params.zero_point.max())}")
+    return lines
+
+
+def write_replay(folder: Path, item_id: str, case: Case, verdicts: Sequence[Verdict]) -> Path:
+    """Write a self-contained replay file of a failing case and return its path."""
+    failing = [v for v in verdicts if v.failing]
+    content = {
+        "case": case.to_dict(),
+        "item": item_id,
+        "checks": [v.check for v in failing],
+        "finding": headline(failing[0]) if failing else "",
+    }
+    path = folder / f"{item_id}-{case.digest}.json"
+    replace_files({path: json.dumps(content, indent=1, sort_keys=True) + "\n"})
+    return path

@@ -1,0 +1,1 @@
+"""From a spec to cases: choices, covering arrays, data."""

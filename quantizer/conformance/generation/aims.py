@@ -1,0 +1,78 @@
+"""Whether a directed data set hit what it aims at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from quantizer.conformance.trial import Trial
+
+FULL = 0.9
+
+
+def hit(trial: Trial) -> bool | None:
+    """Return whether the case hit its data set's aim; None for a set without one."""
+    aim = AIMS.get(trial.case.data.set)
+    return aim(trial) if aim else None
+
+
+def _ties(trial: Trial) -> bool:
+    """Some output lies exactly between two codes; of an index operator: some largest element is not alone."""
+    kind = trial.spec.error_model.kind
+    if kind == "index":
+        axis = int(trial.spec.error_model.axis(trial.bound))  # type: ignore[operator, misc]
+        codes = trial.codes[trial.spec.activations[0]].numpy()
+        return bool(((codes == codes.max(axis=axis, keepdims=True)).sum(axis=axis) > 1).any())
+    scale = Fraction(float(trial.output.scale))
+    twice = trial.y_hat.ravel() * 2 / float(scale)
+    return any(
+        (Fraction(float(trial.y_hat.ravel()[i])) / scale * 2) % 2 == 1
+        for i in np.flatnonzero(np.abs(twice - np.rint(twice)) < 2.0**-30)
+    )
+
+
+def _saturation(trial: Trial) -> bool:
+    """Some output is within one code of an end, before saturation."""
+    real = trial.y_hat / float(trial.output.scale) + int(trial.output.zero_point)
+    return bool(((np.abs(real - trial.output.qmax) <= 2) | (np.abs(real - trial.output.qmin) <= 2)).any())  # noqa: PLR2004
+
+
+def _accumulator_limit(trial: Trial) -> bool:
+    """Some sum reaches nine tenths of the largest that its codes and terms allow."""
+    if trial.spec.error_model.kind != "bilinear":
+        return True
+    largest = float(trial.magnitude({n: v for n, v in trial.centred.items()}).max(initial=0.0))
+    ones = {
+        name: values.abs().clamp(min=1.0) * 0 + float(values.abs().max())
+        for name, values in trial.centred.items()
+        if trial.spec.inputs[name].role != "bias" and values.numel()
+    }
+    possible = float(trial.reference(ones).max(initial=0.0))
+    return largest >= FULL * possible
+
+
+def _scale_spread(trial: Trial) -> bool:
+    """Scales of channels or of operands differ by 2**10 at least."""
+    scales = [params.scale for params in trial.parameters.inputs.values()]
+    scales += [constant.params.scale for constant in trial.parameters.constants.values()]
+    flat = np.concatenate([np.atleast_1d(s.numpy()) for s in scales])
+    return bool(flat.max() / flat.min() >= 2.0**10)
+
+
+def _zero_point_extremes(trial: Trial) -> bool:
+    """Some activation's zero point is an end of its codes, or the scheme has none to choose."""
+    return any(
+        int(params.zero_point) in (params.qmin, params.qmax, params.qmin + 1, params.qmax - 1) or int(params.zero_point) == 0
+        for params in trial.parameters.inputs.values()
+    )
+
+
+AIMS: Mapping[str, Callable[[Trial], bool]] = {
+    "ties": _ties,
+    "saturation": _saturation,
+    "accumulator_limit": _accumulator_limit,
+    "scale_spread": _scale_spread,
+    "zero_point_extremes": _zero_point_extremes,
+}

@@ -1,0 +1,191 @@
+"""One case from one sequence of choices: structure, ranges, data, tiles; valid by construction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from quantizer.conformance.generation.choosers import Chooser
+from quantizer.conformance.generation.covering import covering_rows
+from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.generation.domains import bins_of, draw
+from quantizer.conformance.generation.ranges import constant_range, input_range, output_range
+from quantizer.conformance.target import Target
+from quantizer.core.case import AxisOrder, Case, DataRecipe, Range, TilePlan
+from quantizer.core.domains import draw_order
+from quantizer.core.shapes import evaluate, variables
+from quantizer.core.spec import NoTiling, Spec
+from quantizer.numerics.rules import weight_params
+from quantizer.tiling.windows import tileable_axes
+
+TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
+MAX_TILES = 12
+SEED_BITS = 32
+
+
+def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
+    """Return the coverage factors of an operator: targets, data sets, axis orders, tile bins, operands, bins."""
+    found: dict[str, list[str]] = {"target": list(targets), "data": list(spec.data)}
+    if any(item.spatial for item in spec.inputs.values()):
+        found["order"] = ["channels_first", "channels_last"]
+    if not isinstance(spec.tiling, NoTiling):
+        split = any(rule.rule == "accumulate" for rule in spec.tiling.values())
+        found["tiles"] = [name for name in TILE_BINS if name != "split" or split]
+    for name, item in spec.inputs.items():
+        if item.optional:
+            found[f"with_{name}"] = ["yes", "no"]
+    for name, domain in {**spec.dims, **spec.attrs}.items():
+        if domain.bins:
+            found[name] = list(domain.bins)
+    return found
+
+
+def rows(spec: Spec, targets: Sequence[str], target: str) -> list[Mapping[str, str]]:
+    """Return the rows of the operator's covering array that are dealt to *target*."""
+    return [row for row in covering_rows(factors(spec, targets)) if row["target"] == target]
+
+
+def build_case(target: Target, chooser: Chooser) -> Case:
+    """Return one legal case; the same choices give the same case."""
+    spec = target.spec
+    bound: dict[str, Any] = {}
+    for name in draw_order(spec):
+        bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
+    present = [n for n, item in spec.inputs.items() if not item.optional or _present(n, chooser)]
+    data = chooser.bin("data") or chooser.option("data", spec.data)
+    seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
+    return complete(target, bound, present, data, seed, chooser)
+
+
+def _present(name: str, chooser: Chooser) -> bool:
+    asked = chooser.bin(f"with_{name}")
+    return asked == "yes" if asked else bool(chooser.integer(f"with_{name}", 0, 1))
+
+
+def complete(
+    target: Target, bound: Mapping[str, Any], present: Sequence[str], data: str, seed: int, chooser: Chooser
+) -> Case:
+    """Return the case of a structure that is already chosen: ranges, calibrated outputs, order and tiles."""
+    spec = target.spec
+    shapes = {name: evaluate(spec.inputs[name].axes, bound) for name in present}
+    attrs = {name: bound[name] for name in spec.attrs}
+    ranges: dict[str, Range] = {}
+    for name in present:
+        activation = spec.inputs[name].role == "activation"
+        ranges[name] = (input_range if activation else constant_range)(target, name, data, chooser)
+    order: AxisOrder = "channels_first"
+    if any(item.spatial for item in spec.inputs.values()):
+        orders: list[AxisOrder] = ["channels_first", "channels_last"]
+        order = chooser.bin("order") or chooser.option("order", orders)  # type: ignore[assignment]
+    case = Case(
+        spec.op, target.scheme.name, target.platform.platform, shapes, attrs, ranges, order, TilePlan({}),
+        DataRecipe(data, seed),
+    )  # fmt: skip
+    case = case.but(ranges=_calibrated(target, case, chooser))
+    return case.but(tiles=tile_plan(target, case, chooser))
+
+
+def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range]:
+    """Return the ranges with those of calibrated outputs, from the reference on the case's own data."""
+    spec = target.spec
+    rules = {name: spec.quantization.outputs.get(name, "calibrated") for name in spec.outputs}
+    calibrated = [name for name, rule in rules.items() if rule == "calibrated"]
+    if not calibrated:
+        return dict(case.ranges)
+    tensors = materialise(target, case)
+    y = target.reference({name: values.double() for name, values in tensors.items()}, case).numpy()
+    hints = {"step": _accumulator_step(target, case, tensors)}
+    if spec.error_model.terms is not None:
+        hints["terms"] = float(spec.error_model.terms(variables(spec, case.shapes, case.attrs)))  # type: ignore[operator]
+    found = {name: output_range(target, case.data.set, y, chooser, hints) for name in calibrated}
+    return {**case.ranges, **found}
+
+
+def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) -> float:
+    """Return the real value of one accumulator unit, the smallest over channels; of one input code without weights."""
+    from quantizer.conformance.generation.datasets import activation_of
+
+    step = min(float(activation_of(target, case, name).scale) for name in target.spec.activations)
+    for name, item in target.spec.inputs.items():
+        if item.role == "weight" and target.scheme.weight is not None:
+            params = weight_params(tensors[name], target.scheme.weight, target.platform.parameters, item.channel_axis)
+            step *= float(params.scale.min())
+    return step
+
+
+def tile_plan(target: Target, case: Case, chooser: Chooser) -> TilePlan:
+    """Return a plan of at most MAX_TILES tiles, of the size class that the chooser asks for."""
+    axes = tileable_axes(target.spec, case.shapes, case.attrs)
+    if not axes or isinstance(target.spec.tiling, NoTiling):
+        return TilePlan({})
+    named = factors(target.spec, ["-"])["tiles"]
+    kind = chooser.bin("tiles") or chooser.option("tiles", named)
+    reductions = [name for name, rule in target.spec.tiling.items() if rule.rule == "accumulate" and name in axes]
+    if target.platform.accumulator.overflow == "saturate":
+        axes = {name: size for name, size in axes.items() if name not in reductions}
+    if kind == "untiled" or not axes:
+        return TilePlan({})
+    if kind == "split":
+        return TilePlan({name: max(1, axes[name] // 2) for name in reductions if name in axes})
+    sizes: dict[str, int] = {}
+    names = list(axes)
+    start = chooser.integer("tiles.axis", 0, len(names) - 1)
+    budget = MAX_TILES
+    for name in names[start:] + names[:start]:
+        size = _tile_size(kind if kind != "mixed" else chooser.option(f"tiles.{name}", TILE_BINS[1:6]), axes[name])
+        count = math.ceil(axes[name] / size)
+        if count <= budget and name not in reductions:
+            sizes[name] = size
+            budget //= max(count, 1)
+    return TilePlan(sizes)
+
+
+def _tile_size(kind: str, size: int) -> int:
+    sizes = {"ones": 1, "prime": 3 if size > 3 else 2, "below": max(1, size - 1), "whole": size, "above": size + 1}  # noqa: PLR2004
+    return sizes[kind]
+
+
+def tile_bin(plan: TilePlan, axes: Mapping[str, int], spec: Spec) -> set[str]:
+    """Return the size classes that *plan* shows."""
+    if not plan.sizes:
+        return {"tiles=untiled"}
+    rules = {} if isinstance(spec.tiling, NoTiling) else spec.tiling
+    found = set()
+    for name, size in plan.sizes.items():
+        if name in rules and rules[name].rule == "accumulate":
+            found.add("tiles=split")
+        for kind in ("ones", "below", "whole", "above", "prime"):
+            if size == _tile_size(kind, axes[name]):
+                found.add(f"tiles={kind}")
+    return found | ({"tiles=mixed"} if len(plan.sizes) > 1 else set())
+
+
+def coverage(target: Target, case: Case) -> set[str]:
+    """Return the coverage entries that *case* reaches."""
+    spec = target.spec
+    bound = variables(spec, case.shapes, case.attrs)
+    found = {f"data={case.data.set}", f"order={case.order}"}
+    found |= tile_bin(case.tiles, tileable_axes(spec, case.shapes, case.attrs), spec)
+    for name, item in spec.inputs.items():
+        if item.optional:
+            found.add(f"with_{name}={'yes' if name in case.shapes else 'no'}")
+    for name, domain in {**spec.dims, **spec.attrs}.items():
+        if name in bound:
+            found.update(bins_of(name, domain, bound[name], bound))
+    return found
+
+
+def wanted_coverage(spec: Spec) -> set[str]:
+    """Return the coverage entries that an operator's cases together must reach."""
+    return {f"{name}={value}" for name, values in factors(spec, ["-"]).items() if name != "target" for value in values}
+
+
+def is_almost_constant(codes: np.ndarray[Any, Any]) -> bool:
+    """True when more than nine in ten outputs share one code."""
+    if codes.size < 2:  # noqa: PLR2004 - one element is always constant
+        return False
+    _, counts = np.unique(codes, return_counts=True)
+    return bool(counts.max() > 0.9 * codes.size)  # noqa: PLR2004 - the share that DESIGN 8 means by "almost"

@@ -1,0 +1,229 @@
+"""The ten data sets: what the tensors of a case hold, decided by seed, name and coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from quantizer.conformance.generation.hashing import bits, integers, key, uniform
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.errors import CaseError
+from quantizer.numerics.qparams import QParams
+from quantizer.numerics.rules import activation_params, weight_params
+
+Array = NDArray[np.float64]
+SMALL_CODES = 7
+TINY = 2.0**-20
+
+
+@dataclass(frozen=True)
+class Site:
+    """One tensor to fill."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    channel_axis: int | None
+    seed: int
+
+    @property
+    def salt(self) -> str:
+        """The name under which values are hashed."""
+        return self.name
+
+
+def random(site: Site) -> Array:
+    """Uniform over the range; one element in sixteen at an end."""
+    u = uniform(site.seed, site.salt, site.shape)
+    at_end = bits(site.seed, site.salt + "/end", site.shape) % np.uint64(16) == 0
+    return np.where(at_end, np.where(u < 0.5, site.low, site.high), site.low + u * (site.high - site.low))  # noqa: PLR2004
+
+
+def zeros(site: Site) -> Array:
+    """Zero activations; constants are random."""
+    return np.zeros(site.shape) if site.role == "activation" else random(site)
+
+
+def one_hot(site: Site) -> Array:
+    """One activation element at its largest magnitude, all others zero; constants are random."""
+    if site.role != "activation":
+        return random(site)
+    values = np.zeros(site.shape)
+    if values.size:
+        position = np.unravel_index(int(np.argmax(bits(site.seed, site.salt, site.shape))), site.shape)
+        values[position] = site.high if site.high >= -site.low else site.low
+    return values
+
+
+def corners(site: Site) -> Array:
+    """Every element at one end of its range."""
+    return np.where(bits(site.seed, site.salt, site.shape) & np.uint64(1) == 0, site.low, site.high)
+
+
+def accumulator_limit(site: Site) -> Array:
+    """The largest sums that the shapes allow: activations at one end, the sign of weights by channel."""
+    far = site.high if site.high >= -site.low else site.low
+    if site.role == "activation":
+        return np.full(site.shape, far)
+    sign = np.where(np.arange(site.shape[0]) % 2 == 0, 1.0, -1.0) if site.shape else np.array(1.0)
+    return np.broadcast_to(
+        sign.reshape([-1] + [1] * (len(site.shape) - 1)) * max(abs(site.low), abs(site.high)), site.shape
+    ).copy()
+
+
+def scale_spread(site: Site) -> Array:
+    """Random; the first channel of a weight tiny, the last one dead."""
+    values = random(site)
+    if site.role == "weight" and site.shape[0] > 1:
+        values[0] *= TINY
+        values[-1] = 0.0
+    return values
+
+
+def small_integers(site: Site) -> Array:
+    """Small integers, so that floating point is exact."""
+    largest = {"activation": 4, "weight": 2, "bias": 8}[site.role]
+    low = max(-largest, int(np.ceil(site.low))) if site.role == "activation" else -largest
+    high = min(largest, int(np.floor(site.high))) if site.role == "activation" else largest
+    return integers(site.seed, site.salt, site.shape, low, max(low, high)).astype(np.float64)
+
+
+FILLERS: dict[str, Callable[[Site], Array]] = {
+    "zeros": zeros,
+    "one_hot": one_hot,
+    "corners": corners,
+    "saturation": random,
+    "accumulator_limit": accumulator_limit,
+    "scale_spread": scale_spread,
+    "zero_point_extremes": random,
+    "small_integers": small_integers,
+    "random": random,
+}
+
+
+def materialise(target: Target, case: Case) -> dict[str, Tensor]:
+    """Return the float32 tensors of *case* in the operator's axis order; CaseError for an unknown data set."""
+    if case.data.set == "ties":
+        tensors = _ties(target, case)
+    else:
+        filler = FILLERS.get(case.data.set)
+        if filler is None:
+            raise CaseError(f"data set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
+        tensors = {name: filler(_site(target, case, name)) for name in case.shapes}
+    return {name: torch.from_numpy(_kept(case, name, values).astype(np.float32)) for name, values in tensors.items()}
+
+
+def _site(target: Target, case: Case, name: str) -> Site:
+    item = target.spec.inputs[name]
+    if name not in case.ranges:
+        raise CaseError(f"case of {case.op}: tensor {name!r} has no range.")
+    low, high = case.ranges[name]
+    if item.domain is not None:
+        low, high = max(low, item.domain[0]), min(high, item.domain[1])
+    return Site(name, item.role, case.shapes[name], low, high, item.channel_axis, case.data.seed)
+
+
+def _kept(case: Case, name: str, values: Array) -> Array:
+    if name not in case.data.kept:
+        return values
+    kept = np.zeros_like(values)
+    for coordinates in case.data.kept[name]:
+        if len(coordinates) == values.ndim and all(c < s for c, s in zip(coordinates, values.shape, strict=True)):
+            kept[coordinates] = values[coordinates]
+    return kept
+
+
+def _ties(target: Target, case: Case) -> dict[str, Array]:
+    """Return values whose codes are small integers under power-of-two scales, and a bias solved for a tie.
+
+    With all scales powers of two the accumulator is brought to codes by 2**-m, so a sum whose remainder modulo 2**m is
+    2**(m-1) lies exactly between two codes. Each channel's bias puts one hashed element of the channel there.
+    """
+    tensors: dict[str, Array] = {}
+    for name in case.shapes:
+        item = target.spec.inputs[name]
+        if item.role == "activation":
+            tensors[name] = _small_codes(target, case, name)
+        elif item.role == "weight":
+            tensors[name] = _tied_weights(target, case, name)
+    for name in case.shapes:
+        if target.spec.inputs[name].role == "bias":
+            tensors[name] = _solved_bias(target, case, name, tensors)
+    return {name: tensors[name] for name in case.shapes}
+
+
+def _small_codes(target: Target, case: Case, name: str) -> Array:
+    params = activation_of(target, case, name)
+    if target.spec.error_model.kind == "softmax":
+        return np.zeros(case.shapes[name])
+    spread = 1 if target.spec.error_model.kind == "index" else SMALL_CODES
+    codes = integers(case.data.seed, name, case.shapes[name], -spread, spread) + int(params.zero_point)
+    return (np.clip(codes, params.qmin, params.qmax) - int(params.zero_point)) * float(params.scale)
+
+
+def _tied_weights(target: Target, case: Case, name: str) -> Array:
+    """Small codes; one element per channel at the end of the range, so that the scale is the power of two meant."""
+    part = target.scheme.weight
+    largest = case.ranges[name][1]
+    if part is None:
+        return np.zeros(case.shapes[name])
+    span = (1 << (part.bits - 1)) - 1 if part.range == "restricted" else ((1 << part.bits) - 1) / 2
+    spread = min(SMALL_CODES, (1 << (part.bits - 1)) - 1)
+    values = integers(case.data.seed, name, case.shapes[name], -spread, spread) * (largest / span)
+    flat = values.reshape(values.shape[0], -1)
+    flat[:, 0] = largest
+    return values
+
+
+def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
+    """Return the bias under which one element of each channel is a tie; zeros where the output range is not set yet."""
+    shape = case.shapes[name]
+    if "y" not in case.ranges:
+        return np.zeros(shape)
+    weight = next((n for n in tensors if target.spec.inputs[n].role == "weight"), None)
+    if weight is None or target.spec.error_model.kind != "bilinear":
+        return random(_site(target, case, name))
+    scale, ratio, sums = _integer_sums(target, case, tensors, weight)
+    axis = next(iter(target.spec.outputs.values())).channel_axis or 0
+    flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
+    picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
+    period = np.maximum(np.round(1.0 / ratio), 2.0)
+    code = np.mod(period / 2 - picked, period) + period * integers(case.data.seed, name, (flat.shape[0],), -3, 2)
+    return (code * scale).reshape(shape)
+
+
+def _integer_sums(
+    target: Target, case: Case, tensors: Mapping[str, Array], weight: str
+) -> tuple[Array, Array, Array]:
+    """Return (bias step per channel, output codes per accumulator unit, accumulators without bias)."""
+    x = next(n for n in tensors if target.spec.inputs[n].role == "activation")
+    part = target.scheme.weight
+    assert part is not None
+    item = target.spec.inputs[weight]
+    weights = weight_params(torch.from_numpy(tensors[weight]), part, target.platform.parameters, item.channel_axis)
+    x_params, y_params = activation_of(target, case, x), activation_of(target, case, "y")
+    step = weights.along(weights.scale, tensors[weight].ndim).numpy()
+    operands = {
+        x: torch.from_numpy(np.round(tensors[x] / float(x_params.scale))),
+        weight: torch.from_numpy(np.round(tensors[weight] / step)),
+    }
+    sums = target.reference(operands, case).numpy()
+    channels = tensors[weight].shape[item.channel_axis or 0]
+    scale = np.broadcast_to(weights.scale.numpy(), (channels,)) * float(x_params.scale)
+    return scale, scale / float(y_params.scale), sums
+
+
+def activation_of(target: Target, case: Case, name: str) -> QParams:
+    """Return the parameters that the platform's rule gives to activation or output *name*, signs aside."""
+    low, high = case.ranges[name]
+    sign = target.platform.parameters.activation_sign
+    signed = low < 0.0 if sign == "by_range" else sign == "signed"
+    return activation_params(low, high, target.scheme.activation, target.platform.parameters, signed=signed)

@@ -1,0 +1,116 @@
+"""Drawing values from the domains of a spec, valid by construction; telling which bins a value is in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quantizer.conformance.generation.choosers import Chooser
+from quantizer.core.case import AttrValue
+from quantizer.core.spec import Bin, Domain
+
+
+def draw(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> AttrValue:
+    """Return one value of *domain*, inside the bin that the chooser asks for where that bin is not empty here."""
+    asked = chooser.bin(name)
+    chosen = domain.bins.get(asked) if asked else None
+    match domain.type:
+        case "bool":
+            return bool(chosen.value) if chosen and chosen.value is not None else bool(chooser.integer(name, 0, 1))
+        case "enum":
+            options = [chosen.value] if chosen and chosen.value is not None else list(domain.choices or [])
+            return chooser.option(name, options)  # type: ignore[return-value]
+        case "float":
+            return _real(name, domain, chooser, bound)
+        case "shape":
+            return _shape(name, domain, chooser, bound)
+        case _:
+            return _integers(name, domain, chosen, chooser, bound)
+
+
+def _real(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> float:
+    if domain.choices:
+        return float(chooser.option(name, domain.choices))
+    low, high = float(_value(domain.min, bound, 0)), float(_value(domain.max, bound, 1))
+    return low + (high - low) * chooser.integer(name, 0, 64) / 64
+
+
+def _integers(
+    name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
+) -> int | tuple[int, ...]:
+    if domain.choices is not None:
+        return int(chooser.option(name, domain.choices))
+    low, high = _ends(domain, chosen, bound)
+    if chosen is not None and chosen.value is not None:
+        value = chosen.value
+        if isinstance(value, list):
+            inside = all(low <= item <= high for item in value)
+            return tuple(value) if inside else _listed(name, domain, low, high, chooser, bound)
+        return int(value) if low <= int(value) <= high else _listed(name, domain, low, high, chooser, bound)
+    return _listed(name, domain, low, high, chooser, bound)
+
+
+def _ends(domain: Domain, chosen: Bin | None, bound: Mapping[str, Any]) -> tuple[int, int]:
+    low, high = int(_value(domain.min, bound, 0)), int(_value(domain.max, bound, 8))
+    if high < low:
+        high = low
+    if chosen is not None:
+        narrow_low = max(low, int(_value(chosen.min, bound, low)))
+        narrow_high = min(high, int(_value(chosen.max, bound, high)))
+        step = int(_value(domain.multiple_of, bound, 1))
+        if -(-narrow_low // step) * step <= narrow_high:
+            return narrow_low, narrow_high
+    return low, high
+
+
+def _listed(
+    name: str, domain: Domain, low: int, high: int, chooser: Chooser, bound: Mapping[str, Any]
+) -> int | tuple[int, ...]:
+    step = int(_value(domain.multiple_of, bound, 1))
+    first, last = -(-low // step), max(-(-low // step), high // step)
+    if domain.length is None:
+        return chooser.integer(name, first, last) * step
+    return tuple(chooser.integer(f"{name}[{i}]", first, last) * step for i in range(domain.length))
+
+
+def _shape(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> tuple[int, ...]:
+    if domain.broadcasts_to is not None:
+        target: tuple[int, ...] = bound[domain.broadcasts_to]
+        rank = chooser.option(f"{name}.rank", [len(target), *range(len(target) - 1, 0, -1)])
+        return tuple(
+            size if chooser.integer(f"{name}[{i}]", 0, 3) else 1 for i, size in enumerate(target[len(target) - rank :])
+        )
+    low, high = domain.rank or [1, 4]
+    rank = chooser.integer(f"{name}.rank", low, high)
+    if domain.product is not None:
+        return _factors(name, int(_value(domain.product, bound, 1)), rank, chooser)
+    smallest, largest = int(_value(domain.min, bound, 1)), int(_value(domain.max, bound, 6))
+    return tuple(chooser.integer(f"{name}[{i}]", smallest, largest) for i in range(rank))
+
+
+def _factors(name: str, total: int, rank: int, chooser: Chooser) -> tuple[int, ...]:
+    sizes = []
+    for i in range(rank - 1):
+        divisors = [d for d in range(1, total + 1) if total % d == 0]
+        size = chooser.option(f"{name}[{i}]", divisors)
+        sizes.append(size)
+        total //= size
+    return (*sizes, total)
+
+
+def _value(expression: Any, bound: Mapping[str, Any], default: float) -> Any:  # noqa: ANN401
+    return default if expression is None else expression(bound)
+
+
+def bins_of(name: str, domain: Domain, value: AttrValue, bound: Mapping[str, Any]) -> list[str]:
+    """Return the names of the bins that *value* lies in, as `name=bin`."""
+    return [f"{name}={bin_name}" for bin_name, item in domain.bins.items() if _inside(item, value, bound)]
+
+
+def _inside(item: Bin, value: AttrValue, bound: Mapping[str, Any]) -> bool:
+    if item.value is not None:
+        wanted = tuple(item.value) if isinstance(item.value, list) else item.value
+        return value == wanted or (isinstance(value, tuple) and isinstance(wanted, int) and set(value) == {wanted})
+    values = value if isinstance(value, tuple) else (value,)
+    low, high = _value(item.min, bound, float("-inf")), _value(item.max, bound, float("inf"))
+    return bool(values) and all(not isinstance(v, str) and low <= v <= high for v in values)

@@ -1,0 +1,47 @@
+"""Values that depend on a seed, a name and coordinates only, so that cropping a shape keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+
+
+def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the splitmix64 finaliser of *x* (Steele, Lea, Flood 2014)."""
+    x = x + np.uint64(_GOLDEN)
+    x = (x ^ (x >> np.uint64(30))) * _FIRST
+    x = (x ^ (x >> np.uint64(27))) * _SECOND
+    return x ^ (x >> np.uint64(31))
+
+
+def key(seed: int, *names: str) -> int:
+    """Return 64 bits that stand for a seed and some names."""
+    text = "/".join((str(seed), *names))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def bits(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:
+    """Return 64 random bits per element; element [i, j, ...] depends on seed, name, i, j, ... only."""
+    with np.errstate(over="ignore"):
+        value = np.array(key(seed, name), dtype=np.uint64)
+        for axis, size in enumerate(shape):
+            salt = np.uint64((_GOLDEN * (2 * axis + 3)) & MASK)
+            value = splitmix64(value[..., None] ^ (np.arange(1, size + 1, dtype=np.uint64) * salt))
+        return splitmix64(value)
+
+
+def uniform(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return numbers in [0, 1), a multiple of 2**-53 each."""
+    return (bits(seed, name, shape) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def integers(seed: int, name: str, shape: tuple[int, ...], low: int, high: int) -> NDArray[np.int64]:
+    """Return integers in [low, high]."""
+    return low + (uniform(seed, name, shape) * (high - low + 1)).astype(np.int64)

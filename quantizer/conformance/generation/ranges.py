@@ -1,0 +1,105 @@
+"""Calibrated ranges of a case: drawn for inputs, calibrated from the reference for outputs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.generation.choosers import Chooser
+from quantizer.conformance.target import Target
+from quantizer.core.case import Range
+
+SPREAD_BITS = 12
+EMPTY: Range = (0.0, 0.0)
+
+
+def range_of(target: Target, scale: float, zero_point: int) -> Range:
+    """Return the range whose parameters are exactly *scale* (a power of two) and *zero_point*, where it is free."""
+    part = target.scheme.activation
+    rule = target.platform.parameters
+    span = (1 << part.bits) - 1
+    if part.symmetry == "symmetric" or part.bits > rule.symmetric_above_bits:
+        restricted = part.range == "restricted" or (part.symmetry != "symmetric")
+        if rule.activation_sign == "unsigned":
+            return (0.0, scale * span)
+        half = scale * (span - int(restricted)) / 2
+        return (-half, half)
+    low, high = _codes(target)
+    return (scale * (low - zero_point), scale * (high - zero_point))
+
+
+def _codes(target: Target) -> tuple[int, int]:
+    bits = target.scheme.activation.bits
+    if target.platform.parameters.activation_sign == "unsigned":
+        return 0, (1 << bits) - 1
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+
+def input_range(target: Target, name: str, data: str, chooser: Chooser) -> Range:
+    """Return a range for activation *name* that suits the data set."""
+    low_code, high_code = _codes(target)
+    exponent = chooser.integer(f"{name}.exponent", -3, 3)
+    match data:
+        case "ties":
+            room = 2 * 8
+            zero = chooser.integer(f"{name}.zero", low_code + room, high_code - room) if high_code - low_code > 2 * room else 0
+            return range_of(target, 2.0**exponent, zero)
+        case "small_integers":
+            return (-4.0, 4.0)
+        case "zero_point_extremes":
+            width = 2.0**exponent * (1 + chooser.integer(f"{name}.width", 0, 255) / 256)
+            return (0.0, width) if chooser.integer(f"{name}.side", 0, 1) else (-width, 0.0)
+        case "scale_spread" if name != target.spec.activations[0]:
+            exponent += chooser.option(f"{name}.spread", [-SPREAD_BITS, SPREAD_BITS])
+    width = 2.0**exponent * (1 + chooser.integer(f"{name}.width", 0, 4095) / 4096)
+    share = chooser.integer(f"{name}.low", 0, 64) / 64
+    low, high = float(np.float32(-width * share)), float(np.float32(width * (1 - share)))
+    item = target.spec.inputs[name]
+    if item.domain is not None:
+        low, high = max(low, item.domain[0]), min(high, item.domain[1])
+    return (low, high) if low < high else (low, low + width)
+
+
+def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Range:
+    """Return the range that a weight or a bias is filled from."""
+    item = target.spec.inputs[name]
+    if data == "ties" and item.role == "weight" and target.scheme.weight is not None:
+        part = target.scheme.weight
+        span = (1 << (part.bits - 1)) - 1 if part.range == "restricted" else ((1 << part.bits) - 1) / 2
+        largest = span * 2.0 ** chooser.integer(f"{name}.exponent", -10, -4)
+        return (-largest, largest)
+    width = 2.0 ** chooser.integer(f"{name}.exponent", -4, 1) * (1 + chooser.integer(f"{name}.width", 0, 1023) / 1024)
+    return (-width, width)
+
+
+def output_range(target: Target, data: str, y: NDArray[np.float64], chooser: Chooser, hints: dict[str, float]) -> Range:
+    """Return the calibrated range of an output from its reference values, as the data set wants it."""
+    low, high = (float(y.min()), float(y.max())) if y.size else EMPTY
+    low, high = min(low, 0.0), max(high, 0.0)
+    largest = max(-low, high)
+    low_code, high_code = _codes(target)
+    match data:
+        case "ties":
+            if target.spec.error_model.kind == "softmax":
+                return range_of(target, 2.0 / hints.get("terms", 2.0), low_code)
+            step = hints.get("step", 2.0**-7)
+            wanted = math.ceil(math.log2(max(largest, step) / max(high_code - 1, 1)))
+            exponent = max(wanted, round(math.log2(step)) + 1)
+            spread = max(0, (high_code - low_code) // 2 - 8)
+            zero = chooser.integer("y.zero", -min(8, spread), min(8, spread)) + (low_code + high_code + 1) // 2
+            return range_of(target, 2.0**exponent, zero)
+        case "saturation":
+            offset = chooser.option("y.offset", [0.0, 1.0, -1.0, 0.5])
+            shrink = 1 - (offset + 1) / max(2.0, float(high_code))
+            return (_float(low * shrink), _float(high * shrink))
+        case "zero_point_extremes" | "small_integers" | "zeros" | "one_hot":
+            return (_float(low), _float(high))
+    grow = chooser.option("y.coverage", [1.0, 1.0, 0.9, 1.5])
+    return (_float(low * grow), _float(high * grow))
+
+
+def _float(value: float) -> float:
+    """Return *value* as the float32 number that a calibration run would report."""
+    return float(np.float32(value))

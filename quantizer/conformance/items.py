@@ -1,0 +1,147 @@
+"""What each item does when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+from quantizer.conformance.checks.reject import reject_problems
+from quantizer.conformance.failures import describe, graph_line, headline, write_replay
+from quantizer.conformance.generation.builder import build_case, rows
+from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
+from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.recorder import Recorder
+from quantizer.conformance.session import Session
+from quantizer.conformance.shrink import shrink
+from quantizer.conformance.stored import golden_problems, read_replay, update_goldens
+from quantizer.conformance.supported import spec_problems
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.record import Record
+from quantizer.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    from quantizer.conformance.collection import State
+
+
+class Runner:
+    """Runs one item: judges its cases, remembers the first failure, shrinks and stores it once."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._spec = state.spec
+        self._session: Session = state.session()
+        empty = Record(
+            state.name, state.spec.op, state.kind, "skipped", scheme=state.scheme, platform=state.platform,
+            engine=self._session.engine.name,
+        )  # fmt: skip
+        self._recorder = Recorder(empty)
+        self._failure = ""
+        self._failed: str | None = None
+        if state.scheme:
+            library = self._session.library
+            self._target = Target(state.spec, library.scheme(state.scheme), library.platform(state.platform))
+
+    def record(self, outcome: str) -> Record:
+        """Return the item's record under pytest's word for how it ended."""
+        return self._recorder.record(outcome, failure=self._failure)
+
+    def draw(self, integers: Callable[[int, int], int]) -> Case:
+        """Return one case from Hypothesis's integers."""
+        return build_case(self._target, DrawnChooser(integers))
+
+    def rows(self) -> None:
+        """Run the spec's examples and the rows that the covering array deals to this target."""
+        reason = self._session.engine.supports(self._spec, self._target.scheme, self._target.platform)
+        if reason is not None:
+            pytest.skip(reason)
+        for example in self._spec.examples:
+            if example.data in self._spec.data:
+                self.run(example_case(self._target, example))
+        names = [target.id for target in self._session.all_targets(self._spec)]
+        for index, row in enumerate(rows(self._spec, names, self._target.id)):
+            self.run(build_case(self._target, HashChooser(key(index, self._target.id), row)))
+
+    def run(self, case: Case) -> None:
+        """Judge one case; the first failure of the item is shrunk, stored and described."""
+        if self._failed is not None:
+            pytest.fail(self._failed, pytrace=False)
+        trial = Trial(self._target, case, self._session.engine)
+        verdicts = judge(trial, self._state.options.checks)
+        self._recorder.add(trial, verdicts)
+        hypothesis.event(f"data: {case.data.set}")
+        if any(verdict.failing for verdict in verdicts):
+            self._failed = self._explain(case, verdicts)
+            pytest.fail(self._failed, pytrace=False)
+
+    def _explain(self, case: Case, verdicts: list[Verdict]) -> str:
+        engine, options = self._session.engine, self._state.options
+        wanted = next(v.check for v in verdicts if v.failing)
+
+        def fails(candidate: Case) -> bool:
+            return any(v.failing for v in judge(Trial(self._target, candidate, engine), (wanted,)))
+
+        smallest = shrink(self._target, case, fails)
+        trial = Trial(self._target, smallest, engine)
+        found = judge(trial, options.checks)
+        if not any(verdict.failing for verdict in found):
+            smallest, trial, found = case, Trial(self._target, case, engine), verdicts
+        path = write_replay(options.reports / "failures", self._target.id, smallest, found)
+        self._failure = f"{headline(next(v for v in found if v.failing))} [{smallest.digest}]"
+        return describe(
+            self._target.id, smallest, trial, found,
+            rerun=f"pytest '{self._state.node_id}'{options.arguments}",
+            replay=f"quantizer case replay {options.shown(path)}{options.arguments}",
+        )  # fmt: skip
+
+    def once(self) -> None:
+        """Run an item that is not made of generated cases."""
+        problems = {
+            "spec": lambda: spec_problems(self._session, self._spec),
+            "golden": self._golden,
+            "reject": self._reject,
+            "regressions": self._regressions,
+        }[self._state.kind]()
+        if problems:
+            self._failure = problems[0].splitlines()[0]
+            pytest.fail("\n".join(f"{self._state.name}: {problem}" for problem in problems), pytrace=False)
+
+    def _golden(self) -> list[str]:
+        options = self._state.options
+        path = options.cases / "golden" / f"{self._spec.op}.jsonl"
+        targets, everything = self._session.targets(self._spec), self._session.all_targets(self._spec)
+        if options.golden_update is not None:
+            update_goldens(path, targets, everything, self._session.engine, options.golden_update)
+        step = f"Run pytest '{self._state.node_id}' --op-golden-update 'why the codes change'{options.arguments}."
+        return golden_problems(targets, everything, self._session.engine, path, options.shown(path), step)
+
+    def _reject(self) -> list[str]:
+        targets = self._session.targets(self._spec)
+        return reject_problems(targets[0], self._session.engine) if targets else []
+
+    def _regressions(self) -> list[str]:
+        """Every failure once found passes; every case that shows a declared defect still shows it."""
+        problems = []
+        for path in sorted((self._state.options.cases / "regressions").glob(f"{self._spec.op}-*.json")):
+            case = read_replay(path).case
+            failing = [v for v in self._judged(case) if v.failing]
+            problems += [f"{path.name}: {headline(verdict)}; {graph_line(case)}" for verdict in failing[:1]]
+        for platform in self._session.library.platforms.values():
+            for defect in platform.defects:
+                path = self._state.options.cases / (defect.case or "")
+                if self._spec.op not in defect.ops or not path.is_file():
+                    continue
+                if not any(v.status == "defect" for v in self._judged(read_replay(path).case)):
+                    problems.append(f"{platform.platform} defect {defect.id}: its stored case passes. Remove the defect.")
+        return problems
+
+    def _judged(self, case: Case) -> list[Verdict]:
+        library = self._session.library
+        target = Target(self._spec, library.scheme(case.scheme), library.platform(case.platform))
+        return judge(Trial(target, case, self._session.engine), self._state.options.checks)

@@ -1,0 +1,90 @@
+"""What an item found over all its cases, as one record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from quantizer.conformance.generation.builder import coverage
+from quantizer.conformance.generation.aims import hit
+from quantizer.conformance.judge import SHARP_WIDTH
+from quantizer.conformance.trial import Trial
+from quantizer.core.record import CheckRecord, Record
+from quantizer.core.verdict import Verdict
+
+_COUNTED = {
+    "pass": "passed", "fail": "failed", "mistrusted": "mistrusted", "overflow": "overflow", "defect": "defects",
+    "hole": "holes",
+}  # fmt: skip
+
+
+class Recorder:
+    """Adds up verdicts; the order of cases does not change the record."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._checks: dict[str, CheckRecord] = {}
+        self._coverage: set[str] = set()
+        self._sqnr = math.inf
+        self._cases = 0
+
+    def add(self, trial: Trial, verdicts: Sequence[Verdict]) -> None:
+        """Add the verdicts of one case and what it covers."""
+        self._cases += 1
+        reached = coverage(trial.target, trial.case)
+        if hit(trial) is False:
+            reached.discard(f"data={trial.case.data.set}")
+        self._coverage |= reached
+        for verdict in verdicts:
+            self._checks[verdict.check] = _added(self._checks.get(verdict.check, CheckRecord()), verdict)
+        if not any(verdict.failing for verdict in verdicts) and trial.case.data.set == "random":
+            self._sqnr = min(self._sqnr, sqnr(trial))
+
+    def record(self, outcome: str, wanted: Iterable[str] = (), failure: str = "") -> Record:
+        """Return the record of the item; *wanted* is the coverage that was asked for."""
+        metrics = {"sqnr_db": round(self._sqnr, 3)} if math.isfinite(self._sqnr) else {}
+        return replace(
+            self._record, outcome=outcome, cases=self._cases, checks=dict(sorted(self._checks.items())),
+            coverage=tuple(sorted(self._coverage)), holes=tuple(sorted(set(wanted) - self._coverage)),
+            metrics=metrics, failure=failure,
+        )  # fmt: skip
+
+
+def _added(known: CheckRecord, verdict: Verdict) -> CheckRecord:
+    field = _COUNTED[verdict.status]
+    reasons = set(known.reasons)
+    if verdict.status in ("hole", "defect", "overflow"):
+        reasons.add(verdict.reason)
+    if verdict.width > SHARP_WIDTH and verdict.check == "arithmetic":
+        reasons.add("the arithmetic interval is wider than 2 codes")
+    ratio = verdict.ratio if verdict.status in ("pass", "fail", "mistrusted") else 0.0
+    return replace(
+        known,
+        **{field: getattr(known, field) + 1},
+        elements=known.elements + verdict.elements,
+        vacuous=known.vacuous + verdict.vacuous,
+        ratio=max(known.ratio, _rounded(ratio)),
+        width=max(known.width, verdict.width),
+        reasons=tuple(sorted(reasons)),
+    )
+
+
+def _rounded(ratio: float) -> float:
+    """Return *ratio* to six digits, but never across 1: a fault stays above it."""
+    if not math.isfinite(ratio):
+        return ratio
+    short = float(f"{ratio:.6g}")
+    return short if (short > 1.0) == (ratio > 1.0) else ratio
+
+
+def sqnr(trial: Trial) -> float:
+    """Return 10 log10(sum y^2 / sum (deq(q) - y)^2) in dB; infinite for no error."""
+    if trial.spec.outputs["y"].kind != "value":
+        return math.inf
+    scale, zero = float(trial.output.scale), int(trial.output.zero_point)
+    noise = float(np.square(scale * (trial.got - zero) - trial.y).sum())
+    signal = float(np.square(trial.y).sum())
+    return 10 * math.log10(signal / noise) if noise > 0 and signal > 0 else math.inf

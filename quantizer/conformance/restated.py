@@ -1,0 +1,235 @@
+"""The platforms' parameter rules once more, in numpy and rationals, sharing nothing with numerics.
+
+`parameters` compares what a quantize rule chose with these. Sources: facts of each system, recorded in docs/adr.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.core.case import Range
+from quantizer.core.dtypes import DType, dtype, integer
+from quantizer.core.platforms import ParameterRule, Platform
+from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
+from quantizer.core.spec import Spec
+
+Array = NDArray[Any]
+F32 = np.float32
+FACTOR_LIMIT = 32767
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Parameters that a rule must choose: `scale` float64 and `zero_point`, per channel or single."""
+
+    dtype: DType
+    scale: Array
+    zero_point: Array
+    qmin: int
+    qmax: int
+    steps: Array | None = None
+
+
+def _codes(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:
+    if not signed:
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)) + (1 if restricted else 0), 2 ** (bits - 1) - 1
+
+
+def _power_of_two(scale: float) -> float:
+    exact = Fraction(scale)
+    exponent = math.floor(math.log2(scale)) - 1
+    while Fraction(2) ** exponent < exact:
+        exponent += 1
+    return float(Fraction(2) ** exponent)
+
+
+def _one(low: float, high: float, bits: int, rule: ParameterRule, *, signed: bool, symmetric: bool, restricted: bool,
+         power_of_two: bool) -> tuple[float, int, float | None]:  # fmt: skip
+    """Return (scale, zero point, steps) for one range that contains zero."""
+    qmin, qmax = _codes(bits, signed=signed, restricted=restricted and symmetric)
+    largest = max(-low, high)
+    if symmetric:
+        low, high = (-largest if signed else 0.0), largest
+    if rule.scale == "float32_steps":
+        width = F32(high) - F32(low) if not symmetric else F32(high - low)
+        if not symmetric:
+            width = F32(high - low)
+        steps = F32(qmax - qmin) / width if width >= F32(rule.minimum_range) and width > 0 else F32(1.0)
+        zero = 0
+        if not symmetric:
+            theirs = int(np.rint(steps * F32(low))) - qmin
+            bound = 2 ** (bits - 1) - 1
+            zero = -min(bound, max(-bound, theirs))
+        scale = 1.0 / float(steps)
+        if power_of_two:
+            scale = _power_of_two(scale)
+            steps = F32(1.0 / scale)
+        return scale, zero, float(steps)
+    scale = (high - low) / (qmax - qmin)
+    zero = 0
+    if scale < rule.minimum_scale:
+        scale, zero = 1.0, min(max(0, qmin), qmax)
+    elif not symmetric:
+        zero = min(qmax, max(qmin, int(np.rint(qmin - low / scale))))
+    if rule.scale == "float32":
+        scale = float(F32(scale))
+    return (_power_of_two(scale) if power_of_two else scale), zero, None
+
+
+def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed: bool) -> Expected:
+    """Return what the rule chooses for a calibrated range."""
+    symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
+    if part.bits > rule.symmetric_above_bits and not symmetric:
+        symmetric = restricted = True
+    scale, zero, steps = _one(
+        min(span[0], 0.0), max(span[1], 0.0), part.bits, rule,
+        signed=signed, symmetric=symmetric, restricted=restricted, power_of_two=part.rule == "power_of_two",
+    )  # fmt: skip
+    qmin, qmax = _codes(part.bits, signed=signed, restricted=restricted and symmetric)
+    return Expected(
+        integer(part.bits, signed=signed), np.array(scale), np.array(zero), qmin, qmax,
+        None if steps is None else np.array(steps, dtype=F32),
+    )  # fmt: skip
+
+
+def weight(values: Array, part: WeightPart, rule: ParameterRule, axis: int | None, group: int | None = None) -> Expected:
+    """Return what the rule chooses for a weight from its extrema; *group* neighbouring channels share a scale."""
+    signed, symmetric = rule.weight_sign == "signed", part.symmetry == "symmetric"
+    per_channel = axis is not None and (part.granularity == "channel" or group is not None)
+    if per_channel:
+        rows = np.moveaxis(values, axis or 0, 0)
+        size = group or 1
+        parts = [rows[c // size * size : c // size * size + size] for c in range(len(rows))]
+    else:
+        parts = [values]
+    found = [
+        _one(
+            min(0.0, float(p.min())), max(0.0, float(p.max())), part.bits, rule, signed=signed, symmetric=symmetric,
+            restricted=part.range == "restricted", power_of_two=part.rule == "power_of_two",
+        )
+        for p in parts
+    ]  # fmt: skip
+    qmin, qmax = _codes(part.bits, signed=signed, restricted=part.range == "restricted" and symmetric)
+    scale, zero, steps = (np.array(column) for column in zip(*found, strict=True))
+    if not per_channel:
+        scale, zero, steps = scale[0], zero[0], steps[0]
+    known = None if found[0][2] is None else np.asarray(steps, dtype=F32)
+    return Expected(integer(part.bits, signed=signed), np.asarray(scale), np.asarray(zero), qmin, qmax, known)
+
+
+def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
+    """Return Compass's multipliers of several channels under one shift; 1 and 0 for all where every ratio is 2**0."""
+    own = [_plain(ratio, bits) for ratio in ratios]
+    if all(mantissa == 2.0**shift for mantissa, shift in own):
+        own = [(1.0, 0)] * len(own)
+    shift = max(0, *(s for _, s in own))
+    mantissas = [int(m * 2.0 ** (shift - s)) for m, s in own]
+    while max(mantissas) > FACTOR_LIMIT:
+        mantissas = [m >> 1 for m in mantissas]
+        shift -= 1
+    return [(float(m), max(0, shift)) for m in mantissas]
+
+
+def _plain(ratio: Any, bits: int) -> tuple[float, int]:  # noqa: ANN401 - a float32 scalar
+    """Return one ratio's multiplier and shift, without the shortcut for powers of two."""
+    top = F32(2.0 ** min(15, bits) - 1)
+    shift = min(31, int(np.floor(np.log2(top / F32(ratio)))))
+    return float(np.floor(F32(ratio) * F32(2.0**shift) + F32(0.5))), shift
+
+
+def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> list[Any]:
+    """Return Compass's float32 ratios steps_y / (steps_x * steps_w) per channel."""
+    product = F32(1.0)
+    for expected in inputs:
+        product = product * np.asarray(expected.steps, dtype=F32)
+    ratio = np.asarray(output.steps, dtype=F32) / product
+    return list(np.broadcast_to(ratio, (channels,)))
+
+
+def weight_groups(part: WeightPart, platform: Platform, channels: int, groups: int) -> list[int | None]:
+    """Return how many channels may share a weight scale: the first choice, then what Compass falls back to."""
+    attribute = platform.parameters.weight_groups
+    if part.granularity == "channel":
+        count = channels
+    elif attribute and groups > 1:
+        count = groups
+    else:
+        return [None]
+    if not platform.multiplier.unify_shifts:
+        return [max(1, channels // count)]
+    sizes: list[int | None] = []
+    while count >= 1:
+        sizes.append(max(1, channels // count))
+        count //= 2
+    return sizes
+
+
+def output(
+    spec: Spec, name: str, scheme: Scheme, platform: Platform, ranges: Mapping[str, Range], inputs: Mapping[str, Expected]
+) -> Expected:
+    """Return what the rule chooses for output *name*."""
+    chosen = spec.quantization.outputs.get(name, "calibrated")
+    if chosen.startswith("same_as"):
+        return inputs[chosen[8:-1]]
+    if chosen == "index":
+        kind = dtype(platform.index_dtype)
+        return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max)
+    rule = platform.parameters
+    sign = platform.output_signs.get(spec.quantization.family)
+    if sign == "inputs":
+        signed = any(expected.dtype.kind == "int" for expected in inputs.values())
+    else:
+        signed = sign == "signed" if sign else rule.activation_sign != "unsigned"
+    fixed = platform.fixed_outputs.get(spec.op)
+    if fixed is not None:
+        kind = integer(scheme.activation.bits, signed=signed if fixed.signed is None else fixed.signed)
+        zero = {"min": kind.min, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
+        return Expected(kind, np.array(fixed.scale), np.array(int(zero)), kind.min, kind.max)
+    return activation(ranges[name], scheme.activation, rule, signed=signed)
+
+
+def input_sign(span: Range, rule: ParameterRule) -> bool:
+    """Return whether an input of the graph is signed."""
+    return span[0] < 0 if rule.activation_sign == "by_range" else rule.activation_sign == "signed"
+
+
+def shift_choices(ratio: Fraction, bits: int, ceiling: int) -> set[int]:
+    """Return the shifts that the rule `floor(log2((2**bits - 1) / ratio))` can give when log2 is taken in float32."""
+    exact = math.log2(2**bits - 1) - (math.log2(ratio.numerator) - math.log2(ratio.denominator))
+    slack = 2.0**-20 * max(1.0, abs(exact))
+    return {min(ceiling, math.floor(exact - slack)), min(ceiling, math.floor(exact + slack))}
+
+
+def compass_multiplier(ratio: Any, bits: int) -> tuple[float, int]:  # noqa: ANN401 - a float32 scalar
+    """Return the Compass multiplier and shift of one float32 ratio."""
+    mantissa, shift = _plain(ratio, bits)
+    return (1.0, 0) if mantissa == 2.0**shift else (mantissa, shift)
+
+
+def compass_sum(steps_a: Any, steps_b: Any, steps_y: Any, bits: int, *, equal_zero: bool) -> tuple[float, int, float, float]:  # noqa: ANN401
+    """Return (multiplier, shift, factor of a, factor of b) of Compass's Eltwise ADD."""
+    a, b, y = F32(steps_a), F32(steps_b), F32(steps_y)
+    if max(a, b) / (min(a, b) + np.finfo(F32).eps) <= 1 and equal_zero:
+        return (*compass_multiplier(y / a, bits), 1.0, 1.0)
+    mantissa_a, shift_a = compass_multiplier(a, 15)
+    mantissa_b, shift_b = compass_multiplier(b, 15)
+    common = max(shift_a, shift_b)
+    of_a = F32(mantissa_b) * F32(2.0 ** (common - shift_b))
+    of_b = F32(mantissa_a) * F32(2.0 ** (common - shift_a))
+    ratio = y / (b * a) / F32(2.0**common)
+    shrink = max(of_a, of_b) / F32(FACTOR_LIMIT)
+    if shrink > 1:
+        of_a, of_b, ratio = of_a / shrink, of_b / shrink, ratio * shrink
+    mantissa, shift = compass_multiplier(ratio, bits)
+    if shift < 0:
+        mantissa, shift = float(min(FACTOR_LIMIT, max(1.0, mantissa * 2.0**-shift))), 0
+    clipped = (float(min(FACTOR_LIMIT, max(0.0, np.rint(k)))) for k in (of_a, of_b))
+    return (mantissa, shift, *clipped)  # type: ignore[return-value]

@@ -1,0 +1,61 @@
+"""A run under way: plugins registered, library loaded, engine chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from quantizer.conformance.options import Options
+from quantizer.conformance.target import Target
+from quantizer.core.errors import PluginError
+from quantizer.core.library import Library, load_library
+from quantizer.core.spec import Spec
+from quantizer.ops import REGISTRY, check_signature, load_built_ins
+from quantizer.runtime.engines import Engine
+from quantizer.runtime.engines.own import OwnEngine
+
+
+@dataclass(frozen=True)
+class Session:
+    """A loaded library with plugins registered, and the engine under test."""
+
+    options: Options
+    library: Library
+    engine: Engine
+
+    def targets(self, spec: Spec) -> list[Target]:
+        """Return every scheme x platform under which *spec* is judged in this run."""
+        return [target for target in self.all_targets(spec) if self.options.selects(*_names(target))]
+
+    def all_targets(self, spec: Spec) -> list[Target]:
+        """Return every scheme x platform that applies to *spec*: the first factor of its covering array."""
+        return [
+            Target(spec, self.library.scheme(name), platform)
+            for platform in self.library.platforms.values()
+            for name in self.library.schemes_for(spec, platform)
+        ]
+
+
+def _names(target: Target) -> tuple[str, str]:
+    return target.scheme.name, target.platform.platform
+
+
+def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
+    """Register built-ins, load the library with *extra* spec files, and check that functions and specs fit together.
+
+    Plugins are registered before (quantizer.plugins.discovery). Raises SpecError, PluginError, UnsupportedError.
+    """
+    torch.set_num_threads(1)
+    load_built_ins()
+    library = load_library((*options.specs, *extra))
+    options.check_names(library)
+    for entry in REGISTRY.all():
+        spec = library.specs.get(entry.op)
+        if spec is None:
+            raise PluginError(f"{entry}: operator {entry.op!r} has no spec. Write {entry.op}.yaml (quantizer spec new).")
+        check_signature(spec, entry)
+    return Session(options, library, OwnEngine())
+
+

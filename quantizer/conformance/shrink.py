@@ -1,0 +1,162 @@
+"""The smallest case that still fails: structure first, then data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case, DataRecipe, TilePlan
+from quantizer.core.domains import draw_order
+from quantizer.core.errors import QuantizerError
+from quantizer.core.shapes import evaluate, infer_shapes, variables
+from quantizer.tiling.windows import tileable_axes
+
+Fails = Callable[[Case], bool]
+MAX_RUNS = 400
+
+
+class _Budget:
+    """Counts runs, so that shrinking ends."""
+
+    def __init__(self, fails: Fails, runs: int) -> None:
+        self._fails = fails
+        self.left = runs
+
+    def __call__(self, case: Case) -> bool:
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        try:
+            return self._fails(case)
+        except QuantizerError:
+            return False
+
+
+def shrink(target: Target, case: Case, fails: Fails, *, runs: int = MAX_RUNS) -> Case:
+    """Return a case no larger than *case* for which *fails* holds; at most *runs* calls of it.
+
+    Order: tiles, optional operands, axis order, dimensions and attributes towards their simplest values, then the data:
+    elements are set to zero by halves (ddmin) while the case still fails.
+    """
+    budget = _Budget(fails, runs)
+    changed = True
+    while changed and budget.left > 0:
+        changed = False
+        for smaller in _simpler(target, case):
+            if budget(smaller):
+                case, changed = smaller, True
+                break
+    return _fewer_values(target, case, budget)
+
+
+def _simpler(target: Target, case: Case) -> Iterator[Case]:
+    if case.tiles.sizes:
+        yield case.but(tiles=TilePlan({}))
+        for axis in case.tiles.sizes:
+            if len(case.tiles.sizes) > 1:
+                yield case.but(tiles=TilePlan({k: v for k, v in case.tiles.sizes.items() if k != axis}))
+    if case.order != "channels_first":
+        yield case.but(order="channels_first")
+    for name, item in target.spec.inputs.items():
+        if item.optional and name in case.shapes:
+            yield case.but(shapes={k: v for k, v in case.shapes.items() if k != name})
+    bound = variables(target.spec, case.shapes, case.attrs)
+    for name in reversed(draw_order(target.spec)):
+        for value in _smaller_values(target, name, bound):
+            changed = _with_value(target, case, bound, name, value)
+            if changed is not None:
+                yield changed
+
+
+def _smaller_values(target: Target, name: str, bound: Mapping[str, Any]) -> Iterator[Any]:
+    domain = target.spec.dims.get(name) or target.spec.attrs[name]
+    value = bound.get(name)
+    if isinstance(value, bool) or value is None or isinstance(value, str | float):
+        if value is True:
+            yield False
+        return
+    if isinstance(value, int):
+        simplest = domain.default if isinstance(domain.default, int) else 1
+        for candidate in dict.fromkeys((simplest, 1, value // 2, value - 1)):
+            if 0 <= candidate < value or (value < 0 and candidate > value):
+                yield candidate
+        return
+    if domain.type == "shape":
+        yield from _smaller_shapes(value)
+        return
+    default = tuple(domain.default) if isinstance(domain.default, list) else tuple(0 for _ in value)
+    if value != default:
+        yield default
+    for i, item in enumerate(value):
+        for candidate in dict.fromkeys((default[i], item - 1)):
+            if 0 <= candidate < item:
+                yield (*value[:i], candidate, *value[i + 1 :])
+
+
+def _smaller_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    for i, size in enumerate(shape):
+        if size == 1 and len(shape) > 1:
+            yield (*shape[:i], *shape[i + 1 :])
+        for candidate in dict.fromkeys((1, size // 2, size - 1)):
+            if 1 <= candidate < size:
+                yield (*shape[:i], candidate, *shape[i + 1 :])
+
+
+def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str, value: Any) -> Case | None:  # noqa: ANN401
+    """Return *case* with one dimension or attribute changed and everything that follows from it, if that is legal."""
+    spec = target.spec
+    values = {**bound, name: value}
+    try:
+        for other, domain in {**spec.dims, **spec.attrs}.items():
+            if other == name:
+                continue
+            if domain.broadcasts_to == name:
+                rank = len(values[other])
+                values[other] = tuple(
+                    1 if old == 1 else new for old, new in zip(values[other][-len(value) :], value[-rank:], strict=False)
+                )
+            elif domain.product is not None and name in domain.product.names:  # type: ignore[union-attr]
+                values[other] = (int(domain.product(values)),)  # type: ignore[operator]
+        shapes = {operand: evaluate(spec.inputs[operand].axes, values) for operand in case.shapes}
+        attrs = {attr: values[attr] for attr in spec.attrs}
+        infer_shapes(spec, shapes, attrs)
+        changed = case.but(shapes=shapes, attrs=attrs)
+        axes = tileable_axes(spec, shapes, attrs)
+        sizes = {axis: min(size, axes[axis] + 1) for axis, size in case.tiles.sizes.items() if axis in axes}
+        return changed.but(tiles=TilePlan(sizes))
+    except (QuantizerError, KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def _fewer_values(target: Target, case: Case, fails: Fails) -> Case:
+    """Return *case* with as many elements zero as ddmin finds, tensor by tensor."""
+    for name in case.shapes:
+        values = materialise(target, case)[name]
+        kept = [tuple(int(i) for i in index) for index in values.nonzero().tolist()]
+        if fails(_keeping(case, name, [])):
+            case = _keeping(case, name, [])
+            continue
+        size = max(1, len(kept) // 2)
+        while size >= 1 and len(kept) > 1:
+            reduced = False
+            for start in range(0, len(kept), size):
+                fewer = kept[:start] + kept[start + size :]
+                if fewer and fails(_keeping(case, name, fewer)):
+                    kept, reduced = fewer, True
+                    break
+            if not reduced:
+                if size == 1:
+                    break
+                size //= 2
+        if len(kept) < int(values.count_nonzero()):
+            case = _keeping(case, name, kept)
+    return case
+
+
+def _keeping(case: Case, name: str, coordinates: list[tuple[int, ...]]) -> Case:
+    recipe = case.data
+    return case.but(data=DataRecipe(recipe.set, recipe.seed, {**recipe.kept, name: tuple(coordinates)}))
+
+

@@ -1,0 +1,206 @@
+"""Stored cases: goldens, regressions, and the cases that show a platform's declared defects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.case_file import read_model
+from quantizer.core.errors import CaseError, QuantizerError
+from quantizer.core.files import replace_files
+from quantizer.core.model import Model
+from quantizer.core.shapes import infer_shapes
+from quantizer.core.verdict import CHECKS
+from quantizer.runtime.engines import Engine
+
+MAX_CODES = 256
+MAX_FILE = 1 << 20
+ATTEMPTS = 64
+
+
+class _GoldenModel(Model):
+    case: dict[str, Any]
+    codes: list[int]
+    engine: str
+    reason: str
+
+
+class _ReplayModel(Model):
+    case: dict[str, Any]
+    item: str = ""
+    checks: list[str] = []
+    finding: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A case, the codes that it must give for ever, who made them and why they changed last."""
+
+    case: Case
+    codes: tuple[int, ...]
+    engine: str
+    reason: str
+
+    def to_line(self) -> str:
+        """Return the golden as one line."""
+        content = {"case": self.case.to_dict(), "codes": list(self.codes), "engine": self.engine, "reason": self.reason}
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A case that once failed, and why it is kept."""
+
+    case: Case
+    checks: tuple[str, ...]
+    finding: str
+    reason: str
+    path: Path
+
+
+def read_goldens(path: Path) -> list[Golden]:
+    """Read one operator's goldens; CaseError names file, line and field."""
+    found = []
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        where = f"{path}:{number}"
+        model = read_model(_GoldenModel, _json(line, where), where)
+        if len(model.codes) > MAX_CODES:
+            raise CaseError(f"{where}: codes: {len(model.codes)} of them; a golden holds at most {MAX_CODES}.")
+        found.append(Golden(Case.from_dict(model.case, where), tuple(model.codes), model.engine, model.reason))
+    return found
+
+
+def read_replay(path: Path) -> Replay:
+    """Read a replay file; CaseError names file and field."""
+    where = str(path)
+    model = read_model(_ReplayModel, _json(_text(path), where), where)
+    return Replay(Case.from_dict(model.case, where), tuple(model.checks), model.finding, model.reason, path)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_FILE:
+            raise CaseError(f"{path}: larger than {MAX_FILE} bytes; stored cases are small.")
+        return path.read_text(encoding="utf-8")
+    except OSError as err:
+        raise CaseError(f"{path}: cannot be read: {err.strerror}.") from None
+    except UnicodeDecodeError as err:
+        raise CaseError(f"{path}: not UTF-8 at byte {err.start}.") from None
+
+
+def _json(text: str, where: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as err:
+        raise CaseError(f"{where}: not JSON: {err}.") from None
+
+
+def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
+    """Return a golden of *target*: the first generated case of at most 256 codes that all checks pass.
+
+    CaseError where a check fails: a golden never stores what another verdict refuses.
+    """
+    for attempt in range(ATTEMPTS):
+        case = build_case(target, HashChooser(key(attempt, "golden", target.id), {"data": "random"}))
+        if 1 < np.prod(infer_shapes(target.spec, case.shapes, case.attrs)["y"]) <= MAX_CODES:
+            return refreshed(target, engine, case, reason)
+    raise CaseError(f"{target.id}: no generated case has between 2 and {MAX_CODES} outputs.")
+
+
+def refreshed(target: Target, engine: Engine, case: Case, reason: str) -> Golden:
+    """Return the golden of *case* with the codes of today; CaseError where another check fails."""
+    trial = Trial(target, case, engine)
+    failing = [v.check for v in judge(trial, CHECKS) if v.failing]
+    if failing:
+        raise CaseError(f"{target.id}: {', '.join(failing)} fails on the golden case. Fix that before updating goldens.")
+    return Golden(case, tuple(int(code) for code in trial.got.ravel()), engine.name, reason)
+
+
+def write_goldens(path: Path, goldens: Iterable[Golden]) -> None:
+    """Write one operator's goldens, sorted, whole or not at all."""
+    lines = sorted(golden.to_line() for golden in goldens)
+    replace_files({path: "".join(f"{line}\n" for line in lines)})
+
+
+def update_goldens(
+    path: Path, targets: Sequence[Target], everything: Sequence[Target], engine: Engine, reason: str
+) -> None:
+    """Write the goldens of *targets* anew, keeping those of other targets that still apply; all or nothing."""
+    old = read_goldens(path) if path.exists() else []
+    known = {target.id for target in everything}
+    chosen = {target.id: target for target in targets}
+    made = []
+    for golden in old:
+        name = _id(golden.case)
+        if name in chosen:
+            target = chosen.pop(name)
+            kept = _is_legal(target, golden.case)
+            fresh = refreshed(target, engine, golden.case, reason) if kept else new_golden(target, engine, reason)
+            made.append(golden if kept and fresh.codes == golden.codes else fresh)
+        elif name in known:
+            made.append(golden)
+    made += [new_golden(target, engine, reason) for target in chosen.values()]
+    write_goldens(path, made)
+
+
+def golden_problems(
+    targets: Sequence[Target], everything: Sequence[Target], engine: Engine, path: Path, shown: str, step: str
+) -> list[str]:
+    """Return what is wrong with one operator's goldens: missing, stale, unused or different; each with the next step."""
+    if not path.exists():
+        return [f"{shown}: there is no golden. {step}"]
+    chosen, known = {target.id: target for target in targets}, {target.id for target in everything}
+    problems = []
+    seen = set()
+    for golden in read_goldens(path):
+        name = _id(golden.case)
+        seen.add(name)
+        if name in chosen:
+            problems += [f"{text} {step}" for text in _differences(chosen[name], engine, golden)]
+        elif name not in known:
+            problems.append(f"{name}: a golden in {shown} that nothing uses. {step}")
+    return problems + [f"{name}: no golden in {shown}. {step}" for name in chosen if name not in seen]
+
+
+def _id(case: Case) -> str:
+    return f"{case.op}-{case.scheme}-{case.platform}"
+
+
+def _is_legal(target: Target, case: Case) -> bool:
+    try:
+        infer_shapes(target.spec, case.shapes, case.attrs)
+    except QuantizerError:
+        return False
+    return True
+
+
+def _differences(target: Target, engine: Engine, golden: Golden) -> list[str]:
+    try:
+        infer_shapes(target.spec, golden.case.shapes, golden.case.attrs)
+    except QuantizerError as err:
+        return [f"{target.id}: the golden is stale: {err}"]
+    got = Trial(target, golden.case, engine).got
+    wanted = np.array(golden.codes)
+    if got.size != wanted.size:
+        return [f"{target.id}: the golden has {wanted.size} codes, the engine gives {got.size}."]
+    wrong = np.flatnonzero(got.ravel() != wanted)
+    if not wrong.size:
+        return []
+    index = tuple(int(i) for i in np.unravel_index(int(wrong[0]), got.shape))
+    return [
+        f"{target.id}: {wrong.size} of {wanted.size} codes differ from the golden; first y{list(index)}: "
+        f"expected {wanted[wrong[0]]}, got {got[index]}."
+    ]

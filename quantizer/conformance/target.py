@@ -1,0 +1,40 @@
+"""What a case is judged against: an operator under one scheme on one platform."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from quantizer.core.case import Case
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.spec import Spec
+from quantizer.numerics.parameters import Request
+from quantizer.ops import REGISTRY
+
+
+@dataclass(frozen=True)
+class Target:
+    """Operator x scheme x platform; `platform` is the true one, whatever an engine is made to believe."""
+
+    spec: Spec
+    scheme: Scheme
+    platform: Platform
+
+    @property
+    def id(self) -> str:
+        """The name of the item: op-scheme-platform."""
+        return f"{self.spec.op}-{self.scheme.name}-{self.platform.platform}"
+
+    def request(self, case: Case, constants: Mapping[str, Tensor]) -> Request:
+        """Return what a quantize rule is asked for *case*."""
+        return Request(self.spec, self.scheme, self.platform, case.shapes, case.attrs, case.ranges, constants)
+
+    def reference(self, operands: Mapping[str, Tensor], case: Case) -> Tensor:
+        """Return the built-in's reference on *operands*, whatever plugin replaced it."""
+        entry = REGISTRY.built_in(self.spec.op, "reference")
+        if entry is None:
+            return REGISTRY.get(self.spec.op, "reference")(**operands, **case.attrs)  # type: ignore[no-any-return]
+        return entry.function(**operands, **case.attrs)  # type: ignore[no-any-return]

@@ -1,0 +1,154 @@
+"""One case on one engine: everything that checks look at, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.shapes import infer_shapes, variables
+from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
+from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.runtime.engines import Call, Engine
+
+Array = NDArray[Any]
+
+
+class Trial:
+    """A case with its data, the handed parameters, and what the engine made of them; every part on demand."""
+
+    def __init__(self, target: Target, case: Case, engine: Engine) -> None:
+        self.target = target
+        self.spec = target.spec
+        self.case = case
+        self.engine = engine
+        self.call = Call(target.spec, case.attrs, case.order)
+
+    @cached_property
+    def bound(self) -> dict[str, Any]:
+        """Attributes and dimensions by name."""
+        return variables(self.spec, self.case.shapes, self.case.attrs)
+
+    @cached_property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the output in the operator's order."""
+        return infer_shapes(self.spec, self.case.shapes, self.case.attrs)["y"]
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """Float32 operands."""
+        return materialise(self.target, self.case)
+
+    @cached_property
+    def doubles(self) -> dict[str, Tensor]:
+        """The same operands in float64."""
+        return {name: values.double() for name, values in self.tensors.items()}
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """What the engine's quantize rule handed."""
+        constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
+        return self.engine.quantize(self.target.request(self.case, constants))
+
+    @cached_property
+    def codes(self) -> dict[str, Tensor]:
+        """Codes of all operands: activations quantized under the handed parameters, constants as handed."""
+        quantizer = self.target.platform.quantizer
+        found = {}
+        for name, values in self.tensors.items():
+            constant = self.parameters.constants.get(name)
+            found[name] = constant.codes if constant else quantize(values, self.parameters.inputs[name], quantizer)
+        return found
+
+    @cached_property
+    def outcome(self) -> Staged:
+        """What the engine's integer forward returned; runs on copies, so that damage in place does not spread."""
+        copies = {name: values.clone() for name, values in self.codes.items()}
+        return self.engine.run(self.call, copies, self.parameters)
+
+    @cached_property
+    def y(self) -> Array:
+        """f(x, w, b) in float64."""
+        return self.reference(self.doubles)
+
+    @cached_property
+    def values(self) -> dict[str, Tensor]:
+        """x^, w^, b^: the real values of the codes."""
+        return {name: dequantize(codes, self.qparams(name)) for name, codes in self.codes.items()}
+
+    @cached_property
+    def y_hat(self) -> Array:
+        """f(x^, w^, b^) in float64."""
+        return self.reference(self.values)
+
+    @cached_property
+    def centred(self) -> dict[str, Tensor]:
+        """code - zero_point of every operand, float64."""
+        found = {}
+        for name, codes in self.codes.items():
+            params = self.qparams(name)
+            found[name] = (codes - params.along(params.zero_point, codes.dim())).double()
+        return found
+
+    @property
+    def output(self) -> QParams:
+        """Handed parameters of the output."""
+        return self.parameters.outputs["y"]
+
+    @property
+    def got(self) -> Array:
+        """The output codes, as numpy."""
+        result: Array = self.outcome.codes.numpy()
+        return result
+
+    def qparams(self, name: str) -> QParams:
+        """Return the handed parameters of operand *name*."""
+        constant: Constant | None = self.parameters.constants.get(name)
+        return constant.params if constant else self.parameters.inputs[name]
+
+    def reference(self, operands: Mapping[str, Tensor]) -> Array:
+        """Return the built-in's reference on *operands*."""
+        result: Array = self.target.reference(operands, self.case).numpy()
+        return result
+
+    def magnitude(self, operands: Mapping[str, Tensor]) -> Array:
+        """Return the reference on absolute values: the sum of |terms| of a linear or bilinear operator."""
+        return self.reference({name: values.abs() for name, values in operands.items()})
+
+    def per_channel(self, values: Tensor) -> Array:
+        """Return per-channel *values* shaped to broadcast against the output."""
+        axis = next(iter(self.spec.outputs.values())).channel_axis
+        if values.dim() == 0 or axis is None:
+            found: Array = values.numpy()
+            return found
+        found = values.reshape([-1 if i == axis else 1 for i in range(len(self.output_shape))]).numpy()
+        return found
+
+    def broadcast(self, name: str, values: Tensor) -> Array:
+        """Return per-axis *values* of operand *name* shaped to broadcast against that operand."""
+        params = self.qparams(name)
+        found: Array = params.along(values, len(self.case.shapes[name])).numpy()
+        return found
+
+    @cached_property
+    def is_constant_output(self) -> bool:
+        """True when more than nine outputs in ten share one code, or sit at an end of the codes."""
+        codes = self.got.ravel()
+        if codes.size < 2:  # noqa: PLR2004 - one element is always constant
+            return False
+        _, counts = np.unique(codes, return_counts=True)
+        ends = np.count_nonzero((codes <= self.output.qmin) | (codes >= self.output.qmax))
+        return bool(max(int(counts.max()), int(ends)) > 0.9 * codes.size)  # noqa: PLR2004 - DESIGN 8: "almost constant or clipped"
+
+
+def as_torch(values: Array) -> Tensor:
+    """Return *values* as a tensor that shares memory."""
+    return torch.from_numpy(np.ascontiguousarray(values))

@@ -1,0 +1,1 @@
+"""Plain data that everything else speaks in; imports neither torch nor pytest."""

@@ -1,0 +1,102 @@
+"""A case: one single-operator graph with everything that decides its numbers, as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from quantizer.core.errors import CaseError
+
+AxisOrder = Literal["channels_first", "channels_last"]
+AttrValue = bool | int | float | str | tuple[int, ...]
+Range = tuple[float, float]
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """Tile sizes per tiled axis; an axis that is not named stays whole."""
+
+    sizes: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return "x".join(f"{axis}{size}" for axis, size in sorted(self.sizes.items())) or "untiled"
+
+
+@dataclass(frozen=True)
+class DataRecipe:
+    """How the tensors of a case are filled: `value(name, coordinates)` hashed from the seed, shaped by the set."""
+
+    set: str
+    seed: int
+    kept: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    """Tensor -> coordinates that keep their value; all others are zero. A tensor that is not named keeps all."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One drawn single-operator graph + scheme + platform + calibrated ranges + tile plan + data recipe."""
+
+    op: str
+    scheme: str
+    platform: str
+    shapes: Mapping[str, tuple[int, ...]]
+    """Input -> shape in the operator's own axis order; an optional input that is absent is not named."""
+    attrs: Mapping[str, AttrValue]
+    ranges: Mapping[str, Range]
+    """Activation or output -> calibrated (smallest, largest) real value."""
+    order: AxisOrder
+    tiles: TilePlan
+    data: DataRecipe
+
+    def to_json(self) -> str:
+        """Return the one text form of this case: sorted keys, no spaces, floats by repr."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the case as JSON values."""
+        return {
+            "version": VERSION,
+            "op": self.op,
+            "scheme": self.scheme,
+            "platform": self.platform,
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "attrs": {name: list(v) if isinstance(v, tuple) else v for name, v in self.attrs.items()},
+            "ranges": {name: list(pair) for name, pair in self.ranges.items()},
+            "order": self.order,
+            "tiles": dict(self.tiles.sizes),
+            "data": {
+                "set": self.data.set,
+                "seed": self.data.seed,
+                **({"kept": {k: [list(c) for c in v] for k, v in self.data.kept.items()}} if self.data.kept else {}),
+            },
+        }
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that name this case."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
+
+    def but(self, **changes: Any) -> Case:  # noqa: ANN401 - forwards to dataclasses.replace
+        """Return this case with some fields changed."""
+        return replace(self, **changes)
+
+    @staticmethod
+    def from_dict(raw: object, where: str) -> Case:
+        """Read what `to_dict` wrote; CaseError with *where* and the first field that is wrong."""
+        from quantizer.core.case_file import CaseModel, read_model
+
+        model = read_model(CaseModel, raw, where)
+        return model.to_case()
+
+    @staticmethod
+    def from_json(text: str, where: str) -> Case:
+        """Read what `to_json` wrote; CaseError with *where* and the first field that is wrong."""
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as err:
+            raise CaseError(f"{where}: not JSON: {err}.") from None
+        return Case.from_dict(raw, where)

@@ -1,0 +1,82 @@
+"""Reading stored cases: every field checked, sizes bounded."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
+from quantizer.core.errors import CaseError
+from quantizer.core.model import Model
+
+MAX_ELEMENTS = 1 << 24
+
+Size = Annotated[int, Field(ge=0, le=1 << 24)]
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - a pydantic before-validator sees raw JSON
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"must be a finite number, got {value!r}")
+    return float(value)
+
+
+Real = Annotated[float, BeforeValidator(_finite)]
+
+
+class DataModel(Model):
+    """The data recipe of a stored case."""
+
+    set: str
+    seed: int = Field(ge=0, lt=1 << 64)
+    kept: dict[str, list[list[Size]]] = {}
+
+
+class CaseModel(Model):
+    """A stored case."""
+
+    version: Literal[1]
+    op: str
+    scheme: str
+    platform: str
+    shapes: dict[str, Annotated[list[Size], Field(max_length=8)]]
+    attrs: dict[str, bool | int | float | str | list[int]]
+    ranges: dict[str, Annotated[list[Real], Field(min_length=2, max_length=2)]]
+    order: Literal["channels_first", "channels_last"]
+    tiles: dict[str, Annotated[int, Field(ge=1)]]
+    data: DataModel
+
+    def to_case(self) -> Case:
+        """Return the case as the dataclass that the rest of the package uses."""
+        attrs: dict[str, AttrValue] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.attrs.items()}
+        return Case(
+            op=self.op,
+            scheme=self.scheme,
+            platform=self.platform,
+            shapes={name: tuple(shape) for name, shape in self.shapes.items()},
+            attrs=attrs,
+            ranges={name: (pair[0], pair[1]) for name, pair in self.ranges.items()},
+            order=self.order,
+            tiles=TilePlan(dict(self.tiles)),
+            data=DataRecipe(
+                self.data.set,
+                self.data.seed,
+                {name: tuple(tuple(c) for c in coordinates) for name, coordinates in self.data.kept.items()},
+            ),
+        )
+
+
+M = TypeVar("M", bound=Model)
+
+
+def read_model(model: type[M], raw: object, where: str) -> M:
+    """Validate *raw*; CaseError lists every field that is wrong, with its value."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as err:
+        lines = []
+        for item in err.errors():
+            place = ".".join(map(str, item["loc"])) or "the file"
+            lines.append(f"{where}: {place}: {item['msg']}, got {str(item['input'])[:60]!r}.")
+        raise CaseError("\n".join(lines)) from None

@@ -1,0 +1,40 @@
+"""The errors a user can cause, each a sentence: where, which value, which rule, what to write instead."""
+
+from __future__ import annotations
+
+
+class QuantizerError(Exception):
+    """Anything a user can put right; never raised for a bug of this package."""
+
+
+class SpecError(QuantizerError):
+    """A spec, scheme or platform file is not what the schema asks for."""
+
+
+class ConstraintError(QuantizerError):
+    """A graph breaks a constraint that the operator's spec declares."""
+
+    def __init__(self, op: str, index: int, message: str) -> None:
+        super().__init__(f"{op}: {message}")
+        self.op = op
+        self.index = index
+
+
+class GraphError(QuantizerError):
+    """A graph is not well formed: dangling tensor, cycle, wrong shape, impossible parameters."""
+
+
+class FormatError(QuantizerError):
+    """A file does not follow its format."""
+
+
+class CaseError(QuantizerError):
+    """A stored case cannot be read or no longer validates."""
+
+
+class PluginError(QuantizerError):
+    """A plugin cannot be loaded, or breaks the contract of the registry."""
+
+
+class UnsupportedError(QuantizerError):
+    """An operator, scheme, platform or engine does not cover what was asked of it."""

@@ -1,0 +1,332 @@
+"""Load specs, schemes and platforms from their YAML files, and say everything that is wrong with a file at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from pydantic import ValidationError
+
+from quantizer.core.errors import SpecError
+from quantizer.core.model import Model
+from quantizer.core.model_errors import Finding, explain, render, suggestion
+from quantizer.core.platforms import Platform, check_platform
+from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
+from quantizer.core.spec import Spec
+from quantizer.core.spec_rules import check_spec
+from quantizer.core.yaml_source import Location, Positions, load_yaml, shown_path
+
+MAX_LINES = 400
+SCHEMES_FILE = "schemes.yaml"
+PLATFORMS_FOLDER = "platforms"
+
+M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Library:
+    """Every operator, scheme and platform that a run knows, with the files they came from."""
+
+    specs: Mapping[str, Spec]
+    """Operator -> its spec."""
+    paths: Mapping[str, Path]
+    """Operator -> the file of its spec."""
+    positions: Mapping[str, Positions] = field(repr=False)
+    """Operator -> where the keys of its spec stand, for annotations."""
+    schemes: Mapping[str, Scheme]
+    """Name -> scheme: the declared combinations, and each activation part alone."""
+    platforms: Mapping[str, Platform]
+    platform_positions: Mapping[str, Positions] = field(repr=False)
+
+    def schemes_for(self, spec: Spec, platform: Platform) -> list[str]:
+        """Return the names of the schemes under which *platform* runs *spec*, in the platform's order."""
+        if platform.ops is not None and spec.op not in platform.ops:
+            return []
+        excluded = {item.scheme for item in spec.excludes if item.platform in (None, platform.platform)}
+        if None in excluded:
+            return []
+        return [
+            name
+            for name in platform.schemes
+            if name not in excluded and (self.schemes[name].weight is not None) == spec.has_weights
+        ]
+
+    def spec(self, op: str) -> Spec:
+        """Return the spec of *op*; SpecError with the nearest name where there is none."""
+        return _named(self.specs, op, "operator")
+
+    def scheme(self, name: str) -> Scheme:
+        """Return the scheme called *name*; SpecError with the nearest name where there is none."""
+        return _named(self.schemes, name, "scheme")
+
+    def platform(self, name: str) -> Platform:
+        """Return the platform called *name*; SpecError with the nearest name where there is none."""
+        return _named(self.platforms, name, "platform")
+
+
+def _named(known: Mapping[str, T], name: str, what: str) -> T:
+    if name not in known:
+        raise SpecError(f"{name!r}: no such {what}.{suggestion(name, known, 'Known')}")
+    return known[name]
+
+
+def schemes_for(spec: Spec, platform: Platform) -> list[str]:
+    """Return the names of the shipped schemes under which *platform* runs *spec*."""
+    return load_library().schemes_for(spec, platform)
+
+
+def load_spec(path: Path) -> Spec:
+    """Read one operator's spec; SpecError lists everything that is wrong with the file."""
+    return read_spec(path)[0]
+
+
+def read_spec(path: Path) -> tuple[Spec, Positions]:
+    """Read one operator's spec and where its keys stand."""
+    return _read(path, Spec, lambda spec: check_spec(spec, path.stem))
+
+
+def load_schemes(path: Path) -> Schemes:
+    """Read a file of weight parts, activation parts and their combinations."""
+    return _read(path, Schemes, lambda schemes: check_schemes(schemes, Schemes()))[0]
+
+
+def load_platform(path: Path) -> Platform:
+    """Read one platform."""
+    return _read_platform(path)[0]
+
+
+def _read_platform(path: Path) -> tuple[Platform, Positions]:
+    return _read(path, Platform, lambda platform: check_platform(platform, path.stem))
+
+
+def _read(path: Path, model: type[M], rules: Callable[[M], list[Finding]]) -> tuple[M, Positions]:
+    data, positions = load_yaml(path)
+    if not isinstance(data, dict):
+        raise SpecError(positions.message((), f"must be a mapping with the keys {', '.join(model.model_fields)}."))
+    if len(positions.lines) > MAX_LINES:
+        raise SpecError(f"{positions.name}: {len(positions.lines)} lines; at most {MAX_LINES} are read.")
+    findings = list(_empty_values(data, ()))
+    try:
+        result = model.model_validate(data)
+    except ValidationError as err:
+        empty = {finding.location for finding in findings}
+        findings += [finding for finding in explain(err, model, data) if finding.location not in empty]
+    else:
+        findings = findings or rules(result)
+        if not findings:
+            return result, positions
+    raise SpecError(render(findings, positions)) from None
+
+
+def _empty_values(value: object, location: Location) -> Iterator[Finding]:
+    if value is None:
+        yield Finding(location, "has no value. Give one or remove the key.")
+    elif isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _empty_values(inner, (*location, key))
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the shipped specs: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "op_specs", package.parent / "op_specs"):
+        if folder.is_dir():
+            return folder
+    raise SpecError(f"{shown_path(package / 'op_specs')}: the shipped specs are missing. Install the package again.")
+
+
+def load_library(extra_paths: Sequence[Path] = ()) -> Library:
+    """Return the shipped specs, schemes and platforms with those of *extra_paths* (folders or spec files) added."""
+    return _load_library(tuple(dict.fromkeys(Path(path).resolve() for path in (shipped_folder(), *extra_paths))))
+
+
+def spec_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the spec files of folders (in the order of names) and single files; SpecError where there is nothing."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            found |= dict.fromkeys(sorted(p for p in path.glob("*.yaml") if p.name != SCHEMES_FILE))
+        elif path.is_file():
+            found[path] = None
+        else:
+            raise SpecError(f"{shown_path(path)}: no such file or folder.")
+    return list(found)
+
+
+def platform_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the platform files of folders, in the order of names."""
+    return list(dict.fromkeys(file for path in paths for file in sorted((path / PLATFORMS_FOLDER).glob("*.yaml"))))
+
+
+@functools.cache
+def _load_library(paths: tuple[Path, ...]) -> Library:
+    problems: list[str] = []
+    specs = _collect(spec_files(paths), read_spec, lambda spec: spec.op, "operator", problems)
+    platforms = _collect(platform_files(paths), _read_platform, lambda item: item.platform, "platform", problems)
+    schemes = all_schemes(_all_parts(paths, problems))
+    if not problems:
+        problems += _unknown_names(specs, platforms, schemes)
+    if problems:
+        raise SpecError("\n".join(problems))
+    return Library(
+        specs=MappingProxyType({op: entry.model for op, entry in specs.items()}),
+        paths=MappingProxyType({op: entry.path for op, entry in specs.items()}),
+        positions=MappingProxyType({op: entry.positions for op, entry in specs.items()}),
+        schemes=MappingProxyType(schemes),
+        platforms=MappingProxyType({name: entry.model for name, entry in platforms.items()}),
+        platform_positions=MappingProxyType({name: entry.positions for name, entry in platforms.items()}),
+    )
+
+
+_NAME_KEYS = {"operator": "op", "platform": "platform"}
+
+
+@dataclass(frozen=True)
+class _Entry(Generic[M]):
+    model: M
+    positions: Positions
+    path: Path
+
+
+def _collect(
+    files: Sequence[Path],
+    read: Callable[[Path], tuple[M, Positions]],
+    name_of: Callable[[M], str],
+    what: str,
+    problems: list[str],
+) -> dict[str, _Entry[M]]:
+    found: dict[str, _Entry[M]] = {}
+    for path in files:
+        try:
+            model, positions = read(path)
+        except SpecError as err:
+            problems.append(str(err))
+            continue
+        name = name_of(model)
+        if name in found:
+            first = shown_path(found[name].path)
+            problems.append(
+                positions.message(
+                    (what if what == "platform" else "op",),
+                    f"{what} {name!r} is declared in {first} too. Rename one of the two.",
+                )
+            )
+        else:
+            found[name] = _Entry(model, positions, path)
+    return found
+
+
+def _all_parts(paths: Sequence[Path], problems: list[str]) -> Schemes:
+    """Return the parts and combinations of all schemes files; a later file may combine the parts of earlier ones."""
+    merged = Schemes()
+    for path in paths:
+        file = path / SCHEMES_FILE
+        if not file.is_file():
+            continue
+        before = merged
+        try:
+            own, _ = _read(file, Schemes, lambda schemes, before=before: check_schemes(schemes, before))  # type: ignore[misc]
+        except SpecError as err:
+            problems.append(str(err))
+            continue
+        merged = merged.with_added(own)
+    return merged
+
+
+def unused_names(library: Library) -> Iterator[str]:
+    """Yield a message for each operator or family that a platform names and that no spec has.
+
+    Such a rule is never applied; a library is still usable with it, so only `quantizer spec lint` asks.
+    """
+    families = {spec.quantization.family for spec in library.specs.values()} | {"default"}
+    for name, platform in library.platforms.items():
+        positions = library.platform_positions[name]
+        for location, op in _operators_named(platform):
+            if op not in library.specs:
+                text = f"no such operator.{suggestion(op, library.specs, 'Known')}"
+                yield positions.message(location, text, key=location[-1] == op)
+        for key, rules in (("requantize", platform.requantize), ("output_signs", platform.output_signs)):
+            for family in rules:
+                if family not in families:
+                    text = f"no operator is of that family.{suggestion(family, sorted(families), 'Known')}"
+                    yield positions.message((key, family), text, key=True)
+
+
+def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
+    yield from ((("ops", index), op) for index, op in enumerate(platform.ops or []))
+    yield from ((("fixed_outputs", op), op) for op in platform.fixed_outputs)
+    for index, defect in enumerate(platform.defects):
+        yield from ((("defects", index, "ops", place), op) for place, op in enumerate(defect.ops))
+
+
+def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
+    """Return everything that is wrong with files and folders (the shipped ones without *paths*), and the files read.
+
+    What the files say of each other is asked only once each of them is right.
+    """
+    problems: list[str] = []
+    shipped = shipped_folder().resolve()
+    found = [_files_at(Path(path).resolve()) for path in paths or [shipped]]
+    for path, files in zip(paths, found, strict=False):
+        if not files.count:
+            problems.append(f"{shown_path(path)}: holds no spec. Name a folder with *.yaml files.")
+    specs = list(dict.fromkeys(file for files in found for file in files.specs))
+    platforms = list(dict.fromkeys(file for files in found for file in files.platforms))
+    schemes = list(dict.fromkeys(file for files in found for file in files.schemes))
+    _collect(specs, read_spec, lambda spec: spec.op, "operator", problems)
+    _collect(platforms, _read_platform, lambda item: item.platform, "platform", problems)
+    _all_parts([shipped, *(file.parent for file in schemes if file.parent != shipped)], problems)
+    if not problems:
+        try:
+            problems += unused_names(load_library([files.root for files in found]))
+        except SpecError as err:
+            problems.append(str(err))
+    return problems, {"spec": len(specs), "platform": len(platforms), "schemes file": len(schemes)}
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of one folder, or the one file that was named."""
+
+    root: Path
+    """What must be added to the library so that it knows the files."""
+    specs: Sequence[Path] = ()
+    platforms: Sequence[Path] = ()
+    schemes: Sequence[Path] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.specs) + len(self.platforms) + len(self.schemes)
+
+
+def _files_at(path: Path) -> _Files:
+    if path.is_file() and path.parent.name == PLATFORMS_FOLDER:
+        return _Files(path.parent.parent, platforms=[path])
+    if path.is_file() and path.name == SCHEMES_FILE:
+        return _Files(path.parent, schemes=[path])
+    schemes = [path / SCHEMES_FILE] if (path / SCHEMES_FILE).is_file() else []
+    return _Files(path, spec_files([path]), platform_files([path]), schemes)
+
+
+def _unknown_names(
+    specs: Mapping[str, _Entry[Spec]], platforms: Mapping[str, _Entry[Platform]], schemes: Mapping[str, Scheme]
+) -> Iterator[str]:
+    """Yield a message for each scheme or platform that a file names and that nothing declares."""
+    for platform in platforms.values():
+        for index, name in enumerate(platform.model.schemes):
+            if name not in schemes:
+                text = f"no such scheme.{suggestion(name, schemes, 'Known schemes')}"
+                yield platform.positions.message(("schemes", index), text)
+    for spec in specs.values():
+        for index, item in enumerate(spec.model.excludes):
+            if item.scheme is not None and item.scheme not in schemes:
+                text = f"no such scheme.{suggestion(item.scheme, schemes, 'Known schemes')}"
+                yield spec.positions.message(("excludes", index, "scheme"), text)
+            if item.platform is not None and item.platform not in platforms:
+                text = f"no such platform.{suggestion(item.platform, platforms, 'Known platforms')}"
+                yield spec.positions.message(("excludes", index, "platform"), text)

@@ -1,0 +1,176 @@
+"""What a model refused, in our own words: where, which value, which rule, what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from quantizer.core.model import Model
+from quantizer.core.yaml_source import Location, Positions
+
+MOST_LISTED = 24
+IDENTIFIER = r"^[a-z][a-z0-9_]*$"
+NUMBERS = r"^\d+(\.\d+)*$"
+PART_NAME = r"^[a-z][a-z0-9]*$"
+_PATTERNS = {
+    PART_NAME: "must be small letters and digits, a letter first, such as w8pt or a16",
+    IDENTIFIER: "must be snake_case: small letters, digits and _, a letter first",
+    NUMBERS: 'must be numbers joined by dots, such as "1.0"',
+}
+_KINDS = {
+    "int_type": "an integer", "int_from_float": "an integer", "int_parsing": "an integer",
+    "int_parsing_size": "an integer of at most 64 bits",
+    "float_type": "a number", "float_parsing": "a number", "finite_number": "a finite number",
+    "string_type": "text", "bool_type": "true or false", "bool_parsing": "true or false",
+    "list_type": "a list, such as [1, 2]", "dict_type": "a mapping", "model_type": "a mapping",
+    "model_attributes_type": "a mapping", "mapping_type": "a mapping",
+}  # fmt: skip
+_BOUNDS = {
+    "greater_than": ("must be above", "gt", ""), "greater_than_equal": ("must be at least", "ge", ""),
+    "less_than": ("must be below", "lt", ""), "less_than_equal": ("must be at most", "le", ""),
+    "too_short": ("must have a length of at least", "min_length", ""),
+    "too_long": ("must have a length of at most", "max_length", ""),
+    "string_too_short": ("must have at least", "min_length", " characters"),
+    "string_too_long": ("must have at most", "max_length", " characters"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong in a file: the location of a value (or of its key) and a sentence."""
+
+    location: Location
+    text: str
+    key: bool = False
+
+
+def got(value: object) -> str:
+    """Return *value* as a message quotes it, never longer than a line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        text = f"[{', '.join(map(got, value[:9]))}{', ...' if len(value) > 9 else ''}]"
+    else:
+        text = repr(value)
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
+
+
+def near(word: object, legal: Iterable[object]) -> str:
+    """Return ` Did you mean 'x'?` for the nearest of *legal*, or nothing."""
+    close = difflib.get_close_matches(str(word), [str(item) for item in legal], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def suggestion(word: object, legal: Iterable[object], what: str) -> str:
+    """Return ` Did you mean 'x'?` for the nearest of *legal*, or the list of them where none is near."""
+    words = [str(item) for item in legal]
+    if hint := near(word, words):
+        return hint
+    if not words:
+        return " There are none."
+    more = f", ... ({len(words)} in all)" if len(words) > MOST_LISTED else ""
+    return f" {what}: {', '.join(words[:MOST_LISTED])}{more}."
+
+
+def render(findings: Iterable[Finding], positions: Positions) -> str:
+    """Return all *findings* of a file as one text, in the order of the file."""
+    placed = sorted(
+        {(positions.mark(f.location, key=f.key), positions.message(f.location, f.text, key=f.key)) for f in findings}
+    )
+    return "\n".join(text for _, text in placed)
+
+
+def explain(error: ValidationError, model: type[Model], data: object) -> list[Finding]:
+    """Return what *model* refused in *data*, one finding for each error of pydantic."""
+    return [_finding(item, model, data) for item in error.errors(include_url=False)]
+
+
+def _finding(item: ErrorDetails, model: type[Model], data: object) -> Finding:
+    kind, value = item["type"], item["input"]
+    context: Mapping[str, Any] = item.get("ctx", {})
+    on_key = item["loc"][-1:] == ("[key]",)
+    full = item["loc"][:-1] if on_key else item["loc"]
+    if kind == "missing":
+        parent = _in_file(full[:-1], data)
+        why = next((fields[str(full[-1])] for fields in _fields(model, parent) if str(full[-1]) in fields), "")
+        return Finding((*parent, str(full[-1])), f"must be given{': ' + why[0].lower() + why[1:] if why else '.'}")
+    if kind == "extra_forbidden":
+        location = (*_in_file(full[:-1], data), full[-1])
+        legal = [name for fields in _fields(model, location[:-1]) for name in fields]
+        return Finding(location, f"no such key.{suggestion(full[-1], legal, 'Known keys')}", key=True)
+    location = _in_file(full, data)
+    return Finding(location, _sentence(kind, value, context), key=on_key)
+
+
+def _sentence(kind: str, value: object, context: Mapping[str, Any]) -> str:
+    if kind == "value_error":
+        return f"{context['error']}."
+    hint = ""
+    if kind == "literal_error":
+        legal = str(context["expected"]).replace(" or ", ", ").replace("'", "").split(", ")
+        rule = f"must be {'one of ' if len(legal) > 1 else ''}{', '.join(legal)}"
+        hint = near(value, legal)
+    elif kind == "string_pattern_mismatch":
+        rule = _PATTERNS.get(context["pattern"], f"must match {context['pattern']}")
+    elif kind in _KINDS:
+        rule = f"must be {_KINDS[kind]}"
+        if kind == "string_type" and isinstance(value, bool | int | float):
+            hint = f' Write "{got(value)}" in quotes.'
+    elif kind in _BOUNDS:
+        words, key, unit = _BOUNDS[kind]
+        rule = f"{words} {context[key]}{unit}"
+    else:
+        rule = f"must follow the schema ({kind})"
+    return f"{rule}, got {got(value)}.{hint}"
+
+
+def _in_file(location: tuple[int | str, ...], data: object) -> Location:
+    """Return *location* without the parts that name a member of a union: those are no keys of the file."""
+    found: list[str | int] = []
+    for part in location:
+        is_key = isinstance(data, dict) and part in data
+        is_index = isinstance(data, list) and isinstance(part, int) and part < len(data)
+        if is_key or is_index:
+            data = data[part]  # type: ignore[index]
+            found.append(part)
+    return tuple(found)
+
+
+def _fields(model: type[Model], location: Location) -> Iterator[dict[str, str]]:
+    """Yield the fields, with what they mean, of each model that may stand at *location*."""
+    found: list[object] = [model]
+    for part in location:
+        found = [inner for outer in found for member in _members(outer) for inner in _step(member, part)]
+    for outer in found:
+        for member in _members(outer):
+            if isinstance(member, type) and issubclass(member, Model):
+                yield {name: info.description or "" for name, info in member.model_fields.items()}
+
+
+def _members(annotation: object) -> Iterator[object]:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _members(get_args(annotation)[0])
+    elif origin in (Union, types.UnionType):
+        for inner in get_args(annotation):
+            yield from _members(inner)
+    else:
+        yield annotation
+
+
+def _step(annotation: object, part: str | int) -> list[object]:
+    if get_origin(annotation) in (dict, list):
+        return [get_args(annotation)[-1]]
+    if isinstance(annotation, type) and issubclass(annotation, Model) and part in annotation.model_fields:
+        return [annotation.model_fields[str(part)].annotation]
+    return []

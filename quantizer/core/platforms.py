@@ -1,0 +1,203 @@
+"""Platforms: the arithmetic and parameter rules of one system, declared in op_specs/platforms/*.yaml."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from quantizer.core.dtypes import DTYPES
+from quantizer.core.errors import SpecError
+from quantizer.core.expressions import parse
+from quantizer.core.model import Model
+from quantizer.core.model_errors import IDENTIFIER, Finding, suggestion
+from quantizer.core.verdict import CHECKS
+
+RoundingMode = Literal[
+    "half_even", "half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero", "stochastic"
+]
+Variant = Literal[
+    "exact",
+    "f32_even",
+    "f32_even_zpin",
+    "q31_single",
+    "q31_double",
+    "ruy",
+    "half_away",
+    "q15_half_up",
+    "multiplier_shift",
+    "tpulang_tflite_lshift",
+    "tpulang_tflite",
+    "tpulang_multiplier_shift",
+]
+
+
+def _word_or_number(value: object) -> str:
+    return "<word>" if isinstance(value, str) else "<number>"
+
+
+_Number = Annotated[int, Field(ge=2, le=64), Tag("<number>")]
+MultiplierBits = Annotated[Annotated[Literal["activation"], Tag("<word>")] | _Number, Discriminator(_word_or_number)]
+AccumulatorBits = Annotated[Annotated[Literal["scheme"], Tag("<word>")] | _Number, Discriminator(_word_or_number)]
+FixedZeroPoint = Annotated[
+    Annotated[Literal["min", "middle"], Tag("<word>")] | Annotated[int, Tag("<number>")], Discriminator(_word_or_number)
+]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Quantizer(Model):
+    """How a real value becomes a code."""
+
+    operation: Literal["exact", "divide_float32", "multiply_float32"] = "exact"
+    """exact: x / scale as a real number; divide_float32: float32 x / scale; multiply_float32: float32 x * steps."""
+    rounding: RoundingMode = "half_even"
+    """How ties and fractions become a code."""
+    zero_point: Literal["before", "after"] = "after"
+    """Whether the zero point is added before or after rounding; before, ties depend on its parity."""
+
+
+class ParameterRule(Model):
+    """How a calibrated range becomes a scale and a zero point."""
+
+    activation_sign: Literal["signed", "unsigned", "by_range"] = "signed"
+    """by_range: an input of the graph that is never negative is unsigned; outputs follow `output_signs`."""
+    weight_sign: Literal["signed", "unsigned"] = "signed"
+    """Whether weight codes have a sign."""
+    weight_groups: str | None = None
+    """Attribute: where it is above 1, per-tensor weights have one scale for each of its groups of channels."""
+    scale: Literal["float64", "float32", "float32_steps"] = "float32"
+    """float32_steps: the float32 number is codes per unit (Compass); the scale is its inverse."""
+    zero_point: Literal["range", "compass"] = "range"
+    """range: clamped to the codes; compass: clamped to +-(2**(bits-1) - 1) of the negated number."""
+    minimum_range: Finite = Field(default=0.0, ge=0.0)
+    """A narrower range gives scale 1."""
+    minimum_scale: float = Field(default=1.1754943508222875e-38, ge=0.0)
+    """A smaller scale becomes 1 (the smallest normal float32)."""
+    symmetric_above_bits: int = 64
+    """Wider activations are made symmetric and restricted (Compass: 16 bits and more)."""
+
+
+class Multiplier(Model):
+    """How a real ratio becomes the numbers that the integer arithmetic multiplies by."""
+
+    bits: MultiplierBits = 31
+    """Significant bits; 'activation': as many as the activation has."""
+    bits_ceiling: int = 31
+    """No multiplier has more significant bits."""
+    shift_ceiling: int = 31
+    """No shift is larger."""
+    unify_shifts: bool = False
+    """One shift for all channels; where a multiplier would become 0, neighbouring channels share their weight scale."""
+
+
+class Accumulator(Model):
+    """What happens to a sum that leaves the accumulator."""
+
+    bits: AccumulatorBits = "scheme"
+    """Bits; 'scheme': as many as the activation part of the scheme says."""
+    overflow: Literal["unbounded", "wrap", "saturate", "forbidden"] = "unbounded"
+    """unbounded: the arithmetic has no such limit; forbidden: a case that overflows fails."""
+
+
+class FixedOutput(Model):
+    """Output parameters that do not depend on the calibrated range."""
+
+    scale: Finite = Field(gt=0)
+    """Real value of one step."""
+    zero_point: FixedZeroPoint = 0
+    """A code, the smallest code (min), or the middle of the codes."""
+    signed: bool | None = None
+    """Whether the output codes have a sign; without it, as elsewhere on the platform."""
+
+
+class Defect(Model):
+    """A known defect of a real system, kept so that the platform stays faithful."""
+
+    id: str
+    """Its name, stable for ever."""
+    ops: list[str]
+    """Operators that show it."""
+    predicate: str
+    """An expression over the case; where it holds, the named check is expected to fail."""
+    checks: list[str]
+    """Checks that are expected to fail."""
+    reason: str
+    """What the real system does, and where that is known from."""
+    case: str | None = None
+    """A stored case that must fail."""
+
+
+class Platform(Model):
+    """The arithmetic and the parameter rules of one system."""
+
+    platform: str = Field(pattern=IDENTIFIER, max_length=40)
+    """Its name: the name of the file."""
+    summary: str
+    """What system it is, in one line."""
+    target: str | None = None
+    """Which chip or version of the system."""
+    schemes: list[str] = Field(min_length=1)
+    """Scheme names (weights x activations, and activations alone) that the system has."""
+    ops: list[str] | None = None
+    """Operators that the system has; None: every operator."""
+    quantizer: Quantizer = Quantizer()
+    """How a real value becomes a code."""
+    parameters: ParameterRule = ParameterRule()
+    """How a calibrated range becomes a scale and a zero point."""
+    rounding: RoundingMode = "half_even"
+    """How requantization rounds."""
+    requantize: dict[str, Variant]
+    """Operator family -> requantization variant; 'default' where a family is not named."""
+    multiplier: Multiplier = Multiplier()
+    """How a real ratio becomes integers."""
+    accumulator: Accumulator = Accumulator()
+    """What happens to a sum that leaves the accumulator."""
+    fixed_outputs: dict[str, FixedOutput] = {}
+    """Operator -> output parameters that the system fixes."""
+    output_signs: dict[str, Literal["signed", "unsigned", "inputs"]] = {}
+    """Operator family -> sign of its output; inputs: signed when one input is. Else signed where activations are."""
+    index_dtype: str = "int64"
+    """Number format of index outputs."""
+    defects: list[Defect] = []
+    """Known defects of the real system; they do not expire."""
+
+
+def check_platform(platform: Platform, stem: str) -> list[Finding]:
+    """Return what is wrong with *platform* beyond its schema; it was read from a file called *stem*.yaml."""
+    findings = []
+    if platform.platform != stem:
+        text = f"must equal the file's name, got {platform.platform!r}. Write platform: {stem}."
+        findings.append(Finding(("platform",), text))
+    for key, names in (("schemes", platform.schemes), ("ops", platform.ops or [])):
+        findings += [
+            Finding((key, index), f"{name!r} is listed before.")
+            for index, name in enumerate(names)
+            if name in names[:index]
+        ]
+    if "default" not in platform.requantize:
+        findings.append(
+            Finding(("requantize", "default"), "must be given: the variant of families that are not named.")
+        )
+    if platform.index_dtype not in DTYPES or not DTYPES[platform.index_dtype].is_integer:
+        integers = [name for name, dtype in DTYPES.items() if dtype.is_integer]
+        text = f"{platform.index_dtype!r}: no such integer format.{suggestion(platform.index_dtype, integers, 'Known')}"
+        findings.append(Finding(("index_dtype",), text))
+    return findings + _check_defects(platform)
+
+
+def _check_defects(platform: Platform) -> list[Finding]:
+    findings = []
+    ids = [defect.id for defect in platform.defects]
+    for index, defect in enumerate(platform.defects):
+        if defect.id in ids[:index]:
+            findings.append(Finding(("defects", index, "id"), f"{defect.id!r} is the id of another defect."))
+        try:
+            parse(defect.predicate)
+        except SpecError as err:
+            findings.append(Finding(("defects", index, "predicate"), str(err)))
+        findings += [
+            Finding(("defects", index, "checks", place), f"no such check.{suggestion(name, CHECKS, 'Known')}")
+            for place, name in enumerate(defect.checks)
+            if name not in CHECKS
+        ]
+    return findings

@@ -1,0 +1,146 @@
+"""A record: what a run found for one item, as one JSON line; reports and gates are made of records only."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from quantizer.core.case_file import read_model
+from quantizer.core.model import Model
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class CheckRecord:
+    """One check over all cases of an item; ratios are the worst seen."""
+
+    passed: int = 0
+    failed: int = 0
+    mistrusted: int = 0
+    overflow: int = 0
+    defects: int = 0
+    holes: int = 0
+    elements: int = 0
+    vacuous: int = 0
+    ratio: float = 0.0
+    width: float = 0.0
+    reasons: tuple[str, ...] = ()
+    """Why the check could not be made, where it could not."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One item of a run. No timings, no wall-clock: the same run writes the same bytes."""
+
+    id: str
+    op: str
+    kind: str
+    outcome: str
+    scheme: str = ""
+    platform: str = ""
+    engine: str = ""
+    cases: int = 0
+    checks: Mapping[str, CheckRecord] = field(default_factory=dict)
+    coverage: tuple[str, ...] = ()
+    """Attribute bins, data sets, tile bins and orders that some case reached."""
+    holes: tuple[str, ...] = ()
+    """Coverage that was asked for and not reached."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """SQNR and the like: recorded, never decisive."""
+    failure: str = ""
+    """First line of the failure, and the digest of its smallest case."""
+
+    def to_json(self) -> str:
+        """Return the record as one line with sorted keys."""
+        return json.dumps(_plain(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"
+
+
+def _plain(record: Record) -> dict[str, Any]:
+    checks = {
+        name: {
+            key: _number(value) if isinstance(value, float) else list(value) if isinstance(value, tuple) else value
+            for key, value in vars(check).items()
+            if value or key == "passed"
+        }
+        for name, check in record.checks.items()
+    }
+    plain = {key: value for key, value in vars(record).items() if value or key in ("id", "op", "kind", "outcome")}
+    plain |= {"checks": checks} if checks else {}
+    for key in ("coverage", "holes"):
+        if key in plain:
+            plain[key] = list(plain[key])
+    if "metrics" in plain:
+        plain["metrics"] = {key: _number(value) for key, value in record.metrics.items()}
+    return plain | {"version": VERSION}
+
+
+class _CheckModel(Model):
+    passed: int = 0
+    failed: int = 0
+    mistrusted: int = 0
+    overflow: int = 0
+    defects: int = 0
+    holes: int = 0
+    elements: int = 0
+    vacuous: int = 0
+    ratio: float | int | str = 0.0
+    width: float | int | str = 0.0
+    reasons: list[str] = []
+
+
+class _RecordModel(Model):
+    version: int
+    id: str
+    op: str
+    kind: str
+    outcome: str
+    scheme: str = ""
+    platform: str = ""
+    engine: str = ""
+    cases: int = 0
+    checks: dict[str, _CheckModel] = {}
+    coverage: list[str] = []
+    holes: list[str] = []
+    metrics: dict[str, float | int | str] = {}
+    failure: str = ""
+
+
+def _real(value: float | str) -> float:
+    return math.inf if value == "inf" else float(value)
+
+
+def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
+    """Read what `to_json` wrote, a record a line; CaseError names line and field."""
+    from quantizer.core.errors import CaseError
+
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        place = f"{where}:{number}"
+        try:
+            raw = json.loads(line)
+        except (ValueError, RecursionError) as err:
+            raise CaseError(f"{place}: not JSON: {err}. A records file has one JSON object a line.") from None
+        model = read_model(_RecordModel, raw, place)
+        checks = {
+            name: CheckRecord(**(dict(check) | {
+                "ratio": _real(check.ratio), "width": _real(check.width), "reasons": tuple(check.reasons),
+            }))
+            for name, check in model.checks.items()
+        }  # fmt: skip
+        fields = dict(model) | {
+            "checks": checks,
+            "coverage": tuple(model.coverage),
+            "holes": tuple(model.holes),
+            "metrics": {key: _real(value) for key, value in model.metrics.items()},
+        }
+        fields.pop("version")
+        yield Record(**fields)

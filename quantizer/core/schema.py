@@ -1,0 +1,71 @@
+"""Generate the JSON schemas with which editors complete and explain the YAML files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from quantizer.core.files import replace_files
+from quantizer.core.model import Model
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Schemes
+from quantizer.core.spec import Spec
+
+Json = Any
+"""What JSON holds."""
+SCHEMAS: Mapping[str, type[Model]] = {
+    "operator.schema.json": Spec,
+    "schemes.schema.json": Schemes,
+    "platform.schema.json": Platform,
+}
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_NULL = {"type": "null"}
+
+
+def schema_text(model: type[Model]) -> str:
+    """Return the JSON schema of *model*: the same bytes for the same model, docstrings as descriptions."""
+    schema = _plain(model.model_json_schema())
+    return json.dumps({"$schema": _DIALECT, **schema}, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _plain(value: Json, *, are_names: bool = False) -> Json:
+    """Return a schema as the files are read: no empty values, no keys outside the patterns, no titles."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if are_names:
+        return {name: _plain(inner) for name, inner in value.items()}
+    found = {
+        word: _plain(inner, are_names=word in ("properties", "$defs", "patternProperties"))
+        for word, inner in value.items()
+        if word != "title" and not (word == "default" and not isinstance(inner, bool | int | float | str))
+    }
+    if "patternProperties" in found:
+        found["additionalProperties"] = False
+    choices = [choice for choice in found.get("anyOf", []) if choice != _NULL]
+    if len(choices) == 1:
+        del found["anyOf"]
+        return {**choices[0], **found}
+    return {**found, "anyOf": choices} if choices else found
+
+
+def stale_schemas(folder: Path) -> list[Path]:
+    """Return the schema files of *folder* that are missing or differ from what is generated."""
+    return [folder / name for name, model in SCHEMAS.items() if _content(folder / name) != schema_text(model)]
+
+
+def _content(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def write_schemas(folder: Path) -> list[Path]:
+    """Write the schema files that are missing or differ; return their paths."""
+    stale = stale_schemas(folder)
+    replace_files({path: schema_text(SCHEMAS[path.name]) for path in stale})
+    return stale

@@ -1,0 +1,118 @@
+"""Schemes: a weight part times an activation part, declared in op_specs/schemes.yaml."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quantizer.core.model import Model
+from quantizer.core.model_errors import PART_NAME, Finding, suggestion
+
+Granularity = Literal["tensor", "channel"]
+Symmetry = Literal["symmetric", "asymmetric"]
+CodeRange = Literal["full", "restricted"]
+Rule = Literal["linear", "power_of_two"]
+PartName = Annotated[str, Field(pattern=PART_NAME, max_length=20)]
+
+
+class WeightPart(Model):
+    """How weights and biases become codes."""
+
+    bits: int = Field(ge=2, le=16)
+    """Bits of a weight code."""
+    granularity: Granularity = "channel"
+    """One scale for the tensor, or one for each slice along the channel axis."""
+    symmetry: Symmetry = "symmetric"
+    """Symmetric: the zero point is 0."""
+    range: CodeRange = "restricted"
+    """Restricted leaves out the most negative code."""
+    rule: Rule = "linear"
+    """Linear: any scale; power_of_two: the next power of two above it."""
+    bias_bits: int = Field(default=32, ge=8, le=64)
+    """Bits of a bias code."""
+
+
+class ActivationPart(Model):
+    """How activations become codes."""
+
+    bits: int = Field(ge=2, le=16)
+    """Bits of an activation code."""
+    symmetry: Symmetry = "asymmetric"
+    """Symmetric: the zero point is 0."""
+    range: CodeRange = "full"
+    """Restricted leaves out the most negative code."""
+    rule: Rule = "linear"
+    """Linear: any scale; power_of_two: the next power of two above it."""
+    accumulator_bits: int = Field(default=32, ge=16, le=64)
+    """Bits of the accumulator, where the platform does not say its own."""
+    lut_bits: int = Field(default=8, ge=2, le=16)
+    """A lookup table has 2**lut_bits entries, where the platform uses tables of fixed size."""
+
+
+class Schemes(Model):
+    """The content of op_specs/schemes.yaml."""
+
+    weights: dict[PartName, WeightPart] = {}
+    """Weight parts by name."""
+    activations: dict[PartName, ActivationPart] = {}
+    """Activation parts by name; each is also the scheme of operators without weights."""
+    schemes: list[str] = []
+    """Combinations: the name of a weight part followed by the name of an activation part."""
+
+    def with_added(self, other: Schemes) -> Schemes:
+        """Return these parts and combinations and those of *other*."""
+        return Schemes(
+            weights=self.weights | other.weights,
+            activations=self.activations | other.activations,
+            schemes=self.schemes + other.schemes,
+        )
+
+
+class Scheme(Model):
+    """One named combination; `weight` is None for an operator without weights."""
+
+    name: str
+    activation: ActivationPart
+    weight: WeightPart | None = None
+
+
+def splits(name: str, schemes: Schemes) -> list[tuple[str, str]]:
+    """Return the ways to read *name* as a weight part followed by an activation part."""
+    return [
+        (w, name[len(w) :]) for w in schemes.weights if name.startswith(w) and name[len(w) :] in schemes.activations
+    ]
+
+
+def all_schemes(schemes: Schemes) -> dict[str, Scheme]:
+    """Return every declared combination and every activation part alone, by name."""
+    found = {}
+    for name in schemes.schemes:
+        for weight, activation in splits(name, schemes)[:1]:
+            found[name] = Scheme(name=name, weight=schemes.weights[weight], activation=schemes.activations[activation])
+    return found | {name: Scheme(name=name, activation=part) for name, part in schemes.activations.items()}
+
+
+def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
+    """Return what is wrong with a file's names, given the parts that were read *before* it."""
+    findings = []
+    taken = before.weights.keys() | before.activations.keys() | set(before.schemes)
+    for kind, parts in (("weights", schemes.weights), ("activations", schemes.activations)):
+        for name in parts:
+            if name in taken:
+                findings.append(Finding((kind, name), "a part or scheme of that name is declared before.", key=True))
+            taken.add(name)
+    both = before.with_added(schemes)
+    legal = [weight + activation for weight in both.weights for activation in both.activations]
+    for index, name in enumerate(schemes.schemes):
+        ways = splits(name, both)
+        if name in taken:
+            findings.append(Finding(("schemes", index), f"{name!r} is declared before."))
+        elif not ways:
+            text = f"{name!r} is not a weight part followed by an activation part."
+            findings.append(Finding(("schemes", index), text + suggestion(name, legal, "Combinations")))
+        elif len(ways) > 1:
+            text = f"{name!r} can be read as {' and as '.join(f'{w} + {a}' for w, a in ways)}. Rename a part."
+            findings.append(Finding(("schemes", index), text))
+        taken.add(name)
+    return findings

@@ -1,0 +1,97 @@
+"""Shapes from a spec: binding its dimensions, checking its constraints, inferring its outputs."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from quantizer.core.errors import ConstraintError, GraphError, SpecError
+from quantizer.core.expressions import Expression
+from quantizer.core.spec import Spec
+
+Shape = tuple[int, ...]
+
+
+def variables(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes and the dimensions that the input shapes bind.
+
+    Raises GraphError for a missing operand or attribute, a wrong rank, or one name bound to two sizes.
+    """
+    bound: dict[str, Any] = {}
+    for name, domain in spec.attrs.items():
+        if name not in attrs and domain.default is None:
+            raise GraphError(f"{spec.op}: attribute {name!r} is missing and has no default.")
+        value = attrs.get(name, domain.default)
+        bound[name] = tuple(value) if isinstance(value, list) else value
+    if unknown := sorted(attrs.keys() - spec.attrs.keys()):
+        raise GraphError(f"{spec.op}: attribute {unknown[0]!r} is not one of {', '.join(spec.attrs) or 'none'}.")
+    for name, item in spec.inputs.items():
+        if name not in shapes:
+            if not item.optional:
+                raise GraphError(f"{spec.op}: input {name!r} is missing.")
+            continue
+        _bind(spec, name, shapes[name], bound)
+    return bound
+
+
+def _bind(spec: Spec, name: str, shape: Shape, bound: dict[str, Any]) -> None:
+    axes = spec.inputs[name].axes
+    if not isinstance(axes, list):
+        if (symbol := plain_name(axes)) is not None:
+            _bind_one(spec, name, symbol, tuple(shape), bound)
+        return
+    if len(axes) != len(shape):
+        raise GraphError(f"{spec.op}: input {name!r} has shape {list(shape)}; it must have {len(axes)} axes.")
+    for axis, size in zip(axes, shape, strict=True):
+        if (symbol := plain_name(axis)) is not None and symbol in spec.dims:
+            _bind_one(spec, name, symbol, size, bound)
+
+
+def _bind_one(spec: Spec, name: str, symbol: str, value: Any, bound: dict[str, Any]) -> None:  # noqa: ANN401
+    if bound.setdefault(symbol, value) != value:
+        raise GraphError(f"{spec.op}: input {name!r} gives {symbol}={value}, another operand gives {bound[symbol]}.")
+
+
+@functools.cache
+def _plain(expression: Expression) -> str | None:
+    return expression.tree.id if isinstance(expression.tree, ast.Name) else None
+
+
+def plain_name(expression: Any) -> str | None:  # noqa: ANN401 - a spec field that holds an expression
+    """Return the name that *expression* consists of, or None when it computes something."""
+    return _plain(expression) if isinstance(expression, Expression) else None
+
+
+def check(spec: Spec, bound: Mapping[str, Any]) -> None:
+    """Raise ConstraintError for the first constraint that *bound* breaks, with the spec's own text."""
+    for index, constraint in enumerate(spec.constraints):
+        if not constraint.require(bound):  # type: ignore[operator]
+            shown = {k: list(v) if isinstance(v, tuple) else v for k, v in bound.items()}
+            raise ConstraintError(spec.op, index, constraint.error.format_map(shown))
+
+
+def infer_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> dict[str, Shape]:
+    """Return the shape of every output; GraphError or ConstraintError where the graph is not legal."""
+    bound = variables(spec, shapes, attrs)
+    check(spec, bound)
+    for name, shape in shapes.items():
+        _check_axes(spec, name, shape, bound)
+    return {name: evaluate(rule, bound) for name, rule in spec.shape.items()}
+
+
+def _check_axes(spec: Spec, name: str, shape: Shape, bound: Mapping[str, Any]) -> None:
+    try:
+        wanted = evaluate(spec.inputs[name].axes, bound)
+    except SpecError as err:
+        raise GraphError(f"{spec.op}: shape of input {name!r}: {err}") from None
+    if tuple(shape) != wanted:
+        raise GraphError(f"{spec.op}: input {name!r} has shape {list(shape)}; it must be {list(wanted)}.")
+
+
+def evaluate(rule: Any, bound: Mapping[str, Any]) -> Shape:  # noqa: ANN401 - a list of expressions or one
+    """Return the shape that a list of expressions, or one expression for the whole shape, gives."""
+    if isinstance(rule, list):
+        return tuple(int(axis(bound)) for axis in rule)
+    return tuple(rule(bound))

@@ -1,0 +1,325 @@
+"""What an operator *is*: the model that every op_specs/<op>.yaml is read into."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+
+from quantizer.core.errors import SpecError
+from quantizer.core.expressions import Expression, parse
+from quantizer.core.model import Model
+from quantizer.core.model_errors import IDENTIFIER, NUMBERS, got
+
+Scalar = bool | int | float | str
+
+
+def _to_expression(value: object) -> Expression:
+    if isinstance(value, Expression):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"must be a finite number or an expression, got {value!r}")
+    if isinstance(value, bool | int | float):
+        value = repr(value)
+    if not isinstance(value, str):
+        raise ValueError(f"must be a number or an expression, got {got(value)}")
+    try:
+        return parse(value)
+    except SpecError as err:
+        raise ValueError(str(err).rstrip(".")) from None
+
+
+def _to_value(value: object) -> Scalar | list[int]:
+    if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, list) and all(type(item) is int for item in value):
+        return value
+    raise ValueError(f"must be a finite number, true, false, text or a list of integers, got {got(value)}")
+
+
+def _is_list(value: object) -> str:
+    return "<list>" if isinstance(value, list) else "<expression>"
+
+
+_EXPRESSION_SCHEMA = {"type": ["string", "number", "boolean"]}
+_VALUE_SCHEMA = {"type": ["string", "number", "boolean", "array"], "items": {"type": "integer"}}
+
+Expr = Annotated[Expression, PlainValidator(_to_expression), WithJsonSchema(_EXPRESSION_SCHEMA)]
+"""A number, or an expression over dimensions and attributes."""
+ExprOrList = Annotated[
+    Annotated[list[Expr], Tag("<list>")] | Annotated[Expr, Tag("<expression>")], Discriminator(_is_list)
+]
+"""A list of sizes, or one expression that yields them all."""
+Value = Annotated[Scalar | list[int], PlainValidator(_to_value), WithJsonSchema(_VALUE_SCHEMA)]
+"""What an attribute or a dimension can be."""
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Identifier = Annotated[str, Field(pattern=IDENTIFIER, max_length=40)]
+OneOrMoreKeys = Annotated[
+    Annotated[list[str], Tag("<list>")] | Annotated[str, Tag("<expression>")], Discriminator(_is_list)
+]
+"""The key of an attribute, or one key for each entry of a list."""
+
+
+class Bin(Model):
+    """A named part of a domain that coverage asks for."""
+
+    min: Expr | None = None
+    """Smallest value of the bin; of a list or a shape, every entry is at least this."""
+    max: Expr | None = None
+    """Largest value of the bin; of a list or a shape, every entry is at most this."""
+    value: Value | None = None
+    """The one value of the bin; of a list, one integer stands for all entries."""
+
+
+class Domain(Model):
+    """The values that a dimension or an attribute takes in generated cases."""
+
+    type: Literal["int", "bool", "float", "enum", "shape"] = "int"
+    """int (or a list of integers, with length), bool, float, enum (one of choices), shape (a list of sizes)."""
+    summary: str = ""
+    """What it means, in one line."""
+    min: Expr | None = None
+    """Smallest value; of a shape, the smallest size."""
+    max: Expr | None = None
+    """Largest value; of a shape, the largest size."""
+    multiple_of: Expr | None = None
+    """Every value is a multiple of this."""
+    length: int | None = Field(default=None, ge=1, le=6)
+    """The value is a list of so many numbers."""
+    choices: list[Value] | None = Field(default=None, min_length=1)
+    """All values, where they are few."""
+    rank: list[int] | None = Field(default=None, min_length=2, max_length=2)
+    """Smallest and largest rank of a shape."""
+    product: Expr | None = None
+    """A shape of so many elements."""
+    broadcasts_to: str | None = None
+    """A shape that broadcasts to the shape of that name."""
+    default: Value | None = None
+    """What a graph that does not name the attribute means."""
+    bins: dict[Identifier, Bin] = {}
+    """Parts of the domain that coverage asks for, by name."""
+
+
+class Input(Model):
+    """One operand."""
+
+    axes: ExprOrList
+    """Its axes by name, or an expression for the whole shape."""
+    role: Literal["activation", "weight", "bias"] = "activation"
+    """An activation changes from run to run; weights and biases are constants of the graph."""
+    optional: bool = False
+    """A graph may leave it out."""
+    channel_axis: int | None = None
+    """The axis of a weight along which scales may differ."""
+    spatial: bool = False
+    """True: axis 1 is the channel, and a node may order it last."""
+    domain: list[float] | None = Field(default=None, min_length=2, max_length=2)
+    """Smallest and largest real value that the operator is defined for; .inf is allowed."""
+    summary: str = ""
+    """What it means, in one line."""
+
+
+class Output(Model):
+    """One result."""
+
+    axes: list[Expr] | None = None
+    """Its axes by name, where tiling needs them."""
+    kind: Literal["value", "index", "mask", "shape"] = "value"
+    """What the elements are: real values, indices, true and false, or sizes."""
+    spatial: bool = False
+    """True: axis 1 is the channel, and a node may order it last."""
+    channel_axis: int | None = None
+    """The axis along which channels lie."""
+    summary: str = ""
+    """What it means, in one line."""
+
+
+class Constraint(Model):
+    """What every legal graph keeps."""
+
+    require: Expr
+    """An expression over dims and attrs that holds for every legal graph."""
+    error: str
+    """The text that a violation raises; {names} are replaced by their values."""
+
+
+class ErrorModel(Model):
+    """How errors of the inputs become an error of the output."""
+
+    kind: Literal[
+        "movement", "linear", "bilinear", "monotone", "piecewise_monotone", "set_valued", "poles", "softmax",
+        "normalization", "resize", "index", "custom",
+    ]  # fmt: skip
+    """movement copies; linear and bilinear add up; monotone and piecewise_monotone map one input; poles divide."""
+    terms: Expr | None = None
+    """Number of terms that one output element adds up."""
+    critical_points: list[Finite] = []
+    """Where a piecewise monotone function turns."""
+    axis: Expr | None = None
+    """The axis along which the operator reduces."""
+
+
+class Quantization(Model):
+    """Parameter rules that all platforms share."""
+
+    outputs: dict[Identifier, str] = {}
+    """Output -> calibrated | index | same_as(<input>)."""
+    family: Identifier
+    """The operator family under which platforms name a requantization variant."""
+
+
+def _tiling_kind(value: object) -> str:
+    return "<none>" if isinstance(value, NoTiling) or (isinstance(value, dict) and "none" in value) else "<axes>"
+
+
+class TileRule(Model):
+    """How one output axis is cut."""
+
+    rule: Literal["independent", "halo", "accumulate"]
+    """independent: the same cut of the inputs; halo: a window of the input; accumulate: the sum is split."""
+    when: Expr | None = None
+    """Only where this holds."""
+    input_axis: Expr | None = None
+    """Axis of the input that output axis i is cut along (rule '*'); default i."""
+    axis: Identifier | None = None
+    """halo, accumulate: the input axis that is cut."""
+    stride: Expr | None = None
+    """halo: how many elements of the input lie between neighbours of the output."""
+    window: Expr | None = None
+    """halo: how many elements of the input one output element sees."""
+    before: list[Any] | None = Field(default=None, min_length=2, max_length=2)
+    """halo: [attribute, index] that holds the padding before the axis."""
+    after: list[Any] | None = Field(default=None, min_length=2, max_length=2)
+    """halo: [attribute, index] that holds the padding after the axis."""
+
+
+class NoTiling(Model):
+    """The operator cannot be tiled."""
+
+    none: str
+    """Why."""
+
+
+class Property(Model):
+    """A metamorphic relation that holds bit for bit on codes."""
+
+    relation: Literal["equivariant", "commutes", "shift_invariant", "zero_preserving"]
+    """What is done to the inputs, and what it does to the output."""
+    axis: Identifier | None = None
+    """equivariant: reordering this axis of the inputs reorders it in the output."""
+    operands: list[Identifier] | None = None
+    """commutes: swapping these operands changes nothing; shift_invariant: adding one code to this one."""
+    when: Expr | None = None
+    """Only where this holds."""
+
+
+class Exclude(Model):
+    """A scheme or platform that does not apply, and why."""
+
+    scheme: str | None = None
+    """The scheme; without it, every scheme."""
+    platform: str | None = None
+    """The platform; without it, every platform."""
+    reason: str
+    """Why it does not apply."""
+
+
+class CompassFormat(Model):
+    """How the operator is written in Compass IR."""
+
+    type: str
+    """Its layer type."""
+    inputs: dict[Identifier, str] = {}
+    """Constant operands: our name -> theirs."""
+    attrs: dict[Identifier, OneOrMoreKeys] = {}
+    """Attribute -> their key, or one key for each entry of a list."""
+    derived: dict[str, Expr] = {}
+    """Keys that follow from shapes and attributes."""
+    fixed: dict[str, str] = {}
+    """Keys with one value; a layer with another value is not this operator."""
+
+
+class Formats(Model):
+    """How the operator is written in files of other systems."""
+
+    compass: CompassFormat | None = None
+    """Compass IR."""
+
+
+DATA_SETS = (
+    "zeros", "one_hot", "corners", "ties", "saturation", "accumulator_limit", "scale_spread",
+    "zero_point_extremes", "small_integers", "random",
+)  # fmt: skip
+DataSet = Literal[
+    "zeros", "one_hot", "corners", "ties", "saturation", "accumulator_limit", "scale_spread",
+    "zero_point_extremes", "small_integers", "random",
+]  # fmt: skip
+
+
+class Example(Model):
+    """A case that always runs."""
+
+    id: Identifier
+    """Its name, stable for ever."""
+    values: dict[Identifier, Value]
+    """Dimensions and attributes; an attribute with a default may be left out."""
+    omit: list[Identifier] = []
+    """Optional inputs that it leaves out."""
+    data: DataSet = "random"
+    """The data set that fills its tensors."""
+
+
+class Spec(Model):
+    """One operator: the content of op_specs/<op>.yaml."""
+
+    op: Identifier
+    """Its name: snake_case, the name of the file and of the module."""
+    version: str = Field(pattern=NUMBERS)
+    """Raised when its meaning changes."""
+    summary: str
+    """What it computes, in one line."""
+    names: dict[Identifier, str] = {}
+    """Its names in other systems."""
+    dims: dict[Identifier, Domain] = {}
+    """Free dimensions, drawn for every case."""
+    inputs: dict[Identifier, Input] = Field(min_length=1)
+    """Its operands in order."""
+    outputs: dict[Identifier, Output] = Field(min_length=1)
+    """Its results in order."""
+    attrs: dict[Identifier, Domain] = {}
+    """Attributes with their domains, drawn for every case."""
+    shape: dict[Identifier, ExprOrList]
+    """Output -> its shape."""
+    constraints: list[Constraint] = []
+    """What every legal graph keeps, with the error that a violation raises."""
+    error_model: ErrorModel
+    """How errors of the inputs become an error of the output."""
+    quantization: Quantization
+    """Parameter rules that all platforms share."""
+    tiling: Annotated[
+        Annotated[dict[str, TileRule], Tag("<axes>")] | Annotated[NoTiling, Tag("<none>")], Discriminator(_tiling_kind)
+    ]
+    """Output axis (or '*' for each) -> how it is cut; or `none` and the reason."""
+    data: list[DataSet] = Field(default=list(DATA_SETS), min_length=1)  # type: ignore[arg-type]
+    """Data sets that apply; without the key, all."""
+    examples: list[Example] = []
+    """Cases that always run."""
+    properties: list[Property] = []
+    """Metamorphic relations that hold bit for bit on codes."""
+    excludes: list[Exclude] = []
+    """Schemes and platforms that do not apply; everything else does."""
+    oracle: str | None = None
+    """A torch, numpy or onnx function that judges the reference of a new operator."""
+    formats: Formats = Formats()
+    """How the operator is written in files of other systems."""
+
+    @property
+    def has_weights(self) -> bool:
+        """True when an input is a weight: then schemes carry a weight part."""
+        return any(item.role == "weight" for item in self.inputs.values())
+
+    @property
+    def activations(self) -> list[str]:
+        """Names of the inputs that change from run to run."""
+        return [name for name, item in self.inputs.items() if item.role == "activation"]

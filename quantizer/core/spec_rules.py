@@ -1,0 +1,356 @@
+"""What a spec must keep beyond its schema: names that exist, tile axes, examples that are legal graphs."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import string
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from quantizer.core.domains import check_domain, check_order, domains_of, expressions_of, fits, wanted
+from quantizer.core.expressions import FUNCTIONS, Expression
+from quantizer.core.model_errors import Finding, got, near, suggestion
+from quantizer.core.shapes import plain_name
+from quantizer.core.spec import Input, NoTiling, Output, Spec, TileRule
+from quantizer.core.spec_trial import try_values
+from quantizer.core.yaml_source import Location
+
+MAX_NAMES = 40
+RESERVED = frozenset({*FUNCTIONS, *keyword.kwlist, "true", "false", "i", "parameters"})
+_SAME_AS = re.compile(r"same_as\(([a-z0-9_]+)\)")
+_ORACLE = re.compile(r"(torch|numpy|onnx)(\.[A-Za-z_][A-Za-z0-9_]*)+")
+
+
+def check_spec(spec: Spec, stem: str) -> list[Finding]:
+    """Return everything that is wrong with *spec*, read from a file called *stem*.yaml."""
+    rules = (
+        _check_names, _check_domain_names, _check_expressions, _check_domains, _check_operands, _check_shapes,
+        _check_constraints, _check_tiling, _check_error_model, _check_quantization, _check_examples,
+        _check_properties, _check_formats, _check_the_rest,
+    )  # fmt: skip
+    findings = [finding for rule in rules for finding in rule(spec)]
+    if spec.op != stem:
+        findings.append(Finding(("op",), f"must equal the file's name, got {spec.op!r}. Write op: {stem}"
+                                         f" or rename the file to {spec.op}.yaml."))  # fmt: skip
+    return findings or list(try_values(spec))
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _unknown(name: str, known: Iterable[str], what: str) -> str:
+    return f"no such {what}.{suggestion(name, known, 'Known')}"
+
+
+def _check_names(spec: Spec) -> Iterator[Finding]:
+    groups: dict[str, Collection[str]] = {
+        "dims": spec.dims, "attrs": spec.attrs, "inputs": spec.inputs, "outputs": spec.outputs,
+    }  # fmt: skip
+    first: dict[str, str] = {}
+    for group, names in groups.items():
+        for name in names:
+            if name in RESERVED:
+                yield Finding((group, name), "is a word of the language. Choose another name.", key=True)
+            elif name in first:
+                yield Finding((group, name), f"is declared in {first[name]} too. Choose another name.", key=True)
+            first.setdefault(name, group)
+    if len(spec.dims) + len(spec.attrs) > MAX_NAMES:
+        count = len(spec.dims) + len(spec.attrs)
+        yield Finding(("dims",), f"{count} dims and attrs; at most {MAX_NAMES} are read.", key=True)
+    if spec.op in RESERVED or spec.op == "schemes":
+        yield Finding(("op",), f"{spec.op!r} is a reserved word. Choose another name.")
+
+
+def _expressions(spec: Spec) -> Iterator[tuple[Location, Expression]]:
+    """Yield every expression outside the domains, the tile rules and the outputs' axes, with its location."""
+    for name, item in spec.inputs.items():
+        yield from _listed(item.axes, ("inputs", name, "axes"))
+    for name, rule in spec.shape.items():
+        yield from _listed(rule, ("shape", name))
+    for index, constraint in enumerate(spec.constraints):
+        yield ("constraints", index, "require"), constraint.require
+    for key in ("terms", "axis"):
+        if (expression := getattr(spec.error_model, key)) is not None:
+            yield ("error_model", key), expression
+    for index, relation in enumerate(spec.properties):
+        if relation.when is not None:
+            yield ("properties", index, "when"), relation.when
+    if spec.formats.compass is not None:
+        for key, expression in spec.formats.compass.derived.items():
+            yield ("formats", "compass", "derived", key), expression
+
+
+def _listed(rule: list[Expression] | Expression, location: Location) -> Iterator[tuple[Location, Expression]]:
+    if isinstance(rule, list):
+        yield from (((*location, index), item) for index, item in enumerate(rule))
+    else:
+        yield location, rule
+
+
+def _check_domain_names(spec: Spec) -> Iterator[Finding]:
+    known = domains_of(spec).keys()
+    for group, domains in (("dims", spec.dims), ("attrs", spec.attrs)):
+        for name, domain in domains.items():
+            for location, expression in expressions_of(domain):
+                kind = "a number" if domain.type == "float" else "an integer"
+                yield from _check_known(expression, (group, name, *location), known, kind)
+            if domain.broadcasts_to is not None:
+                location = (group, name, "broadcasts_to")
+                target = domains_of(spec).get(domain.broadcasts_to)
+                if target is None:
+                    yield Finding(location, _unknown(domain.broadcasts_to, known, "dim or attr"))
+                elif target.type != "shape":
+                    yield Finding(location, f"must name a shape, got {domain.broadcasts_to!r} of type {target.type}.")
+
+
+def _check_expressions(spec: Spec) -> Iterator[Finding]:
+    known = domains_of(spec).keys()
+    for location, expression in _expressions(spec):
+        yield from _check_known(expression, location, known)
+    if not isinstance(spec.tiling, NoTiling):
+        for axis, rule in spec.tiling.items():
+            for key in ("when", "input_axis", "stride", "window"):
+                if (found := getattr(rule, key)) is not None:
+                    yield from _check_known(found, ("tiling", axis, key), {*known, "i"} if axis == "*" else known)
+
+
+def _check_known(
+    expression: Expression, location: Location, known: Collection[str], kind: str = ""
+) -> Iterator[Finding]:
+    for name in sorted(expression.names - set(known)):
+        hint = suggestion(name, known, "Known")
+        if kind and name == expression.text:
+            yield Finding(location, f"must be {kind}, got {name!r}: no dim and no attr has that name.{hint}")
+        else:
+            yield Finding(location, f"name {name!r} is no dim and no attr.{hint}")
+
+
+def _check_domains(spec: Spec) -> Iterator[Finding]:
+    for group, domains in (("dims", spec.dims), ("attrs", spec.attrs)):
+        for name, domain in domains.items():
+            yield from check_domain(domain, (group, name))
+    yield from check_order(spec)
+    read = {
+        plain_name(expression)
+        for item in spec.inputs.values()
+        if not item.optional
+        for _, expression in _listed(item.axes, ())
+    }
+    for name in spec.dims:
+        if name not in read:
+            text = "is no axis of a required input by itself, so its size cannot be read from shapes. Make it an attr."
+            yield Finding(("dims", name), text, key=True)
+
+
+def _check_operands(spec: Spec) -> Iterator[Finding]:
+    if not spec.activations:
+        yield Finding(("inputs",), "must have an input of role activation.", key=True)
+    for group, operands in (("inputs", spec.inputs), ("outputs", spec.outputs)):
+        for name, item in operands.items():
+            rank = len(item.axes) if isinstance(item.axes, list) else None
+            if item.channel_axis is not None and (rank is None or not 0 <= item.channel_axis < rank):
+                text = f"must be the index of an axis of {name}, got {item.channel_axis}."
+                yield Finding((group, name, "channel_axis"), text)
+            if item.spatial and (rank is None or rank < 3):
+                yield Finding((group, name, "spatial"), f"{name} must list its axes, three or more, to be spatial.")
+    for name, output in spec.outputs.items():
+        rule = spec.shape.get(name)
+        if output.axes is not None and isinstance(rule, list) and len(rule) != len(output.axes):
+            text = f"{name} has {len(output.axes)} axes, its shape has {len(rule)}."
+            yield Finding(("outputs", name, "axes"), text)
+
+
+def _check_shapes(spec: Spec) -> Iterator[Finding]:
+    for name, source in spec.inputs.items():
+        if source.domain is not None and not source.domain[0] < source.domain[1]:
+            text = f"must be [smallest, largest], got {got(source.domain)}."
+            yield Finding(("inputs", name, "domain"), text)
+    for name in spec.outputs.keys() - spec.shape.keys():
+        yield Finding(("shape", name), "must be given: the shape of the output.")
+    for name in spec.shape.keys() - spec.outputs.keys():
+        yield Finding(("shape", name), _unknown(name, spec.outputs, "output"), key=True)
+
+
+def _check_constraints(spec: Spec) -> Iterator[Finding]:
+    known = domains_of(spec).keys()
+    for index, constraint in enumerate(spec.constraints):
+        location = ("constraints", index, "require")
+        if not constraint.require.names:
+            yield Finding(location, "names no dim and no attr, so it says nothing about a graph.")
+        elif constraint.require.settled is not None:
+            word = "true" if constraint.require.settled else "false"
+            yield Finding(location, f"is {word} whatever the graph. Remove it or correct it.")
+        location = ("constraints", index, "error")
+        try:
+            fields = list(string.Formatter().parse(constraint.error))
+        except ValueError as err:
+            yield Finding(location, f"{str(err).lower()}. Write {{{{ and }}}} for braces.")
+            continue
+        for _, name, form, conversion in fields:
+            if name is None:
+                continue
+            if form or conversion or not name.isidentifier():
+                shown = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+                yield Finding(location, f"{{{shown}}} must be a plain name, as in {{stride}}.")
+            elif name not in known:
+                yield Finding(location, f"{{{name}}} is no dim and no attr.{suggestion(name, known, 'Known')}")
+        if not constraint.error.strip():
+            yield Finding(location, "must say what is wrong.")
+
+
+def _check_tiling(spec: Spec) -> Iterator[Finding]:
+    if isinstance(spec.tiling, NoTiling):
+        if not spec.tiling.none.strip():
+            yield Finding(("tiling", "none"), "must give the reason.")
+        return
+    if not spec.tiling:
+        yield Finding(("tiling",), "names no axis. Name one, or write none: and the reason.")
+    outputs, inputs = _named_axes(spec.outputs), _named_axes(spec.inputs)
+    for axis, rule in spec.tiling.items():
+        location = ("tiling", axis)
+        legal = inputs if rule.rule == "accumulate" else [*outputs, "*"]
+        if axis not in legal:
+            side = "an input" if rule.rule == "accumulate" else "an output"
+            yield Finding(location, f"no axis of {side} has that name.{suggestion(axis, legal, 'Known')}", key=True)
+        yield from _check_tile_keys(rule, location)
+        if rule.axis is not None and rule.axis not in inputs:
+            yield Finding((*location, "axis"), _unknown(rule.axis, inputs, "axis of an input"))
+        if rule.rule == "accumulate" and rule.axis is not None and rule.axis != axis:
+            yield Finding((*location, "axis"), f"must be {axis}, the axis that is cut, got {rule.axis!r}.")
+        for key in ("before", "after"):
+            if (pair := getattr(rule, key)) is not None:
+                yield from _check_padding(spec, pair, (*location, key))
+
+
+_TILE_KEYS = {
+    "independent": ((), ("input_axis",)),
+    "halo": (("axis", "stride", "window", "before", "after"), ()),
+    "accumulate": (("axis",), ()),
+}  # fmt: skip
+
+
+def _check_tile_keys(rule: TileRule, location: Location) -> Iterator[Finding]:
+    must, may = _TILE_KEYS[rule.rule]
+    given = rule.model_fields_set - {"rule", "when"}
+    for key in must:
+        if key not in given:
+            yield Finding((*location, key), f"must be given for rule {rule.rule}.")
+    for key in sorted(given - {*must, *may}):
+        yield Finding((*location, key), f"does not apply to rule {rule.rule}. Remove it.", key=True)
+    if "input_axis" in given and location[-1] != "*":
+        yield Finding((*location, "input_axis"), "applies to the axis '*' only. Remove it.", key=True)
+
+
+def _check_padding(spec: Spec, pair: list[Any], location: Location) -> Iterator[Finding]:
+    name, index = pair
+    if not isinstance(name, str) or type(index) is not int:
+        yield Finding(location, f"must be [attr, index], as in [padding, 0], got {got(pair)}.")
+    elif name not in spec.attrs:
+        yield Finding((*location, 0), _unknown(name, spec.attrs, "attr"))
+    elif not 0 <= index < (length := spec.attrs[name].length or 0):
+        text = f"{name} has no index {index}: " + (f"its length is {length}." if length else "it is not a list.")
+        yield Finding((*location, 1), text)
+
+
+def _named_axes(operands: Mapping[str, Input] | Mapping[str, Output]) -> list[str]:
+    """Return the axes that carry a name of their own, in order."""
+    lists = (item.axes for item in operands.values() if isinstance(item.axes, list))
+    names = (plain_name(axis) for axes in lists for axis in axes)
+    return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def _check_error_model(spec: Spec) -> Iterator[Finding]:
+    model = spec.error_model
+    if model.critical_points and model.kind != "piecewise_monotone":
+        yield Finding(("error_model", "critical_points"), f"do not apply to kind {model.kind}. Remove them.", key=True)
+    if model.kind == "piecewise_monotone" and not model.critical_points:
+        text = "must be given for piecewise_monotone: where the function turns."
+        yield Finding(("error_model", "critical_points"), text)
+
+
+def _check_quantization(spec: Spec) -> Iterator[Finding]:
+    for name, rule in spec.quantization.outputs.items():
+        location = ("quantization", "outputs", name)
+        if name not in spec.outputs:
+            yield Finding(location, _unknown(name, spec.outputs, "output"), key=True)
+        if found := _SAME_AS.fullmatch(rule):
+            if found[1] not in spec.activations:
+                yield Finding(location, f"same_as: {_unknown(found[1], spec.activations, 'activation')}")
+        elif rule not in ("calibrated", "index"):
+            hint = near(rule, ("calibrated", "index"))
+            yield Finding(location, f"must be calibrated, index or same_as(<input>), got {rule!r}.{hint}")
+
+
+def _check_examples(spec: Spec) -> Iterator[Finding]:
+    domains = domains_of(spec)
+    optional = [name for name, item in spec.inputs.items() if item.optional]
+    ids: set[str] = set()
+    for index, example in enumerate(spec.examples):
+        location = ("examples", index)
+        if example.id in ids:
+            yield Finding((*location, "id"), f"another example is called {example.id!r}.")
+        ids.add(example.id)
+        for name, value in example.values.items():
+            if name not in domains:
+                yield Finding((*location, "values", name), _unknown(name, domains, "dim or attr"), key=True)
+            elif not fits(value, domains[name]):
+                text = f"must be {wanted(domains[name])}, got {got(value)}."
+                yield Finding((*location, "values", name), text)
+        missing = [n for n, domain in domains.items() if n not in example.values and domain.default is None]
+        if missing:
+            yield Finding((*location, "values"), f"must give {', '.join(missing)}: there is no default.")
+        for place, name in enumerate(example.omit):
+            if name not in optional:
+                yield Finding((*location, "omit", place), _unknown(name, optional, "optional input"))
+
+
+def _check_properties(spec: Spec) -> Iterator[Finding]:
+    shared = [axis for axis in _named_axes(spec.outputs) if axis in _named_axes(spec.inputs)]
+    for index, item in enumerate(spec.properties):
+        location = ("properties", index)
+        if item.relation == "equivariant":
+            if item.axis is None:
+                yield Finding((*location, "axis"), "must be given for equivariant.")
+            elif item.axis not in shared:
+                yield Finding((*location, "axis"), _unknown(item.axis, shared, "axis of an input and the output"))
+        elif item.axis is not None:
+            yield Finding((*location, "axis"), f"does not apply to {item.relation}. Remove it.", key=True)
+        count = {"commutes": 2, "shift_invariant": 1}.get(item.relation, 0)
+        if len(set(item.operands or [])) < count:
+            yield Finding((*location, "operands"), f"must name {count} or more inputs for {item.relation}.")
+        for place, name in enumerate(item.operands or []):
+            if name not in spec.inputs:
+                yield Finding((*location, "operands", place), _unknown(name, spec.inputs, "input"))
+
+
+def _check_formats(spec: Spec) -> Iterator[Finding]:
+    compass, location = spec.formats.compass, ("formats", "compass")
+    if compass is None:
+        return
+    for name in compass.inputs:
+        if name not in spec.inputs:
+            yield Finding((*location, "inputs", name), _unknown(name, spec.inputs, "input"), key=True)
+    for name, keys in compass.attrs.items():
+        if name not in spec.attrs:
+            yield Finding((*location, "attrs", name), _unknown(name, spec.attrs, "attr"), key=True)
+        elif isinstance(keys, list) and len(keys) != spec.attrs[name].length:
+            text = f"names {_count(len(keys), 'key')}; {name} has {spec.attrs[name].length or 'no'} entries."
+            yield Finding((*location, "attrs", name), text)
+
+
+def _check_the_rest(spec: Spec) -> Iterator[Finding]:
+    for index, name in enumerate(spec.data):
+        if name in spec.data[:index]:
+            yield Finding(("data", index), f"{name!r} is listed before.")
+    for index, item in enumerate(spec.excludes):
+        if item.scheme is None and item.platform is None:
+            yield Finding(("excludes", index), "must name a scheme, a platform or both.")
+        if not item.reason.strip():
+            yield Finding(("excludes", index, "reason"), "must say why.")
+    if not spec.summary.strip():
+        yield Finding(("summary",), "must say in one line what the operator computes.")
+    if spec.oracle is not None and not _ORACLE.fullmatch(spec.oracle):
+        text = f"must be the dotted name of a torch, numpy or onnx function, got {spec.oracle!r}."
+        yield Finding(("oracle",), f"{text} Write torch.nn.functional.relu, say.")

@@ -1,0 +1,66 @@
+"""A verdict: what one check found on one case, with the worst element and what its allowance is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Status = Literal["pass", "fail", "mistrusted", "overflow", "defect", "hole"]
+"""hole: the check could not be made; defect: it failed as the platform declares; `reason` says why."""
+
+CHECKS = (
+    "parameters", "float", "arithmetic", "accuracy", "exact", "tiled", "round_trip", "properties", "repeat",
+)  # fmt: skip
+"""The checks that every example runs, in the order in which they are read."""
+
+ITEM_CHECKS = ("spec", "golden", "reject", "regressions")
+"""The checks that run once per operator."""
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The element that comes nearest to its allowance, or leaves it the furthest."""
+
+    tensor: str
+    index: tuple[int, ...]
+    expected: str
+    got: str
+    allowed: str
+    detail: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What *check* found: `ratio` = error / allowed, 1 at the edge; vacuous elements are never a pass."""
+
+    check: str
+    status: Status
+    ratio: float = 0.0
+    elements: int = 0
+    failed: int = 0
+    vacuous: int = 0
+    width: float = 0.0
+    """Widest allowed interval, in codes; above 2 is a hole in sharpness."""
+    worst: Worst | None = None
+    reason: str = ""
+
+    @property
+    def failing(self) -> bool:
+        """True when the case is at fault."""
+        return self.status == "fail"
+
+
+def passed(check: str, *, ratio: float = 0.0, elements: int = 0) -> Verdict:
+    """Return a pass without anything more to say."""
+    return Verdict(check, "pass", ratio=ratio, elements=elements)
+
+
+def hole(check: str, reason: str) -> Verdict:
+    """Return the verdict of a check that could not be made."""
+    return Verdict(check, "hole", reason=reason)
+
+
+def failure(check: str, reason: str, worst: Worst | None = None, *, elements: int = 1, failed: int = 1) -> Verdict:
+    """Return a failure that is not a matter of degree."""
+    return Verdict(check, "fail", ratio=float("inf"), elements=elements, failed=failed, worst=worst, reason=reason)

@@ -1,0 +1,1 @@
+"""Graphs, and the files they are stored in."""

@@ -1,0 +1,46 @@
+"""Compass IR: a text of layers beside a .bin of constants; read, written, and turned into our operators and back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from quantizer.core.errors import FormatError, GraphError
+from quantizer.ir.formats.compass_graph import Blob, parse_graph
+from quantizer.ir.formats.compass_native import foreign, native
+from quantizer.ir.formats.compass_text import PathLike, check_file, read_sections, replace_files
+from quantizer.ir.formats.compass_write import format_graph
+from quantizer.ir.graph import Graph
+from quantizer.ir.verify import verify
+
+__all__ = ["foreign", "native", "read", "write"]
+
+
+def read(text_path: PathLike, bin_path: PathLike) -> Graph:
+    """Return the verified graph of the two files, in Compass vocabulary.
+
+    A node's `op` is the layer type, its `attrs` the typed parameters, its last inputs the constants, its order
+    channels_last. Scales become `QParams`: scale = 1 / steps, zero_point = -zp. FormatError names file, line and key.
+    """
+    sections = read_sections(text_path)
+    name = os.fspath(bin_path)
+    check_file(name)
+    try:
+        with open(name, "rb") as file:
+            graph = parse_graph(sections, Blob(name, file))
+    except OSError as err:
+        raise FormatError(f"{name}: cannot be read: {err.strerror}.") from None
+    try:
+        verify(graph)
+    except GraphError as err:
+        raise FormatError(f"{os.fspath(text_path)}: {err}") from None
+    return graph
+
+
+def write(graph: Graph, text_path: PathLike, bin_path: PathLike) -> None:
+    """Write a graph in Compass vocabulary to the two files: both or none, the same bytes for the same graph."""
+    if os.path.abspath(text_path) == os.path.abspath(bin_path):
+        raise FormatError(f"{os.fspath(text_path)}: text and constants need a file each.")
+    verify(graph)
+    text, layout = format_graph(graph)
+    replace_files({Path(bin_path): layout.chunks(), Path(text_path): [text.encode()]})

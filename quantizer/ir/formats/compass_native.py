@@ -1,0 +1,342 @@
+"""Between Compass layers and our operators, by what the specs say in `formats.compass`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias, TypeVar, cast
+
+import torch
+
+from quantizer.core.dtypes import DTYPES
+from quantizer.core.errors import GraphError, UnsupportedError
+from quantizer.core.expressions import Expression
+from quantizer.core.spec import CompassFormat, Domain, Input, Output, Spec
+from quantizer.ir.formats.compass_graph import CONSTANTS, STRUCTURE
+from quantizer.ir.formats.compass_params import constant_params, scale_of
+from quantizer.ir.formats.compass_text import format_loosely, parse_value
+from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, difference, nearest
+
+_T = TypeVar("_T")
+SOURCES = "compass.sources"
+"""Graph.extra of a native graph: (position, layer, its constant or None) of the Input and Constant layers set aside."""
+_Source: TypeAlias = "tuple[int, Node, Tensor | None]"
+PARAMS = "compass.params"
+"""Node.extra of a native node: the keys of its layer's parameters, in order."""
+CONSTANT_ORDER = "compass.constant_order"
+"""Node.extra of a native node: the keys of its layer's constants, in order."""
+
+
+def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
+    """Return *graph* with our operators where a spec covers the layer; other layers stay as they are.
+
+    Input layers that make the graph's inputs are set aside; Constant layers become constants. A layer's other
+    parameters (scale_value, ...) stay in `extra` under Compass's names, its other constants (scale, lut, weights_scale,
+    ...) there as `Tensor`. GraphError where a layer lacks what its operator needs, or contradicts its shapes.
+    """
+    known: dict[str, list[tuple[Spec, CompassFormat]]] = {}
+    for spec in specs.values():
+        if spec.formats.compass is not None:
+            known.setdefault(spec.formats.compass.type, []).append((spec, spec.formats.compass))
+    nodes: list[Node] = []
+    sources: list[_Source] = []
+    folded: dict[str, Tensor] = {}
+    for position, node in enumerate(graph.nodes):
+        if node.op == "Input" and not node.inputs and set(node.outputs) <= set(graph.inputs):
+            sources.append((position, node, None))
+            continue
+        if (source := _folds(graph, node)) is not None:
+            sources.append((position, node, source))
+            folded[node.outputs[0]] = replace(graph.tensor(node.outputs[0]), data=source.data)
+            continue
+        found = _match(node, known.get(node.op, [])) if CONSTANTS in node.extra else None
+        nodes.append(node if found is None else _to_ours(graph, node, *found))
+    read = {name for node in nodes for name in (*node.inputs, *node.outputs)}
+    set_aside = {name for node in graph.nodes for name in node.inputs if name is not None} - read
+    return graph.with_(
+        nodes=tuple(nodes),
+        tensors={name: folded.get(name, tensor) for name, tensor in graph.tensors.items() if name not in set_aside},
+        extra={**graph.extra, SOURCES: tuple(sources)},
+        subgraphs={name: native(body, specs) for name, body in graph.subgraphs.items()},
+    )
+
+
+def foreign(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
+    """Return *graph* with Compass layers for our operators, inputs and constant operands: what `write` takes."""
+    tensors = dict(graph.tensors)
+    nodes = [
+        _to_theirs(graph, node, specs[node.op], tensors) if node.op in specs and CONSTANTS not in node.extra else node
+        for node in graph.nodes
+    ]
+    _add_sources(graph, nodes, tensors)
+    return graph.with_(
+        nodes=tuple(nodes),
+        tensors=tensors,
+        extra={key: value for key, value in graph.extra.items() if key != SOURCES},
+        subgraphs={name: foreign(body, specs) for name, body in graph.subgraphs.items()},
+    )
+
+
+def _folds(graph: Graph, node: Node) -> Tensor | None:
+    """Return the constant of a Constant layer that says no more than its values."""
+    if node.op != "Constant" or node.extra.get(CONSTANTS) != ("weights",) or len(node.inputs) != 1:
+        return None
+    source, top = graph.tensor(str(node.inputs[0])), [graph.tensor(name) for name in node.outputs]
+    return source if len(top) == 1 and (top[0].shape, top[0].dtype) == (source.shape, source.dtype) else None
+
+
+def _add_sources(graph: Graph, nodes: list[Node], tensors: dict[str, Tensor]) -> None:
+    """Insert the layers that make inputs and constant operands: those set aside at their places, new ones in front."""
+    read = {name for node in nodes for name in node.inputs[: len(node.inputs) - len(_constant_keys(node))]}
+    read |= set(graph.outputs)
+    wanted = dict.fromkeys((*graph.inputs, *(n for n in tensors if n in read and tensors[n].is_constant)))
+    for node in nodes:
+        for name in node.outputs:
+            wanted.pop(name, None)
+    for position, source, constant in cast("tuple[_Source, ...]", graph.extra.get(SOURCES, ())):
+        name = source.outputs[0] if source.outputs else ""
+        if name in wanted and (constant is not None) is tensors[name].is_constant:
+            nodes.insert(min(position, len(nodes)), source)
+            for made in source.outputs:
+                wanted.pop(made, None)
+            if constant is not None:
+                tensors[constant.name] = replace(constant, data=tensors[name].data)
+                tensors[name] = replace(tensors[name], data=None)
+    taken = {node.name for node in nodes}
+    for position, name in enumerate(wanted):
+        constants: tuple[str, ...] = ()
+        label = name
+        while label in taken:
+            label += "_source"
+        taken.add(label)
+        if tensors[name].is_constant:
+            constants = (f"{label}:weights",)
+            tensors[constants[0]] = replace(tensors[name], name=constants[0], qparams=None)
+            tensors[name] = replace(tensors[name], data=None)
+        extra = {CONSTANTS: ("weights",) if constants else ()}
+        layer = "Constant" if constants else "Input"
+        nodes.insert(position, Node(label, layer, constants, (name,), order="channels_last", extra=extra))
+
+
+def _constant_keys(node: Node) -> tuple[str, ...]:
+    return cast("tuple[str, ...]", node.extra.get(CONSTANTS, ()))
+
+
+def _match(node: Node, candidates: list[tuple[Spec, CompassFormat]]) -> tuple[Spec, CompassFormat] | None:
+    """Return the spec whose fixed keys the layer has; of several the one that fixes most. NONE may be left out."""
+    fits = []
+    for spec, form in candidates:
+        said = {key: format_loosely(node.attrs[key]) if key in node.attrs else "NONE" for key in form.fixed}
+        if all(said[key].casefold() == wanted.casefold() for key, wanted in form.fixed.items()):
+            fits.append((spec, form))
+    fits.sort(key=lambda fit: -len(fit[1].fixed))
+    if len(fits) > 1 and len(fits[0][1].fixed) == len(fits[1][1].fixed):
+        names = " and ".join(spec.op for spec, _ in fits[:2])
+        rule = "their specs must differ in formats.compass.fixed"
+        raise GraphError(f"layer {node.name!r}: {node.op} is both {names}: {rule}.")
+    return fits[0] if fits else None
+
+
+def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat) -> Node:
+    keys = _constant_keys(node)
+    count = len(node.inputs) - len(keys)
+    constants = dict(zip(keys, node.inputs[count:], strict=True))
+    bottoms = list(node.inputs[:count])
+    where = f"layer {node.name!r}"
+    inputs: list[str | None] = []
+    for name, item in spec.inputs.items():
+        if name in form.inputs:
+            found = constants.pop(form.inputs[name], None)
+        else:
+            found = bottoms.pop(0) if bottoms else None
+        if found is None and not item.optional:
+            lacks = f"constant {form.inputs[name]!r}" if name in form.inputs else f"input {name!r}"
+            raise GraphError(f"{where}: {node.op} without {lacks}: {spec.op} needs it.")
+        inputs.append(found)
+    if bottoms or len(node.outputs) != len(spec.outputs):
+        sizes = f"{count} inputs and {len(node.outputs)} outputs"
+        raise GraphError(f"{where}: {node.op} has {sizes}: {spec.op} takes fewer, or makes {len(spec.outputs)}.")
+    attrs = {name: value for name, value in _defaults(spec).items() if name not in form.attrs}
+    attrs |= {name: _our_attr(where, node, name, form.attrs[name], domain) for name, domain in _mapped(spec, form)}
+    theirs = {key for mapped in form.attrs.values() for key in ([mapped] if isinstance(mapped, str) else mapped)}
+    implied = {key for key, text in form.fixed.items() if format_loosely(node.attrs.get(key, "")) == text}
+    rest = {key: v for key, v in node.attrs.items() if key not in theirs | form.derived.keys() | implied}
+    rest_constants = {key: graph.tensor(str(name)) for key, name in constants.items()}
+    extra = {key: value for key, value in node.extra.items() if key != CONSTANTS}
+    extra |= rest | rest_constants | {PARAMS: tuple(node.attrs), CONSTANT_ORDER: keys}
+    ours = replace(node, op=spec.op, inputs=tuple(inputs), attrs=attrs, order="channels_last", extra=extra)
+    if form.derived:
+        _check_derived(ours, node, form, _variables(graph, ours, spec))
+    return ours
+
+
+def _mapped(spec: Spec, form: CompassFormat) -> list[tuple[str, Domain]]:
+    unknown = [name for name in form.attrs if name not in spec.attrs]
+    if unknown:
+        hint = nearest(unknown[0], spec.attrs)
+        raise UnsupportedError(f"spec {spec.op}: formats.compass.attrs.{unknown[0]}: no such attribute.{hint}")
+    return [(name, domain) for name, domain in spec.attrs.items() if name in form.attrs]
+
+
+def _defaults(spec: Spec) -> dict[str, AttrValue]:
+    values = {name: domain.default for name, domain in spec.attrs.items() if domain.default is not None}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _our_attr(where: str, node: Node, name: str, keys: str | list[str], domain: Domain) -> AttrValue:
+    named = [keys] if isinstance(keys, str) else keys
+    missing = [key for key in named if key not in node.attrs]
+    if missing:
+        if domain.default is not None and len(missing) == len(named):
+            return tuple(domain.default) if isinstance(domain.default, list) else domain.default
+        raise GraphError(f"{where}: {node.op} without {missing[0]}: write {missing[0]}=... for {name!r}.")
+    values = tuple(node.attrs[key] for key in named)
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "int": int,
+        "bool": bool,
+        "float": (int, float),
+        "shape": int,
+        "enum": (bool, int, float, str),
+    }
+    value: AttrValue = values
+    if isinstance(keys, str):
+        value = values[0]
+        many = domain.type == "shape" or domain.length is not None
+        if isinstance(value, tuple) is not many:
+            wanted = "a list" if many else "one value"
+            raise GraphError(f"{where}: {keys}: got {format_loosely(value)}: {name!r} is {wanted}.")
+        values = value if isinstance(value, tuple) else values
+    for item in values:
+        if not isinstance(item, kinds[domain.type]) or (isinstance(item, bool) and domain.type not in ("bool", "enum")):
+            got = f"{'/'.join(named)}: got {format_loosely(item)!r}"
+            raise GraphError(f"{where}: {got}: {name!r} is of type {domain.type}.")
+    return value
+
+
+def _check_derived(ours: Node, layer: Node, form: CompassFormat, variables: Mapping[str, object]) -> None:
+    for key, expression in form.derived.items():
+        value = _evaluate(expression, variables)
+        if key in layer.attrs and layer.attrs[key] != value:
+            said = format_loosely(layer.attrs[key])
+            raise GraphError(f"layer {ours.name!r}: {key}={said}, but its shapes give {value}: write {key}={value}.")
+
+
+def _evaluate(expression: object, variables: Mapping[str, object]) -> AttrValue:
+    assert isinstance(expression, Expression)
+    return cast("AttrValue", expression(variables))
+
+
+def _variables(graph: Graph, node: Node, spec: Spec) -> dict[str, object]:
+    """Return attributes and named sizes; GraphError where ranks or two sizes of one name differ."""
+    found: dict[str, object] = dict(node.attrs)
+    operands: list[tuple[str, Input | Output, str | None]] = []
+    operands += [(name, item, tensor) for (name, item), tensor in zip(spec.inputs.items(), node.inputs, strict=True)]
+    operands += [(name, item, tensor) for (name, item), tensor in zip(spec.outputs.items(), node.outputs, strict=True)]
+    for name, item, tensor in operands:
+        if tensor is None or item.axes is None:
+            continue
+        shape = graph.tensor(tensor).shape
+        if item.spatial and node.order == "channels_last" and len(shape) > 2:
+            shape = (shape[0], shape[-1], *shape[1:-1])
+        if not isinstance(item.axes, list):
+            pairs: list[tuple[object, object]] = [(item.axes, shape)]
+        elif len(item.axes) != len(shape):
+            axes = ", ".join(axis.text if isinstance(axis, Expression) else str(axis) for axis in item.axes)
+            raise GraphError(f"layer {node.name!r}: {name!r} has rank {len(shape)}: {spec.op} takes [{axes}].")
+        else:
+            pairs = list(zip(item.axes, shape, strict=True))
+        for axis, size in pairs:
+            if isinstance(axis, Expression) and axis.names == {axis.text} and found.setdefault(axis.text, size) != size:
+                raise GraphError(f"layer {node.name!r}: {axis.text} is {found[axis.text]} and in {name!r} {size}.")
+    return found
+
+
+def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor]) -> Node:
+    form, where = spec.formats.compass, f"node {node.name!r}"
+    if form is None:
+        raise UnsupportedError(f"{where}: {spec.op} has no Compass layer: add formats.compass to its spec.")
+    if node.order == "channels_first" and any(item.spatial for item in spec.inputs.values()):
+        raise UnsupportedError(f"{where}: Compass layers are channels_last: transpose its tensors and set its order.")
+    bottoms: list[str] = []
+    constants: dict[str, Tensor] = {}
+    for name, tensor in zip(spec.inputs, node.inputs, strict=True):
+        if tensor is None:
+            continue
+        if name not in form.inputs:
+            bottoms.append(tensor)
+        elif graph.tensor(tensor).is_constant:
+            constants[form.inputs[name]] = graph.tensor(tensor)
+        else:
+            key = form.inputs[name]
+            raise UnsupportedError(f"{where}: input {name!r} is computed: Compass stores {key!r} as a constant.")
+    attrs = _their_attrs(node, spec, form, _variables(graph, node, spec))
+    extra = {key: v for key, v in node.extra.items() if key.startswith("compass.") or key in STRUCTURE}
+    kept = {key: v for key, v in node.extra.items() if key not in extra}
+    rest = {key: value for key, value in kept.items() if isinstance(value, Tensor)}
+    attrs |= {key: cast("AttrValue", value) for key, value in kept.items() if key not in rest}
+    for key, tensor_of in list(constants.items()):
+        _requantize(node, key, tensor_of, attrs, rest)
+    constants |= rest
+    tensors |= {tensor.name: tensor for tensor in rest.values()}
+    attrs = _ordered(attrs, cast("tuple[str, ...]", extra.pop(PARAMS, ())))
+    constants = _ordered(constants, cast("tuple[str, ...]", extra.pop(CONSTANT_ORDER, ())))
+    extra = {CONSTANTS: tuple(constants)} | extra
+    inputs = (*bottoms, *(tensor.name for tensor in constants.values()))
+    return replace(node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", extra=extra)
+
+
+def _their_attrs(node: Node, spec: Spec, form: CompassFormat, variables: Mapping[str, object]) -> dict[str, AttrValue]:
+    """Return derived, mapped and fixed parameters; what the layer left out stays out while it says nothing new."""
+    written = cast("tuple[str, ...] | None", node.extra.get(PARAMS))
+    found: dict[str, AttrValue] = {}
+    for key, expression in form.derived.items():
+        found[key] = _evaluate(expression, variables)
+    defaults = _defaults(spec)
+    for name, value in node.attrs.items():
+        if name not in form.attrs and value != defaults.get(name, value):
+            raise UnsupportedError(
+                f"node {node.name!r}: {name}={value!r}: a Compass {form.type} has {defaults[name]!r}."
+            )
+    for name, _ in _mapped(spec, form):
+        if name not in node.attrs:
+            raise GraphError(f"node {node.name!r}: {spec.op} without attribute {name!r}: Compass writes it.")
+        value, keys = node.attrs[name], form.attrs[name]
+        named = [keys] if isinstance(keys, str) else keys
+        if written is not None and value == defaults.get(name) and not set(named) & set(written):
+            continue
+        values = (value,) if isinstance(keys, str) else value
+        if not isinstance(values, tuple) or len(values) != len(named):
+            raise GraphError(f"node {node.name!r}: {name}={value!r}: Compass writes it as {', '.join(named)}.")
+        found |= dict(zip(named, values, strict=True))
+    found |= {key: parse_value(text) for key, text in form.fixed.items()}
+    left_out = set() if written is None else (form.derived.keys() | form.fixed.keys()) - set(written)
+    return {key: value for key, value in found.items() if key not in left_out}
+
+
+def _requantize(node: Node, key: str, tensor: Tensor, attrs: dict[str, AttrValue], rest: dict[str, Tensor]) -> None:
+    """Set `<key>_scale` and `<key>_zp` to the tensor's parameters, where those of the file say something else."""
+    params = tensor.qparams
+    if params is None:
+        return
+    names = (f"{key}_scale", f"{key}_zp")
+    scale, zero = ((rest[name].data if name in rest else attrs.get(name)) for name in names)
+    if scale is not None:
+        said = constant_params(tensor.dtype, tensor.shape, scale, 0 if zero is None else zero)
+        if difference("", said, params) is None:
+            return
+    steps, zeros = scale_of(params), (-params.zero_point).to(torch.int32)
+    for name in names:
+        attrs.pop(name, None)
+        rest.pop(name, None)
+    if steps.dim() == 0:
+        attrs |= dict(zip(names, (float(steps), int(zeros)), strict=True))
+        return
+    if (params.axis or 0) % len(tensor.shape):
+        where = f"node {node.name!r}: {key}"
+        raise UnsupportedError(f"{where}: scales along axis {params.axis}: Compass has them along axis 0.")
+    for name, data, kind in zip(names, (steps, zeros), ("float32", "int32"), strict=True):
+        rest[name] = Tensor(f"{node.name}:{name}", tuple(data.shape), DTYPES[kind], data)
+
+
+def _ordered(found: dict[str, _T], order: tuple[str, ...]) -> dict[str, _T]:
+    return {key: found[key] for key in (*(k for k in order if k in found), *(k for k in found if k not in order))}

@@ -1,0 +1,311 @@
+"""The text of Compass IR: sections of `key=value` lines, values typed by their spelling, places for errors."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from quantizer.core.dtypes import DTYPES, DType
+from quantizer.core.errors import FormatError
+from quantizer.ir.graph import AttrValue, nearest
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+MAX_TEXT = 256 << 20
+MAX_DEPTH = 16
+MAX_RANK = 16
+MAX_SIZE = (1 << 31) - 1
+_INT = re.compile(r"[+-]?[0-9]{1,20}")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")
+_INFINITE = {"inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_T = TypeVar("_T")
+
+_PLAIN = (
+    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
+    "float64", "bool", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3fn", "float8_e5m2",
+)  # fmt: skip
+COMPASS_DTYPES: dict[str, DType] = {name: DTYPES[name] for name in _PLAIN} | {
+    f"aligned_{name}": DTYPES[name] for name in ("int4", "uint4", "int12", "uint12")
+}
+_NAMES = {dtype: name for name, dtype in COMPASS_DTYPES.items()}
+
+
+def parse_value(text: str) -> AttrValue:
+    """Return the value that *text* spells: list, number format, bool, int, float, else the text; or ValueError."""
+    return _parse_list(text) if text.startswith("[") else _parse_scalar(text)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Return the names of a flat list as they stand: a tensor may be called `1` or `true`."""
+    names = _parse_list(text, leaf=str) if text.startswith("[") else None
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"got {text[:60]!r}: write a list of names like [a,b]")
+    return tuple(str(name) for name in names)
+
+
+def format_value(value: AttrValue) -> str:
+    """Return the text of *value*; ValueError where that text would not be read back as it."""
+    text = _spell(value)
+    check_text(text)
+    if repr(parse_value(text)) != repr(value):
+        raise ValueError(f"{value!r} would be read back as {parse_value(text)!r}: the format cannot hold it")
+    return text
+
+
+def format_names(names: Iterable[str]) -> str:
+    """Return `[a,b]`; ValueError for a name that a list cannot hold."""
+    names = tuple(names)
+    text = f"[{','.join(names)}]"
+    check_text(text)
+    if parse_names(text) != names:
+        raise ValueError(f"{list(names)!r}: a name must not be empty, or hold ',', brackets, quotes or outer spaces")
+    return text
+
+
+def check_text(text: str) -> None:
+    """Raise ValueError where a line of the file cannot hold *text*."""
+    if "=" in text or _CONTROL.search(text) or text != text.strip(" \t"):
+        raise ValueError(f"{text[:60]!r} has a '=', a control character or an outer space: no line can hold it")
+
+
+def format_dtype(dtype: DType) -> str:
+    """Return the Compass name of *dtype*; ValueError for a format it does not have."""
+    try:
+        return _NAMES[dtype]
+    except KeyError:
+        raise ValueError(f"Compass IR has no {dtype}; it has {', '.join(COMPASS_DTYPES)}") from None
+
+
+def _spell(value: AttrValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, DType):
+        return format_dtype(value)
+    if isinstance(value, tuple):
+        return f"[{','.join(map(_spell, value))}]"
+    return value if isinstance(value, str) else repr(value)
+
+
+def _parse_scalar(text: str) -> AttrValue:
+    if text in COMPASS_DTYPES:
+        return COMPASS_DTYPES[text]
+    if text in ("true", "false"):
+        return text == "true"
+    if text in _INFINITE:
+        return _INFINITE[text]
+    if _INT.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 64:
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        value = float(text)
+        if math.isinf(value) or _INT.fullmatch(text) or text.lstrip("+-").isdigit():
+            raise ValueError(f"{text[:60]} is too large: integers have 64 bits, floats are below 1.8e308")
+        return value
+    return text
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    return text[1:-1].strip() if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+def _parse_list(text: str, leaf: Callable[[str], AttrValue] = _parse_scalar) -> AttrValue:
+    stack: list[list[AttrValue]] = []
+    closed: AttrValue | None = None
+    for piece in re.split(r"([\[\],])", text):
+        if piece == "[":
+            if len(stack) == MAX_DEPTH:
+                raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
+            if closed is not None:
+                raise ValueError("a ',' is missing before '['")
+            stack.append([])
+        elif not stack and piece.strip():
+            raise ValueError(f"{piece[:20]!r} after the end of the list")
+        elif piece in ",]" and piece:
+            if closed is None and (piece == "," or stack[-1]):
+                raise ValueError("a list item is empty")
+            if closed is not None:
+                stack[-1].append(closed)
+            closed = tuple(stack.pop()) if piece == "]" else None
+        elif piece.strip():
+            if closed is not None:
+                raise ValueError(f"a ',' is missing before {piece[:20]!r}")
+            closed = leaf(_unquoted(piece))
+    if stack or not isinstance(closed, tuple):
+        raise ValueError(f"{len(stack)} ']' missing at the end of the list")
+    return closed
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line."""
+
+    key: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """Lines between blank lines, by key."""
+
+    path: str
+    line: int
+    entries: Mapping[str, Entry]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.entries
+
+    def error(self, key: str, what: str) -> FormatError:
+        """Return the error for *key*: path, line (of the section where the key is missing), key, *what*."""
+        line = self.entries[key].line if key in self.entries else self.line
+        return FormatError(f"{self.path}:{line}: {key}: {what}.")
+
+    def text(self, key: str) -> str:
+        """Return the value of a required key as it stands."""
+        if key not in self.entries:
+            raise self.error(key, f"missing in the section that starts here: write {key}=...")
+        if not self.entries[key].text:
+            raise self.error(key, "empty: write a value after '='")
+        return self.entries[key].text
+
+    def parsed(self, key: str, read: Callable[[str], _T]) -> _T:
+        """Return `read(text)` of a required key; its ValueError becomes an error with the place."""
+        text = self.text(key)
+        try:
+            return read(text)
+        except ValueError as err:
+            raise self.error(key, str(err)) from None
+
+    def value(self, key: str) -> AttrValue:
+        """Return the typed value of a key."""
+        return self.parsed(key, parse_value) if self.entries[key].text else ""
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """Return a required list of names."""
+        return self.parsed(key, parse_names)
+
+    def integer(self, key: str) -> int:
+        """Return a required integer."""
+        value = self.value(key) if self.text(key) else None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(key, f"must be an integer, got {self.text(key)[:60]!r}")
+        return value
+
+    def items(self, key: str) -> tuple[AttrValue, ...]:
+        """Return a required list."""
+        value = self.value(key) if self.text(key) else None
+        if not isinstance(value, tuple):
+            raise self.error(key, f"must be a list like [...], got {self.text(key)[:60]!r}")
+        return value
+
+    def dtype(self, key: str, value: AttrValue) -> DType:
+        """Return *value*, read from *key*, as a number format."""
+        if isinstance(value, DType):
+            return value
+        text = format_loosely(value)
+        hint = nearest(text, COMPASS_DTYPES) or f" Known: {', '.join(COMPASS_DTYPES)}"
+        raise self.error(key, f"no number format {text!r}.{hint}")
+
+    def shape(self, key: str, value: AttrValue) -> tuple[int, ...]:
+        """Return *value*, read from *key*, as a shape: at most 16 sizes from 1 to 2**31 - 1."""
+        if not isinstance(value, tuple):
+            raise self.error(key, f"{format_loosely(value)!r} is not a shape: write [n,...]")
+        if len(value) > MAX_RANK:
+            raise self.error(key, f"{len(value)} axes: at most {MAX_RANK}")
+        sizes = []
+        for size in value:
+            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
+                raise self.error(key, f"size {format_loosely(size)!r}: must be an integer from 1 to {MAX_SIZE}")
+            sizes.append(size)
+        return tuple(sizes)
+
+
+def format_loosely(value: AttrValue) -> str:
+    """Return the text of *value* for a message, cut at 60 characters."""
+    return _spell(value)[:60]
+
+
+def read_sections(path: PathLike) -> list[Section]:
+    """Read the sections of the file at *path*; FormatError names the first line that is not `key=value`."""
+    name = os.fspath(path)
+    sections: list[Section] = []
+    entries: dict[str, Entry] = {}
+    for number, raw in enumerate((*_decoded(name).split("\n"), ""), 1):
+        line = raw.rstrip("\r").strip(" \t")
+        if line:
+            _add(entries, name, line, number)
+        elif entries:
+            sections.append(Section(name, next(iter(entries.values())).line, entries))
+            entries = {}
+    if not sections:
+        raise FormatError(f"{name}:1: model_name: the file is empty: write a header and layers.")
+    return sections
+
+
+def check_file(name: str) -> None:
+    """Raise FormatError where *name* is no regular file."""
+    if not os.path.isfile(name):
+        reason = "not a file" if os.path.exists(name) else "no such file"
+        raise FormatError(f"{name}: {reason}: name a file that exists.")
+
+
+def _decoded(name: str) -> str:
+    check_file(name)
+    try:
+        with open(name, "rb") as file:
+            raw = file.read(MAX_TEXT + 1)
+    except OSError as err:
+        raise FormatError(f"{name}: cannot be read: {err.strerror}.") from None
+    if len(raw) > MAX_TEXT:
+        raise FormatError(f"{name}: more than {MAX_TEXT} bytes of text: constants belong into the .bin file.")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        line = raw.count(b"\n", 0, err.start) + 1
+        raise FormatError(f"{name}:{line}: byte {raw[err.start]:#04x} is not UTF-8: save the text as UTF-8.") from None
+
+
+def _add(entries: dict[str, Entry], path: str, line: str, number: int) -> None:
+    key, equals, text = (part.strip(" \t") for part in line.partition("="))
+    place = f"{path}:{number}"
+    if control := _CONTROL.search(line):
+        raise FormatError(f"{place}: {line[:60]!r}: control character {control[0]!r}: remove it.")
+    if not equals:
+        raise FormatError(f"{place}: {line[:60]!r}: no '=': every line is key=value; there are no comments.")
+    if not key:
+        raise FormatError(f"{place}: {line[:60]!r}: no key before '='.")
+    if key.startswith("compass."):
+        raise FormatError(f"{place}: {key[:60]}: keys that begin with 'compass.' are reserved: rename it.")
+    if "=" in text:
+        raise FormatError(f"{place}: {key[:60]}: {text[:60]!r} holds a second '=': a line has exactly one.")
+    if key in entries:
+        first = entries[key].line
+        raise FormatError(
+            f"{place}: {key[:60]}: already on line {first}: a key stands once in a section; a blank line ends one."
+        )
+    entries[key] = Entry(key, text, number)
+
+
+def replace_files(contents: Mapping[Path, Iterable[bytes]]) -> None:
+    """Write all files or none: each beside its place under a name of its own, then moved over it."""
+    written: dict[Path, Path] = {}
+    path = next(iter(contents))
+    try:
+        for path, chunks in contents.items():
+            draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+            written[path] = draft
+            with open(draft, "xb") as file:
+                file.writelines(chunks)
+        for path, draft in written.items():
+            os.replace(draft, path)
+    except OSError as err:
+        raise FormatError(f"{path}: cannot be written: {err.strerror}.") from None
+    finally:
+        for draft in written.values():
+            draft.unlink(missing_ok=True)

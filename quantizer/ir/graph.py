@@ -1,0 +1,218 @@
+"""The graph that every pass, format and engine shares: nodes, tensors, and how to tell two graphs apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import graphlib
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+
+from quantizer.core.case import AxisOrder
+from quantizer.core.dtypes import DType
+from quantizer.core.errors import GraphError
+from quantizer.numerics.qparams import QParams
+
+AttrValue: TypeAlias = "bool | int | float | str | DType | tuple[AttrValue, ...]"
+_TORCH = {
+    "bfloat16": torch.bfloat16,
+    "float8_e4m3fn": torch.float8_e4m3fn,
+    "float8_e5m2": torch.float8_e5m2,
+}
+
+
+def container(dtype: DType) -> torch.dtype:
+    """Return the torch type that holds values of *dtype*, one value per element (narrow floats as raw codes)."""
+    found = _TORCH.get(dtype.name) or getattr(torch, dtype.storage)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A named value of the graph, in the axis order of the node that makes it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    data: torch.Tensor | None = None
+    """Of a constant: its values, of type `container(dtype)`."""
+    qparams: QParams | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """True when the value is known before the graph runs."""
+        return self.data is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator of the graph; `op` is ours, or the foreign name of an operator that we do not have."""
+
+    name: str
+    op: str
+    inputs: tuple[str | None, ...]
+    """Tensor names in the order of the spec's inputs; None for an optional one that is absent."""
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, AttrValue] = field(default_factory=dict)
+    order: AxisOrder = "channels_first"
+    extra: Mapping[str, object] = field(default_factory=dict)
+    """What a format must keep: parameters under the format's own names, or constants as `Tensor`."""
+    parameters: object | None = None
+    """What the quantize rule handed (numerics.qparams.Parameters), once the node is quantized."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes over named tensors. An input is made by the caller, or by a node without inputs (a file's Input layer)."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    tensors: Mapping[str, Tensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    extra: Mapping[str, object] = field(default_factory=dict)
+    """What a format must keep of its header."""
+    subgraphs: Mapping[str, Graph] = field(default_factory=dict)
+    """Bodies of control-flow nodes by name; they may read tensors of this graph that they list themselves."""
+
+    @cached_property
+    def _nodes_by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """Tensor -> the node that makes it."""
+        return {name: node for node in self.nodes for name in node.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """Tensor -> the nodes that read it, in node order, each once."""
+        found: dict[str, dict[int, Node]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                if name is not None:
+                    found.setdefault(name, {})[id(node)] = node
+        return {name: tuple(nodes.values()) for name, nodes in found.items()}
+
+    @cached_property
+    def order(self) -> tuple[Node, ...]:
+        """The nodes such that each comes after those it reads from; `nodes` itself where that holds already."""
+        before: dict[int, list[int]] = {}
+        index = {id(node): i for i, node in enumerate(self.nodes)}
+        for i, node in enumerate(self.nodes):
+            makers = (self.producers.get(name) for name in node.inputs if name is not None)
+            before[i] = [index[id(maker)] for maker in makers if maker is not None]
+        if all(j < i for i, earlier in before.items() for j in earlier):
+            return self.nodes
+        try:
+            return tuple(self.nodes[i] for i in graphlib.TopologicalSorter(before).static_order())
+        except graphlib.CycleError as err:
+            names = " -> ".join(self.nodes[i].name for i in err.args[1])
+            raise GraphError(f"graph {self.name!r}: cycle {names}: a node must not read what it makes.") from None
+
+    def node(self, name: str) -> Node:
+        """Return the node called *name*; GraphError names the nearest."""
+        try:
+            return self._nodes_by_name[name]
+        except KeyError:
+            raise GraphError(f"graph {self.name!r}: no node {name!r}.{nearest(name, self._nodes_by_name)}") from None
+
+    def tensor(self, name: str) -> Tensor:
+        """Return the tensor called *name*; GraphError names the nearest."""
+        try:
+            return self.tensors[name]
+        except KeyError:
+            raise GraphError(f"graph {self.name!r}: no tensor {name!r}.{nearest(name, self.tensors)}") from None
+
+    def with_(self, **changes: Any) -> Graph:  # noqa: ANN401 - forwards to dataclasses.replace
+        """Return this graph with some fields changed."""
+        return replace(self, **changes)
+
+    def with_node(self, node: Node) -> Graph:
+        """Return this graph with *node* in the place of the node of that name."""
+        old = self.node(node.name)
+        return replace(self, nodes=tuple(node if item is old else item for item in self.nodes))
+
+    def with_tensors(self, *tensors: Tensor) -> Graph:
+        """Return this graph with *tensors* added, or in the place of those of the same names."""
+        return replace(self, tensors={**self.tensors, **{item.name: item for item in tensors}})
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ' Did you mean ...?' for the nearest of *known*, or nothing."""
+    close = difflib.get_close_matches(name, list(known)[:2000], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def same(a: Graph, b: Graph) -> str | None:
+    """Return the first difference of two graphs as a sentence, None when there is none; numbers bit for bit."""
+    return difference("graph", a, b)
+
+
+def difference(where: str, a: object, b: object) -> str | None:
+    """Return the first difference of two values as a sentence that starts with *where*, or None."""
+    if a is b:
+        return None
+    if type(a) is not type(b) and not (isinstance(a, Mapping) and isinstance(b, Mapping)):
+        return f"{where}: {_short(a)} ({type(a).__name__}) against {_short(b)} ({type(b).__name__})."
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return _values_differ(where, a, b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return _mappings_differ(where, a, b)
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return _sequences_differ(where, a, b)
+    if isinstance(a, float) and isinstance(b, float):
+        return None if struct.pack("<d", a) == struct.pack("<d", b) else f"{where}: {a!r} against {b!r}."
+    if dataclasses.is_dataclass(a):
+        for item in dataclasses.fields(a):
+            found = difference(f"{where}.{item.name}", getattr(a, item.name), getattr(b, item.name))
+            if found:
+                return found
+        return None
+    return None if a == b else f"{where}: {_short(a)} against {_short(b)}."
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _mappings_differ(where: str, a: Mapping[Any, object], b: Mapping[Any, object]) -> str | None:
+    for key in (*a, *b):
+        if key not in a or key not in b:
+            return f"{where}[{key!r}]: only in the {'first' if key in a else 'second'}."
+        found = difference(f"{where}[{key!r}]", a[key], b[key])
+        if found:
+            return found
+    return None
+
+
+def _sequences_differ(
+    where: str, a: tuple[object, ...] | list[object], b: tuple[object, ...] | list[object]
+) -> str | None:
+    for i, (left, right) in enumerate(zip(a, b, strict=False)):
+        label = f"{i} {left.name!r}" if isinstance(left, Node) else str(i)
+        found = difference(f"{where}[{label}]", left, right)
+        if found:
+            return found
+    return None if len(a) == len(b) else f"{where}: {len(a)} items against {len(b)}."
+
+
+def _values_differ(where: str, a: torch.Tensor, b: torch.Tensor) -> str | None:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return f"{where}: {a.dtype} {list(a.shape)} against {b.dtype} {list(b.shape)}."
+    if a.numel() == 0:
+        return None
+    left, right = (t.detach().contiguous().reshape(-1).view(torch.uint8).reshape(a.numel(), -1) for t in (a, b))
+    unequal = (left != right).any(dim=1)
+    if not bool(unequal.any()):
+        return None
+    first = int(unequal.nonzero()[0])
+    index = [int(i) for i in torch.unravel_index(torch.tensor(first), a.shape)]
+    return f"{where}{index}: {a.reshape(-1)[first].item()!r} against {b.reshape(-1)[first].item()!r}."

@@ -1,0 +1,1 @@
+"""How numbers are rounded, quantized, requantized and summed exactly."""

@@ -1,0 +1,103 @@
+"""Narrow number formats: float32 values rounded to what a format holds, small integers packed into bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import DTYPES, DType
+from quantizer.core.errors import GraphError
+
+FloatOverflow = Literal["saturate", "nan"]
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """A binary float: value = 2**(e - bias) * 1.m, subnormals below 2**(1 - bias)."""
+
+    mantissa_bits: int
+    bias: int
+    largest: float
+    has_infinity: bool
+    has_nan: bool
+
+
+FLOAT_FORMATS: dict[str, FloatFormat] = {
+    "float32": FloatFormat(23, 127, (2.0 - 2.0**-23) * 2.0**127, has_infinity=True, has_nan=True),
+    "float16": FloatFormat(10, 15, 65504.0, has_infinity=True, has_nan=True),
+    "bfloat16": FloatFormat(7, 127, (2.0 - 2.0**-7) * 2.0**127, has_infinity=True, has_nan=True),
+    "float8_e5m2": FloatFormat(2, 15, 57344.0, has_infinity=True, has_nan=True),
+    "float8_e4m3fn": FloatFormat(3, 7, 448.0, has_infinity=False, has_nan=True),
+    "float6_e2m3fn": FloatFormat(3, 1, 7.5, has_infinity=False, has_nan=False),
+    "float6_e3m2fn": FloatFormat(2, 3, 28.0, has_infinity=False, has_nan=False),
+    "float4_e2m1fn": FloatFormat(1, 1, 6.0, has_infinity=False, has_nan=False),
+}
+"""Format -> its numbers (IEEE 754; OCP 8-bit floating point and microscaling formats 1.0)."""
+
+
+def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate") -> Tensor:
+    """Return float32 *x* rounded half to even to values that *target* holds, as float32; the sign of zero stays.
+
+    *overflow*: what a value becomes whose rounding lies beyond the largest, infinities included. saturate: the largest
+    (torch, ONNX); nan: what the format has for it, infinity or else NaN (ml_dtypes), GraphError where it has neither.
+    NaN stays; GraphError in a format without.
+    """
+    name = str(target)
+    if name not in FLOAT_FORMATS:
+        raise GraphError(f"cast to {name!r}: not a float format. Known: {', '.join(FLOAT_FORMATS)}.")
+    form = FLOAT_FORMATS[name]
+    if overflow == "nan" and not form.has_nan:
+        raise GraphError(f"cast to {name} with overflow 'nan': the format has no NaN. Use 'saturate'.")
+    if not form.has_nan and bool(x.isnan().any()):
+        raise GraphError(f"cast of NaN to {name}: the format has none. Replace NaN before the cast.")
+    wide = x.to(torch.float64)
+    _, exponent = torch.frexp(wide)
+    step = torch.exp2((exponent.clamp_min(2 - form.bias) - 1 - form.mantissa_bits).to(torch.float64))
+    rounded = torch.where(wide.isfinite(), torch.round(wide / step) * step, wide)
+    if overflow == "saturate":
+        rounded = rounded.clamp(-form.largest, form.largest)
+    else:
+        beyond = math.inf if form.has_infinity else math.nan
+        rounded = torch.where(rounded.abs() > form.largest, torch.copysign(torch.tensor(beyond), rounded), rounded)
+    return rounded.to(torch.float32)
+
+
+def pack(codes: Tensor, bits: int, *, signed: bool = True) -> Tensor:
+    """Return uint8 bytes of flat *codes* of 2, 4 or 8 bits, the first code in the lowest bits, zeros after the last.
+
+    GraphError where a code does not fit.
+    """
+    kind = _packable(bits, signed=signed)
+    flat = codes.flatten().to(torch.int64)
+    if flat.numel() and (int(flat.min()) < kind.min or int(flat.max()) > kind.max):
+        raise GraphError(f"codes [{int(flat.min())}, {int(flat.max())}]: must lie in {kind} [{kind.min}, {kind.max}].")
+    per_byte = 8 // bits
+    padded = torch.zeros(-(-flat.numel() // per_byte) * per_byte, dtype=torch.int64)
+    padded[: flat.numel()] = flat & ((1 << bits) - 1)
+    places = torch.arange(per_byte) * bits
+    return (padded.reshape(-1, per_byte) << places).sum(1).to(torch.uint8)
+
+
+def unpack(packed: Tensor, bits: int, shape: Sequence[int], *, signed: bool = True) -> Tensor:
+    """Return the int64 codes of *shape* that `pack` wrote; GraphError if the bytes are too few or too many."""
+    kind = _packable(bits, signed=signed)
+    count, per_byte = math.prod(shape), 8 // bits
+    if packed.numel() != -(-count // per_byte):
+        raise GraphError(
+            f"{packed.numel()} bytes for {count} codes of {bits} bits: must be {-(-count // per_byte)} bytes."
+        )
+    places = torch.arange(per_byte) * bits
+    fields = (packed.flatten().to(torch.int64).reshape(-1, 1) >> places) & ((1 << bits) - 1)
+    codes = fields.flatten()[:count]
+    return torch.where(codes > kind.max, codes - (1 << bits), codes).reshape(tuple(shape))
+
+
+def _packable(bits: int, *, signed: bool) -> DType:
+    if bits not in (2, 4, 8):
+        raise GraphError(f"bits={bits}: codes of 2, 4 or 8 bits are packed.")
+    return DTYPES[f"int{bits}" if signed else f"uint{bits}"]

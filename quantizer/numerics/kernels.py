@@ -1,0 +1,308 @@
+"""Exact integer kernels: convolutions, products and window sums on centred codes (`code - zero_point`), in int64.
+
+Operands are integers in any dtype; int8 operands reach a kernel without a scan of their values. A float kernel runs
+only while every partial sum is an integer that its mantissa holds, so that the order of additions does not matter.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from quantizer.core.errors import GraphError, QuantizerError
+from quantizer.numerics.windows import (
+    Padding,
+    flip_weights,
+    from_patches,
+    int64_conv,
+    pad_spatial,
+    patch_weights,
+    patches,
+    spread,
+    window_sizes,
+)
+
+Kernel = Literal["int_mm", "float32", "chunked", "float64", "int64"]
+Overflow = Literal["unbounded", "wrap", "saturate", "forbidden"]
+
+FLOAT32_EXACT = 1 << 24
+FLOAT64_EXACT = 1 << 53
+MOST_PIECES = 4
+"""A reduction in more pieces than this is slower than float64."""
+INT_MM_WORK = 1 << 22
+"""Multiplications from which the integer matrix product pays for rearranging its operands."""
+
+_CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_CONV_TRANSPOSE: dict[int, Callable[..., Tensor]] = {
+    1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d,
+}  # fmt: skip
+_LARGEST = {torch.bool: 1, torch.int8: 128, torch.uint8: 255, torch.int16: 32768}
+
+
+def pin_float32() -> None:
+    """Pin the shortcuts off that would run float32 products in bfloat16 or TF32; called on import of this module."""
+    torch.set_float32_matmul_precision("highest")
+    mkldnn = getattr(torch.backends, "mkldnn", None)
+    for place in (torch.backends, mkldnn, *(getattr(mkldnn, part, None) for part in ("conv", "matmul", "rnn"))):
+        if hasattr(place, "fp32_precision"):
+            setattr(place, "fp32_precision", "ieee")  # noqa: B010
+
+
+pin_float32()
+
+
+def choose(bound: int, *, int8: bool = False, work: int = 0, pieces: int = 0) -> Kernel:
+    """Return the fastest kernel that is exact while the sums of absolute products stay within *bound*.
+
+    *int8*: one matrix product of int8 operands would do; *work*: its multiplications; *pieces*: into how many parts the
+    reduction must be split for float32, 0 where it cannot be. GraphError where a sum may leave int64.
+    """
+    if int8 and work >= INT_MM_WORK and bound < 1 << 31 and int_mm_is_exact():
+        return "int_mm"
+    if bound <= FLOAT32_EXACT:
+        return "float32"
+    if 0 < pieces <= MOST_PIECES and bound < FLOAT64_EXACT:
+        return "chunked"
+    if bound < FLOAT64_EXACT:
+        return "float64"
+    if bound < 1 << 63:
+        return "int64"
+    raise GraphError(f"sum of products up to {bound}: leaves int64. Narrow the operands or shorten the reduction.")
+
+
+def conv(
+    x: Tensor,
+    w: Tensor,
+    *,
+    stride: Sequence[int] | None = None,
+    padding: Padding | None = None,
+    dilation: Sequence[int] | None = None,
+    groups: int = 1,
+) -> Tensor:
+    """Return the int64 convolution of (N, C, spatial...) *x* with (O, C/groups, kernel...) *w*, 1 to 3 spatial axes.
+
+    *padding* is zeros before and after each axis; a spatial size of *x* may be 0 where padding fills the window.
+    """
+    rank = x.dim() - 2
+    stride, dilation = stride or [1] * rank, dilation or [1] * rank
+    padding = padding or [(0, 0)] * rank
+    _check_groups(x.shape[1], w.shape[1] * groups, w.shape[0], groups)
+    out = window_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
+    taps = math.prod(w.shape[1:])
+    work = x.shape[0] * math.prod(out) * w.shape[0] * taps if groups == 1 else 0
+    bound, x_max, w_max = _bound(x, w, taps, [0], work)
+    channels = FLOAT32_EXACT // max(1, x_max * w_max * math.prod(w.shape[2:]))
+    kernel = choose(
+        bound,
+        int8=work >= INT_MM_WORK and _fits_int8(x, x_max) and _fits_int8(w, w_max),
+        work=work,
+        pieces=math.ceil(w.shape[1] / channels) if groups == 1 and channels else 0,
+    )
+    if kernel == "int_mm":
+        return _conv_int_mm(x.to(torch.int8), w.to(torch.int8), stride, padding, dilation, out)
+    if kernel == "int64":
+        return int64_conv(x, w, stride, padding, dilation, groups)
+    uneven = any(before != after for before, after in padding) or 0 in x.shape
+    if uneven:
+        x, padding = pad_spatial(x, padding), [(0, 0)] * rank
+    run = functools.partial(
+        _CONV[rank], stride=stride, padding=[before for before, _ in padding], dilation=dilation, groups=groups
+    )
+    return _run_float(run, x, w, kernel, channels, (1, 1))
+
+
+def conv_transpose(
+    x: Tensor,
+    w: Tensor,
+    *,
+    stride: Sequence[int] | None = None,
+    padding: Padding | None = None,
+    output_padding: Sequence[int] | None = None,
+    dilation: Sequence[int] | None = None,
+    groups: int = 1,
+) -> Tensor:
+    """Return the int64 transposed convolution of (N, C, spatial...) *x* with (C, O/groups, kernel...) *w*.
+
+    Size: `(size - 1) * stride - before - after + dilation * (kernel - 1) + output_padding + 1`. Padding crops.
+    """
+    rank = x.dim() - 2
+    stride, dilation = stride or [1] * rank, dilation or [1] * rank
+    padding, output_padding = padding or [(0, 0)] * rank, output_padding or [0] * rank
+    _check_groups(x.shape[1], w.shape[0], w.shape[1] * groups, groups)
+    axes = zip(x.shape[2:], stride, dilation, w.shape[2:], strict=True)
+    full = [(size - 1) * s + d * (k - 1) + 1 for size, s, d, k in axes]
+    out = [f - before - after + o for f, (before, after), o in zip(full, padding, output_padding, strict=True)]
+    if min(out) < 1:
+        raise GraphError(f"transposed convolution of size {list(x.shape[2:])}: padding {padding} crops all of {full}.")
+    if 0 in x.shape:
+        return torch.zeros(x.shape[0], w.shape[1] * groups, *out, dtype=torch.int64)
+    bound, _, _ = _bound(x, w.reshape(groups, -1, *w.shape[1:]), w.numel() // (w.shape[1] * groups), [0, 2], 0)
+    kernel = choose(bound)
+    if kernel == "int64":
+        around = [(d * (k - 1),) * 2 for d, k in zip(dilation, w.shape[2:], strict=True)]
+        whole = int64_conv(spread(x, stride), flip_weights(w, groups), [1] * rank, around, dilation, groups)
+    else:
+        run = functools.partial(_CONV_TRANSPOSE[rank], stride=stride, dilation=dilation, groups=groups)
+        whole = _run_float(run, x, w, kernel, 0, (1, 0))
+    for axis, (size, (before, _)) in enumerate(zip(out, padding, strict=True), 2):
+        whole = whole.narrow(axis, before, min(size, whole.shape[axis] - before))
+    missing = [(0, size - have) for size, have in zip(out, whole.shape[2:], strict=True)]
+    return pad_spatial(whole, missing).contiguous()
+
+
+def linear(x: Tensor, w: Tensor) -> Tensor:
+    """Return int64 `x @ w.T` of (..., K) codes and (O, K) weights."""
+    return matmul(x, w.t())
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Return the int64 product of (..., M, K) and (..., K, N) codes, leading axes broadcast."""
+    if a.dim() < 1 or b.dim() < 2 or a.shape[-1] != b.shape[-2]:
+        raise GraphError(f"matmul of {tuple(a.shape)} and {tuple(b.shape)}: the inner sizes must be equal.")
+    inner = a.shape[-1]
+    work = a.numel() * b.shape[-1] if b.dim() == 2 else 0
+    bound, a_max, b_max = _bound(a, b, inner, [b.dim() - 1], work)
+    length = FLOAT32_EXACT // max(1, a_max * b_max)
+    kernel = choose(
+        bound,
+        int8=work >= INT_MM_WORK and _fits_int8(a, a_max) and _fits_int8(b, b_max),
+        work=work,
+        pieces=math.ceil(inner / length) if length else 0,
+    )
+    if kernel == "int_mm":
+        rows = a.reshape(-1, inner).to(torch.int8).contiguous()
+        product = torch._int_mm(rows, _plain(b.to(torch.int8)))
+        return product.reshape(*a.shape[:-1], b.shape[-1]).to(torch.int64)
+    if kernel == "int64":
+        return torch.matmul(a.to(torch.int64), b.to(torch.int64))
+    return _run_float(torch.matmul, a, b, kernel, length, (-1, -2))
+
+
+def pool_sum(
+    x: Tensor,
+    kernel: Sequence[int],
+    *,
+    stride: Sequence[int] | None = None,
+    padding: Padding | None = None,
+    dilation: Sequence[int] | None = None,
+) -> Tensor:
+    """Return int64 sums over the windows of (N, C, spatial...) *x*, zeros outside; one axis at a time."""
+    rank = x.dim() - 2
+    stride, dilation = stride or kernel, dilation or [1] * rank
+    padding = padding or [(0, 0)] * rank
+    out = window_sizes(x.shape[2:], kernel, stride, padding, dilation)
+    bound = _largest(x) * math.prod(kernel)
+    total = pad_spatial(x.to(torch.int32 if bound < 1 << 31 else torch.int64), padding)
+    for axis, (size, k, s, d) in enumerate(zip(out, kernel, stride, dilation, strict=True), 2):
+        if k == total.shape[axis] and d == 1:
+            total = total.sum(axis, keepdim=True, dtype=total.dtype)
+            continue
+        span = (size - 1) * s + 1
+        index = (slice(None),) * axis
+        parts = [total[(*index, slice(t * d, t * d + span, s))] for t in range(k)]
+        total = functools.reduce(torch.add, parts)
+    return total.to(torch.int64)
+
+
+def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
+    """Return *acc* as an accumulator of *bits* (two's complement) holds it; QuantizerError where that is forbidden."""
+    if overflow == "unbounded" or bits >= 64:
+        return acc
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    if overflow == "wrap":
+        return ((acc - low) & ((1 << bits) - 1)) + low
+    if overflow == "saturate":
+        return acc.clamp(low, high)
+    if acc.numel() and (int(acc.min()) < low or int(acc.max()) > high):
+        worst = max(acc.flatten().tolist(), key=abs)
+        raise QuantizerError(f"accumulator {worst}: leaves {bits} bits [{low}, {high}]. Use fewer bits or a wider sum.")
+    return acc
+
+
+@functools.cache
+def int_mm_is_exact() -> bool:
+    """Return whether this machine's int8 matrix product is exact on the data that break saturating ones."""
+    extremes = torch.tensor([-128, 127, -128, -128, 127], dtype=torch.int8)
+    a = extremes.repeat(16 * 320 // 5).reshape(16, 320).contiguous()
+    b = extremes.repeat(320 * 16 // 5).reshape(320, 16).contiguous()
+    try:
+        return torch.equal(torch._int_mm(a, b).to(torch.int64), a.to(torch.int64) @ b.to(torch.int64))
+    except (AttributeError, RuntimeError):
+        return False
+
+
+def _run_float(
+    run: Callable[..., Tensor], x: Tensor, w: Tensor, kernel: Kernel, length: int, axes: tuple[int, int]
+) -> Tensor:
+    """Run a float kernel on integers; *chunked*: in slices of *length* along the reduction *axes* of x and w."""
+    if kernel == "float64":
+        return run(x.to(torch.float64), w.to(torch.float64)).to(torch.int64)
+    if kernel == "float32":
+        return run(x.to(torch.float32), w.to(torch.float32)).to(torch.int32).to(torch.int64)
+    parts = []
+    for start in range(0, x.shape[axes[0]], length):
+        size = min(length, x.shape[axes[0]] - start)
+        a, b = x.narrow(axes[0], start, size), w.narrow(axes[1], start, size)
+        parts.append(run(a.to(torch.float32), b.to(torch.float32)).to(torch.int64))
+    return functools.reduce(torch.add, parts)
+
+
+def _conv_int_mm(
+    x: Tensor, w: Tensor, stride: Sequence[int], padding: Padding, dilation: Sequence[int], out: Sequence[int]
+) -> Tensor:
+    """Return the convolution as one int8 matrix product, `weights @ patches.T`, so that channels come first."""
+    pointwise = all(k == 1 for k in w.shape[2:]) and all(s == 1 for s in stride) and not any(map(any, padding))
+    if pointwise and x.shape[0] == 1:
+        columns = _plain(x.reshape(x.shape[1], -1))
+    else:
+        columns = patches(x, w.shape[2:], stride, padding, dilation).t()
+        columns = columns if columns.shape[0] > 1 else _plain(columns)
+    product = torch._int_mm(patch_weights(w).contiguous(), columns)
+    return from_patches(product, x.shape[0], out).to(torch.int64, memory_format=torch.contiguous_format)
+
+
+def _plain(matrix: Tensor) -> Tensor:
+    """Return *matrix* row by row: torch._int_mm is wrong for (1, N) operands of strides (1, 1), slow for odd ones."""
+    return matrix.clone(memory_format=torch.contiguous_format)
+
+
+def _bound(x: Tensor, w: Tensor, taps: int, kept: list[int], work: int) -> tuple[int, int, int]:
+    """Return (bound of any partial sum, max|x|, max|w|), from the dtypes where that is good enough, else the data.
+
+    *kept*: the axes of w that are not summed over; *work*: multiplications of the one matrix product, or 0.
+    """
+    x_max, w_max = _LARGEST.get(x.dtype, 0), _LARGEST.get(w.dtype, 0)
+    if not x_max or not w_max or taps * x_max * w_max > FLOAT32_EXACT:
+        x_max, w_max = _largest(x), _largest(w)
+    bound = taps * x_max * w_max
+    enough = 1 << 30 if work >= INT_MM_WORK and max(x_max, w_max) <= 128 else FLOAT32_EXACT
+    if bound <= enough or taps * w_max >= FLOAT64_EXACT:
+        return bound, x_max, w_max
+    dims = [axis for axis in range(w.dim()) if axis not in kept]
+    return int(w.to(torch.float64).abs_().sum(dims).max()) * x_max, x_max, w_max
+
+
+def _largest(x: Tensor) -> int:
+    """Return max|x| of integers, 0 if there are none."""
+    if not x.numel():
+        return 0
+    least, greatest = x.aminmax()
+    return max(-int(least), int(greatest))
+
+
+def _fits_int8(x: Tensor, largest: int) -> bool:
+    """Return whether *x* holds codes of int8: +128 is not one."""
+    return x.dtype == torch.int8 or largest < 128 or (largest == 128 and int(x.max()) < 128)
+
+
+def _check_groups(channels: int, wanted: int, outputs: int, groups: int) -> None:
+    if channels != wanted or outputs % groups:
+        raise GraphError(
+            f"{channels} input channels in {groups} groups: the weights are for {wanted} channels and {outputs} outputs."
+        )

@@ -1,0 +1,173 @@
+"""What a quantize rule sees, and the rules that follow from the spec alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import Tensor
+
+from quantizer.core.case import AttrValue, Range
+from quantizer.core.dtypes import dtype
+from quantizer.core.errors import GraphError
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.spec import Spec
+from quantizer.numerics.multipliers import rescale
+from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale
+from quantizer.numerics.quantize import quantize
+from quantizer.numerics.sums import rescale_sum
+from quantizer.numerics.rules import activation_params, bias_params, fixed_params, index_params, weight_params
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a quantize rule is asked: an operator with its float constants and calibrated ranges."""
+
+    spec: Spec
+    scheme: Scheme
+    platform: Platform
+    shapes: Mapping[str, tuple[int, ...]]
+    attrs: Mapping[str, AttrValue]
+    ranges: Mapping[str, Range]
+    """Activation or output -> (smallest, largest) real value."""
+    constants: Mapping[str, Tensor] = field(default_factory=dict)
+    """Weights and biases, float32."""
+    given: Mapping[str, QParams] = field(default_factory=dict)
+    """Parameters that inputs already have, where a producer decided them."""
+
+    @cached_property
+    def inputs(self) -> dict[str, QParams]:
+        """Parameters of the activations, from their ranges."""
+        return {name: self.given.get(name) or self.activation(name) for name in self.spec.activations}
+
+    def activation(self, name: str) -> QParams:
+        """Return the parameters of an input of the graph from its calibrated range."""
+        low, high = self._range(name)
+        sign = self.platform.parameters.activation_sign
+        signed = low < 0.0 if sign == "by_range" else sign == "signed"
+        return activation_params(low, high, self.scheme.activation, self.platform.parameters, signed=signed)
+
+    def output(self, name: str = "y") -> QParams:
+        """Return the parameters of an output: calibrated, fixed by the platform, an input's own, or of an index."""
+        rule = self.spec.quantization.outputs.get(name, "calibrated")
+        if rule.startswith("same_as("):
+            return self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
+        if rule == "index":
+            return index_params(dtype(self.platform.index_dtype))
+        bits = self.scheme.activation.bits
+        if fixed := self.platform.fixed_outputs.get(self.spec.op):
+            return fixed_params(fixed, bits, signed=self._output_signed())
+        low, high = self._range(name)
+        return activation_params(
+            low, high, self.scheme.activation, self.platform.parameters, signed=self._output_signed()
+        )
+
+    def weight(self, name: str, group: int | None = None) -> Constant:
+        """Return codes and parameters of a weight; *group* neighbouring channels share theirs."""
+        if self.scheme.weight is None:
+            raise GraphError(f"{self.spec.op}: scheme {self.scheme.name} has no weight part. Use one such as w8a8.")
+        values = self.constants[name]
+        axis = self.spec.inputs[name].channel_axis
+        params = weight_params(values, self.scheme.weight, self.platform.parameters, axis, group=group)
+        return Constant(quantize(values, params, self.platform.quantizer), params)
+
+    def bias(self, name: str, factors: list[QParams]) -> Constant:
+        """Return codes of a bias whose scale is the product of the scales of *factors*."""
+        if self.scheme.weight is None:
+            raise GraphError(f"{self.spec.op}: scheme {self.scheme.name} has no weight part. Use one such as w8a8.")
+        scale, steps = factors[0].scale, factors[0].steps
+        for other in factors[1:]:
+            scale = scale * other.scale
+            steps = steps * other.steps if steps is not None and other.steps is not None else None
+        if self.platform.quantizer.operation == "divide_float32":
+            scale = scale.float().double()
+        axis = next((0 for params in factors if params.axis is not None), None)
+        params = bias_params(scale, steps, self.scheme.weight.bias_bits, axis)
+        operation = self.platform.quantizer
+        if operation.operation == "divide_float32":
+            operation = operation.model_copy(update={"operation": "exact"})
+        return Constant(quantize(self.constants[name], params, operation), params)
+
+    def _range(self, name: str) -> Range:
+        if name not in self.ranges:
+            raise GraphError(f"{self.spec.op}: tensor {name!r} has no calibrated range.")
+        return self.ranges[name]
+
+    def _output_signed(self) -> bool:
+        sign = self.platform.output_signs.get(self.spec.quantization.family)
+        if sign == "inputs":
+            return any(params.dtype.kind == "int" for params in self.inputs.values())
+        if sign is None:
+            return self.platform.parameters.activation_sign != "unsigned"
+        return sign == "signed"
+
+
+def default_parameters(request: Request) -> Parameters:
+    """Return what the spec alone decides: ranges, weights, biases, outputs and the ratio that brings sums to codes.
+
+    bilinear: one activation times one weight; linear: a sum of activations; others: no ratio.
+    """
+    spec, platform = request.spec, request.platform
+    outputs = {name: request.output(name) for name in spec.outputs}
+    constants, ratio = _weights_and_ratio(request, next(iter(outputs.values())))
+    factors = [*request.inputs.values(), *(constant.params for constant in constants.values())]
+    for name, item in spec.inputs.items():
+        if item.role == "bias" and name in request.constants:
+            constants[name] = request.bias(name, factors)
+    bits = platform.accumulator.bits
+    return Parameters(
+        platform=platform,
+        inputs=request.inputs,
+        outputs=outputs,
+        constants=constants,
+        rescale=ratio,
+        accumulator_bits=request.scheme.activation.accumulator_bits if bits == "scheme" else bits,
+    )
+
+
+def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Constant], Rescale | None]:
+    names = [n for n, item in request.spec.inputs.items() if item.role == "weight" and n in request.constants]
+    if request.spec.error_model.kind != "bilinear" or not names:
+        return {name: request.weight(name) for name in names}, _sum_ratio(request, output)
+    for group in _group_sizes(request, names[0]):
+        weights = {name: request.weight(name, group) for name in names}
+        ratio = _product_ratio(request, [c.params for c in weights.values()], output)
+        if not request.platform.multiplier.unify_shifts or bool((ratio.mantissa > 0).all()):
+            break
+    return weights, ratio
+
+
+def _group_sizes(request: Request, name: str) -> list[int | None]:
+    """Return how many channels share a weight scale, in the order in which that is tried."""
+    item, part = request.spec.inputs[name], request.scheme.weight
+    if item.channel_axis is None or part is None:
+        return [None]
+    channels = request.shapes[name][item.channel_axis]
+    attribute = request.platform.parameters.weight_groups
+    groups = request.attrs.get(attribute, 1) if attribute else 1
+    if part.granularity == "channel":
+        count = channels
+    elif isinstance(groups, int) and groups > 1:
+        count = groups
+    else:
+        return [None]
+    sizes: list[int | None] = [max(1, channels // (count >> halvings)) for halvings in range(count.bit_length())]
+    return sizes if request.platform.multiplier.unify_shifts else sizes[:1]
+
+
+def _product_ratio(request: Request, weights: list[QParams], output: QParams) -> Rescale:
+    factors = [*request.inputs.values(), *weights]
+    steps = [params.steps for params in factors if params.steps is not None]
+    return rescale(
+        request.platform, request.spec.quantization.family, [params.scale for params in factors], float(output.scale),
+        request.scheme.activation.bits, steps=steps if len(steps) == len(factors) else None, output_steps=output.steps,
+    )  # fmt: skip
+
+
+def _sum_ratio(request: Request, output: QParams) -> Rescale | None:
+    if request.spec.error_model.kind != "linear":
+        return None
+    family, bits = request.spec.quantization.family, request.scheme.activation.bits
+    return rescale_sum(request.platform, family, request.inputs, output, bits, shapes=request.shapes)

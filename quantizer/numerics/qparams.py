@@ -1,0 +1,116 @@
+"""What a quantize rule hands to an integer forward: parameters, codes of constants, multipliers, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import DType
+from quantizer.core.errors import GraphError
+from quantizer.core.platforms import Platform, Variant
+
+
+@dataclass(frozen=True)
+class QParams:
+    """`real = scale * (code - zero_point)`, per tensor (0-d) or per slice along `axis` (1-d)."""
+
+    dtype: DType
+    scale: Tensor
+    """float64, positive and finite."""
+    zero_point: Tensor
+    """int64, the shape of `scale`."""
+    qmin: int
+    qmax: int
+    axis: int | None = None
+    steps: Tensor | None = None
+    """float32 codes per unit, where a platform's arithmetic multiplies by that number instead of dividing by scale."""
+
+    def __post_init__(self) -> None:
+        if not bool(torch.isfinite(self.scale).all() and (self.scale > 0).all()):
+            raise GraphError(f"scale {self.scale.tolist()}: must be positive and finite.")
+        if not self.dtype.min <= self.qmin <= self.qmax <= self.dtype.max:
+            raise GraphError(
+                f"codes [{self.qmin}, {self.qmax}]: must lie in {self.dtype} [{self.dtype.min}, {self.dtype.max}]."
+            )
+
+    def along(self, values: Tensor, rank: int) -> Tensor:
+        """Return per-axis *values* shaped to broadcast against a tensor of *rank* axes."""
+        if self.axis is None or values.dim() == 0:
+            return values
+        return values.reshape([-1 if i == self.axis % rank else 1 for i in range(rank)])
+
+    def sliced(self, start: int, stop: int) -> QParams:
+        """Return the parameters of the slices [start, stop) along `axis`; per-tensor ones stay as they are."""
+        if self.axis is None or self.scale.dim() == 0:
+            return self
+        steps = None if self.steps is None else self.steps[start:stop]
+        return replace(self, scale=self.scale[start:stop], zero_point=self.zero_point[start:stop], steps=steps)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The codes of a weight or a bias (int64) and what they mean."""
+
+    codes: Tensor
+    params: QParams
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """The numbers that bring an accumulator to output codes: `sum(factor * term) * mantissa * 2**-shift / divisor`."""
+
+    variant: Variant
+    mantissa: Tensor
+    """float64: an integer of the declared bits, a float32 number, or an exact product of scales; 0-d or per channel."""
+    shift: Tensor
+    """int64, the shape of `mantissa`."""
+    divisor: float = 1.0
+    """The output scale, where the variant divides by it exactly."""
+    factors: Mapping[str, float] = field(default_factory=dict)
+    """Input -> what its centred codes are multiplied by before they are added, in the order of the operation; 1 where not named."""
+
+    def sliced(self, start: int, stop: int) -> Rescale:
+        """Return the numbers of the channels [start, stop)."""
+        if self.mantissa.dim() == 0:
+            return self
+        return replace(self, mantissa=self.mantissa[start:stop], shift=self.shift[start:stop])
+
+
+@dataclass(frozen=True)
+class Table:
+    """A lookup table: entry i belongs to the input code `first + i * step`."""
+
+    entries: Tensor
+    """int64."""
+    first: int
+    step: int
+    unit: float
+    """Real value of one entry unit."""
+    bits: int
+    """Bits of an entry."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Everything that is handed: decided before the integer forward runs."""
+
+    platform: Platform
+    inputs: Mapping[str, QParams]
+    outputs: Mapping[str, QParams]
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    rescale: Rescale | None = None
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """Further integers that a rule decides (widths, normalisation shifts)."""
+    accumulator_bits: int = 64
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Output codes together with the codes of each declared rounding stage before them."""
+
+    codes: Tensor
+    stages: Mapping[str, Tensor]

@@ -1,0 +1,46 @@
+"""Real values to codes and back, in the arithmetic that a platform declares."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.core.platforms import Quantizer
+from quantizer.numerics.qparams import QParams
+from quantizer.numerics.rounding import round_tensor
+
+
+def quantize(x: Tensor, params: QParams, quantizer: Quantizer, *, seed: int = 0) -> Tensor:
+    """Return `clamp(round(x / scale) + zero_point)` as int64 codes.
+
+    x: float32 or float64, any shape. Infinities saturate; NaN gives code 0 (Compass) clamped into the codes.
+    The operation and its float type are the platform's: see `core.platforms.Quantizer`.
+    """
+    zero = params.along(params.zero_point, x.dim())
+    ratio = _ratio(x, params, quantizer)
+    if quantizer.zero_point == "before":
+        rounded = round_tensor((ratio + zero.to(ratio.dtype)).double(), quantizer.rounding, seed=seed)
+    else:
+        rounded = round_tensor(ratio.double(), quantizer.rounding, seed=seed) + zero
+    return rounded.nan_to_num(nan=0.0).clamp(params.qmin, params.qmax).to(torch.int64)
+
+
+def _ratio(x: Tensor, params: QParams, quantizer: Quantizer) -> Tensor:
+    scale = params.along(params.scale, x.dim())
+    match quantizer.operation:
+        case "divide_float32":
+            return x.float() / scale.float()
+        case "multiply_float32" if params.steps is not None:
+            return x.float() * params.along(params.steps, x.dim())
+        case _:
+            return x.double() / scale
+
+
+def dequantize(codes: Tensor, params: QParams) -> Tensor:
+    """Return `scale * (code - zero_point)` in float64."""
+    return (codes - params.along(params.zero_point, codes.dim())).double() * params.along(params.scale, codes.dim())
+
+
+def centred(codes: Tensor, params: QParams) -> Tensor:
+    """Return `code - zero_point` as int64."""
+    return codes - params.along(params.zero_point, codes.dim())

@@ -1,0 +1,36 @@
+"""Integer quotients, correctly rounded."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from quantizer.core.platforms import RoundingMode
+from quantizer.numerics.rounding import round_scalar, round_tensor
+
+TIE_BAND = 2.0**-40
+
+
+def divide(numerator: Tensor, denominator: Tensor, step: float, rounding: RoundingMode) -> Tensor:
+    """Return `numerator / (denominator * step)` rounded once, as int64.
+
+    numerator, denominator: int64, broadcastable, denominator > 0. step: a float taken as the exact number it is.
+    Elements that float64 cannot decide are decided in rationals.
+    """
+    top, bottom = torch.broadcast_tensors(numerator, denominator)
+    value = top.double() / (bottom.double() * step)
+    result = round_tensor(value, rounding).to(torch.int64)
+    band = TIE_BAND * value.abs().clamp(min=1.0)
+    twice = value * 2
+    unsure = ((twice - twice.round()).abs() <= 2 * band).nonzero()
+    exact = Fraction(step)
+    for index in map(tuple, unsure.tolist()):
+        result[index] = round_scalar(Fraction(int(top[index])) / (int(bottom[index]) * exact), rounding)
+    return result
+
+
+def floor_divide(numerator: int, denominator: Tensor) -> Tensor:
+    """Return `floor(numerator / denominator)`, int64, denominator > 0."""
+    return torch.div(torch.full_like(denominator, numerator), denominator, rounding_mode="floor")

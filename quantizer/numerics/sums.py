@@ -1,0 +1,103 @@
+"""The numbers under which operands of different scales are added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.platforms import Platform
+from quantizer.numerics.multipliers import compass
+from quantizer.numerics.qparams import QParams, Rescale
+
+FACTOR_BITS = 15
+FACTOR_LIMIT = (1 << FACTOR_BITS) - 1
+FLOAT32_EPSILON = torch.finfo(torch.float32).eps
+
+
+def rescale_sum(
+    platform: Platform,
+    family: str,
+    inputs: Mapping[str, QParams],
+    output: QParams,
+    activation_bits: int,
+    *,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> Rescale:
+    """Return the factors and the multiplier of `sum(factor * (code - zero_point))`.
+
+    exact: factors are the input scales, divided by the output scale. float32 variants: factors are float32 ratios.
+    multiplier_shift: integer factors of 15 bits and one multiplier (Compass, two operands).
+    """
+    variant = platform.requantize.get(family, platform.requantize["default"])
+    one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
+    match variant:
+        case "exact":
+            factors = {name: float(params.scale) for name, params in inputs.items()}
+            return Rescale(variant, one, none, divisor=float(output.scale), factors=factors)
+        case "f32_even" | "f32_even_zpin":
+            order = _kernel_order(shapes, list(inputs)) if variant == "f32_even_zpin" else list(inputs)
+            ratios = {name: float(inputs[name].scale.float() / output.scale.float()) for name in order}
+            return Rescale(variant, one, none, factors=ratios)
+        case "multiplier_shift":
+            return _compass_sum(platform, inputs, output, activation_bits)
+        case _:
+            raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
+
+
+def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
+    """Return two operands in the order in which ONNX Runtime's element-wise kernels take them.
+
+    The kernel takes an operand that broadcasts along the innermost axis of more than one element as its second, a
+    scalar; where all axes that both have are of one element, the first operand counts as that scalar.
+    """
+    if len(names) != 2:  # noqa: PLR2004 - the kernels are binary
+        return names
+    first, second = (shapes[name] or (1,) for name in names)
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    size = next((a for a, b in pairs if max(a, b) > 1), 1)
+    return names if size > 1 else names[::-1]
+
+
+def _compass_sum(platform: Platform, inputs: Mapping[str, QParams], output: QParams, activation_bits: int) -> Rescale:
+    """Return integer factors ~ the other operand's steps, and the multiplier that undoes them.
+
+    y = ((a - za) * k_a + (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic.
+    Source: what the Compass Optimizer writes as scale_value = [m, k_a, k_b] (cases/reference/compass/elt_add).
+    """
+    first, second = inputs
+    steps_a, steps_b, steps_y = (_steps(p) for p in (inputs[first], inputs[second], output))
+    bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
+    if _equal(inputs[first], inputs[second]):
+        mantissa, shift = compass(steps_y / steps_a, bits)
+        return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors={first: 1.0, second: 1.0})
+    mantissa_a, shift_a = compass(steps_a, FACTOR_BITS)
+    mantissa_b, shift_b = compass(steps_b, FACTOR_BITS)
+    common = torch.maximum(shift_a, shift_b)
+    factor_a = mantissa_b.float() * torch.pow(2.0, (common - shift_b).float())
+    factor_b = mantissa_a.float() * torch.pow(2.0, (common - shift_a).float())
+    ratio = steps_y / (steps_b * steps_a) / torch.pow(2.0, common.float())
+    shrink = torch.maximum(factor_a, factor_b) / FACTOR_LIMIT
+    if bool(shrink > 1.0):
+        factor_a, factor_b, ratio = factor_a / shrink, factor_b / shrink, ratio * shrink
+    mantissa, shift = compass(ratio, bits)
+    if int(shift) < 0:
+        mantissa = (mantissa.float() * 2.0 ** -int(shift)).clamp(1, FACTOR_LIMIT)
+        shift = torch.zeros_like(shift)
+    factors = {
+        first: float(factor_a.round().clamp(0, FACTOR_LIMIT)),
+        second: float(factor_b.round().clamp(0, FACTOR_LIMIT)),
+    }
+    return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors=factors)
+
+
+def _steps(params: QParams) -> Tensor:
+    return params.steps if params.steps is not None else (1.0 / params.scale).float()
+
+
+def _equal(a: QParams, b: QParams) -> bool:
+    """True where Compass adds codes as they are: scales within a factor of 1 and equal zero points."""
+    largest, smallest = torch.maximum(_steps(a), _steps(b)), torch.minimum(_steps(a), _steps(b))
+    return bool(largest / (smallest + FLOAT32_EPSILON) <= 1.0) and int(a.zero_point) == int(b.zero_point)

@@ -1,0 +1,110 @@
+"""Functions of one input as lookup tables: full, or a power of two of entries with linear interpolation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from quantizer.core.errors import GraphError
+from quantizer.core.platforms import RoundingMode
+from quantizer.numerics.qparams import QParams, Table
+from quantizer.numerics.rounding import round_tensor
+
+Function = Callable[[Tensor], Tensor]
+Alignment = Literal["stride", "linspace"]
+
+FULL_TABLE_BITS = 16
+
+
+def full_table(f: Function, inp: QParams, out: QParams, rounding: RoundingMode = "half_even") -> Table:
+    """Return the code of f, rounded once from float64, for every input code in [inp.qmin, inp.qmax].
+
+    Infinities saturate, NaN becomes code 0 clamped to the output's codes. GraphError above 16 bits of input.
+    """
+    _per_tensor(inp, out)
+    if inp.dtype.bits > FULL_TABLE_BITS:
+        raise GraphError(
+            f"table of {inp.dtype}: {FULL_TABLE_BITS} bits of input at most. Use an interpolated table (lut_bits)."
+        )
+    codes = torch.arange(inp.qmin, inp.qmax + 1)
+    return Table(_entries(f, codes, inp, out, rounding), inp.qmin, 1, float(out.scale), out.dtype.bits)
+
+
+def interpolated_table(
+    f: Function,
+    inp: QParams,
+    out: QParams,
+    lut_bits: int,
+    rounding: RoundingMode = "half_even",
+    *,
+    alignment: Alignment = "stride",
+) -> Table:
+    """Return a table of 2**lut_bits entries (2**bits if that is fewer), read with stride 2**(bits - lut_bits).
+
+    stride: entry i is f at the code that reads it, first + i * stride. linspace: Compass's table, f at points spread
+    evenly from qmin to qmax, in its float32 arithmetic (f is called in float32, the zero point added before rounding);
+    aligned only where the table is full. Both start at the smallest code of the format, so that restricted codes, which
+    never use it, keep their stride; Compass repeats the entry of qmin there.
+    """
+    _per_tensor(inp, out)
+    bits = inp.dtype.bits
+    size = 1 << min(bits, lut_bits)
+    step = 1 << (bits - min(bits, lut_bits))
+    first = inp.dtype.min
+    if alignment == "stride":
+        codes = first + step * torch.arange(size)
+        entries = _entries(f, codes, inp, out, rounding)
+    else:
+        entries = _linspace_entries(f, size, inp, out, rounding)
+    return Table(entries, first, step, float(out.scale), out.dtype.bits)
+
+
+def lookup(codes: Tensor, table: Table) -> Tensor:
+    """Return int64 entries at *codes*, interpolated: `T[i] + ((T[i+1] - T[i]) * rest >> shift)`, a floor.
+
+    The entry after the last repeats it, so that the last segment is flat. Codes outside the table take its ends.
+    """
+    shift = table.step.bit_length() - 1
+    if table.step != 1 << shift:
+        raise GraphError(f"table step {table.step}: must be a power of two.")
+    place = (codes.to(torch.int64) - table.first).clamp(0, table.entries.numel() * table.step - 1)
+    if shift == 0:
+        return table.entries[place]
+    index = place >> shift
+    rest = place & (table.step - 1)
+    entries = F.pad(table.entries.reshape(1, -1), (0, 1), mode="replicate").flatten()
+    low = entries[index]
+    return low + ((entries[index + 1] - low) * rest >> shift)
+
+
+def _entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
+    """Return `round(f(scale * (code - zero_point)) / out.scale) + out.zero_point` in float64, clamped."""
+    real = (codes - inp.zero_point).to(torch.float64) * inp.scale
+    rounded = round_tensor(f(real).to(torch.float64) / out.scale, rounding) + out.zero_point
+    return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
+
+
+def _linspace_entries(f: Function, size: int, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
+    """Return Compass's entries: f at `linspace(qmin, qmax)`, twice at qmin where symmetric codes lack the smallest."""
+    restricted = inp.dtype.kind == "int" and inp.qmin == -inp.qmax
+    points = torch.linspace(inp.qmin, inp.qmax, size - restricted)
+    if restricted:
+        points = torch.cat([points[:1], points])
+    real = (points - inp.zero_point.to(torch.float32)) / _steps(inp)
+    value = f(real).to(torch.float64) * _steps(out).to(torch.float64) + out.zero_point
+    return round_tensor(value, rounding).nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
+
+
+def _steps(params: QParams) -> Tensor:
+    """Return float32 codes per unit."""
+    return params.steps if params.steps is not None else (1.0 / params.scale).to(torch.float32)
+
+
+def _per_tensor(*params: QParams) -> None:
+    for given in params:
+        if given.scale.dim():
+            raise GraphError(f"{given.scale.numel()} scales: a table has one input and one output scale. Use per tensor.")

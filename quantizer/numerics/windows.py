@@ -1,0 +1,113 @@
+"""The windows of spatial kernels: output sizes, explicit zero padding, patches, and convolution by int64 patches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import GraphError
+
+Padding = Sequence[tuple[int, int]]
+"""Zeros before and after, one pair per spatial axis."""
+
+
+def window_sizes(
+    sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Padding, dilation: Sequence[int]
+) -> list[int]:
+    """Return `(size + before + after - dilation * (kernel - 1) - 1) // stride + 1` per axis; GraphError below 1."""
+    found = []
+    for axis, (size, k, s, (before, after), d) in enumerate(
+        zip(sizes, kernel, stride, padding, dilation, strict=True)
+    ):
+        if before < 0 or after < 0:
+            raise GraphError(f"padding ({before}, {after}) of spatial axis {axis}: must not be negative; slice.")
+        reach = d * (k - 1) + 1
+        if size + before + after < reach:
+            raise GraphError(
+                f"window of {reach} on spatial axis {axis}: the input has {size} + {before} + {after} of padding. "
+                "Pad more or take a smaller kernel."
+            )
+        found.append((size + before + after - reach) // s + 1)
+    return found
+
+
+def pad_spatial(x: Tensor, padding: Padding) -> Tensor:
+    """Return (N, C, spatial...) *x* with zeros around it; spatial sizes may be 0."""
+    if not any(before or after for before, after in padding):
+        return x
+    padded = x.new_zeros(
+        *x.shape[:2], *(size + sum(pair) for size, pair in zip(x.shape[2:], padding, strict=True))
+    )
+    inside = padded
+    for axis, (size, (before, _)) in enumerate(zip(x.shape[2:], padding, strict=True), 2):
+        inside = inside.narrow(axis, before, size)
+    inside.copy_(x)
+    return padded
+
+
+def patches(
+    x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Padding, dilation: Sequence[int]
+) -> Tensor:
+    """Return the windows of (N, C, spatial...) *x* as a matrix: rows (N, out...), columns (kernel..., C)."""
+    out = window_sizes(x.shape[2:], kernel, stride, padding, dilation)
+    channels_last = [0, *range(2, x.dim()), 1]
+    padded = x.new_zeros(
+        x.shape[0], *(size + sum(pair) for size, pair in zip(x.shape[2:], padding, strict=True)), x.shape[1]
+    )
+    inside = padded
+    for axis, (size, (before, _)) in enumerate(zip(x.shape[2:], padding, strict=True), 1):
+        inside = inside.narrow(axis, before, size)
+    inside.copy_(x.permute(channels_last))
+    strides = padded.stride()
+    steps = strides[1:-1]
+    windows = padded.as_strided(
+        (x.shape[0], *out, *kernel, x.shape[1]),
+        (
+            strides[0],
+            *(step * s for step, s in zip(steps, stride, strict=True)),
+            *(step * d for step, d in zip(steps, dilation, strict=True)),
+            strides[-1],
+        ),
+    )
+    return windows.reshape(x.shape[0] * math.prod(out), math.prod(kernel) * x.shape[1])
+
+
+def patch_weights(w: Tensor) -> Tensor:
+    """Return (O, C, kernel...) weights as the matrix (O, kernel... * C) that multiplies `patches`."""
+    return w.permute(0, *range(2, w.dim()), 1).reshape(w.shape[0], -1)
+
+
+def from_patches(product: Tensor, batch: int, out: Sequence[int]) -> Tensor:
+    """Return the (O, N * out...) product of weights and patches as (N, O, out...)."""
+    stacked = product.reshape(product.shape[0], batch, *out)
+    return stacked.transpose(0, 1)
+
+
+def int64_conv(
+    x: Tensor, w: Tensor, stride: Sequence[int], padding: Padding, dilation: Sequence[int], groups: int
+) -> Tensor:
+    """Return the convolution as int64 matrix products over patches, one per group: exact, slow, any width."""
+    kernel = list(w.shape[2:])
+    out = window_sizes(x.shape[2:], kernel, stride, padding, dilation)
+    parts = []
+    for part, weights in zip(x.to(torch.int64).chunk(groups, 1), w.to(torch.int64).chunk(groups, 0), strict=True):
+        rows = patches(part, kernel, stride, padding, dilation)
+        parts.append(from_patches(patch_weights(weights) @ rows.t(), x.shape[0], out))
+    return torch.cat(parts, 1)
+
+
+def spread(x: Tensor, stride: Sequence[int]) -> Tensor:
+    """Return *x* with `stride - 1` zeros between spatial neighbours, as a transposed convolution sees it."""
+    sizes = [max(0, (size - 1) * s + 1) for size, s in zip(x.shape[2:], stride, strict=True)]
+    found = x.new_zeros(*x.shape[:2], *sizes)
+    found[(slice(None), slice(None), *(slice(None, None, s) for s in stride))] = x
+    return found
+
+
+def flip_weights(w: Tensor, groups: int) -> Tensor:
+    """Return (C, O/g, kernel...) weights of a transposed convolution as those of the convolution that equals it."""
+    per_group = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).transpose(1, 2)
+    return per_group.reshape(groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]).flip(*range(2, w.dim()))

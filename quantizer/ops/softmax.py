@@ -1,0 +1,141 @@
+"""Softmax: exponentials from a table, their sum, one division."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.multipliers import compass
+from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.qparams import Parameters, Staged, Table
+from quantizer.numerics.quotient import divide, floor_divide
+from quantizer.numerics.tables import lookup
+from quantizer.ops import operator
+
+UNIT_BITS = 30
+COMPASS_BITS = 20
+
+
+@operator("softmax")
+def reference(x: Tensor, *, axis: int) -> Tensor:
+    """Return exp(x) / sum exp(x) along *axis*, shifted by the largest element."""
+    exponentials = torch.exp(x - x.amax(dim=axis, keepdim=True))
+    return exponentials / exponentials.sum(dim=axis, keepdim=True)
+
+
+@operator("softmax")
+def quantize(request: Request) -> Parameters:
+    """Hand the exponentials of every distance from the largest code, in units of 2**-30."""
+    parameters = default_parameters(request)
+    x = parameters.inputs["x"]
+    distance = torch.arange(1 << request.scheme.activation.bits, dtype=torch.float64)
+    entries = torch.round(torch.exp(-distance * x.scale) * 2.0**UNIT_BITS).to(torch.int64)
+    table = Table(entries, first=0, step=-1, unit=2.0**-UNIT_BITS, bits=UNIT_BITS + 1)
+    return _with(parameters, table)
+
+
+@operator("softmax")
+def quantized(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
+    """Look up exponentials, add them exactly, divide once."""
+    output = parameters.outputs["y"]
+    exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x]
+    total = exponentials.sum(dim=axis, keepdim=True)
+    codes = divide(exponentials, total, float(output.scale), parameters.platform.rounding) + output.zero_point
+    return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials})
+
+
+@operator("softmax", platform="compass")
+def quantize_compass(request: Request) -> Parameters:
+    """Hand exponentials of at most 20 bits over linspace, and the multiplier of the output's steps.
+
+    Source: the Compass Optimizer's table method; float32, in its order of operations (facts: cases/reference/compass/softmax).
+    """
+    parameters = default_parameters(request)
+    x, y = parameters.inputs["x"], parameters.outputs["y"]
+    if x.steps is None or y.steps is None:
+        raise ValueError("compass parameters carry steps")
+    bits = request.scheme.activation.bits
+    size = 1 << min(bits, request.scheme.activation.lut_bits)
+    largest = torch.tensor((1 << COMPASS_BITS) - 1)
+    offset = torch.log(largest) + x.zero_point / x.steps
+    distance = torch.linspace(0, (1 << bits) - 1, steps=size) - ((1 << bits) - 1)
+    values = (distance - x.zero_point) * (1 / x.steps) + offset
+    entries = torch.exp(values).round().clamp(0, int(largest)).to(torch.int64)
+    step = 1 << (bits - int(math.log2(size)))
+    table = Table(entries, first=1 - (1 << bits), step=step, unit=1.0 / int(largest), bits=COMPASS_BITS)
+    mantissa, shift = compass(y.steps, bits)
+    return _with(parameters, table, multiplier=int(mantissa), shift=int(shift))
+
+
+@operator("softmax", platform="compass")
+def quantized_compass(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
+    """Look up exponentials, add, take one integer reciprocal per row, multiply, round half to even.
+
+    A short axis of many rows takes the quotient first and the multiplier second, as the original does.
+    """
+    output, table, numbers = parameters.outputs["y"], parameters.tables["exp"], parameters.numbers
+    exponentials = lookup(x - x.amax(dim=axis, keepdim=True), table)
+    total = exponentials.sum(dim=axis, keepdim=True).clamp(min=1)
+    base = 30 if int(table.entries.max()) == 1 else 31
+    size = x.shape[axis]
+    if size < 8 and (x.numel() // size) % 128 == 0:  # noqa: PLR2004 - the original's own condition
+        enlarge = base - math.ceil(math.log2(max(int(table.entries.max()), 1)))
+        stage = torch.div((exponentials << enlarge) + (total >> 1), total, rounding_mode="floor")
+        name, value, shift = "quotient", stage.double() * numbers["multiplier"], numbers["shift"] + enlarge
+    else:
+        enlarge = base - math.ceil(math.log2(max(numbers["multiplier"], 1)))
+        stage = floor_divide(numbers["multiplier"] << enlarge, total)
+        name, value, shift = "reciprocal", (exponentials * stage).double(), numbers["shift"] + enlarge
+    codes = torch.round(value * 2.0**-shift).to(torch.int64) + output.zero_point
+    return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials, name: stage})
+
+
+@operator("softmax", platform="ort")
+def quantize_ort(request: Request) -> Parameters:
+    """Hand float32 exponentials, scaled up so that their sum nearly fills float32.
+
+    The room is float32 up to the logarithm and float64 from there on: with float64 throughout, every entry is off by up to
+    4e-6. The C library's logf is taken as correctly rounded, which it is for every axis of less than 60,594 elements.
+    """
+    parameters = default_parameters(request)
+    axis = request.attrs["axis"]
+    scale = float(parameters.inputs["x"].scale)
+    size = request.shapes["x"][int(axis)]  # type: ignore[arg-type]
+    logarithm = _float32(math.log(_float32(torch.finfo(torch.float32).max / size)))
+    room = max(0.0, logarithm - 5) / scale
+    distance = torch.arange(256, dtype=torch.float64)
+    entries = torch.exp((room - distance) * scale).float().double()
+    return _with(parameters, Table(entries, first=0, step=-1, unit=math.exp(-room * scale), bits=24))
+
+
+@operator("softmax", platform="ort")
+def quantized_ort(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
+    """Look up, add one after the other in float32, multiply by 1 / scale, divide, round half to even.
+
+    An axis of one element leaves float32 in the multiplication; x86-64 converts that infinity to 0.
+    """
+    output = parameters.outputs["y"]
+    exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x].float()
+    total = torch.zeros_like(exponentials.select(axis, 0))
+    for part in exponentials.unbind(axis):
+        total = total + part
+    quotient = exponentials * math.floor(1.0 / float(output.scale)) / total.unsqueeze(axis)
+    codes = torch.round(quotient.where(quotient.isfinite(), 0.0)).to(torch.int64) + output.zero_point
+    return Staged(codes.clamp(output.qmin, output.qmax), {})
+
+
+def _float32(value: float) -> float:
+    return torch.tensor(value, dtype=torch.float32).item()
+
+
+def _with(parameters: Parameters, table: Table, **numbers: int) -> Parameters:
+    return Parameters(
+        platform=parameters.platform,
+        inputs=parameters.inputs,
+        outputs=parameters.outputs,
+        tables={"exp": table},
+        numbers=numbers,
+        accumulator_bits=parameters.accumulator_bits,
+    )

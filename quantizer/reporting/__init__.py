@@ -1,0 +1,1 @@
+"""Consumers of records; imports no torch."""

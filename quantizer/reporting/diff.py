@@ -1,0 +1,217 @@
+"""What changed between two runs: failures, errors, coverage, items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from quantizer.core.errors import CaseError
+from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.tally import (
+    check_order,
+    decided,
+    failing_checks,
+    is_failing,
+    item_holes,
+    standing,
+    worst_ratio,
+)
+
+SHARP = 2.0
+"""Widest interval, in codes, that still tells one code from the next; a wider one is a hole in sharpness."""
+
+_RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
+"""How much an item that stands so is worth; passed -> failed is a new failure, every other step down lost coverage."""
+
+
+@dataclass(frozen=True)
+class ItemChange:
+    """An item that fails or failed; an outcome is empty where the item is missing."""
+
+    id: str
+    before: str
+    after: str
+    checks: tuple[tuple[str, float], ...] = ()
+    """The checks that fail now, with their worst ratios; where `more`, only those that did not fail before."""
+    failure: str = ""
+    more: bool = False
+    """It failed before, too, in other checks."""
+
+
+@dataclass(frozen=True)
+class RatioChange:
+    """The worst ratio of one check, in both runs."""
+
+    id: str
+    check: str
+    before: float
+    after: float
+
+    @property
+    def factor(self) -> float:
+        """By how many times it changed, up or down: above 1."""
+        small, large = sorted((self.before, self.after))
+        return math.inf if small == 0 or math.isinf(large) else large / small
+
+
+@dataclass(frozen=True)
+class CoverageChange:
+    """Something that one run checked and the other did not, or less."""
+
+    id: str
+    what: Literal["outcome", "cases", "check", "verdicts", "holes", "sharpness", "reached", "hole"]
+    """verdicts: of a check, beyond what fewer cases or more holes explain; reached, hole: an entry of the coverage."""
+    name: str
+    """The check, or the entry of the coverage."""
+    before: int | float | str
+    after: int | float | str
+
+
+@dataclass(frozen=True)
+class ItemAppearance:
+    """An item that only one of the runs has."""
+
+    id: str
+    kind: str
+    outcome: str
+    cases: int
+    holes: int
+    """Distinct holes of the item."""
+
+
+@dataclass(frozen=True)
+class Diff:
+    """How a run differs from its base; every list is sorted, the worst first where there is a worst."""
+
+    base_items: int
+    run_items: int
+    new_failures: tuple[ItemChange, ...] = ()
+    """Fails, and did not in the base, or not in this check; new items that fail are among them."""
+    fixed: tuple[ItemChange, ...] = ()
+    still_failing: tuple[ItemChange, ...] = ()
+    grown: tuple[RatioChange, ...] = ()
+    shrunk: tuple[RatioChange, ...] = ()
+    lost: tuple[CoverageChange, ...] = ()
+    gained: tuple[CoverageChange, ...] = ()
+    added: tuple[ItemAppearance, ...] = ()
+    removed: tuple[ItemAppearance, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing changed; what fails in both runs is no change."""
+        counts = ("base_items", "run_items", "still_failing")
+        return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
+
+
+def compare(base: Iterable[Record], run: Iterable[Record]) -> Diff:
+    """Return what changed from *base* to *run*, item by item; the order of the records does not matter."""
+    before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
+    both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]
+    ratios = [change for old, new in both for change in _ratios(old, new)]
+    return Diff(
+        base_items=len(before),
+        run_items=len(after),
+        new_failures=_new_failures(before, after),
+        fixed=tuple(_item(old, new) for old, new in both if _stood_ill(old) and standing(new) == "passed"),
+        still_failing=tuple(
+            _item(old, new) for old, new in both if is_failing(old) and standing(new) in ("failed", "known")
+        ),
+        grown=_sorted_ratios(change for change in ratios if change.after > change.before),
+        shrunk=_sorted_ratios(change for change in ratios if change.after < change.before),
+        lost=tuple(loss for old, new in both for loss in _losses(old, new)),
+        gained=tuple(_swapped(loss) for old, new in both for loss in _losses(new, old)),
+        added=tuple(_appearance(after[item]) for item in sorted(after.keys() - before.keys())),
+        removed=tuple(_appearance(before[item]) for item in sorted(before.keys() - after.keys())),
+    )
+
+
+def _by_id(records: Iterable[Record], where: str) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    for record in records:
+        if record.id in found:
+            raise CaseError(f"{where}: id: {record.id!r} is there twice. A run has one record per item.")
+        found[record.id] = record
+    return found
+
+
+def _stood_ill(record: Record) -> bool:
+    return standing(record) in ("failed", "known")
+
+
+def _item(old: Record | None, new: Record) -> ItemChange:
+    return ItemChange(new.id, old.outcome if old else "", new.outcome, failing_checks(new), new.failure)
+
+
+def _new_failures(before: Mapping[str, Record], after: Mapping[str, Record]) -> tuple[ItemChange, ...]:
+    found: list[ItemChange] = []
+    for item in sorted(after):
+        old, new = before.get(item), after[item]
+        if not is_failing(new):
+            continue
+        if old is None or not is_failing(old):
+            found.append(_item(old, new))
+            continue
+        known = {name for name, _ in failing_checks(old)}
+        more = tuple(pair for pair in failing_checks(new) if pair[0] not in known)
+        if more:
+            found.append(replace(_item(old, new), checks=more, more=True))
+    return tuple(found)
+
+
+def _appearance(record: Record) -> ItemAppearance:
+    return ItemAppearance(record.id, record.kind, record.outcome, record.cases, len(item_holes(record)))
+
+
+def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
+    """Yield the checks that gave a verdict in both runs, and another worst ratio."""
+    for name in sorted(old.checks.keys() & new.checks.keys(), key=check_order):
+        was, now = old.checks[name], new.checks[name]
+        if decided(was) and decided(now) and worst_ratio(was) != worst_ratio(now):
+            yield RatioChange(new.id, name, worst_ratio(was), worst_ratio(now))
+
+
+def _sorted_ratios(changes: Iterable[RatioChange]) -> tuple[RatioChange, ...]:
+    return tuple(sorted(changes, key=lambda c: (-c.factor, -max(c.before, c.after), c.id, check_order(c.check))))
+
+
+def _swapped(loss: CoverageChange) -> CoverageChange:
+    return CoverageChange(loss.id, loss.what, loss.name, loss.after, loss.before)
+
+
+def _losses(old: Record, new: Record) -> Iterator[CoverageChange]:
+    """Yield what *old* covers and *new* does not; called the other way round it yields the gains."""
+    ranks = _RANK[standing(old)], _RANK[standing(new)]
+    if ranks[1] < ranks[0] and not is_failing(new):
+        yield CoverageChange(new.id, "outcome", "", old.outcome, new.outcome)
+    if new.cases < old.cases:
+        yield CoverageChange(new.id, "cases", "", old.cases, new.cases)
+    fewer_cases = max(old.cases - new.cases, 0)
+    for name in sorted(old.checks.keys() | new.checks.keys(), key=check_order):
+        was = old.checks.get(name, CheckRecord())
+        now = new.checks.get(name)
+        if now is None:
+            if decided(was):
+                yield CoverageChange(new.id, "check", name, decided(was), 0)
+        else:
+            yield from _check_losses(new.id, name, was, now, fewer_cases)
+    yield from _entry_losses(old, new)
+
+
+def _check_losses(item: str, name: str, was: CheckRecord, now: CheckRecord, fewer: int) -> Iterator[CoverageChange]:
+    more_holes = now.holes - was.holes
+    if more_holes > 0:
+        yield CoverageChange(item, "holes", name, was.holes, now.holes)
+    if decided(was) - decided(now) > fewer + max(more_holes, 0):
+        yield CoverageChange(item, "verdicts", name, decided(was), decided(now))
+    if was.width <= SHARP < now.width and decided(was):
+        yield CoverageChange(item, "sharpness", name, was.width, now.width)
+
+
+def _entry_losses(old: Record, new: Record) -> Iterator[CoverageChange]:
+    reached, holes = set(old.coverage), set(new.holes)
+    for entry in sorted(reached - set(new.coverage)):
+        yield CoverageChange(new.id, "reached", entry, "reached", "hole" if entry in holes else "")
+    for entry in sorted(holes - set(old.holes) - reached):
+        yield CoverageChange(new.id, "hole", entry, "", "hole")

@@ -1,0 +1,91 @@
+"""How a figure or a word is written in a report: rounded without hiding a crossing, free of control characters."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+NOTHING = "-"
+"""What stands where there is nothing to say."""
+
+_HUNDREDTH = Decimal("0.01")
+_UNBROKEN = "\u00a0"
+
+
+def ratio_text(ratio: float) -> str:
+    """Write a ratio with two decimals, a large one with none, rounded away from 1: 1.0004 never reads as allowed."""
+    if not math.isfinite(ratio):
+        return "inf"
+    if 0 < ratio < 0.01:
+        return "<0.01"
+    if ratio > 99_999:
+        return f"{ratio:.1e}"
+    if ratio > 99:
+        return f"{math.ceil(ratio)}"
+    side = ROUND_CEILING if ratio > 1 else ROUND_FLOOR
+    return str(Decimal(repr(float(ratio))).quantize(_HUNDREDTH, rounding=side))
+
+
+def ratio_texts(*ratios: float) -> tuple[str, ...]:
+    """Write ratios with as few digits as tell them, and 1, apart; at least three."""
+    wanted = len({*ratios, 1.0})
+    for digits in range(3, 18):
+        texts = tuple(f"{ratio:.{digits}g}" for ratio in ratios)
+        if len({*texts, "1"}) == wanted:
+            return texts
+    return tuple(repr(ratio) for ratio in ratios)
+
+
+def factor_text(factor: float) -> str:
+    """Write by how many times something grew; a growth too small for three digits reads `x1+`."""
+    if not math.isfinite(factor):
+        return "x inf"
+    text = f"x{factor:.3g}"
+    return "x1+" if text == "x1" and factor > 1 else text
+
+
+def share_text(share: float) -> str:
+    """Write a share of 1 as a percentage with one decimal; more than nothing never reads as nothing."""
+    if share <= 0:
+        return NOTHING
+    return "<0.1%" if share < 0.001 else f"{100 * share:.1f}%"
+
+
+def count_text(count: int) -> str:
+    """Write a count with separators; a dash for none, so that the others stand out."""
+    return f"{count:,}" if count else NOTHING
+
+
+def counted(count: int, noun: str) -> str:
+    """Write `1 case`, `1,440 cases`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def printable(text: str) -> str:
+    """Return *text* on one line, every control and invisible character escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def shortened(text: str, width: int, *, middle: bool = False) -> str:
+    """Cut *text* to *width* characters and mark the cut with two dots, at its end or in its middle."""
+    if len(text) <= width:
+        return text
+    kept = max(width - 2, 0)
+    tail = kept // 2 if middle else 0
+    return text[: kept - tail] + ".."[:width] + (text[len(text) - tail :] if tail else "")
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a list in words behind its commas, into lines of at most *width* characters, all but the first indented."""
+    clauses = re.sub(r"(?<![,;:]) ", _UNBROKEN, text)
+    lines = textwrap.wrap(clauses, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_UNBROKEN, " ") for line in lines]
+
+
+def figure(value: float | str) -> str:
+    """Write a count or a size in full; a word stays, and no word is a dash."""
+    if isinstance(value, str):
+        return value or NOTHING
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -1,0 +1,99 @@
+"""Whether a run may pass, given a baseline: the reasons why not, one sentence each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from typing import Literal
+
+from quantizer.core.record import Record
+from quantizer.reporting.diff import CoverageChange, Diff, ItemChange, RatioChange, compare
+from quantizer.reporting.figures import counted, figure, printable, ratio_text, ratio_texts
+
+FailOn = Literal["new-failure", "regression", "coverage"]
+
+FAIL_ON: tuple[FailOn, ...] = ("new-failure", "regression", "coverage")
+
+FACTOR = 1.25
+"""By how many times a ratio of a graded check may grow within what is allowed."""
+
+GRADED = ("accuracy", "float")
+"""The checks whose ratio is a matter of degree; the others judge codes, near 1 at every tie."""
+
+
+def gate(
+    base: Iterable[Record],
+    run: Iterable[Record],
+    fail_on: Collection[str],
+    *,
+    factor: float = FACTOR,
+    filtered: bool = False,
+) -> list[str]:
+    """Return why *run* fails against *base*; *filtered*: it was a selection, so what it leaves out is no loss."""
+    unknown = sorted(set(fail_on) - set(FAIL_ON))
+    if unknown:
+        raise ValueError(f"fail_on: {unknown[0]!r} is no reason to fail. Choose from {', '.join(FAIL_ON)}.")
+    if not (math.isfinite(factor) and factor >= 1):
+        raise ValueError(f"factor: must be a number of 1 or more, got {factor}.")
+    diff = compare(base, run)
+    reasons: list[str] = []
+    if not diff.run_items and fail_on:
+        reasons.append("The run holds no records: nothing was checked.")
+    if "new-failure" in fail_on:
+        reasons += [_new_failure(change) for change in diff.new_failures]
+    if "regression" in fail_on:
+        reasons += [_regression(change, factor) for change in diff.grown if _regressed(change, factor)]
+    if "coverage" in fail_on:
+        reasons += _coverage(diff, filtered=filtered)
+    return [printable(reason) for reason in reasons]
+
+
+def _new_failure(change: ItemChange) -> str:
+    checks = ", ".join(f"{name} {ratio_text(ratio)}" for name, ratio in change.checks)
+    why = f": {change.failure.rstrip('.')}" if change.failure else ""
+    if change.more:
+        return f"{change.id}: {change.after} in more checks than in the baseline ({checks}){why}."
+    before = f"{change.before} in the baseline" if change.before else "is not in the baseline"
+    return f"{change.id}: {change.after}{f' ({checks})' if checks else ''}, and {before}{why}."
+
+
+def _regressed(change: RatioChange, factor: float) -> bool:
+    crossed = change.before <= 1 < change.after
+    return crossed or (change.check in GRADED and change.after > factor * change.before)
+
+
+def _regression(change: RatioChange, factor: float) -> str:
+    before, after = ratio_texts(change.before, change.after)
+    grew = f"{change.id}: the worst {change.check} ratio grew from {before} to {after}"
+    if change.before <= 1 < change.after:
+        return f"{grew}, beyond the 1 that is allowed."
+    return f"{grew}, by more than {factor:g} times."
+
+
+def _coverage(diff: Diff, *, filtered: bool) -> Iterator[str]:
+    if not filtered:
+        for item in diff.removed:
+            cases = f" with {counted(item.cases, 'case')}" if item.cases else ""
+            yield f"{item.id}: missing from the run, and in the baseline{cases}."
+    for item in diff.added:
+        if item.holes:
+            yield f"{item.id}: has {counted(item.holes, 'hole')}, and is not in the baseline."
+    for change in diff.lost:
+        if not (filtered and change.what == "check"):
+            yield _lost(change)
+
+
+def _lost(change: CoverageChange) -> str:
+    now, before, name = figure(change.after), figure(change.before), change.name
+    cases = "case" if change.after == 1 else "cases"
+    said = {
+        "outcome": f"{now}, and {before} in the baseline",
+        "cases": f"ran {now} {cases}, {before} in the baseline",
+        "check": f"{name} did not run, and gave {before} verdicts in the baseline",
+        "verdicts": f"{name} gave {now} verdicts, {before} in the baseline",
+        "holes": f"{name} could not be made in {now} {cases}, {before} in the baseline",
+        "sharpness": f"{name} allows intervals of {now} codes, {before} in the baseline",
+        "reached": f"{name} is no longer reached",
+        "hole": f"{name} is a hole, and was none in the baseline",
+    }
+    return f"{change.id}: {said[change.what]}."

@@ -1,0 +1,133 @@
+"""Where a run is kept: records.jsonl and summary.json, timings beside them, and baselines."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from quantizer.core.errors import CaseError
+from quantizer.core.record import CheckRecord, Record, read_records
+
+RECORDS = "records.jsonl"
+SUMMARY = "summary.json"
+TIMINGS = "timings.jsonl"
+
+_COUNTS = ("passed", "failed", "mistrusted", "overflow", "holes", "elements", "vacuous")
+
+
+def write_run(directory: Path, records: Iterable[Record], summary: Mapping[str, object]) -> None:
+    """Write a run into *directory*: the same records give the same bytes in any order; whole files or nothing."""
+    contents = {RECORDS: _lines(records), SUMMARY: _json(summary, indent=2) + "\n"}
+    for name, text in contents.items():
+        _replace(directory / name, text)
+
+
+def write_timings(directory: Path, seconds: Mapping[str, float]) -> None:
+    """Write how long each item took, in seconds, beside the records and outside every equality."""
+    rows = ({"id": item, "seconds": seconds[item]} for item in sorted(seconds))
+    _replace(directory / TIMINGS, "".join(_json(row) + "\n" for row in rows))
+
+
+def write_baseline(path: Path, records: Iterable[Record]) -> None:
+    """Write what later runs are compared with: the records without the text of their failures."""
+    _replace(path, _lines(replace(record, failure="") for record in records))
+
+
+def read_run(path: Path) -> list[Record]:
+    """Read a records file, or the one in a directory, sorted by id; CaseError names file, line and field."""
+    file = path
+    if path.is_dir():
+        file = path / RECORDS
+        if not file.exists():
+            raise CaseError(f"{path}: holds no {RECORDS}. Name the directory of a run, or a records file.")
+    try:
+        text = file.read_bytes().decode()
+    except UnicodeDecodeError as err:
+        raise CaseError(f"{file}: byte {err.start} is not UTF-8. A records file has one JSON object a line.") from None
+    except OSError as err:
+        raise CaseError(f"{file}: {_reason(err)}. Name the directory of a run, or a records file.") from None
+    return _parse(text.split("\n"), str(file))
+
+
+def _parse(lines: list[str], where: str) -> list[Record]:
+    reader = read_records(lines, where)
+    found: dict[str, tuple[int, Record]] = {}
+    for number in (number for number, line in enumerate(lines, start=1) if line.strip()):
+        place = f"{where}:{number}"
+        try:
+            record = next(reader)
+        except (ValueError, ArithmeticError) as err:
+            raise CaseError(f"{place}: {err}. A ratio must be a number of 0 or more, or 'inf'.") from None
+        _refuse_impossible(record, place)
+        if record.id in found:
+            raise CaseError(
+                f"{place}: id: {record.id!r} is already the id of line {found[record.id][0]}. "
+                "A run has one record per item."
+            )
+        found[record.id] = (number, record)
+    return [found[item][1] for item in sorted(found)]
+
+
+def _refuse_impossible(record: Record, place: str) -> None:
+    if not record.id:
+        raise CaseError(f"{place}: id: must not be empty. Name the item that the record is about.")
+    if record.cases < 0:
+        raise CaseError(f"{place}: cases: must be 0 or more, got {record.cases}.")
+    for name, check in record.checks.items():
+        for field in _COUNTS:
+            if getattr(check, field) < 0:
+                raise CaseError(f"{place}: checks.{name}.{field}: must be 0 or more, got {getattr(check, field)}.")
+        for field in ("ratio", "width"):
+            value = getattr(check, field)
+            if math.isnan(value) or value < 0:
+                raise CaseError(
+                    f"{place}: checks.{name}.{field}: must be a number of 0 or more, or 'inf', got {value}."
+                )
+
+
+def _sorted_sets(record: Record) -> Record:
+    def check(value: CheckRecord) -> CheckRecord:
+        return replace(value, reasons=tuple(sorted(set(value.reasons))))
+
+    return replace(
+        record,
+        checks={name: check(value) for name, value in record.checks.items()},
+        coverage=tuple(sorted(set(record.coverage))),
+        holes=tuple(sorted(set(record.holes))),
+    )
+
+
+def _lines(records: Iterable[Record]) -> str:
+    by_id: dict[str, Record] = {}
+    for record in records:
+        if record.id in by_id:
+            raise CaseError(f"records: id: {record.id!r} is there twice. A run has one record per item.")
+        by_id[record.id] = record
+    return "".join(_sorted_sets(by_id[item]).to_json() + "\n" for item in sorted(by_id))
+
+
+def _json(value: Mapping[str, object], *, indent: int | None = None) -> str:
+    separators = (",", ": ") if indent else (",", ":")
+    return json.dumps(value, sort_keys=True, indent=indent, separators=separators, allow_nan=False)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Put *text* in place of the file at *path* in one step; on any failure the old file stays."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            draft.write_bytes(text.encode())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as err:
+        raise CaseError(f"{path}: cannot be written: {_reason(err)}. Name a place that can.") from None
+
+
+def _reason(err: OSError) -> str:
+    return (err.strerror or str(err)).lower()

@@ -1,0 +1,182 @@
+"""What a run amounts to: how an item stands, its worst check, its holes, and the totals over all items."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from quantizer.core.record import CheckRecord, Record
+from quantizer.core.verdict import CHECKS, ITEM_CHECKS
+
+Standing = Literal["passed", "failed", "known", "skipped"]
+
+STANDINGS: tuple[Standing, ...] = ("passed", "failed", "known", "skipped")
+
+CASES = "cases"
+"""The kind of the items that judge values; all other kinds run once per operator."""
+
+COVERAGE = "coverage"
+"""Stands in for a check where a hole is coverage that was asked for and not reached."""
+
+_STANDING: Mapping[str, Standing] = {"passed": "passed", "xfailed": "known", "skipped": "skipped"}
+
+
+def standing(record: Record) -> Standing:
+    """Return how an item stands; an outcome that is not known to be harmless is a failure."""
+    return _STANDING.get(record.outcome, "failed")
+
+
+def is_failing(record: Record) -> bool:
+    """Return whether the item failed without being declared a known failure."""
+    return standing(record) == "failed"
+
+
+def check_order(name: str) -> tuple[int, str]:
+    """Sort checks in the order in which they are read; those of plugins last, by name."""
+    known = CHECKS + ITEM_CHECKS
+    return (known.index(name) if name in known else len(known), name)
+
+
+def worst_ratio(check: CheckRecord) -> float:
+    """Return the worst ratio of a check; what is no number counts as infinite, as in a stored record."""
+    return math.inf if math.isnan(check.ratio) else check.ratio
+
+
+def decided(check: CheckRecord) -> int:
+    """Return in how many cases the check said pass or fail."""
+    return check.passed + check.failed
+
+
+def failing_checks(record: Record) -> tuple[tuple[str, float], ...]:
+    """Return the checks that failed with their worst ratios, in reading order."""
+    failed = [name for name, check in record.checks.items() if check.failed]
+    return tuple((name, worst_ratio(record.checks[name])) for name in sorted(failed, key=check_order))
+
+
+def item_holes(record: Record) -> tuple[tuple[str, str], ...]:
+    """Return the distinct holes of an item as (check, reason), coverage that was not reached last."""
+    found: list[tuple[str, str]] = []
+    for name in sorted(record.checks, key=check_order):
+        check = record.checks[name]
+        reasons = check.reasons or (("no reason given",) if check.holes else ())
+        found += [(name, reason) for reason in sorted(set(reasons))]
+    return (*found, *((COVERAGE, hole) for hole in sorted(set(record.holes))))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value item, as a line of a table."""
+
+    record: Record
+    check: str
+    """The check with the worst ratio; empty where none gave one."""
+    ratio: float
+    mistrusted: int
+    vacuous: float
+    """Share of vacuous elements, of the check that has most."""
+    holes: int
+    """Distinct holes: reasons per check, and coverage that was not reached."""
+    failed: int
+    """Failed verdicts."""
+
+
+def _row(record: Record) -> Row:
+    checks = record.checks
+    gave = [name for name, check in checks.items() if decided(check) or check.mistrusted or check.elements]
+    worst = min(gave, key=lambda name: (-worst_ratio(checks[name]), check_order(name)), default="")
+    return Row(
+        record=record,
+        check=worst,
+        ratio=worst_ratio(checks[worst]) if worst else 0.0,
+        mistrusted=sum(check.mistrusted for check in checks.values()),
+        vacuous=max((check.vacuous / max(check.elements, 1) for check in checks.values()), default=0.0),
+        holes=len(item_holes(record)),
+        failed=sum(check.failed for check in checks.values()),
+    )
+
+
+def value_rows(records: Iterable[Record]) -> list[Row]:
+    """Return the value items, worst first: failing ones, then by ratio, then by id."""
+    rows = [_row(record) for record in records if record.kind == CASES]
+    return sorted(rows, key=lambda row: (not is_failing(row.record), -row.ratio, row.record.id))
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Something that is not checked, and where."""
+
+    check: str
+    reason: str
+    items: tuple[str, ...]
+
+
+def coverage_holes(records: Iterable[Record]) -> tuple[Hole, ...]:
+    """Return the declared holes of all items, one per check and reason, the most common first."""
+    where: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for record in records:
+        for hole in item_holes(record):
+            where[hole].append(record.id)
+    holes = [Hole(check, reason, tuple(sorted(items))) for (check, reason), items in where.items()]
+    return tuple(sorted(holes, key=lambda hole: (-len(hole.items), check_order(hole.check), hole.reason)))
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The sums over a run; those of value items, and the other kinds by how they stand."""
+
+    items: Mapping[Standing, int]
+    cases: int
+    verdicts: int
+    failed: int
+    mistrusted: int
+    overflow: int
+    holes: int
+    vacuous: float
+    """Share of vacuous elements, over the checks that have any."""
+    others: Mapping[str, Mapping[Standing, int]]
+
+
+def _stand(records: Iterable[Record]) -> dict[Standing, int]:
+    counts: dict[Standing, int] = dict.fromkeys(STANDINGS, 0)
+    for record in records:
+        counts[standing(record)] += 1
+    return counts
+
+
+def kind_order(kind: str) -> tuple[int, str]:
+    """Sort kinds: value items, those of the core, then any others by name."""
+    known = (CASES, *ITEM_CHECKS)
+    return (known.index(kind) if kind in known else len(known), kind)
+
+
+def totals(records: Iterable[Record]) -> Totals:
+    """Return the sums over *records*."""
+    everything = list(records)
+    values = [record for record in everything if record.kind == CASES]
+    others: dict[str, list[Record]] = defaultdict(list)
+    for record in everything:
+        if record.kind != CASES:
+            others[record.kind if record.kind in ITEM_CHECKS else "other"].append(record)
+    named = [pair for record in values for pair in record.checks.items()]
+    checks = [check for _, check in named]
+    blind = {name for name, check in named if check.vacuous}
+    elements = sum(check.elements for name, check in named if name in blind)
+    return Totals(
+        items=_stand(values),
+        cases=sum(record.cases for record in values),
+        verdicts=sum(decided(check) for check in checks),
+        failed=sum(check.failed for check in checks),
+        mistrusted=sum(check.mistrusted for check in checks),
+        overflow=sum(check.overflow for check in checks),
+        holes=sum(len(item_holes(record)) for record in values),
+        vacuous=sum(check.vacuous for check in checks) / max(elements, 1),
+        others={kind: _stand(others[kind]) for kind in sorted(others, key=kind_order)},
+    )
+
+
+def summary_of(records: Iterable[Record]) -> dict[str, object]:
+    """Return the totals as JSON values, for summary.json."""
+    return {"version": 1, **asdict(totals(records))}

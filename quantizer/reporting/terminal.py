@@ -1,0 +1,135 @@
+"""A run on a terminal: the worst items, one line of totals, the other kinds, and what is not checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from quantizer.core.record import Record
+from quantizer.reporting.figures import (
+    NOTHING,
+    count_text,
+    counted,
+    printable,
+    ratio_text,
+    share_text,
+    shortened,
+    wrapped,
+)
+from quantizer.reporting.tables import Column, Section, text_table
+from quantizer.reporting.tally import (
+    CASES,
+    STANDINGS,
+    Hole,
+    Row,
+    Standing,
+    Totals,
+    coverage_holes,
+    is_failing,
+    kind_order,
+    standing,
+    totals,
+    value_rows,
+)
+
+_COLUMNS = (
+    Column("op", cut="middle", code=True),
+    Column("scheme", cut="middle", code=True),
+    Column("platform", cut="middle", code=True),
+    Column("cases", right=True),
+    Column("worst", cut="middle", code=True),
+    Column("mistrust", right=True),
+    Column("vacuous", right=True),
+    Column("holes", right=True),
+    Column("failed", right=True),
+)
+
+
+def render(records: Iterable[Record], *, limit: int = 20, width: int = 100, path: str = "") -> list[str]:
+    """Return the lines that sum up a run, at most *limit* of each list; *path* is where the rest can be read."""
+    everything = list(records)
+    if not everything:
+        return []
+    lines = text_table(worst_items(everything), limit=limit, width=width, path=path)
+    lines += [""] * bool(lines)
+    lines += [part for line in totals_lines(totals(everything)) for part in wrapped(line, width)]
+    lines += _other_failures(everything, limit, width)
+    holes = coverage_holes(everything)
+    if holes:
+        lines += ["", *_hole_lines(holes, limit, width)]
+    return lines
+
+
+def worst_items(records: Iterable[Record]) -> Section:
+    """Return the table of value items, worst first; an engine column only where there are several."""
+    rows = value_rows(records)
+    several = len({row.record.engine for row in rows}) > 1
+    columns = (*_COLUMNS[:3], Column("engine", cut="middle", code=True), *_COLUMNS[3:]) if several else _COLUMNS
+    return Section("Worst items", columns, tuple(_cells(row, several=several) for row in rows))
+
+
+def _cells(row: Row, *, several: bool) -> tuple[str, ...]:
+    record = row.record
+    return (
+        record.op,
+        record.scheme or NOTHING,
+        record.platform or NOTHING,
+        *([record.engine or NOTHING] if several else []),
+        f"{record.cases:,}",
+        f"{row.check:<10} {ratio_text(row.ratio):>4}" if row.check else NOTHING,
+        count_text(row.mistrusted),
+        share_text(row.vacuous),
+        count_text(row.holes),
+        _failed_text(row),
+    )
+
+
+def _failed_text(row: Row) -> str:
+    """Count the failed verdicts; say so where they are a known failure, or where the item failed without one."""
+    how = standing(row.record)
+    if how == "known":
+        return f"{row.failed:,} known" if row.failed else "known"
+    return printable(row.record.outcome) if how == "failed" and not row.failed else count_text(row.failed)
+
+
+def standings_text(counts: Mapping[Standing, int]) -> str:
+    """Write `38 passed, 1 failed`; what there is none of is left out."""
+    return ", ".join(f"{counts[name]:,} {name}" for name in STANDINGS if counts[name]) or "none"
+
+
+def totals_lines(sums: Totals) -> list[str]:
+    """Return one line on the value items and, where there are any, one on the other kinds."""
+    items = sum(sums.items.values())
+    facts = [counted(sums.cases, "case"), counted(sums.verdicts, "verdict")]
+    facts += [
+        f"{count:,} {word}" for word, count in (("failed", sums.failed), ("mistrusted", sums.mistrusted)) if count
+    ]
+    facts += [f"{sums.overflow:,} overflow"] * bool(sums.overflow)
+    facts += [f"{share_text(sums.vacuous)} vacuous"] * bool(sums.vacuous)
+    facts += [counted(sums.holes, "hole")]
+    lines = [f"{counted(items, 'item')}: {standings_text(sums.items)}; {', '.join(facts)}"] if items else []
+    others = "; ".join(f"{kind} {standings_text(counts)}" for kind, counts in sums.others.items())
+    return [*lines, others] if others else lines
+
+
+def _other_failures(records: Iterable[Record], limit: int, width: int) -> list[str]:
+    """Name the failing items that no line of the table shows."""
+    failing = [record for record in records if record.kind != CASES and is_failing(record)]
+    failing.sort(key=lambda record: (kind_order(record.kind), record.id))
+    lines = [
+        shortened(printable(f"  {record.id}: {record.failure or record.outcome}"), width) for record in failing[:limit]
+    ]
+    return lines + [f"  and {len(failing) - limit:,} more"] * (len(failing) > limit)
+
+
+def _hole_lines(holes: tuple[Hole, ...], limit: int, width: int) -> list[str]:
+    """Count the holes by reason, the most common first."""
+    shown = holes[:limit]
+    counts = [counted(len(hole.items), "item") for hole in shown]
+    aside = max((len(count) for count in counts), default=0)
+    across = max((len(printable(hole.check)) for hole in shown), default=0)
+    lines = [
+        shortened(f"  {count:>{aside}}  {printable(hole.check):<{across}}  {printable(hole.reason)}", width)
+        for count, hole in zip(counts, shown, strict=True)
+    ]
+    more = [f"  and {len(holes) - limit:,} more"] * (len(holes) > limit)
+    return ["holes, by reason", *lines, *more]

@@ -1,0 +1,84 @@
+"""Our engine: registered functions, run by the executor on a graph of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import dtype
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.shapes import infer_shapes
+from quantizer.core.spec import Spec
+from quantizer.ir.graph import Graph, Node
+from quantizer.ir.graph import Tensor as GraphTensor
+from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.ops import REGISTRY
+from quantizer.runtime.engines import Call
+from quantizer.runtime.executor import execute, to_node_order, to_operator_order
+
+_NAMES = {torch.int64: "int64", torch.float32: "float32", torch.float64: "float64"}
+
+
+class OwnEngine:
+    """Runs whatever the registry holds; `platform` makes it compute as another platform would (faults)."""
+
+    name = "own"
+
+    def __init__(self, platform: Platform | None = None) -> None:
+        self._platform = platform
+
+    def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:  # noqa: ARG002 - the protocol's
+        """Return None where a quantized function is registered."""
+        if REGISTRY.find(spec.op, "quantized", platform.platform) is None:
+            return f"{spec.op} has no quantized function for {platform.platform}"
+        return None
+
+    def quantize(self, request: Request) -> Parameters:
+        """Return what the registered rule hands, or what the spec alone decides."""
+        infer_shapes(request.spec, request.shapes, request.attrs)
+        entry = REGISTRY.find(request.spec.op, "quantize", request.platform.platform)
+        parameters: Parameters = entry.function(request) if entry else default_parameters(request)
+        return parameters
+
+    def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
+        """Return the registered reference in the operands' type."""
+        return self._execute(call, operands, None).codes
+
+    def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
+        """Return the registered integer forward."""
+        return self._execute(call, codes, parameters)
+
+    def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
+        """Return the registered exact sum, where the operator has one."""
+        entry = REGISTRY.find(call.spec.op, "accumulate", parameters.platform.platform)
+        if entry is None:
+            return None
+        result: Tensor = entry.function(**codes, parameters=parameters, **call.attrs)
+        return result
+
+    def _execute(self, call: Call, operands: Mapping[str, Tensor], parameters: Parameters | None) -> Staged:
+        graph = single_node_graph(call, operands, parameters)
+        feeds = {
+            name: to_node_order(values, call.order, spatial=call.spec.inputs[name].spatial).contiguous()
+            for name, values in operands.items()
+        }
+        result = execute(graph, feeds, {call.spec.op: call.spec})
+        spatial = next(iter(call.spec.outputs.values())).spatial
+        output = to_operator_order(result.values["y"], call.order, spatial=spatial)
+        return Staged(output, result.stages.get(call.spec.op, {}))
+
+
+def single_node_graph(call: Call, operands: Mapping[str, Tensor], parameters: Parameters | None) -> Graph:
+    """Return the graph of one node that reads all of *operands* (in the operator's order) and makes `y`."""
+    spec = call.spec
+    tensors = {}
+    for name, values in operands.items():
+        shape = tuple(to_node_order(values, call.order, spatial=spec.inputs[name].spatial).shape)
+        tensors[name] = GraphTensor(name, shape, dtype(_NAMES[values.dtype]))
+    inputs = tuple(name if name in operands else None for name in spec.inputs)
+    node = Node(spec.op, spec.op, inputs, ("y",), call.attrs, call.order, parameters=parameters)
+    return Graph(spec.op, (node,), tensors, tuple(operands), ("y",))

@@ -1,0 +1,1 @@
+"""Cutting an operator's output into tiles and putting the tiles together."""

@@ -1,0 +1,46 @@
+"""Cutting operands and handed parameters to what one tile sees, and putting tiles together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from quantizer.core.spec import Spec
+from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.tiling.windows import Box, Tile, slices
+
+
+def cut(operands: Mapping[str, Tensor], tile: Tile) -> dict[str, Tensor]:
+    """Return the boxes of *operands* that *tile* sees; without a bias in all but the first slice of a reduction."""
+    return {name: values[slices(tile.inputs[name])] for name, values in operands.items()}
+
+
+def cut_parameters(parameters: Parameters, spec: Spec, tile: Tile) -> Parameters:
+    """Return *parameters* with per-channel numbers cut to the channels of *tile*."""
+    constants = {
+        name: Constant(constant.codes[slices(tile.inputs[name])], _sliced(constant.params, tile.inputs[name]))
+        for name, constant in parameters.constants.items()
+    }
+    output = next(iter(spec.outputs.values()))
+    rescale = parameters.rescale
+    if rescale is not None and output.channel_axis is not None:
+        rescale = rescale.sliced(*tile.output[output.channel_axis])
+    return replace(parameters, constants=constants, rescale=rescale)
+
+
+def _sliced(params: QParams, box: Box) -> QParams:
+    return params if params.axis is None else params.sliced(*box[params.axis])
+
+
+def stitch(shape: tuple[int, ...], parts: Sequence[tuple[Tile, Tensor]], dtype: torch.dtype) -> Tensor:
+    """Return the output that the tiles' results make; ValueError where a result has not the shape of its box."""
+    whole = torch.zeros(shape, dtype=dtype)
+    for tile, values in parts:
+        box = tuple(stop - start for start, stop in tile.output)
+        if tuple(values.shape) != box:
+            raise ValueError(f"tile {list(tile.output)}: the result has shape {list(values.shape)}, must be {list(box)}")
+        whole[slices(tile.output)] = values.to(dtype)
+    return whole

@@ -1,0 +1,184 @@
+"""Which box of every input a tile of the output needs, compiled from the spec's tile rules."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quantizer.core.case import AttrValue, TilePlan
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.expressions import Expression
+from quantizer.core.shapes import Shape, infer_shapes, plain_name, variables
+from quantizer.core.spec import NoTiling, Spec, TileRule
+
+Box = tuple[tuple[int, int], ...]
+"""(start, stop) per axis."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One tile: its box of the output, the boxes of the inputs it sees, and its own attributes."""
+
+    output: Box
+    inputs: Mapping[str, Box]
+    attrs: Mapping[str, AttrValue]
+    part: int = 0
+    """Which slice of a split reduction this is."""
+    parts: int = 1
+
+
+def tileable_axes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> dict[str, int]:
+    """Return the axes that can be cut for these shapes, with their sizes; `d0`, `d1`... for the rule '*'."""
+    if isinstance(spec.tiling, NoTiling):
+        return {}
+    bound = variables(spec, shapes, attrs)
+    output = next(iter(infer_shapes(spec, shapes, attrs).values()))
+    axes: dict[str, int] = {}
+    for name, rule in spec.tiling.items():
+        if name == "*":
+            axes |= {f"d{i}": size for i, size in enumerate(output) if _holds(rule.when, bound | {"i": i})}
+        elif _holds(rule.when, bound):
+            axes[name] = bound[rule.axis] if rule.rule == "accumulate" else output[_output_axis(spec, name)]
+    return axes
+
+
+def tiles(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue], plan: TilePlan) -> list[Tile]:
+    """Return the tiles of *plan*, row-major over its axes; slices of a split reduction follow each other.
+
+    UnsupportedError for an axis that the spec does not allow to be cut.
+    """
+    bound = variables(spec, shapes, attrs)
+    output = next(iter(infer_shapes(spec, shapes, attrs).values()))
+    whole = Tile(
+        tuple((0, size) for size in output),
+        {name: tuple((0, size) for size in shape) for name, shape in shapes.items()},
+        dict(attrs),
+    )
+    legal = tileable_axes(spec, shapes, attrs)
+    cuts: list[list[_Cut]] = []
+    for axis in sorted(plan.sizes, key=lambda name: (name in legal and _rule(spec, name).rule == "accumulate", name)):
+        if axis not in legal:
+            raise UnsupportedError(f"{spec.op}: axis {axis!r} cannot be tiled here; these can: {', '.join(legal)}.")
+        size = plan.sizes[axis]
+        starts = range(0, legal[axis], size)
+        cuts.append([_Cut(axis, s, min(s + size, legal[axis]), p, len(starts)) for p, s in enumerate(starts)])
+    return [_cut(spec, whole, shapes, bound, combination) for combination in itertools.product(*cuts)]
+
+
+@dataclass(frozen=True)
+class _Cut:
+    axis: str
+    start: int
+    stop: int
+    part: int
+    parts: int
+
+
+def _cut(
+    spec: Spec, tile: Tile, shapes: Mapping[str, Shape], bound: Mapping[str, Any], cuts: tuple[_Cut, ...]
+) -> Tile:
+    for cut in cuts:
+        rule = _rule(spec, cut.axis)
+        match rule.rule:
+            case "accumulate":
+                tile = replace(
+                    tile, part=cut.part, parts=cut.parts, inputs=_sliced_by_name(spec, tile, str(rule.axis), cut)
+                )
+            case "halo":
+                tile = _halo(spec, tile, rule, cut, shapes, bound)
+            case "independent" if cut.axis in spec.tiling:  # type: ignore[operator]
+                axis = _output_axis(spec, cut.axis)
+                tile = replace(
+                    tile, output=_set(tile.output, axis, cut), inputs=_sliced_by_name(spec, tile, cut.axis, cut)
+                )
+            case _:
+                tile = _any_axis(tile, rule, cut, shapes, bound)
+    return tile
+
+
+def _sliced_by_name(spec: Spec, tile: Tile, name: str, cut: _Cut) -> dict[str, Box]:
+    boxes = {}
+    for operand, box in tile.inputs.items():
+        axes = spec.inputs[operand].axes
+        names = [axis.names if isinstance(axis, Expression) else frozenset() for axis in _listed(axes)]
+        for axis, used in enumerate(names):
+            if name in used:
+                box = _set(box, axis, cut)  # noqa: PLW2901 - a box is cut axis by axis
+        boxes[operand] = box
+    return boxes
+
+
+def _listed(axes: Any) -> list[Any]:  # noqa: ANN401 - one expression or a list of them
+    return axes if isinstance(axes, list) else []
+
+
+def _halo(
+    spec: Spec, tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]
+) -> Tile:
+    """Return the input window of output rows [start, stop): what lies outside the tensor becomes padding."""
+    stride, window = int(rule.stride(bound)), int(rule.window(bound))  # type: ignore[operator, misc]
+    before_name, before_index = rule.before or ("", 0)
+    after_name, after_index = rule.after or ("", 0)
+    first = cut.start * stride - bound[before_name][before_index]
+    end = (cut.stop - 1) * stride + window - bound[before_name][before_index]
+    inputs, size = {}, 0
+    for operand, box in tile.inputs.items():
+        for axis, expression in enumerate(_listed(spec.inputs[operand].axes)):
+            if plain_name(expression) == rule.axis:
+                size = shapes[operand][axis]
+                low = min(max(first, 0), size)
+                box = _put(box, axis, (low, max(low, min(end, size))))  # noqa: PLW2901
+        inputs[operand] = box
+    attrs = dict(tile.attrs)
+    low, high = min(max(first, 0), size), max(min(max(first, 0), size), min(end, size))
+    before = (end - first) if high == low else low - first
+    attrs[before_name] = _at(attrs[before_name], before_index, before)
+    attrs[after_name] = _at(attrs[after_name], after_index, 0 if high == low else end - high)
+    return replace(tile, output=_set(tile.output, _output_axis(spec, cut.axis), cut), inputs=inputs, attrs=attrs)
+
+
+def _any_axis(tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]) -> Tile:
+    axis = int(cut.axis.removeprefix("d"))
+    rank, inputs = len(tile.output), {}
+    for operand, box in tile.inputs.items():
+        shape = shapes[operand]
+        own = axis - (rank - len(shape)) if rule.input_axis is None else int(rule.input_axis(dict(bound) | {"i": axis}))  # type: ignore[operator]
+        shared = 0 <= own < len(shape) and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
+        inputs[operand] = _set(box, own, cut) if shared else box
+    return replace(tile, output=_set(tile.output, axis, cut), inputs=inputs)
+
+
+def _rule(spec: Spec, axis: str) -> TileRule:
+    rules: dict[str, TileRule] = spec.tiling  # type: ignore[assignment]
+    return rules[axis] if axis in rules else rules["*"]
+
+
+def _holds(condition: Any, bound: Mapping[str, Any]) -> bool:  # noqa: ANN401 - an optional expression
+    return condition is None or bool(condition(bound))
+
+
+def _output_axis(spec: Spec, name: str) -> int:
+    axes = next(iter(spec.outputs.values())).axes or []
+    return [plain_name(axis) for axis in axes].index(name)
+
+
+def _set(box: Box, axis: int, cut: _Cut) -> Box:
+    return _put(box, axis, (cut.start, cut.stop))
+
+
+def _put(box: Box, axis: int, ends: tuple[int, int]) -> Box:
+    return (*box[:axis], ends, *box[axis + 1 :])
+
+
+def _at(value: AttrValue, index: int, number: int) -> AttrValue:
+    values = tuple(value)  # type: ignore[arg-type]
+    return (*values[:index], number, *values[index + 1 :])
+
+
+def slices(box: Box) -> tuple[slice, ...]:
+    """Return *box* as an index."""
+    return tuple(slice(start, stop) for start, stop in box)
+
+

@@ -1,0 +1,175 @@
+"""The markdown report is one document: readable, no larger than asked, and nothing in it can break its tables."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+
+from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.markdown import coverage_table, render
+from quantizer.reporting.tables import Column, Section, capped, code, markdown_table
+
+
+def item(op: str, scheme: str, outcome: str = "passed", failure: str = "", **checks: CheckRecord) -> Record:
+    return Record(
+        f"{op}-{scheme}-ideal",
+        op,
+        "cases",
+        outcome,
+        scheme=scheme,
+        platform="ideal",
+        cases=10,
+        checks=checks,
+        failure=failure,
+    )
+
+
+def records() -> list[Record]:
+    ok = CheckRecord(passed=10, ratio=0.5, elements=100)
+    bad = CheckRecord(passed=8, failed=2, ratio=2.0, elements=100)
+    return [
+        item("add", "a8", arithmetic=ok, tiled=CheckRecord(holes=10, reasons=("tiling: none",))),
+        item("add", "a16", "failed", "2 of 9 | outside", arithmetic=bad, tiled=ok),
+        item("conv2d", "w8a8", "xfailed", "defect B", arithmetic=bad),
+        Record("add-golden", "add", "golden", "passed"),
+        Record("conv2d-golden", "conv2d", "golden", "failed"),
+    ]
+
+
+EXPECTED = """\
+## Conformance
+
+- 3 items: 1 passed, 1 failed, 1 known; 30 cases, 40 verdicts, 4 failed, 1 hole
+- golden 1 passed, 1 failed
+
+### Failures (2)
+
+| item            | checks            | failure             |
+|:----------------|:------------------|:--------------------|
+| `add-a16-ideal` | `arithmetic 2.00` | `2 of 9 \\| outside` |
+| `conv2d-golden` | `failed`          |                     |
+
+### Worst items (2)
+
+The first 2 of 3, worst first.
+
+| op       | scheme   | platform   |   cases | worst             |   mistrust |   vacuous |   holes |   failed |
+|:---------|:---------|:-----------|--------:|:------------------|-----------:|----------:|--------:|---------:|
+| `add`    | `a16`    | `ideal`    |      10 | `arithmetic 2.00` |          - |         - |       - |        2 |
+| `conv2d` | `w8a8`   | `ideal`    |      10 | `arithmetic 2.00` |          - |         - |       - |  2 known |
+
+### Coverage (2)
+
+Passed / failed / holes, in cases; one number where nothing failed or is missing. \
+Mistrusted and overflow cases are in none. spec, golden, reject, regressions: in items.
+
+| op       |   arithmetic |       tiled |    golden |
+|:---------|-------------:|------------:|----------:|
+| `add`    |   18 / 2 / 0 | 10 / 0 / 10 |         1 |
+| `conv2d` |    8 / 2 / 0 |           - | 0 / 1 / 0 |
+
+### Holes (1)
+
+|   items | check   | reason         | for example    |
+|--------:|:--------|:---------------|:---------------|
+|       1 | `tiled` | `tiling: none` | `add-a8-ideal` |
+
+### Known failures (1)
+
+| item                | checks            | failure    |
+|:--------------------|:------------------|:-----------|
+| `conv2d-w8a8-ideal` | `arithmetic 2.00` | `defect B` |
+"""
+
+
+def test_a_small_run_reads_like_this() -> None:
+    assert render(records(), limit=2) == EXPECTED
+
+
+def test_an_empty_run_says_so() -> None:
+    assert render([]) == "## Conformance\n\nNothing ran.\n"
+
+
+def test_order_does_not_change_the_bytes() -> None:
+    assert render(reversed(records())) == render(records())
+    shuffled = records()
+    random.Random(5).shuffle(shuffled)
+    assert render(shuffled) == render(records())
+
+
+def many(count: int) -> list[Record]:
+    bad = CheckRecord(failed=1, ratio=3.0, elements=1)
+    hole = CheckRecord(holes=1, reasons=("é" * 50,))
+    return [item(f"op{n}", "a8", "failed", f"text {n} " * 9, arithmetic=bad, tiled=hole) for n in range(count)]
+
+
+@pytest.mark.parametrize("max_bytes", [2_000, 5_000, 20_000, 100_000])
+def test_the_size_is_kept_and_what_was_cut_is_said(max_bytes: int) -> None:
+    text = render(many(300), max_bytes=max_bytes)
+    assert max_bytes // 2 < len(text.encode()) <= max_bytes
+    if max_bytes < 100_000:
+        assert f"\nCut to {max_bytes:,} bytes. Left out: " in text
+        cut = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) rows? of Failures", text))
+        assert len(re.findall(r"^\| `op\d+-a8-ideal` *\| `arithmetic", text, re.MULTILINE)) == 300 - cut
+    else:
+        assert "Cut to" not in text
+
+
+def test_a_table_that_fits_exactly_is_not_cut() -> None:
+    whole = render(many(30))
+    size = len(whole.encode())
+    assert render(many(30), max_bytes=size) == whole
+    assert "Cut to" in render(many(30), max_bytes=size - 1)
+
+
+def test_no_room_for_the_headline_is_an_error() -> None:
+    with pytest.raises(ValueError, match="max_bytes: 10 is not room enough"):
+        render(many(3), max_bytes=10)
+
+
+@pytest.mark.parametrize("text", ["a|b", "`", "``x`", " x ", "a\nb", "<img>", "@someone", "\x1b[1m", "x" * 999])
+def test_nothing_ends_a_code_span_or_a_cell(text: str) -> None:
+    span = code(text)
+    fence = re.match("`+", span)
+    assert fence
+    inner = span[len(fence[0]) : -len(fence[0])]
+    assert span.endswith(fence[0])
+    assert fence[0] not in re.findall("`+", inner)
+    assert not re.search(r"(?<!\\)\|", span)
+    assert span.isprintable()
+    assert len(span) < 320
+    section = Section("t", (Column("c", code=True), Column("d", right=True)), ((text, "1"),))
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in markdown_table(section)] == [3, 3, 3]
+
+
+def test_markup_in_names_stays_text() -> None:
+    hostile = replace(item("a|b", "<b>", "failed"), checks={"x|<i>": CheckRecord(failed=1)})
+    text = render([hostile, Record("k", "@me", "<kind>", "failed")])
+    outside = re.sub(r"(`+).*?\1", "", text)
+    assert not re.search(r"[<@]|\\\|", outside)
+
+
+def test_item_checks_count_items_and_the_others_cases() -> None:
+    table = coverage_table(
+        [
+            item(
+                "a",
+                "a8",
+                accuracy=CheckRecord(passed=4, mistrusted=6),
+                float=CheckRecord(mistrusted=9),
+                plugin_check=CheckRecord(passed=10),
+            ),
+            Record("a-spec", "a", "spec", "passed"),
+            Record("a-reject", "a", "reject", "skipped"),
+        ]
+    )
+    assert [column.name for column in table.columns] == ["op", "float", "accuracy", "spec", "reject", "plugin_check"]
+    assert table.rows == (("a", "0", "4", "1", "0 / 0 / 1", "10"),)
+
+
+def test_sections_without_rows_are_left_out() -> None:
+    section = Section("Empty", (Column("a"),), ())
+    assert capped(["head"], [section], 100) == "head\n"
