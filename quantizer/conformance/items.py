@@ -10,7 +10,7 @@ import pytest
 
 from quantizer.conformance.checks.reject import reject_problems
 from quantizer.conformance.failures import describe, graph_line, headline, write_replay
-from quantizer.conformance.generation.builder import build_case, rows
+from quantizer.conformance.generation.builder import build_case, rows, wanted_coverage
 from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
@@ -50,7 +50,8 @@ class Runner:
 
     def record(self, outcome: str) -> Record:
         """Return the item's record under pytest's word for how it ended."""
-        return self._recorder.record(outcome, failure=self._failure)
+        wanted = wanted_coverage(self._spec) if self._state.kind == "cases" else ()
+        return self._recorder.record(outcome, wanted, self._failure)
 
     def draw(self, integers: Callable[[int, int], int]) -> Case:
         """Return one case from Hypothesis's integers."""
@@ -62,8 +63,7 @@ class Runner:
         if reason is not None:
             pytest.skip(reason)
         for example in self._spec.examples:
-            if example.data in self._spec.data:
-                self.run(example_case(self._target, example))
+            self.run(example_case(self._target, example))
         names = [target.id for target in self._session.all_targets(self._spec)]
         for index, row in enumerate(rows(self._spec, names, self._target.id)):
             self.run(build_case(self._target, HashChooser(key(index, self._target.id), row)))

@@ -135,7 +135,7 @@ def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
     while max(mantissas) > FACTOR_LIMIT:
         mantissas = [m >> 1 for m in mantissas]
         shift -= 1
-    return [(float(m), max(0, shift)) for m in mantissas]
+    return [(float(m), shift) for m in mantissas]
 
 
 def _plain(ratio: Any, bits: int) -> tuple[float, int]:  # noqa: ANN401 - a float32 scalar
@@ -164,10 +164,10 @@ def weight_groups(part: WeightPart, platform: Platform, channels: int, groups: i
     else:
         return [None]
     if not platform.multiplier.unify_shifts:
-        return [max(1, channels // count)]
+        return [math.ceil(channels / count)]
     sizes: list[int | None] = []
     while count >= 1:
-        sizes.append(max(1, channels // count))
+        sizes.append(math.ceil(channels / count))
         count //= 2
     return sizes
 

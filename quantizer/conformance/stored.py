@@ -204,3 +204,15 @@ def _differences(target: Target, engine: Engine, golden: Golden) -> list[str]:
         f"{target.id}: {wrong.size} of {wanted.size} codes differ from the golden; first y{list(index)}: "
         f"expected {wanted[wrong[0]]}, got {got[index]}."
     ]
+
+
+def keep(replay: Replay, folder: Path, reason: str) -> Path:
+    """Write *replay* into the stored regressions with the reason, and return its path."""
+    case = replay.case
+    path = folder / f"{_id(case)}-{case.digest}.json"
+    content = {
+        "case": case.to_dict(), "item": _id(case), "checks": list(replay.checks), "finding": replay.finding,
+        "reason": reason,
+    }  # fmt: skip
+    replace_files({path: json.dumps(content, indent=1, sort_keys=True) + "\n"})
+    return path

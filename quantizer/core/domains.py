@@ -217,7 +217,7 @@ def _outside(value: object, domain: Domain) -> str:
         rule = f"at least {low}"
     elif high is not None and any(item > high for item in items):
         rule = f"at most {high}"
-    elif step is not None and any(item % step for item in items):
+    elif step is not None and step >= 1 and any(item % step for item in items):
         rule = f"a multiple of {step}"
     elif domain.type == "shape" and domain.rank is not None and not domain.rank[0] <= len(items) <= domain.rank[1]:
         rule = f"of a rank between {domain.rank[0]} and {domain.rank[1]}"

@@ -172,7 +172,7 @@ def _compared_texts(node: ast.AST) -> Iterator[ast.expr]:
             yield from side.elts if isinstance(side, ast.Tuple | ast.List) else [side]
 
 
-def _problem(node: ast.AST, compared: set[int]) -> str:  # noqa: PLR0911 - one return a rule
+def _problem(node: ast.AST, compared: set[int]) -> str:
     """Return why *node* is not part of the language, or nothing."""
     if isinstance(node, ast.Constant):
         return _constant_problem(node.value, is_compared=id(node) in compared)
@@ -224,7 +224,7 @@ def _bounded(value: Value) -> Value:
     return value
 
 
-def _compile(node: ast.AST) -> Run:  # noqa: C901, PLR0911, PLR0912 - one case a construct
+def _compile(node: ast.AST) -> Run:  # noqa: C901 - one case a construct
     """Return *node* as a closure; walking the tree at every call takes four times as long."""
     match node:
         case ast.Constant(value=value):
@@ -298,7 +298,7 @@ def _comparison(left: Run, rest: list[tuple[Callable[[Any, Any], bool], Run]]) -
     return run
 
 
-def _settled(node: ast.AST) -> bool | None:  # noqa: PLR0911 - one return a construct
+def _settled(node: ast.AST) -> bool | None:
     if not any(_variables(node)):
         try:
             return bool(_compile(node)({}))

@@ -74,11 +74,18 @@ def check(spec: Spec, bound: Mapping[str, Any]) -> None:
 
 def infer_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> dict[str, Shape]:
     """Return the shape of every output; GraphError or ConstraintError where the graph is not legal."""
-    bound = variables(spec, shapes, attrs)
+    return dict(_inferred(spec, tuple(shapes.items()), tuple(attrs.items())))
+
+
+@functools.lru_cache(maxsize=4096)
+def _inferred(
+    spec: Spec, shapes: tuple[tuple[str, Shape], ...], attrs: tuple[tuple[str, Any], ...]
+) -> tuple[tuple[str, Shape], ...]:
+    bound = variables(spec, dict(shapes), dict(attrs))
     check(spec, bound)
-    for name, shape in shapes.items():
+    for name, shape in shapes:
         _check_axes(spec, name, shape, bound)
-    return {name: evaluate(rule, bound) for name, rule in spec.shape.items()}
+    return tuple((name, evaluate(rule, bound)) for name, rule in spec.shape.items())
 
 
 def _check_axes(spec: Spec, name: str, shape: Shape, bound: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ def _to_expression(value: object) -> Expression:
     if isinstance(value, bool | int | float):
         value = repr(value)
     if not isinstance(value, str):
-        raise ValueError(f"must be a number or an expression, got {got(value)}")
+        raise ValueError(f"must be a number or an expression, got {got(value)}")  # noqa: TRY004 - pydantic collects ValueError only
     try:
         return parse(value)
     except SpecError as err:
@@ -310,9 +310,13 @@ class Spec(Model):
     excludes: list[Exclude] = []
     """Schemes and platforms that do not apply; everything else does."""
     oracle: str | None = None
-    """A torch, numpy or onnx function that judges the reference of a new operator."""
+    """A torch, numpy or onnx function that judges the reference of a new operator; none: there is no such function."""
     formats: Formats = Formats()
     """How the operator is written in files of other systems."""
+
+    def __hash__(self) -> int:
+        """Return the identity: a spec is read once and shared, and caches are keyed by it."""
+        return id(self)
 
     @property
     def has_weights(self) -> bool:

@@ -351,6 +351,6 @@ def _check_the_rest(spec: Spec) -> Iterator[Finding]:
             yield Finding(("excludes", index, "reason"), "must say why.")
     if not spec.summary.strip():
         yield Finding(("summary",), "must say in one line what the operator computes.")
-    if spec.oracle is not None and not _ORACLE.fullmatch(spec.oracle):
-        text = f"must be the dotted name of a torch, numpy or onnx function, got {spec.oracle!r}."
+    if spec.oracle not in (None, "none") and not _ORACLE.fullmatch(spec.oracle):
+        text = f"must be the dotted name of a torch, numpy or onnx function, or none, got {spec.oracle!r}."
         yield Finding(("oracle",), f"{text} Write torch.nn.functional.relu, say.")

@@ -130,9 +130,9 @@ class Graph:
         except KeyError:
             raise GraphError(f"graph {self.name!r}: no tensor {name!r}.{nearest(name, self.tensors)}") from None
 
-    def with_(self, **changes: Any) -> Graph:  # noqa: ANN401 - forwards to dataclasses.replace
+    def with_(self, **changes: object) -> Graph:
         """Return this graph with some fields changed."""
-        return replace(self, **changes)
+        return replace(self, **changes)  # type: ignore[arg-type]
 
     def with_node(self, node: Node) -> Graph:
         """Return this graph with *node* in the place of the node of that name."""

@@ -51,9 +51,7 @@ def q15(ratio: Tensor | float) -> tuple[Tensor, Tensor]:
     return reduced, shift - 16
 
 
-def compass(
-    ratio: Tensor, bits: int, bits_ceiling: int = 15, shift_ceiling: int = 31
-) -> tuple[Tensor, Tensor]:
+def compass(ratio: Tensor, bits: int, bits_ceiling: int = 15, shift_ceiling: int = 31) -> tuple[Tensor, Tensor]:
     """Return Compass's int64 (multiplier, shift) of a float32 ratio, in its own float32 arithmetic.
 
     The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative. Where all

@@ -36,6 +36,8 @@ class Request:
     """Weights and biases, float32."""
     given: Mapping[str, QParams] = field(default_factory=dict)
     """Parameters that inputs already have, where a producer decided them."""
+    samples: Mapping[str, Tensor] = field(default_factory=dict)
+    """Float activations to calibrate on what *ranges* does not name: tensors that a plugin keeps for itself."""
 
     @cached_property
     def inputs(self) -> dict[str, QParams]:
@@ -140,7 +142,10 @@ def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Con
 
 
 def _group_sizes(request: Request, name: str) -> list[int | None]:
-    """Return how many channels share a weight scale, in the order in which that is tried."""
+    """Return how many channels share a weight scale, in the order in which that is tried.
+
+    The number of groups is halved, rounding down; channels are dealt in groups of the rounded-up share, the last smaller.
+    """
     item, part = request.spec.inputs[name], request.scheme.weight
     if item.channel_axis is None or part is None:
         return [None]
@@ -153,7 +158,7 @@ def _group_sizes(request: Request, name: str) -> list[int | None]:
         count = groups
     else:
         return [None]
-    sizes: list[int | None] = [max(1, channels // (count >> halvings)) for halvings in range(count.bit_length())]
+    sizes: list[int | None] = [-(-channels // (count >> halvings)) for halvings in range(count.bit_length())]
     return sizes if request.platform.multiplier.unify_shifts else sizes[:1]
 
 

@@ -106,6 +106,8 @@ class Parameters:
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Further integers that a rule decides (widths, normalisation shifts)."""
     accumulator_bits: int = 64
+    extra: Mapping[str, object] = field(default_factory=dict)
+    """What a plugin's rule leaves for its own forward and for the file, as in `ir.graph.Node.extra`."""
 
 
 @dataclass(frozen=True)

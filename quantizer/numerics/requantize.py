@@ -170,7 +170,7 @@ def round_fixed_point(
     product in `q31_double`. Nested floors are one floor: gemmlowp's two steps are
     `floor((a*q + 2**(s-1) + sgn(a*q) * 2**30) / 2**s)`. GraphError if a product leaves 62 bits.
     """
-    _check_product(acc, mantissa)
+    _check_product(acc, mantissa, shift)
     product = torch.mul(acc.to(torch.int64), mantissa, out=into)
     base = torch.ones_like(shift) << (shift - 1)
     first = (shift > 31).to(torch.int64) << 30
@@ -287,7 +287,9 @@ def _along(rescale: Rescale, acc: Tensor, channel_axis: int | None) -> tuple[Ten
     return mantissa.reshape(shape), shift.reshape(shape)
 
 
-def _check_product(acc: Tensor, mantissa: Tensor) -> None:
+def _check_product(acc: Tensor, mantissa: Tensor, shift: Tensor) -> None:
+    if int(shift.min()) < 1:
+        raise GraphError(f"shift {int(shift.min())}: this variant shifts right by 1 or more. The ratio is too large.")
     if acc.numel() == 0:
         return
     least, greatest = acc.aminmax()

@@ -169,5 +169,7 @@ def _signed(value: int) -> int:
 
 
 def _unknown(mode: str) -> GraphError:
-    return GraphError(f"rounding {mode!r}: no such mode. Write one of half_even, half_up, half_down, half_away, "
-                      "half_toward_zero, up, down, toward_zero, stochastic.")
+    return GraphError(
+        f"rounding {mode!r}: no such mode. Write one of half_even, half_up, half_down, half_away, "
+        "half_toward_zero, up, down, toward_zero, stochastic."
+    )

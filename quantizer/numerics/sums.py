@@ -53,12 +53,13 @@ def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> li
     The kernel takes an operand that broadcasts along the innermost axis of more than one element as its second, a
     scalar; where all axes that both have are of one element, the first operand counts as that scalar.
     """
-    if len(names) != 2:  # noqa: PLR2004 - the kernels are binary
-        return names
-    first, second = (shapes[name] or (1,) for name in names)
-    pairs = zip(reversed(first), reversed(second), strict=False)
-    size = next((a for a, b in pairs if max(a, b) > 1), 1)
-    return names if size > 1 else names[::-1]
+    match names:
+        case [first, second]:
+            pairs = zip(reversed(shapes[first] or (1,)), reversed(shapes[second] or (1,)), strict=False)
+            size = next((a for a, b in pairs if max(a, b) > 1), 1)
+            return [first, second] if size > 1 else [second, first]
+        case _:
+            return names
 
 
 def _compass_sum(platform: Platform, inputs: Mapping[str, QParams], output: QParams, activation_bits: int) -> Rescale:

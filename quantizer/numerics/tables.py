@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
@@ -76,7 +75,7 @@ def lookup(codes: Tensor, table: Table) -> Tensor:
         return table.entries[place]
     index = place >> shift
     rest = place & (table.step - 1)
-    entries = F.pad(table.entries.reshape(1, -1), (0, 1), mode="replicate").flatten()
+    entries = torch.cat([table.entries, table.entries[-1:]])
     low = entries[index]
     return low + ((entries[index + 1] - low) * rest >> shift)
 
@@ -107,4 +106,6 @@ def _steps(params: QParams) -> Tensor:
 def _per_tensor(*params: QParams) -> None:
     for given in params:
         if given.scale.dim():
-            raise GraphError(f"{given.scale.numel()} scales: a table has one input and one output scale. Use per tensor.")
+            raise GraphError(
+                f"{given.scale.numel()} scales: a table has one input and one output scale. Use per tensor."
+            )

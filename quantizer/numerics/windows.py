@@ -19,9 +19,7 @@ def window_sizes(
 ) -> list[int]:
     """Return `(size + before + after - dilation * (kernel - 1) - 1) // stride + 1` per axis; GraphError below 1."""
     found = []
-    for axis, (size, k, s, (before, after), d) in enumerate(
-        zip(sizes, kernel, stride, padding, dilation, strict=True)
-    ):
+    for axis, (size, k, s, (before, after), d) in enumerate(zip(sizes, kernel, stride, padding, dilation, strict=True)):
         if before < 0 or after < 0:
             raise GraphError(f"padding ({before}, {after}) of spatial axis {axis}: must not be negative; slice.")
         reach = d * (k - 1) + 1
@@ -38,9 +36,7 @@ def pad_spatial(x: Tensor, padding: Padding) -> Tensor:
     """Return (N, C, spatial...) *x* with zeros around it; spatial sizes may be 0."""
     if not any(before or after for before, after in padding):
         return x
-    padded = x.new_zeros(
-        *x.shape[:2], *(size + sum(pair) for size, pair in zip(x.shape[2:], padding, strict=True))
-    )
+    padded = x.new_zeros(*x.shape[:2], *(size + sum(pair) for size, pair in zip(x.shape[2:], padding, strict=True)))
     inside = padded
     for axis, (size, (before, _)) in enumerate(zip(x.shape[2:], padding, strict=True), 2):
         inside = inside.narrow(axis, before, size)

@@ -60,6 +60,8 @@ class Registry:
     """Functions by operator, kind and platform; the highest version wins."""
 
     entries: dict[tuple[str, FunctionKind, str | None], list[Registration]] = field(default_factory=dict)
+    origin: str | None = None
+    """Where functions come from that are registered now; None: from the module that defines them."""
 
     def add(self, entry: Registration) -> None:
         """Add one function; two plugins of equal version are an error, a plugin beats a built-in of its version."""
@@ -118,6 +120,19 @@ class Registry:
         ]
 
     @contextmanager
+    def loading(self, origin: str) -> Iterator[None]:
+        """Register what the block registers as coming from *origin*; take it back where the block raises."""
+        before, outer = {key: list(known) for key, known in self.entries.items()}, self.origin
+        self.origin = origin
+        try:
+            yield
+        except BaseException:
+            self.entries = before
+            raise
+        finally:
+            self.origin = outer
+
+    @contextmanager
     def overridden(self, op: str, kind: FunctionKind, function: Function, platform: str | None) -> Iterator[None]:
         """Run a block with *function* in place of the registered one (how faults are applied)."""
         key = (op, kind, platform)
@@ -132,8 +147,8 @@ class Registry:
                 del self.entries[key]
 
 
-def _precedence(entry: Registration) -> tuple[bool, tuple[int, ...], bool, bool]:
-    return (entry.origin != BUILT_IN, entry.version, entry.platform is not None, True)
+def _precedence(entry: Registration) -> tuple[tuple[int, ...], bool, bool]:
+    return (entry.version, entry.origin != BUILT_IN, entry.platform is not None)
 
 
 REGISTRY = Registry()
@@ -148,7 +163,8 @@ def operator(
         kind = function.__name__.removesuffix(f"_{platform}") if platform else function.__name__
         if kind not in KINDS:
             raise PluginError(f"{op}: function {function.__name__!r} must be called one of {', '.join(KINDS)}.")
-        where = origin or (BUILT_IN if function.__module__.startswith("quantizer.ops.") else function.__module__)
+        built_in = BUILT_IN if function.__module__.startswith("quantizer.ops.") else None
+        where = origin or built_in or REGISTRY.origin or function.__module__
         REGISTRY.add(Registration(op, kind, function, parse_version(version), platform, where))  # type: ignore[arg-type]
         return function
 

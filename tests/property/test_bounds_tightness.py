@@ -236,6 +236,14 @@ def test_layer_norm_is_never_wider_than_the_formula_of_the_contract(n: int, d: f
     assert (found.lo >= np.maximum(y - change, -limit) - own * (1 + change)).all()
 
 
+@pytest.mark.parametrize("centred", [False, True])
+def test_values_whose_squares_underflow_are_enclosed(centred: bool) -> None:
+    x, _ = _inputs(16, 6)
+    found = bounds.normalization(x * 1e-170, x * 0, 1, eps=0.0, centred=centred)
+    y = x - x.mean(axis=1, keepdims=True) if centred else x
+    assert found.contains(y / np.sqrt((y * y).mean(axis=1, keepdims=True))).all()
+
+
 def test_a_deviation_that_changes_sign_while_the_spread_cannot_vanish_stays_small() -> None:
     found = bounds.normalization(np.array([[1.4, 0.4, -1.5]]), np.ones((1, 3)), 1, eps=1e-5)
     # deviation 1.3 - 4/3 over a spread of sqrt(4.34/3) - 1: the element alone would reach -1.4
@@ -252,22 +260,23 @@ def test_movement_of_exact_inputs_is_exact() -> None:
         assert (found.lo == found.hi).all()
 
 
-@pytest.mark.parametrize(
-    ("bound", "lo", "hi"),
-    [
-        (bounds.reciprocal, -1.0, 1.0),
-        (bounds.reciprocal, 0.0, 1.0),
-        (bounds.rsqrt, -1.0, 1.0),
-        (bounds.log, -1.0, 1.0),
-        (bounds.tan, 1.5, 1.6),
-        (bounds.tan, 0.0, 9.0),
-        (lambda x: bounds.divide(Interval.exactly(np.ones(1)), x), -1.0, 1.0),
-        (lambda x: bounds.power(x, Interval.exactly(np.full(1, -2.0))), -1.0, 1.0),
-        (lambda x: bounds.power(x, Interval.exactly(np.full(1, 0.5))), -1.0, 1.0),
-        (lambda x: bounds.power(x, Interval.around(np.full(1, 2.0), 0.5)), -1.0, 1.0),
-    ],
-)
-def test_a_pole_inside_gives_an_infinite_enclosure(bound: Callable[[Interval], Interval], lo: float, hi: float) -> None:
+POLES: dict[str, tuple[Callable[[Interval], Interval], float, float]] = {
+    "reciprocal": (bounds.reciprocal, -1.0, 1.0),
+    "reciprocal at the end": (bounds.reciprocal, 0.0, 1.0),
+    "rsqrt": (bounds.rsqrt, -1.0, 1.0),
+    "log": (bounds.log, -1.0, 1.0),
+    "tan": (bounds.tan, 1.5, 1.6),
+    "tan, far apart": (bounds.tan, 0.0, 9.0),
+    "divide": (lambda x: bounds.divide(Interval.exactly(np.ones(1)), x), -1.0, 1.0),
+    "negative power": (lambda x: bounds.power(x, Interval.exactly(np.full(1, -2.0))), -1.0, 1.0),
+    "root of a negative": (lambda x: bounds.power(x, Interval.exactly(np.full(1, 0.5))), -1.0, 1.0),
+    "unsure power of a negative": (lambda x: bounds.power(x, Interval.around(np.full(1, 2.0), 0.5)), -1.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", POLES)
+def test_a_pole_inside_gives_an_infinite_enclosure(name: str) -> None:
+    bound, lo, hi = POLES[name]
     found = bound(Interval(np.array([lo]), np.array([hi])))
     assert found.lo[0] == -np.inf
     assert found.hi[0] == np.inf

@@ -61,7 +61,12 @@ def test_help_and_version_exit_with_0(words: list[str], capsys: Capture) -> None
 
 
 def test_the_help_of_each_verb_names_its_options(capsys: Capture) -> None:
-    for verb, options in {"lint": ["PATH"], "schema": ["--check", "--dir"], "list": ["--json"], "new": ["--dir", "--kind", "--plugins"]}.items():
+    for verb, options in {
+        "lint": ["PATH"],
+        "schema": ["--check", "--dir"],
+        "list": ["--json"],
+        "new": ["--dir", "--kind", "--plugins"],
+    }.items():
         assert main(["spec", verb, "--help"]) == 0
         assert all(option in capsys.readouterr().out for option in options[:1])
 
@@ -210,7 +215,9 @@ def test_new_writes_a_spec_and_a_module_that_work_together(folder: Path, kind: s
         "assert torch.equal(REGISTRY.get('swap_sign', 'reference')(x.double(), **attrs), x.double());"
         "assert torch.equal(REGISTRY.get('swap_sign', 'quantized')(x, parameters=None, **attrs), x)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True, env=ENV, cwd=folder)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=False, text=True, env=ENV, cwd=folder
+    )
     assert done.returncode == 0, done.stderr
 
 

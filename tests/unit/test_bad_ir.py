@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,8 @@ import torch
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import FormatError, QuantizerError
 from quantizer.ir.formats.compass import read, write
+from quantizer.ir.formats.compass_graph import Blob
+from quantizer.ir.formats.compass_text import Entry, Section
 from quantizer.ir.graph import Graph, Node
 
 REFERENCE = Path(__file__).parents[2] / "cases" / "reference" / "compass" / "conv3x3" / "pc_asym"
@@ -176,7 +177,7 @@ def test_bad_text_is_refused_with_its_place(
     assert message.startswith(f"{path}:{line}: {key}: " if line else f"{path}: {key}: "), message
     assert what in message
     assert message.endswith((".", "?"))
-    assert sorted(os.listdir(tmp_path)) == ["net.bin", "net.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.bin", "net.txt"]
 
 
 def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
@@ -259,6 +260,18 @@ def test_shared_bytes_do_not_multiply(tmp_path: Path) -> None:
         read(tmp_path / "net.txt", tmp_path / "net.bin")
 
 
+def test_overlaps_are_refused_before_they_are_all_read() -> None:
+    """As soon as the claims exceed the file, not when everything was read."""
+    entries = {key: Entry(key, "0", number) for number, key in enumerate(("a", "b"), 1)}
+    section = Section("net.txt", 1, entries)
+    with (REFERENCE / "quant.bin").open("rb") as file:
+        blob = Blob("net.bin", file)
+        assert len(blob.take(section, "a", 0, blob.size)) == len(BLOB)
+        assert len(blob.take(section, "a", 0, blob.size)) == len(BLOB)
+        with pytest.raises(FormatError, match=r"net\.txt:2: b: bytes 1 to 338 overlap a on line 1"):
+            blob.take(section, "b", 1, blob.size - 1)
+
+
 def _renamed(**changes: object) -> Callable[[Graph], Graph]:
     return lambda graph: graph.with_node(replace(graph.node("conv3x3"), **changes))  # type: ignore[arg-type]
 
@@ -306,7 +319,7 @@ def test_what_cannot_be_written_writes_nothing(tmp_path: Path, change: Callable[
     graph = change(read(REFERENCE / "quant.txt", REFERENCE / "quant.bin"))
     with pytest.raises(QuantizerError, match=re.escape(what)):
         write(graph, tmp_path / "net.txt", tmp_path / "net.bin")
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_names_that_a_list_cannot_hold(tmp_path: Path) -> None:
@@ -316,7 +329,7 @@ def test_names_that_a_list_cannot_hold(tmp_path: Path) -> None:
     broken = graph.with_(nodes=(layer,), tensors={"a,b": tensor}, inputs=("a,b",), outputs=("a,b",))
     with pytest.raises(FormatError, match="a name must not be empty, or hold ','"):
         write(broken, tmp_path / "net.txt", tmp_path / "net.bin")
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_write_leaves_the_old_files(tmp_path: Path) -> None:
@@ -328,4 +341,4 @@ def test_a_failed_write_leaves_the_old_files(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="text and constants need a file each"):
         write(graph, tmp_path / "net.bin", tmp_path / "net.bin")
     assert (tmp_path / "net.bin").read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["net.bin"]
+    assert [path.name for path in tmp_path.iterdir()] == ["net.bin"]

@@ -12,7 +12,15 @@ import pytest
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import FUNCTIONS, MAX_LENGTH, MAX_NODES, parse
 
-KNOWN: dict[str, Any] = {"h": 7, "w": 5, "stride": (2, 3), "shape": (2, 3, 4), "mode": "same", "flag": True, "half": 0.5}
+KNOWN: dict[str, Any] = {
+    "h": 7,
+    "w": 5,
+    "stride": (2, 3),
+    "shape": (2, 3, 4),
+    "mode": "same",
+    "flag": True,
+    "half": 0.5,
+}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +113,8 @@ def test_an_unknown_name_is_named_with_those_that_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["h * h", "h + h", "h * h - h * h", "prod([h, h, h])", "sum([h, h])", "-h - h", "h * 1.0 * half_max * half_max"]
+    "text",
+    ["h * h", "h + h", "h * h - h * h", "prod([h, h, h])", "sum([h, h])", "-h - h", "h * 1.0 * half_max * half_max"],
 )
 def test_values_are_bounded(text: str) -> None:
     with pytest.raises(SpecError):
@@ -122,14 +131,37 @@ def test_length_and_parts_are_bounded_exactly() -> None:
     assert parse("h" * MAX_LENGTH).names == {"h" * MAX_LENGTH}
     with pytest.raises(SpecError, match=f"{MAX_LENGTH + 1} characters"):
         parse("h" * (MAX_LENGTH + 1))
-    parse("[" + ",".join("1" * ((MAX_NODES - 2))) + "]")
+    parse("[" + ",".join("1" * (MAX_NODES - 2)) + "]")
     with pytest.raises(SpecError, match=f"{MAX_NODES + 1} parts"):
         parse("[" + ",".join("1" * (MAX_NODES - 1)) + "]")
 
 
 def test_every_short_text_over_the_alphabet_of_the_language_is_parsed_or_refused() -> None:
     started = time.process_time()
-    pieces = ["h", "1", "0.5", "(", ")", "[", "]", ",", ":", "+", "-", "*", "/", "%", "<", "=", "!", "not ", " if ", " in ", "'a'", "max"]
+    pieces = [
+        "h",
+        "1",
+        "0.5",
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        ":",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "<",
+        "=",
+        "!",
+        "not ",
+        " if ",
+        " in ",
+        "'a'",
+        "max",
+    ]
     count = 0
     for chosen in itertools.product(pieces, repeat=3):
         try:
@@ -151,7 +183,7 @@ def test_every_short_text_over_the_alphabet_of_the_language_is_parsed_or_refused
         ("1 // 0", None), ("h + 1 == h + 1", True), ("h < 1 < h", None), ("true and 1 == 1", True),
     ],
 )  # fmt: skip
-def test_what_no_variable_can_change_is_known(text: str, settled: bool | None) -> None:  # noqa: FBT001 - a table's column
+def test_what_no_variable_can_change_is_known(text: str, settled: bool | None) -> None:
     assert parse(text).settled is settled
 
 

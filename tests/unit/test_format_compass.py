@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,7 @@ def load(name: str) -> Graph:
 def rewrite(graph: Graph, folder: Path) -> tuple[str, bytes, Graph]:
     """Return the text and the bytes that *graph* is written as, and what is read back."""
     write(graph, folder / "net.txt", folder / "net.bin")
-    assert sorted(os.listdir(folder)) == ["net.bin", "net.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == ["net.bin", "net.txt"]
     again = read(folder / "net.txt", folder / "net.bin")
     return (folder / "net.txt").read_text(), (folder / "net.bin").read_bytes(), again
 
@@ -173,6 +172,7 @@ def test_float_layers_of_a_mixed_graph() -> None:
         ("[uint8,int16]", (DTYPES["uint8"], DTYPES["int16"])),
         ("a b", "a b"),
         ("18446744073709551615", (1 << 64) - 1),
+        ("-9223372036854775808", -(1 << 63)),
         ("\u0664\u0662", "\u0664\u0662"),
     ],
 )
@@ -266,6 +266,29 @@ def test_scales_per_channel_of_activations(tmp_path: Path) -> None:
     assert more in text.replace("layer_top_range=[[-128,127],[-128,127]]\n", "")
 
 
+def test_restricted_ranges_are_the_codes(tmp_path: Path) -> None:
+    more = "layer_top_range=[[-127,127]]\nlayer_top_scale=[2.0]\nlayer_top_zp=[0]\n"
+    graph = parsed(tmp_path, "model_name=m\n" + layer(0, "Source", "[]", "[a]", "[[3]]", "int8", more))
+    found = graph.tensor("a").qparams
+    assert found is not None and (found.qmin, found.qmax) == (-127, 127)
+    assert more in rewrite(graph, tmp_path)[0]
+
+
+def test_calibrated_ranges_of_a_float_graph_are_kept(tmp_path: Path) -> None:
+    more = "layer_top_range=[[-1.5,3]]\n"
+    graph = parsed(tmp_path, "model_name=m\n" + layer(0, "Source", "[]", "[a]", "[[3]]", more=more))
+    assert graph.node("L0").extra["layer_top_range"] == ((-1.5, 3),)
+    assert more in rewrite(graph, tmp_path)[0]
+
+
+def test_axes_count_from_the_end(tmp_path: Path) -> None:
+    more = "layer_top_scale=[[2.0,4.0]]\nlayer_top_zp=[0]\nactivation_quantization_axis=[-1]\n"
+    graph = parsed(tmp_path, "model_name=m\n" + layer(0, "Source", "[]", "[a]", "[[3,2]]", "int8", more))
+    found = graph.tensor("a").qparams
+    assert found is not None and (found.axis, found.scale.tolist()) == (1, [0.5, 0.25])
+    assert same(graph, rewrite(graph, tmp_path)[2]) is None
+
+
 def test_constants_in_lists(tmp_path: Path) -> None:
     more = "k_type=[uint8,int16]\nk_offset=[2,0]\nk_size=[1,2]\nk_shape=[[1],[1]]\n"
     graph = parsed(tmp_path, "model_name=m\n" + layer(0, "Source", "[]", "[a]", "[[2]]", more=more), b"\x01\x02\x03")
@@ -291,6 +314,8 @@ def test_subgraphs(tmp_path: Path) -> None:
     )
     assert (body.inputs, body.outputs, body.extra, body.tensor("a")) == (("b",), ("z",), {"note": 1}, graph.tensor("a"))
     assert same(graph, rewrite(graph, tmp_path)[2]) is None
+    own = parsed(tmp_path, text.replace("[b]", "[a]").replace("[a,b]", "[a,a]"))
+    assert own.subgraphs["body"].tensor("a") is not own.tensor("a")
     ours = native(graph, SPECS)
     verify(ours)
     assert ours.subgraphs["body"].node("M1").op == "add"
@@ -513,11 +538,11 @@ def test_writing_our_own_graph(tmp_path: Path) -> None:
     graph = Graph("own", nodes, {item.name: item for item in tensors}, ("x",), ("y",))
     text, blob, again = rewrite(foreign(graph, SPECS), tmp_path)
     assert [node.op for node in again.nodes] == ["Input", "Constant", "Convolution", "Eltwise"]
-    assert dict(again.node("c").attrs) == {
-        **{"kernel_y": 3, "kernel_x": 3, "num_output": 2, "stride_y": 1, "stride_x": 1, "pad_top": 0, "pad_left": 0},
-        **{"pad_bottom": 0, "pad_right": 0, "dilation_y": 1, "dilation_x": 1, "group": 1, "with_activation": "NONE"},
-        "scale_value": 5,
-    }
+    assert list(again.node("c").attrs.items()) == [
+        *(("kernel_y", 3), ("kernel_x", 3), ("num_output", 2), ("stride_y", 1), ("stride_x", 1)),
+        *(("pad_top", 0), ("pad_left", 0), ("pad_bottom", 0), ("pad_right", 0)),
+        *(("dilation_y", 1), ("dilation_x", 1), ("group", 1), ("with_activation", "NONE"), ("scale_value", 5)),
+    ]
     assert again.node("c").extra["compass.constants"] == ("weights", "biases", "lut", "weights_scale", "weights_zp")
     found = native(again, SPECS)
     verify(found)

@@ -104,10 +104,11 @@ DIFFERENCES = [
     (lambda net: net.with_(name="n"), r"graph\.name: 'net' against 'n'\."),
     (lambda net: net.with_(outputs=("y", "h")), r"graph\.outputs: 1 items against 2\."),
     (lambda net: net.with_(nodes=net.nodes[:1]), r"graph\.nodes: 2 items against 1\."),
-    (lambda net: net.with_(extra={"k": 1}), r"graph\.extra\['k'\]: only in the second\."),
+    (lambda net: net.with_(extra={"z": -0.0, "k": 1}), r"graph\.extra\['k'\]: only in the second\."),
     (_node(attrs={"axis": True, "pads": (0, 1)}), r"nodes\[1 'fc'\]\.attrs\['axis'\]: 1 \(int\) against True \(bool\)"),
     (_node(attrs={"axis": 1, "pads": (0, 2)}), r"attrs\['pads'\]\[1\]: 1 against 2\."),
     (_node(attrs={"axis": 1}), r"attrs\['pads'\]: only in the first\."),
+    (lambda net: net.with_(extra={"z": 0.0}), r"graph\.extra\['z'\]: -0\.0 against 0\.0\."),
     (_node(order="channels_last"), r"order: 'channels_first' against 'channels_last'\."),
     (_node(extra={"group": "b"}), r"extra\['group'\]: 'a' against 'b'\."),
     (_node(parameters=1), r"parameters: None \(NoneType\) against 1 \(int\)\."),
@@ -123,7 +124,7 @@ DIFFERENCES = [
 
 @pytest.mark.parametrize(("change", "sentence"), DIFFERENCES)
 def test_first_difference_is_a_sentence(change: Callable[[Graph], Graph], sentence: str) -> None:
-    found = same(graph(), change(graph()))
+    found = same(graph().with_(extra={"z": -0.0}), change(graph().with_(extra={"z": -0.0})))
     assert found is not None
     with pytest.raises(ValueError, match=sentence):
         raise ValueError(found)
@@ -193,6 +194,7 @@ VIOLATIONS = [
     (_node(outputs=("w",)), "tensor 'w' is made by a constant and by node 'fc'"),
     (_node(outputs=("x",)), "tensor 'x' is an input and is made by node 'fc'"),
     (lambda net: net.with_node(replace(net.node("act"), inputs=("y",))), r"cycle (act -> fc|fc -> act) -> \w+: a node"),
+    (_node(inputs=("y", "w", None)), r"cycle fc -> fc: a node must not read what it makes"),
     (lambda net: net.with_(tensors={**net.tensors, "other": net.tensor("x")}), "tensor 'x' is filed under 'other'"),
     (_tensor("x", shape=(1, 0)), r"tensor 'x': shape \[1, 0\]: every size must be at least 1, got 0"),
     (_tensor("x", shape=(-1, 2)), "got -1"),
@@ -201,6 +203,7 @@ VIOLATIONS = [
     (_with_data(NAN), r"tensor 'w': NaN at \[1, 1\]: constants must be numbers"),
     (_tensor("w", dtype=DTYPES["float8_e5m2"], data=NAN.to(torch.float8_e5m2)), r"NaN at \[1, 1\]"),
     (_tensor("w", dtype=DTYPES["int4"], data=torch.full((3, 2), 8).to(torch.int8)), r"code 8 at \[0, 0\]: int4 holds"),
+    (_tensor("w", dtype=DTYPES["int4"], data=torch.full((3, 2), -9).to(torch.int8)), r"code -9 at \[0, 0\]"),
     (_tensor("w", dtype=DTYPES["uint12"], data=torch.full((3, 2), 5000, dtype=torch.uint16)), "code 5000"),
     (_bad_params(scale=torch.tensor(torch.nan, dtype=F64)), "tensor 'h': scale nan: must be positive and finite"),
     (_bad_params(scale=torch.tensor(0.0, dtype=F64)), "scale 0.0: must be positive"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from quantizer.core.platforms import Platform, Variant
 from quantizer.numerics.multipliers import rescale
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.requantize import requantize, requantize_sum
+from quantizer.numerics.rounding import splitmix64
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -20,7 +22,9 @@ onnxruntime = pytest.importorskip("onnxruntime")
 DTYPES = {"uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8}
 
 
-def model(op: str, domain: str, feeds: dict[str, np.ndarray[Any, Any]], scalars: list[tuple[str, Any, int]], order: str) -> bytes:
+def model(
+    op: str, domain: str, feeds: dict[str, np.ndarray[Any, Any]], scalars: list[tuple[str, Any, int]], order: str
+) -> bytes:
     helper = onnx.helper
     node = helper.make_node(op, order.split(), ["out"], domain=domain)
     kind = DTYPES[next(iter(feeds.values())).dtype.name]
@@ -46,27 +50,45 @@ def params(name: str, scale: float, zero: int) -> QParams:
     return QParams(kind, torch.tensor(scale, dtype=torch.float64), torch.tensor(zero), kind.min, kind.max)
 
 
-def draw_scales(rng: np.random.Generator, kind: str) -> list[float]:
+class Draws:
+    """Numbers hashed from a seed and a counter."""
+
+    def __init__(self, *seed: int) -> None:
+        self.counter = sum(part * 1009**i for i, part in enumerate(seed)) << 32
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...] = (1,)) -> np.ndarray[Any, Any]:
+        """Return integers in [low, high)."""
+        count = math.prod(shape)
+        hashed = splitmix64(torch.arange(count) + self.counter)
+        self.counter += count
+        return (torch.remainder(hashed, high - low) + low).reshape(shape).numpy()
+
+    def uniform(self, low: float, high: float, shape: tuple[int, ...] = (1,)) -> np.ndarray[Any, Any]:
+        """Return float64 numbers in [low, high)."""
+        return low + (high - low) * self.integers(0, 1 << 40, shape) / (1 << 40)
+
+
+def draw_scales(draws: Draws, kind: str) -> list[float]:
     if kind == "random":
-        return [float(v) for v in np.exp(rng.uniform(-5, 2, 3)).astype(np.float32)]
+        return [float(v) for v in np.exp(draws.uniform(-5, 2, (3,))).astype(np.float32)]
     if kind == "pow2":
-        return [float(2.0**v) for v in rng.integers(-4, 4, 3)]
-    return [float(v) / 8 for v in rng.integers(1, 40, 3)]
+        return [float(2.0 ** float(v)) for v in draws.integers(-4, 4, (3,))]
+    return [float(v) / 8 for v in draws.integers(1, 40, (3,))]
 
 
 @pytest.mark.parametrize("name", ["uint8", "int8"])
 @pytest.mark.parametrize("population", ["random", "pow2", "eighths"])
 def test_qlinear_add(name: str, population: str) -> None:
     """Bodies and tails of every length, raw zero points anywhere: the fused order of operations, bit for bit."""
-    rng = np.random.default_rng([7, len(name), len(population)])
+    draws = Draws(7, len(name), len(population))
     kind = dtype(name)
     compared = 0
     for length in [*range(1, 40), 1001, 4003, *[4096] * 8]:
-        s = draw_scales(rng, population)
-        z = [int(v) for v in rng.integers(kind.min, kind.max + 1, 3)]
-        a, b = (rng.integers(kind.min, kind.max + 1, length).astype(name) for _ in range(2))
+        s = draw_scales(draws, population)
+        z = [int(v) for v in draws.integers(kind.min, kind.max + 1, (3,))]
+        a, b = (draws.integers(kind.min, kind.max + 1, (length,)).astype(name) for _ in range(2))
         code = DTYPES[name]
-        scalars = [(f"s{i}", np.float32(s[i]), onnx.TensorProto.FLOAT) for i in range(3)]
+        scalars: list[tuple[str, Any, int]] = [(f"s{i}", np.float32(s[i]), onnx.TensorProto.FLOAT) for i in range(3)]
         scalars += [(f"z{i}", z[i], code) for i in range(3)]
         serialized = model("QLinearAdd", "com.microsoft", {"a": a, "b": b}, scalars, "a s0 z0 b s1 z1 s2 z2")
         factors = {n: float(np.float32(s[i]) / np.float32(s[2])) for i, n in enumerate("ab")}
@@ -79,13 +101,15 @@ def test_qlinear_add(name: str, population: str) -> None:
     assert compared > 38_000
 
 
-def conv_case(rng: np.random.Generator, population: str, size: int) -> tuple[bytes, np.ndarray[Any, Any], torch.Tensor, QParams, list[Any]]:
-    s = draw_scales(rng, population)
-    w_scale = np.asarray(draw_scales(rng, population), np.float32)
-    x = rng.integers(0, 256, (1, 4, size, size)).astype(np.uint8)
-    w = rng.integers(-128, 128, (3, 4, 1, 1)).astype(np.int8)
-    s_y = float(np.float32(s[0] * w_scale.max() * (64 if population == "pow2" else rng.uniform(50, 400))))
-    zx, zy = (int(v) for v in rng.integers(0, 256, 2))
+def conv_case(
+    draws: Draws, population: str, size: int
+) -> tuple[bytes, np.ndarray[Any, Any], torch.Tensor, QParams, list[Any]]:
+    s = draw_scales(draws, population)
+    w_scale = np.asarray(draw_scales(draws, population), np.float32)
+    x = draws.integers(0, 256, (1, 4, size, size)).astype(np.uint8)
+    w = draws.integers(-128, 128, (3, 4, 1, 1)).astype(np.int8)
+    s_y = float(np.float32(s[0] * w_scale.max() * (64 if population == "pow2" else float(draws.uniform(50, 400)[0]))))
+    zx, zy = (int(v) for v in draws.integers(0, 256, (2,)))
     real = onnx.TensorProto.FLOAT
     scalars = [
         ("sx", np.float32(s[0]), real), ("zx", zx, DTYPES["uint8"]), ("w", w, DTYPES["int8"]), ("sw", w_scale, real),
@@ -104,9 +128,9 @@ def made_by(variant: Variant, scales: list[Any], out: QParams) -> Rescale:
 
 @pytest.mark.parametrize("population", ["random", "pow2", "eighths"])
 def test_qlinear_conv_in_onnx_runtime_adds_the_zero_point_after_rounding(population: str) -> None:
-    rng = np.random.default_rng([11, len(population)])
+    draws = Draws(11, len(population))
     for _ in range(30):
-        serialized, x, acc, out, scales = conv_case(rng, population, 64)
+        serialized, x, acc, out, scales = conv_case(draws, population, 64)
         found = requantize(acc, made_by("f32_even", scales, out), out, channel_axis=1)
         assert np.array_equal(found.numpy(), run(serialized, {"x": x}))
 
@@ -114,10 +138,10 @@ def test_qlinear_conv_in_onnx_runtime_adds_the_zero_point_after_rounding(populat
 @pytest.mark.parametrize("population", ["random", "pow2", "eighths"])
 def test_qlinear_conv_of_the_reference_evaluator_adds_it_before(population: str) -> None:
     reference = pytest.importorskip("onnx.reference")
-    rng = np.random.default_rng([13, len(population)])
+    draws = Draws(13, len(population))
     differing = 0
     for _ in range(20):
-        serialized, x, acc, out, scales = conv_case(rng, population, 12)
+        serialized, x, acc, out, scales = conv_case(draws, population, 12)
         expected = reference.ReferenceEvaluator(serialized).run(None, {"x": x})[0].astype(np.int64)
         found = requantize(acc, made_by("f32_even_zpin", scales, out), out, channel_axis=1)
         assert np.array_equal(found.numpy(), expected)

@@ -15,8 +15,13 @@ from quantizer.core.errors import GraphError, QuantizerError
 from quantizer.numerics import kernels
 from quantizer.numerics.kernels import choose, conv, conv_transpose, limit, linear, matmul, pool_sum
 
-Array = np.ndarray[Any, Any]
-RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "int32": (-255, 255), "int64": (-65535, 65535)}
+RANGES = {
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-32768, 32767),
+    "int32": (-255, 255),
+    "int64": (-65535, 65535),
+}
 DATA = ("min_min", "min_max", "alternating", "random")
 
 
@@ -37,10 +42,13 @@ def places(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return itertools.product(*(range(size) for size in sizes))
 
 
-def plain_conv(x: Array, w: Array, stride: Sequence[int], padding: Any, dilation: Sequence[int], groups: int) -> Array:
+def plain_conv(x: Any, w: Any, stride: Sequence[int], padding: Any, dilation: Sequence[int], groups: int) -> Any:
     rank = x.ndim - 2
-    out = [(x.shape[2 + i] + sum(padding[i]) - dilation[i] * (w.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(rank)]
-    y = np.zeros((x.shape[0], w.shape[0], *out), np.int64)
+    out = [
+        (x.shape[2 + i] + sum(padding[i]) - dilation[i] * (w.shape[2 + i] - 1) - 1) // stride[i] + 1
+        for i in range(rank)
+    ]
+    y: Any = np.zeros((x.shape[0], w.shape[0], *out), np.int64)
     per_input, per_output = w.shape[1], w.shape[0] // groups
     for o in range(w.shape[0]):
         first = o // per_output * per_input
@@ -53,13 +61,13 @@ def plain_conv(x: Array, w: Array, stride: Sequence[int], padding: Any, dilation
     return y
 
 
-def plain_transpose(x: Array, w: Array, stride: Sequence[int], padding: Any, extra: Any, dilation: Any, groups: int) -> Array:
+def plain_transpose(x: Any, w: Any, stride: Sequence[int], padding: Any, extra: Any, dilation: Any, groups: int) -> Any:
     rank = x.ndim - 2
     out = [
         (x.shape[2 + i] - 1) * stride[i] - sum(padding[i]) + dilation[i] * (w.shape[2 + i] - 1) + extra[i] + 1
         for i in range(rank)
     ]
-    y = np.zeros((x.shape[0], w.shape[1] * groups, *out), np.int64)
+    y: Any = np.zeros((x.shape[0], w.shape[1] * groups, *out), np.int64)
     for c in range(x.shape[1]):
         first = c // (x.shape[1] // groups) * w.shape[1]
         for at in places(x.shape[2:]):
@@ -149,8 +157,9 @@ FAST = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["int8", "int64"])
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize(
+    ("kind", "data"), [*(("int8", data) for data in DATA), ("int64", "min_min"), ("int64", "random")]
+)
 def test_integer_matrix_product_is_used_and_exact(kind: str, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[str] = []
 
@@ -167,14 +176,19 @@ def test_integer_matrix_product_is_used_and_exact(kind: str, data: str, monkeypa
         assert torch.equal(found, torch.nn.functional.conv2d(x64, w.double(), stride=stride).long())
         assert found.is_contiguous()
     for inner in (1, 512, 9000):
-        a, b = fill((400, inner), "int8", data, 0), fill((12_000, inner) if inner == 1 else (40, inner), "int8", data, 1)
-        assert torch.equal(linear(a.to(getattr(torch, kind)), b.to(getattr(torch, kind))), (a.double() @ b.double().t()).long())
+        a, b = (
+            fill((400, inner), "int8", data, 0),
+            fill((12_000, inner) if inner == 1 else (40, inner), "int8", data, 1),
+        )
+        assert torch.equal(
+            linear(a.to(getattr(torch, kind)), b.to(getattr(torch, kind))), (a.double() @ b.double().t()).long()
+        )
     assert set(chosen) == {"int_mm"}
 
 
 def test_plus_128_is_no_int8() -> None:
     x = torch.full((64, 512), 128)
-    assert linear(x, x).unique().tolist() == [512 * 128 * 128]
+    assert set(linear(x, x).flatten().tolist()) == {512 * 128 * 128}
 
 
 def test_choice_of_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +218,9 @@ def test_every_kernel_gives_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> No
     results = []
     for kernel in ("float32", "chunked", "float64", "int64", "int_mm"):
         monkeypatch.setattr(kernels, "choose", lambda *args, kernel=kernel, **named: kernel)
-        results.append([conv(x, w, stride=(2, 1), padding=around), linear(x.flatten(1), w.repeat(1, 9, 1, 1).flatten(1))])
+        results.append(
+            [conv(x, w, stride=(2, 1), padding=around), linear(x.flatten(1), w.repeat(1, 9, 1, 1).flatten(1))]
+        )
         if kernel in ("float32", "float64", "int64"):
             results[-1].append(conv_transpose(x, t, stride=(2, 1), padding=around, dilation=(1, 2)))
     for found in results[1:]:
@@ -238,7 +254,9 @@ def test_sums_beyond_each_mantissa_are_exact() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["int8", "int16", "int64"])
-def test_pool_sum_is_a_convolution_with_ones(shape: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, kind: str) -> None:
+def test_pool_sum_is_a_convolution_with_ones(
+    shape: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, kind: str
+) -> None:
     for data in DATA:
         x = fill(shape, kind, data, 0)
         ones = np.ones((shape[1], 1, *kernel), np.int64)
@@ -298,5 +316,5 @@ def test_float32_is_pinned_and_exact_on_this_machine() -> None:
     x = torch.full((1, 257, 8, 8), 255)
     w = torch.full((8, 257, 1, 1), 255)
     w[:, ::2] = 254
-    assert conv(x, w).unique().tolist() == [255 * (129 * 254 + 128 * 255)]
-    assert linear(x[0, :, 0, :].t(), w[:, :, 0, 0]).unique().tolist() == [255 * (129 * 254 + 128 * 255)]
+    assert set(conv(x, w).flatten().tolist()) == {255 * (129 * 254 + 128 * 255)}
+    assert set(linear(x[0, :, 0, :].t(), w[:, :, 0, 0]).flatten().tolist()) == {255 * (129 * 254 + 128 * 255)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
@@ -48,22 +49,28 @@ COMPASS = [
 ]  # fmt: skip
 
 
-def platform(variant: Variant, **multiplier: object) -> Platform:
+def platform(variant: Variant, **multiplier: Any) -> Platform:
     return Platform(
         platform="p", summary="", schemes=["w8a8"], requantize={"default": variant}, multiplier=Multiplier(**multiplier)
     )
 
 
-COMPASS_RULE = {"bits": "activation", "bits_ceiling": 15, "unify_shifts": True}
+COMPASS_RULE: dict[str, Any] = {"bits": "activation", "bits_ceiling": 15, "unify_shifts": True}
 
 
 @pytest.mark.parametrize("row", COMPASS, ids=lambda row: f"{row[0]}-{row[1]}")
-def test_compass_numbers_of_the_real_optimizer(row: tuple[object, ...]) -> None:
+def test_compass_numbers_of_the_real_optimizer(row: tuple[Any, ...]) -> None:
     _, _, bits, x, w, y, multiplier, shift = row
     steps = [torch.tensor(x, dtype=torch.float32), torch.tensor(w, dtype=torch.float32)]
     scales = [1.0 / s.to(torch.float64) for s in steps]
     made = rescale(
-        platform("multiplier_shift", **COMPASS_RULE), "conv", scales, 1.0, bits, steps=steps, output_steps=y  # type: ignore[arg-type]
+        platform("multiplier_shift", **COMPASS_RULE),
+        "conv",
+        scales,
+        1.0,
+        bits,
+        steps=steps,
+        output_steps=y,
     )
     assert made.mantissa.tolist() == multiplier
     assert set(made.shift.reshape(-1).tolist()) == {shift}
@@ -164,4 +171,7 @@ def test_a_family_names_its_variant() -> None:
     two = platform("exact").model_copy(update={"requantize": {"default": "exact", "matmul": "q15_half_up"}})
     assert rescale(two, "conv", SCALES, 0.7, 8).variant == "exact"
     made = rescale(two, "matmul", SCALES[:1], 0.7, 16)
-    assert (made.variant, int(made.mantissa), int(made.shift)) == ("q15_half_up", *(int(t) for t in q15(SCALES[0] / 0.7)))
+    assert (made.variant, int(made.mantissa), int(made.shift)) == (
+        "q15_half_up",
+        *(int(t) for t in q15(SCALES[0] / 0.7)),
+    )

@@ -16,7 +16,7 @@ from torch import Tensor
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode, Variant
-from quantizer.numerics.multipliers import fixed_point, q15
+from quantizer.numerics.multipliers import fixed_point, q15, rescale_left_shifted
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.requantize import requantize, requantize_sum
 from quantizer.numerics.rounding import round_scalar
@@ -34,7 +34,9 @@ def output(name: str = "int8", zero_point: int | list[int] = 3, scale: float = 0
     return QParams(kind, torch.full(zero.shape, scale, dtype=torch.float64), zero, kind.min, kind.max, axis)
 
 
-def numbers(variant: Variant, mantissa: Tensor | float, shift: Tensor | int = 0, divisor: float = 1.0) -> Rescale:
+def numbers(
+    variant: Variant, mantissa: Tensor | float | list[float], shift: Tensor | int = 0, divisor: float = 1.0
+) -> Rescale:
     values = torch.as_tensor(mantissa, dtype=torch.float64)
     return Rescale(variant, values, torch.as_tensor(shift).expand(values.shape), divisor)
 
@@ -73,12 +75,8 @@ def q31_single(a: int, q: int, shift: int) -> int:
     return (a * q + (1 << (shift - 1))) >> shift
 
 
-def half_away(a: int, q: int, shift: int) -> int:
-    return round_scalar(Fraction(a * q, 1 << shift), "half_away")
-
-
 LITERAL: dict[Variant, Callable[[int, int, int], int]] = {
-    "q31_single": q31_single, "q31_double": q31_double, "ruy": ruy, "half_away": half_away, "q15_half_up": q31_single,
+    "q31_single": q31_single, "q31_double": q31_double, "ruy": ruy, "q15_half_up": q31_single,
 }  # fmt: skip
 
 
@@ -96,14 +94,21 @@ def test_integer_variants_are_the_literal_algorithms(variant: Variant, ratio: fl
     assert requantize(acc, numbers(variant, mantissa, shift), out).tolist() == clamped(expected, out)
 
 
-def test_double_rounding_and_ruy_differ_where_they_should() -> None:
+def test_variants_differ_on_ties() -> None:
     """The variants are told apart: a test that could not fail would prove nothing."""
-    acc = torch.arange(-(1 << 15), 1 << 15)
-    found = {
-        variant: requantize(acc, numbers(variant, *fixed_point(2.0**-6)), output("int16", 0)) for variant in LITERAL
-        if variant != "q15_half_up"
-    }  # fmt: skip
-    assert all(not torch.equal(found[a], found[b]) for a in found for b in found if a < b)
+    acc, ratio, out = torch.arange(-(1 << 15), 1 << 15), 2.0**-6, output("int16", 1)
+    fixed: list[Variant] = ["q31_single", "q31_double", "ruy"]
+    found = [requantize(acc, numbers(v, *fixed_point(ratio)), out) for v in fixed]
+    real: list[Variant] = ["f32_even", "f32_even_zpin", "half_away"]
+    found += [requantize(acc, numbers(v, ratio), out) for v in real]
+    assert all(not torch.equal(a, b) for i, a in enumerate(found) for b in found[:i])
+
+
+@pytest.mark.parametrize("ratio", [0.0037, 2.0**-8, 0.37, 1.5])
+def test_half_away_rounds_the_float64_product(ratio: float) -> None:
+    acc, out = accumulators(7), output("int16", -4)
+    expected = [round_scalar(a * ratio, "half_away") for a in acc.tolist()]
+    assert requantize(acc, numbers("half_away", ratio), out).tolist() == clamped(expected, out)
 
 
 @pytest.mark.parametrize("multiplier", [0.0037, 2.0**-8, 0.37, 1.0])
@@ -138,13 +143,24 @@ def test_multiplier_shift_rounds_once_then_adds_the_zero_point(mode: RoundingMod
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("mantissa", "divisor"),
-    [(2.0**-6, 1.0), (0.75, 10.5), (3.0, 14.0), (0.1, 0.3), (0.1 * 0.1, 7.0), (1.0, 3.0), (1e-30, 1e-28), (2.0**-80, 2.0**-70)],
+    [
+        (2.0**-6, 1.0),
+        (0.75, 10.5),
+        (3.0, 14.0),
+        (0.1, 0.3),
+        (0.1 * 0.1, 7.0),
+        (1.0, 3.0),
+        (1e-30, 1e-28),
+        (2.0**-80, 2.0**-70),
+    ],
 )
 def test_exact_is_the_rounded_rational(mode: RoundingMode, mantissa: float, divisor: float) -> None:
     acc = torch.cat([torch.arange(-180, 180), accumulators(4, size=100), torch.tensor([(1 << 60) + 1, -(1 << 62)])])
     out = output("int16", 9)
     expected = [round_scalar(a * Fraction(mantissa) / Fraction(divisor), mode) for a in acc.tolist()]
-    assert requantize(acc, numbers("exact", mantissa, divisor=divisor), out, rounding=mode).tolist() == clamped(expected, out)
+    assert requantize(acc, numbers("exact", mantissa, divisor=divisor), out, rounding=mode).tolist() == clamped(
+        expected, out
+    )
 
 
 def test_exact_decides_what_float64_cannot() -> None:
@@ -153,7 +169,9 @@ def test_exact_decides_what_float64_cannot() -> None:
     odd = torch.tensor([1, 3, -1, -3])
     out = output("int8", 0)
 
-    found = [requantize(odd, numbers("exact", mantissa, divisor=divisor), out, rounding=m) for m in ("half_up", "half_down")]
+    found = [
+        requantize(odd, numbers("exact", mantissa, divisor=divisor), out, rounding=m) for m in ("half_up", "half_down")
+    ]
     assert found[0].tolist() == found[1].tolist() == [1, 2, -1, -2]
 
 
@@ -205,13 +223,17 @@ def test_misuse_is_named() -> None:
         requantize(torch.ones(1, 3), per_channel, output(), channel_axis=1)
     with pytest.raises(GraphError, match="leaves 62 bits"):
         requantize(torch.tensor([1 << 40]), numbers("q31_single", *fixed_point(0.5)), output())
+    with pytest.raises(GraphError, match="shift -4: this variant shifts right"):
+        requantize(torch.tensor([1]), numbers("q15_half_up", *q15(2.0**18)), output())
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("factors", "divisor"), [((0.1, 0.07), 0.3), ((0.5, 0.125), 0.25), ((2.0**-70, 1.0), 3.0)])
 def test_exact_sum_is_the_rounded_rational(mode: RoundingMode, factors: tuple[float, float], divisor: float) -> None:
     a, b = torch.arange(-128, 128), torch.arange(128, -128, -1).reshape(256, 1)
-    made = Rescale("exact", torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), divisor, {"a": factors[0], "b": factors[1]})
+    made = Rescale(
+        "exact", torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), divisor, {"a": factors[0], "b": factors[1]}
+    )
     out = output("int8", 7)
     found = requantize_sum({"a": a, "b": b}, made, out, rounding=mode)[::5, ::3]
     expected = [
@@ -235,17 +257,14 @@ def test_left_shifted_sum_is_the_literal_add() -> None:
     """TensorFlow Lite's 8-bit add, step by step."""
     s1, s2, s3 = 0.31, 0.07, 0.29
     top = 2 * max(s1, s2)
-    q1, q2, q3 = (fixed_point(r) for r in (s1 / top, s2 / top, top / ((1 << 20) * s3)))
-    made = Rescale(
-        "half_away", q3[0].double(), q3[1],
-        factors={"a": float(q1[0]) * 2.0 ** -int(q1[1]), "b": float(q2[0]) * 2.0 ** -int(q2[1])},
-    )  # fmt: skip
+    q1, q2, q3 = ([int(t) for t in fixed_point(r)] for r in (s1 / top, s2 / top, top / ((1 << 20) * s3)))
     a, b = torch.arange(-128, 128), torch.arange(127, -129, -1)
     out = output("int8", 5)
     expected = []
     for x, y in zip(a.tolist(), b.tolist(), strict=True):
-        total = q31_double(x << 20, int(q1[0]), int(q1[1])) + q31_double(y << 20, int(q2[0]), int(q2[1]))
-        expected.append(q31_double(total, int(q3[0]), int(q3[1])))
+        total = q31_double(x << 20, *q1) + q31_double(y << 20, *q2)
+        expected.append(q31_double(total, *q3))
+    made = rescale_left_shifted("q31_double", {"a": s1, "b": s2}, s3)
     assert requantize_sum({"a": a, "b": b}, made, out).tolist() == clamped(expected, out)
 
 

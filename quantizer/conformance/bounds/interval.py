@@ -131,12 +131,12 @@ def add_up(a: FloatArray, b: FloatArray) -> FloatArray:
 def outward(lo: FloatArray, hi: FloatArray, slack: npt.ArrayLike = 0.0) -> Interval:
     """Return [lo - slack, hi + slack] for ends that rounding may have moved by *slack*.
 
-    An end that is NaN (outside a domain) becomes unbounded, an overflowed one becomes the largest float64 number.
+    An end that is NaN (outside a domain) becomes unbounded; one that overflowed, the largest float64 number (the
+    neighbour of infinity).
     """
     by = np.asarray(slack, np.float64)
     low, high = np.nextafter(lo - by, -np.inf), np.nextafter(hi + by, np.inf)
-    low = np.where(np.isnan(low), -np.inf, np.minimum(low, LARGEST))
-    high = np.where(np.isnan(high), np.inf, np.maximum(high, -LARGEST))
+    low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
     return Interval(np.minimum(low, high), np.maximum(low, high))
 
 
@@ -182,6 +182,4 @@ def _product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return bounds of a * b, exact where a factor is zero."""
     p = a * b
     zero = (a == 0) | (b == 0)
-    down = np.where(zero, 0.0, np.minimum(np.nextafter(p, -np.inf), LARGEST))
-    up = np.where(zero, 0.0, np.maximum(np.nextafter(p, np.inf), -LARGEST))
-    return down, up
+    return np.where(zero, 0.0, np.nextafter(p, -np.inf)), np.where(zero, 0.0, np.nextafter(p, np.inf))

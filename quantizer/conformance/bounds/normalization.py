@@ -120,7 +120,8 @@ def _apart(m: _Moments, dx: FloatArray, eps: float) -> Interval:
     others, mean = sum_of_others(squares), sum_of_others(m.deviation)
     error = 16 * (n + 8) * UNIT * np.sum(squares, axis=-1, keepdims=True)
     inside = others - mean * mean / (n - 1)
-    radius = np.sqrt(sum_of_others(dx * dx) / n) * (1 + 4 * (n + 8) * UNIT) + m.error
+    # one other element has no spread to change
+    radius = (n > 2) * np.sqrt(sum_of_others(dx * dx) / n) * (1 + 4 * (n + 8) * UNIT) + m.error
     narrow = np.maximum(np.sqrt(np.maximum(inside - error, 0) / n) - radius, 0)
     wide = np.sqrt((np.maximum(inside, 0) + error) / n) + radius
     return _range(m.deviation - m.shift, m.deviation + m.shift, (narrow, wide), 1 / math.sqrt(n - 1), eps)

@@ -55,7 +55,7 @@ def input_range(target: Target, name: str, data: str, chooser: Chooser) -> Range
             exponent += chooser.option(f"{name}.spread", [-SPREAD_BITS, SPREAD_BITS])
     width = 2.0**exponent * (1 + chooser.integer(f"{name}.width", 0, 4095) / 4096)
     share = chooser.integer(f"{name}.low", 0, 64) / 64
-    low, high = float(np.float32(-width * share)), float(np.float32(width * (1 - share)))
+    low, high = float(np.float32(0.0 - width * share)), float(np.float32(width * (1 - share)))
     item = target.spec.inputs[name]
     if item.domain is not None:
         low, high = max(low, item.domain[0]), min(high, item.domain[1])

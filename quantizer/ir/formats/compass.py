@@ -26,7 +26,7 @@ def read(text_path: PathLike, bin_path: PathLike) -> Graph:
     name = os.fspath(bin_path)
     check_file(name)
     try:
-        with open(name, "rb") as file:
+        with Path(name).open("rb") as file:
             graph = parse_graph(sections, Blob(name, file))
     except OSError as err:
         raise FormatError(f"{name}: cannot be read: {err.strerror}.") from None
@@ -39,7 +39,7 @@ def read(text_path: PathLike, bin_path: PathLike) -> Graph:
 
 def write(graph: Graph, text_path: PathLike, bin_path: PathLike) -> None:
     """Write a graph in Compass vocabulary to the two files: both or none, the same bytes for the same graph."""
-    if os.path.abspath(text_path) == os.path.abspath(bin_path):
+    if Path(text_path).resolve() == Path(bin_path).resolve():
         raise FormatError(f"{os.fspath(text_path)}: text and constants need a file each.")
     verify(graph)
     text, layout = format_graph(graph)

@@ -145,10 +145,8 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat) -> Node:
     where = f"layer {node.name!r}"
     inputs: list[str | None] = []
     for name, item in spec.inputs.items():
-        if name in form.inputs:
-            found = constants.pop(form.inputs[name], None)
-        else:
-            found = bottoms.pop(0) if bottoms else None
+        key = form.inputs.get(name)
+        found = constants.pop(key, None) if key else bottoms.pop(0) if bottoms else None
         if found is None and not item.optional:
             lacks = f"constant {form.inputs[name]!r}" if name in form.inputs else f"input {name!r}"
             raise GraphError(f"{where}: {node.op} without {lacks}: {spec.op} needs it.")

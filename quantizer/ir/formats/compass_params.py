@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeGuard, TypeVar
 
 import torch
 
@@ -19,12 +19,20 @@ _T = TypeVar("_T")
 _Numbers: TypeAlias = "AttrValue | torch.Tensor"
 
 
+def _is_real(value: AttrValue) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_integer(value: AttrValue) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def steps_of(value: _Numbers) -> torch.Tensor:
     """Return Compass scales (codes per unit) as positive finite float32 numbers; ValueError otherwise."""
     if not isinstance(value, torch.Tensor):
         numbers = []
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, bool) or not isinstance(number, int | float):
+            if not _is_real(number):
                 raise ValueError(f"scale {format_loosely(number)!r}: must be a positive finite number")
             numbers.append(float(number))
         value = torch.tensor(numbers if isinstance(value, tuple) else numbers[0], dtype=torch.float64)
@@ -43,7 +51,7 @@ def zero_point_of(value: _Numbers, like: torch.Tensor, codes: tuple[int, int]) -
         numbers = value if isinstance(value, tuple) else (value,)
     found = []
     for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int):
+        if not _is_integer(number):
             raise ValueError(f"zero point {format_loosely(number)!r}: must be an integer")
         if not codes[0] <= -number <= codes[1]:
             raise ValueError(f"zero point {number}: its negative must be one of the codes {list(codes)}")

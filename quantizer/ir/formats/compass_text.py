@@ -250,15 +250,15 @@ def read_sections(path: PathLike) -> list[Section]:
 
 def check_file(name: str) -> None:
     """Raise FormatError where *name* is no regular file."""
-    if not os.path.isfile(name):
-        reason = "not a file" if os.path.exists(name) else "no such file"
+    if not Path(name).is_file():
+        reason = "not a file" if Path(name).exists() else "no such file"
         raise FormatError(f"{name}: {reason}: name a file that exists.")
 
 
 def _decoded(name: str) -> str:
     check_file(name)
     try:
-        with open(name, "rb") as file:
+        with Path(name).open("rb") as file:
             raw = file.read(MAX_TEXT + 1)
     except OSError as err:
         raise FormatError(f"{name}: cannot be read: {err.strerror}.") from None
@@ -300,10 +300,10 @@ def replace_files(contents: Mapping[Path, Iterable[bytes]]) -> None:
         for path, chunks in contents.items():
             draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
             written[path] = draft
-            with open(draft, "xb") as file:
+            with draft.open("xb") as file:
                 file.writelines(chunks)
         for path, draft in written.items():
-            os.replace(draft, path)
+            draft.replace(path)
     except OSError as err:
         raise FormatError(f"{path}: cannot be written: {err.strerror}.") from None
     finally:

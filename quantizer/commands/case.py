@@ -1,0 +1,117 @@
+"""`quantizer case`: run a stored case again, keep it as a regression, or export its graph and data."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantizer.core.errors import CaseError
+
+if TYPE_CHECKING:
+    from quantizer.conformance.session import Session
+    from quantizer.conformance.stored import Replay
+    from quantizer.conformance.trial import Trial
+
+PASSED, FAILED = 0, 1
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `case` and its verbs to the command line."""
+    case = subparsers.add_parser(
+        "case",
+        help="replay, keep or export a stored case",
+        description="Run a stored case again, keep it as a regression, or export its graph and data.",
+    )
+    verbs = case.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+    replay = verbs.add_parser("replay", help="run the case through every check and print what they find")
+    keep = verbs.add_parser("keep", help="move a failure into the stored regressions, which run first for ever")
+    keep.add_argument("--reason", required=True, help="why the case is kept")
+    keep.add_argument("--to", type=Path, default=Path("cases/regressions"), help="folder (default: %(default)s)")
+    export = verbs.add_parser("export", help="write the case as Compass IR and .npy files")
+    export.add_argument("--to", type=Path, required=True, help="a new folder")
+    for verb in (replay, keep, export):
+        verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
+        verb.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+        verb.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+        verb.add_argument("--op-engine", default="own", help="engine under test (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one verb; 0 where all checks pass, 1 where one fails."""
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.session import open_session
+    from quantizer.conformance.stored import read_replay
+    from quantizer.plugins.discovery import load_plugins
+
+    options = Options(root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins), engine=args.op_engine)
+    replay = read_replay(args.file)
+    plugins = load_plugins(options.plugins, dict(os.environ))
+    session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
+    trial = _trial(session, replay)
+    if args.verb == "replay":
+        return _replay(trial, replay)
+    return _keep(replay, args) if args.verb == "keep" else _export(trial, args.to)
+
+
+def _trial(session: Session, replay: Replay) -> Trial:
+    from quantizer.conformance.target import Target
+    from quantizer.conformance.trial import Trial
+
+    case, library = replay.case, session.library
+    target = Target(library.spec(case.op), library.scheme(case.scheme), library.platform(case.platform))
+    return Trial(target, case, session.engine)
+
+
+def _replay(trial: Trial, replay: Replay) -> int:
+    from quantizer.conformance.failures import describe, graph_line
+    from quantizer.conformance.judge import judge
+
+    verdicts = judge(trial)
+    if any(verdict.failing for verdict in verdicts):
+        item = trial.target.id
+        print_lines(describe(item, replay.case, trial, verdicts, rerun=f"pytest -k {item}", replay=str(replay.path)))
+        return FAILED
+    lines = [graph_line(replay.case)]
+    for verdict in verdicts:
+        reason = f"  {verdict.reason}" if verdict.reason else ""
+        lines.append(f"  {verdict.check:<12} {verdict.status:<10} ratio {verdict.ratio:.3g}{reason}")
+    print_lines("\n".join(lines))
+    return PASSED
+
+
+def _keep(replay: Replay, args: argparse.Namespace) -> int:
+    from quantizer.conformance.stored import keep
+
+    if not args.reason.strip():
+        raise CaseError("--reason: say why the case is kept, as in --reason 'halo of the last tile'.")
+    path = keep(replay, args.to, args.reason)
+    print_lines(f"kept as {path}; commit it: {replay.case.op}-regressions runs it from now on")
+    return PASSED
+
+
+def _export(trial: Trial, folder: Path) -> int:
+    import numpy as np
+
+    from quantizer.conformance.checks.round_trip import float_graph
+    from quantizer.ir.formats import compass
+
+    if trial.spec.formats.compass is None:
+        raise CaseError(f"{trial.spec.op}: no file format holds this operator. Add formats.compass to its spec.")
+    if folder.exists():
+        raise CaseError(f"{folder}: exists already and is not written into. Name a new folder.")
+    graph = compass.foreign(float_graph(trial), {trial.spec.op: trial.spec})
+    folder.mkdir(parents=True)
+    compass.write(graph, folder / "graph.txt", folder / "graph.bin")
+    for name, values in trial.tensors.items():
+        np.save(folder / f"{name}.npy", values.numpy(), allow_pickle=False)
+    np.save(folder / "codes.npy", trial.got, allow_pickle=False)
+    print_lines(f"wrote graph.txt, graph.bin, {', '.join(trial.tensors)} and codes as .npy to {folder}")
+    return PASSED
+
+
+def print_lines(text: str) -> None:
+    """Write *text* and a line end to standard output."""
+    sys.stdout.write(f"{text}\n")

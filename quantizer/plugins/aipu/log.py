@@ -1,0 +1,50 @@
+"""OPT_DEBUG to OPT_FATAL on Python's logging; a `%` in a message is a character like any other."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NoReturn
+
+from quantizer.core.errors import PluginError
+
+LOGGER = logging.getLogger("quantizer.plugins.aipu")
+_SEEN: set[tuple[int, str]] = set()
+
+
+class FatalError(PluginError):
+    """A plugin called OPT_FATAL."""
+
+
+def _say(level: int, message: object, options: dict[str, Any]) -> None:
+    text = str(message)
+    if options.get("log_once"):
+        if (level, text) in _SEEN:
+            return
+        _SEEN.add((level, text))
+    LOGGER.log(level, "%s", text)
+
+
+def OPT_DEBUG(message: object, *_: object, **options: Any) -> None:  # noqa: ANN401, N802 - Compass's own names
+    """Log for developers. Options are Compass's: `log_once`; the rest (op_name, workflow_name, ...) says nothing here."""
+    _say(logging.DEBUG, message, options)
+
+
+def OPT_INFO(message: object, *_: object, **options: Any) -> None:  # noqa: ANN401, N802
+    """Log what is good to know."""
+    _say(logging.INFO, message, options)
+
+
+def OPT_WARN(message: object, *_: object, **options: Any) -> None:  # noqa: ANN401, N802
+    """Log what may be wrong."""
+    _say(logging.WARNING, message, options)
+
+
+def OPT_ERROR(message: object, *_: object, **options: Any) -> None:  # noqa: ANN401, N802
+    """Log what is wrong; the run goes on."""
+    _say(logging.ERROR, message, options)
+
+
+def OPT_FATAL(message: object, *_: object, **options: Any) -> NoReturn:  # noqa: ANN401, N802
+    """Log and raise FatalError: the layer fails, and with it the case."""
+    _say(logging.CRITICAL, message, {})
+    raise FatalError(str(message))

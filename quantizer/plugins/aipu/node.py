@@ -1,0 +1,102 @@
+"""The layer that an operator plugin sees as `self`."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from quantizer.plugins.aipu.log import OPT_FATAL
+from quantizer.plugins.aipu.optypes import OpTypeValue
+from quantizer.plugins.aipu.tensor import PyTensor
+
+
+class Fields(dict[str, Any]):
+    """Parameters or attributes by name."""
+
+    def clone(self) -> Fields:
+        """Return a copy that shares nothing."""
+        return Fields(copy.deepcopy(dict(self)))
+
+
+class PyGraph:
+    """What a layer may ask about the graph around it."""
+
+    def __init__(self, name: str, taken: set[str], batch_size: int) -> None:
+        self.name = name
+        self.current_batch_size = batch_size
+        self.current_batch_idx = 0
+        self._taken = taken
+
+    def get_valid_tensor_name(self, prefix: str) -> str:
+        """Return *prefix*, with a number behind it where a tensor of that name exists."""
+        name, number = prefix, 0
+        while name in self._taken:
+            number += 1
+            name = f"{prefix}_{number}"
+        self._taken.add(name)
+        return name
+
+
+class PyNode:
+    """One layer: tensors in and out, constants, IR parameters, attributes of this run, tensors of its own."""
+
+    def __init__(self, name: str, type: OpTypeValue) -> None:  # noqa: A002 - Compass's own name
+        self.name = name
+        self.type = type
+        self.inputs: list[PyTensor] = []
+        self.outputs: list[PyTensor] = []
+        self.constants: dict[str, PyTensor] = {}
+        self.params = Fields()
+        self.attrs = Fields()
+        self.placeholders: list[PyTensor] = []
+        self.parents: tuple[PyNode, ...] = ()
+        self.children: tuple[PyNode, ...] = ()
+        self.graph: PyGraph | None = None
+        self.quantized = False
+
+    def __repr__(self) -> str:
+        return f"PyNode({self.name!r}, {self.type})"
+
+    @property
+    def current_batch_size(self) -> int:
+        """How many samples the tensors hold now."""
+        return self.graph.current_batch_size if self.graph else 1
+
+    @property
+    def force_dtype_int(self) -> bool:
+        """Whether every code is signed."""
+        return bool(self.attrs.get("force_dtype_int", False))
+
+    @property
+    def force_shift_positive(self) -> bool:
+        """Whether a shift must not be negative."""
+        return bool(self.attrs.get("force_shift_positive", False))
+
+    def get_param(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:  # noqa: ANN401
+        """Return an IR parameter; one that is missing and not optional is fatal."""
+        return self._get(self.params, "param", key, optional, default_value)
+
+    def get_attrs(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:  # noqa: ANN401
+        """Return an attribute of this run; one that is missing and not optional is fatal."""
+        return self._get(self.attrs, "attribute", key, optional, default_value)
+
+    def get_constant(self, key: str) -> PyTensor:
+        """Return a constant; one that is missing is fatal."""
+        found: PyTensor = self._get(self.constants, "constant", key, False, None)
+        return found
+
+    def _get(self, known: dict[str, Any], what: str, key: str, optional: bool, default: Any) -> Any:  # noqa: ANN401, FBT001
+        if key in known or optional:
+            return known.get(key, default)
+        OPT_FATAL(f"layer {self.name!r} of type {self.type.name}: no {what} {key!r}. It has: {', '.join(known) or 'none'}.")
+
+    def clone(self, name: str | None = None) -> PyNode:
+        """Return a copy that shares nothing with this layer but its graph."""
+        other = type(self)(name or f"{self.name}_clone", self.type)
+        other.params, other.attrs = self.params.clone(), self.attrs.clone()
+        other.constants = {key: tensor.clone(tensor.name) for key, tensor in self.constants.items()}
+        other.inputs = [tensor.clone(tensor.name) for tensor in self.inputs]
+        other.outputs = [tensor.clone(tensor.name) for tensor in self.outputs]
+        other.placeholders = [tensor.clone(tensor.name) for tensor in self.placeholders]
+        other.graph, other.quantized = self.graph, self.quantized
+        return other

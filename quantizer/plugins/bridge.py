@@ -1,0 +1,142 @@
+"""From layer functions of the AIPUBuilder style to functions of our registry, for platform compass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import PluginError
+from quantizer.core.spec import Spec
+from quantizer.core.yaml_source import shown_path
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters
+from quantizer.ops import BUILT_IN, REGISTRY, FunctionKind, Registration
+from quantizer.plugins import flow
+from quantizer.plugins.aipu.node import PyNode
+from quantizer.plugins.aipu.registration import LayerFunction
+from quantizer.plugins.flow import PluginForward
+from quantizer.plugins.handed import codes_of
+from quantizer.plugins.layer import Layer, operator_order
+from quantizer.plugins.loading import LAYERS
+
+PLATFORM = "compass"
+_CONNECTED: dict[tuple[str, int], Connection] = {}
+"""(operator, layer function) -> its connection: connecting again with the same specs changes nothing."""
+
+
+@dataclass
+class Connection:
+    """A layer function under one of our operators."""
+
+    layer: Layer
+    function: LayerFunction
+
+    @property
+    def spec(self) -> Spec:
+        """The operator's spec."""
+        return self.layer.spec
+
+    def split(self, values: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return operands and attributes of a call by name."""
+        operands = {name: values[name] for name in self.spec.inputs if values.get(name) is not None}
+        return operands, {name: values[name] for name in self.spec.attrs if name in values}
+
+    def result(self, node: PyNode) -> Tensor:
+        """Return the first output's values in the operator's order."""
+        return operator_order(node.outputs[0].betensor, next(iter(self.spec.outputs.values())))
+
+    def reference(self, **values: Any) -> Tensor:
+        """Run the float forward in the operands' own type."""
+        operands, attrs = self.split(values)
+        node = self.layer.node(operands, attrs, {})
+        PluginForward(self.function)(node)
+        kind = next(iter(operands.values())).dtype
+        index = next(iter(self.spec.outputs.values())).kind == "index"
+        return self.result(node).to(torch.int64 if index else kind)
+
+    def quantized(self, *, parameters: Parameters, **values: Any) -> Tensor:
+        """Run the integer forward on a layer that is rebuilt from *parameters* alone."""
+        operands, attrs = self.split(values)
+        node = flow.rebuilt(self.layer, operands, parameters, attrs)
+        PluginForward(self.function)(node)
+        node.outputs[0].betensor = codes_of(node.outputs[0], "output")
+        return self.result(node)
+
+    def quantize(self, request: Request) -> Parameters:
+        """Run the quantize function behind whatever forward is registered."""
+        return flow.quantize(request, self.layer, self._forward(), self.function)
+
+    def _forward(self) -> flow.Forward:
+        entry = REGISTRY.find(self.spec.op, "reference", PLATFORM)
+        owner = getattr(entry.function, "__self__", None) if entry else None
+        if isinstance(owner, Connection):
+            return PluginForward(owner.function)
+        if entry is None:
+            raise PluginError(f"{self.function}: no forward of {self.spec.op} is registered. Add one with op_register.")
+
+        def run(node: PyNode) -> None:
+            """Stand in for the plugin's forward with another one."""
+            theirs = {self.layer.constants.get(n, n): n for n in self.spec.inputs}
+            tensors = {theirs[t.name]: t for t in node.inputs}
+            tensors |= {theirs[key]: tensor for key, tensor in node.constants.items() if key in theirs}
+            operands = {n: operator_order(t.betensor, self.spec.inputs[n]) for n, t in tensors.items()}
+            attrs = node.attrs["quantizer.attrs"]
+            output = next(iter(self.spec.outputs.values()))
+            node.outputs[0].betensor = flow.layer_order(entry.function(**operands, **attrs), output)
+
+        return run
+
+
+def connect(specs: Mapping[str, Spec], functions: Sequence[LayerFunction] | None = None) -> list[Registration]:
+    """Register layer functions for every operator that is their layer type; return what is new in the registry.
+
+    *functions*: those of all loaded plugins, without the argument. PluginError for a type that no spec names.
+    """
+    added = []
+    for function in LAYERS if functions is None else functions:
+        owners = [spec for spec in specs.values() if function.type.name == layer_type(spec)]
+        if not owners:
+            name = function.type.name
+            raise PluginError(
+                f"{shown_path(Path(function.file))}: {function}: no spec is a Compass {name}. Write a spec with"
+                f" `names: {{compass: {name}}}` and name its folder with --op-specs."
+            )
+        for spec in owners:
+            key = (spec.op, id(function))
+            layer = Layer(spec, function.type)
+            if key in _CONNECTED:
+                _CONNECTED[key].layer = layer
+            else:
+                _CONNECTED[key] = Connection(layer, function)
+                added += _register(_CONNECTED[key])
+    return added
+
+
+def layer_type(spec: Spec) -> str | None:
+    """Return the Compass layer type of an operator."""
+    return spec.formats.compass.type if spec.formats.compass else spec.names.get(PLATFORM)
+
+
+def _register(connection: Connection) -> list[Registration]:
+    """Register a forward as reference and integer forward, a quantize function as quantize rule.
+
+    A new operator's float forward is its reference on every platform; it judges itself unless the spec names an oracle.
+    """
+    op, function = connection.spec.op, connection.function
+    kinds: list[tuple[FunctionKind, str | None, Any]] = [("quantize", PLATFORM, connection.quantize)]
+    if function.kind == "forward":
+        kinds = [("reference", PLATFORM, connection.reference), ("quantized", PLATFORM, connection.quantized)]
+        known = REGISTRY.built_in(op, "reference")
+        if known is None or known.origin != BUILT_IN:
+            kinds.append(("reference", None, connection.reference))
+    origin = shown_path(Path(function.file))
+    entries = [Registration(op, kind, code, function.version, platform, origin) for kind, platform, code in kinds]
+    with REGISTRY.loading(origin):
+        for entry in entries:
+            REGISTRY.add(entry)
+    return entries

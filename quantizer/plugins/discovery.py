@@ -1,0 +1,128 @@
+"""Where plugins are - entry points, named files and folders, AIPUPLUGIN_PATH, ./plugin - and what loading them gives.
+
+Imports neither torch nor an operator: asking for sources is free.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from quantizer.core.errors import PluginError
+from quantizer.core.yaml_source import shown_path
+
+GROUP = "quantizer.operators"
+SEARCH_PATH = "AIPUPLUGIN_PATH"
+LOCAL = "plugin"
+PREFIX = "aipubt_"
+"""The documented prefixes aipubt_opt_op_, aipubt_opt_dataset_, aipubt_opt_metric_, and the plain one, begin so."""
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A Python file, or the __init__.py of a package."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The module's name."""
+        return self.path.parent.name if self.path.name == "__init__.py" else self.path.stem
+
+    def __str__(self) -> str:
+        return shown_path(self.path)
+
+
+@dataclass(frozen=True)
+class EntryPointSource:
+    """A module that an installed distribution offers."""
+
+    entry: EntryPoint
+
+    @property
+    def name(self) -> str:
+        """The entry point's name."""
+        return self.entry.name
+
+    def __str__(self) -> str:
+        return self.entry.dist.name if self.entry.dist else self.entry.value
+
+
+Source = FileSource | EntryPointSource
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What one source registered."""
+
+    name: str
+    origin: str
+    """Distribution, or file."""
+    versions: tuple[str, ...]
+    """Versions of what it registers, each once, in ascending order."""
+    operators: tuple[str, ...] = ()
+    """Operators, or Compass layer types of the AIPUBuilder style, sorted."""
+    datasets: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    specs: tuple[Path, ...] = ()
+    """Folders of specs that it brings."""
+
+
+def load_plugins(paths: Sequence[Path] = (), environment: Mapping[str, str] | None = None) -> list[Plugin]:
+    """Load every plugin once and return what they registered; what was loaded before is returned again.
+
+    PluginError, naming file, line and exception, for the first that cannot be loaded: nothing of it stays registered.
+    Layer functions of the AIPUBuilder style reach the registry by `quantizer.plugins.bridge.connect`, once specs are known.
+    """
+    from quantizer.plugins.loading import load
+
+    found = sources(paths, os.environ if environment is None else environment)
+    return [load(source) for source in found]
+
+
+def spec_folders(plugins: Sequence[Plugin]) -> list[Path]:
+    """Return the folders of specs that *plugins* bring, each once."""
+    return list(dict.fromkeys(folder for plugin in plugins for folder in plugin.specs))
+
+
+def sources(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Source]:
+    """Return every source once: entry points, *paths*, AIPUPLUGIN_PATH, ./plugin; each of them sorted by name.
+
+    PluginError for a path that does not exist or a named folder without a Python file.
+    """
+    installed = sorted(entry_points(group=GROUP), key=lambda entry: (str(EntryPointSource(entry)), entry.name))
+    files: dict[Path, FileSource] = {}
+    for path in _files(paths, environment):
+        files.setdefault(path.resolve(), FileSource(path.resolve()))
+    return [*(EntryPointSource(entry) for entry in installed), *files.values()]
+
+
+def _files(paths: Sequence[Path], environment: Mapping[str, str]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            found = sorted(file for file in path.glob("*.py") if not file.name.startswith("__"))
+            if not found:
+                raise PluginError(f"{shown_path(path)}: holds no plugin. Name a folder with *.py files, or a file.")
+            yield from found
+        elif path.is_file():
+            yield path
+        else:
+            raise PluginError(f"{shown_path(path)}: no such file or folder. Name a plugin file, or a folder of them.")
+    for text in environment.get(SEARCH_PATH, "").split(os.pathsep):
+        if not text:
+            continue
+        if not Path(text).is_dir():
+            raise PluginError(f"{SEARCH_PATH}: {text}: no such folder. Create it, or take it out of {SEARCH_PATH}.")
+        yield from _prefixed(Path(text))
+    if Path(LOCAL).is_dir():
+        yield from _prefixed(Path(LOCAL))
+
+
+def _prefixed(folder: Path) -> list[Path]:
+    """Return the modules and packages of *folder* that carry the prefix, sorted by name."""
+    found = {path.stem: path for path in folder.glob(f"{PREFIX}*.py")}
+    found |= {path.parent.name: path for path in folder.glob(f"{PREFIX}*/__init__.py")}
+    return [found[name] for name in sorted(found)]

@@ -1,0 +1,291 @@
+"""What a layer's quantize function left, as our Parameters: read from Compass's own names, in Compass's convention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import DType, integer
+from quantizer.core.errors import GraphError, PluginError
+from quantizer.core.spec import Input
+from quantizer.ir.graph import Tensor as GraphTensor
+from quantizer.ir.graph import container
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale, Table
+from quantizer.plugins.aipu.dtypes import Dtype, bits2dtype, is_float, is_signed, ours
+from quantizer.plugins.aipu.node import PyNode
+from quantizer.plugins.aipu.tensor import PyTensor
+from quantizer.plugins.layer import Layer, layer_axis, operator_order
+
+DECIDED = ("dtype", "scale", "zerop", "qbits", "qinvariant")
+"""What a quantize function must decide of every output, constant and placeholder."""
+LAYER_ATTRS = "compass.attrs"
+"""Parameters.extra: the attributes of the flow under which the layer was quantized."""
+SCALE, SHIFT = "scale", "shift"
+LUT = "lut"
+TABULATED = ("monotone", "piecewise_monotone", "set_valued", "poles", "softmax")
+"""Error models of functions of one input, whose table `lut` is read by the input's codes."""
+
+
+def read(node: PyNode, layer: Layer, request: Request, before: Mapping[str, Any]) -> Parameters:
+    """Return the parameters that *node* holds after its quantize function; *before*: its IR parameters before it."""
+    outputs = {name: quantization(t) for name, t in zip(layer.spec.outputs, node.outputs, strict=True)}
+    constants = _constants(node, layer, request)
+    _check_absent_biases(node, layer, request)
+    bits = request.platform.accumulator.bits
+    output = next(iter(outputs.values()))
+    return Parameters(
+        platform=request.platform,
+        inputs=request.inputs,
+        outputs=outputs,
+        constants=constants,
+        rescale=_rescale(node, layer, constants),
+        tables=_tables(node, layer, request, output),
+        numbers=_numbers(node, layer),
+        accumulator_bits=request.scheme.activation.accumulator_bits if bits == "scheme" else bits,
+        extra=_extra(node, layer, before),
+    )
+
+
+def require_decided(node: PyNode, tensors: Sequence[PyTensor]) -> None:
+    """Raise PluginError for the first field that the quantize function left undecided; qmin and qmax get defaults."""
+    for tensor in tensors:
+        missing = [name for name in DECIDED if getattr(tensor, name) is None]
+        if missing:
+            kind = "output" if tensor in node.outputs else "placeholder" if tensor in node.placeholders else "constant"
+            raise PluginError(
+                f"quantize of {node.type.name} left {' and '.join(missing)} of {kind} {tensor.name!r} undecided."
+                f" Set {kind}.{missing[0]} = ..."
+            )
+        signed, bits = is_signed(tensor.dtype or Dtype.INT8), int(tensor.qbits or 0)
+        tensor.qmin = (-(1 << (bits - 1)) if signed else 0) if tensor.qmin is None else tensor.qmin
+        tensor.qmax = ((1 << (bits - 1)) - 1 if signed else (1 << bits) - 1) if tensor.qmax is None else tensor.qmax
+
+
+def quantization(tensor: PyTensor, axis: int | None = None, *, per_channel: bool = False) -> QParams:
+    """Return what the codes of *tensor* mean: scale = 1 / steps, zero_point = -zerop, the float32 steps kept.
+
+    *axis*: what several numbers belong to, in the operator's order; per_channel: a single one belongs to a slice too.
+    """
+    scale, zerop = tensor.scale, tensor.zerop
+    assert scale is not None
+    assert zerop is not None
+    zero = -zerop.long()
+    zero = zero.expand(scale.shape).clone() if zero.numel() == 1 else zero
+    several = scale.numel() > 1 or per_channel
+    if zero.numel() != scale.numel() or (several and axis is None):
+        rule = "Set as many zero points as scales." if axis is not None else "One scale holds for the whole tensor."
+        raise PluginError(f"{tensor.name}: {scale.numel()} scales and {zerop.numel()} zero points. {rule}")
+    if not several:
+        scale, zero = scale.reshape(()), zero.reshape(())
+    try:
+        return QParams(
+            _format(tensor), 1.0 / scale.double(), zero, int(tensor.qmin or 0), int(tensor.qmax or 0),
+            axis=axis if several else None, steps=scale,
+        )  # fmt: skip
+    except GraphError as err:
+        raise PluginError(f"{tensor.name}: {err}") from None
+
+
+def apply(tensor: PyTensor, params: QParams, *, invariant: bool = False) -> None:
+    """Write what codes mean into the fields of *tensor*."""
+    tensor.scale = params.steps if params.steps is not None else (1.0 / params.scale).float()
+    tensor.zerop = -params.zero_point
+    tensor.qmin, tensor.qmax, tensor.qbits = params.qmin, params.qmax, params.dtype.bits
+    tensor.dtype = bits2dtype(params.dtype.bits, is_signed=params.dtype.kind == "int")
+    tensor.qinvariant = invariant
+
+
+def _format(tensor: PyTensor) -> DType:
+    """Return the format of the codes: as wide as qbits where that is the same Compass format, else the format's own."""
+    dtype, bits = tensor.dtype, int(tensor.qbits or 0)
+    assert dtype is not None
+    if is_float(dtype):
+        raise PluginError(f"{tensor.name}: {dtype} holds no codes. A layer that stays float is not judged here.")
+    return integer(bits, signed=is_signed(dtype)) if bits and bits2dtype(bits, is_signed(dtype)) is dtype else ours(dtype)
+
+
+def codes_of(tensor: PyTensor, what: str) -> Tensor:
+    """Return the values of *tensor* as int64; PluginError for the first that is no integer."""
+    values = tensor.betensor
+    if not values.is_floating_point():
+        return values.long()
+    wrong = (~torch.isfinite(values) | (values != values.round())).nonzero()
+    if len(wrong):
+        index = tuple(int(i) for i in wrong[0])
+        raise PluginError(f"{what} {tensor.name!r}{list(index)} holds {float(values[index])!r}: codes must be integers.")
+    return values.long()
+
+
+def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Constant]:
+    """Return the codes of weights and biases, the absorbed input zero point taken out of the biases again."""
+    found: dict[str, Constant] = {}
+    for name, key in layer.constants.items():
+        item = layer.spec.inputs[name]
+        if name in request.constants and item.role != "bias":
+            tensor = _stored(node, key)
+            found[name] = Constant(operator_order(codes_of(tensor, "constant"), item), _weight_params(tensor, item, request))
+    for name, key in layer.constants.items():
+        item = layer.spec.inputs[name]
+        if name in request.constants and item.role == "bias":
+            tensor = _stored(node, key)
+            found[name] = Constant(codes_of(tensor, "constant") - absorbed(node, layer), quantization(tensor, 0))
+    return found
+
+
+def _weight_params(tensor: PyTensor, item: Input, request: Request) -> QParams:
+    """Return the parameters of a weight; those of one channel count as per channel where the scheme asks for it."""
+    part, scale = request.scheme.weight, tensor.scale
+    assert scale is not None
+    if item.channel_axis is None:
+        return quantization(tensor)
+    channels = tensor.shape[layer_axis(item)]
+    if scale.numel() not in (1, channels):
+        raise PluginError(f"{tensor.name}: {scale.numel()} scales for {channels} channels. Set one, or one each.")
+    grained = part is not None and part.granularity == "channel" and scale.numel() == channels
+    return quantization(tensor, item.channel_axis, per_channel=grained)
+
+
+def absorbed(node: PyNode, layer: Layer) -> Tensor:
+    """Return what Compass adds to bias codes: zerop of the input times the sum of each channel's weight codes."""
+    zerop = node.inputs[0].zerop if node.inputs else None
+    for name, key in layer.constants.items():
+        item = layer.spec.inputs[name]
+        if item.role == "weight" and key in node.constants and zerop is not None:
+            codes = codes_of(node.constants[key], "constant").movedim(layer_axis(item), 0)
+            return int(zerop) * codes.reshape(codes.shape[0], -1).sum(1)
+    return torch.zeros((), dtype=torch.int64)
+
+
+def _check_absent_biases(node: PyNode, layer: Layer, request: Request) -> None:
+    """Raise PluginError where biases that the case does not have hold more than the absorbed zero point."""
+    for name in layer.missing_biases(request.shapes, request.attrs):
+        tensor = _stored(node, layer.constants[name])
+        held = codes_of(tensor, "constant").flatten()
+        rest = held - absorbed(node, layer).expand(held.shape)
+        if rest.numel() and int(rest.abs().max()):
+            index = int(rest.abs().argmax())
+            raise PluginError(
+                f"{tensor.name}[{index}] holds {int(held[index])}, must be {int(held[index] - rest[index])}: a layer"
+                " without a bias holds zerop * sum(weights) alone."
+            )
+
+
+def _stored(node: PyNode, key: str) -> PyTensor:
+    if key not in node.constants:
+        raise PluginError(f"quantize of {node.type.name} removed constant {key!r}. Leave it, under that name.")
+    return node.constants[key]
+
+
+def numbers_of(node: PyNode, name: str) -> Tensor | None:
+    """Return `<name>_value` of the parameters, or constant *name*, as flat float64; None where there is neither."""
+    if f"{name}_value" in node.params:
+        return torch.as_tensor(node.params[f"{name}_value"]).double().reshape(-1)
+    return node.constants[name].betensor.double().reshape(-1) if name in node.constants else None
+
+
+def _rescale(node: PyNode, layer: Layer, constants: Mapping[str, Constant]) -> Rescale | None:
+    """Return the multiplier and shift: of a product one, or one for each channel; of a sum [m], [m, k_a, k_b], or lists."""
+    kind, numbers, shifts = layer.spec.error_model.kind, numbers_of(node, SCALE), numbers_of(node, SHIFT)
+    if kind not in ("linear", "bilinear") or numbers is None or shifts is None:
+        return None
+    if kind == "linear":
+        return _sum_rescale(node, layer, numbers, shifts)
+    axes = [c.params.axis for n, c in constants.items() if layer.spec.inputs[n].role == "weight"]
+    channels = next((c.codes.shape[c.params.axis or 0] for n, c in constants.items() if c.codes.dim()), 1)
+    if max(numbers.numel(), shifts.numel()) == 1 and not any(axis is not None for axis in axes):
+        return Rescale("multiplier_shift", numbers.reshape(()), shifts.reshape(()).long())
+    for what, values in (("multipliers", numbers), ("shifts", shifts)):
+        if values.numel() not in (1, channels):
+            raise PluginError(f"{node.type.name}: {values.numel()} {what} for {channels} channels. Write one, or one each.")
+    return Rescale("multiplier_shift", numbers.expand(channels).clone(), shifts.expand(channels).long())
+
+
+def _sum_rescale(node: PyNode, layer: Layer, numbers: Tensor, shifts: Tensor) -> Rescale:
+    names = [name for name in layer.activations if name in {t.name for t in node.inputs}]
+    count = len(names)
+    if numbers.numel() == shifts.numel() == count and count > 1:
+        shift = shifts.max()
+        factors = numbers * torch.exp2(shift - shifts)
+        mantissa = torch.ones((), dtype=torch.float64)
+    elif shifts.numel() == 1 and numbers.numel() in (1, count + 1):
+        mantissa, shift = numbers[0], shifts[0]
+        factors = numbers[1:] if numbers.numel() > 1 else torch.ones(count)
+    else:
+        raise PluginError(
+            f"{node.type.name}: scale_value holds {numbers.numel()} numbers and shift_value {shifts.numel()} for"
+            f" {count} inputs. Write scale_value = [m, {', '.join(f'k_{n}' for n in names)}] and one shift_value."
+        )
+    named = {name: float(factor) for name, factor in zip(names, factors, strict=True)}
+    return Rescale("multiplier_shift", mantissa.reshape(()), shift.reshape(()).long(), factors=named)
+
+
+def _tables(node: PyNode, layer: Layer, request: Request, output: QParams) -> dict[str, Table]:
+    """Return the table `lut`: read by an input's codes; of softmax by the distance from the largest code."""
+    if LUT not in node.constants or len(layer.activations) != 1 or layer.spec.error_model.kind not in TABULATED:
+        return {}
+    entries = node.constants[LUT].betensor.flatten()
+    inp = request.inputs[layer.activations[0]]
+    bits = entries.numel().bit_length() - 1
+    if entries.numel() != 1 << bits or bits > inp.dtype.bits or entries.is_floating_point() and bool((entries % 1).any()):
+        return {}
+    step = 1 << (inp.dtype.bits - bits)
+    entries = entries.long()
+    if layer.spec.error_model.kind == "softmax":
+        largest = max(1, int(entries[-1]))
+        return {"exp": Table(entries, 1 - (1 << inp.dtype.bits), step, 1.0 / largest, largest.bit_length())}
+    return {LUT: Table(entries, inp.dtype.min, step, float(output.scale), output.dtype.bits)}
+
+
+def _numbers(node: PyNode, layer: Layer) -> dict[str, int]:
+    numbers, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)
+    if layer.spec.error_model.kind != "softmax" or numbers is None or shifts is None or numbers.numel() > 1:
+        return {}
+    return {"multiplier": int(numbers[0]), "shift": int(shifts[0])}
+
+
+def _extra(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, object]:
+    """Return the parameters and constants that the function added or changed, as a node keeps them for its file."""
+    operands = set(layer.constants.values())
+    found: dict[str, object] = {}
+    for key, value in node.params.items():
+        held = plain(value, f"params[{key!r}]")
+        if key not in before or plain(before[key], key) != held:
+            found[key] = held
+    for key, tensor in node.constants.items():
+        if key not in operands:
+            if tensor.dtype is None:
+                raise PluginError(f"quantize of {node.type.name} left dtype of constant {key!r} undecided. Set its dtype.")
+            found[key] = _file_tensor(key, tensor)
+    return found
+
+
+def _file_tensor(key: str, tensor: PyTensor) -> GraphTensor:
+    """Return a constant in the container of its format; PluginError where a value does not fit."""
+    assert tensor.dtype is not None
+    kind, values = ours(tensor.dtype), tensor.betensor
+    if kind.is_integer:
+        codes = codes_of(tensor, "constant")
+        if codes.numel() and not (kind.min <= int(codes.min()) and int(codes.max()) <= kind.max):
+            span = f"[{int(codes.min())}, {int(codes.max())}]"
+            raise PluginError(f"constant {key!r}: values {span} do not fit {tensor.dtype} [{kind.min}, {kind.max}].")
+        values = codes
+    return GraphTensor(key, tuple(values.shape), kind, values.to(container(kind)))
+
+
+def plain(value: Any, where: str) -> Any:  # noqa: ANN401 - whatever a plugin puts there
+    """Return a parameter as IR can hold it: numbers, text, number formats, and tuples of them."""
+    if isinstance(value, Dtype):
+        return ours(value)
+    if isinstance(value, bool | int | str) or (isinstance(value, float) and not math.isnan(value)):
+        return value
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return plain(value.tolist(), where)
+    if isinstance(value, list | tuple):
+        return tuple(plain(item, where) for item in value)
+    raise PluginError(f"{where} holds {value!r} ({type(value).__name__}): must be a number, text, a Dtype, or a list of them.")

@@ -1,0 +1,153 @@
+"""One of our operators as a Compass layer: names, axis order, IR parameters, and a node built from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import DType
+from quantizer.core.expressions import Expression
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.shapes import evaluate, infer_shapes, variables
+from quantizer.core.spec import Input, Output, Spec
+from quantizer.ir.formats.compass_text import parse_value
+from quantizer.plugins.aipu.dtypes import Dtype, from_ours
+from quantizer.plugins.aipu.node import PyGraph, PyNode
+from quantizer.plugins.aipu.optypes import OpTypeValue
+from quantizer.plugins.aipu.tensor import PyTensor, TensorShape
+
+Shapes = Mapping[str, tuple[int, ...]]
+NAMES = {"weight": "weights", "bias": "biases"}
+"""Role -> the name of the constant, where a spec has no `formats.compass`."""
+FLOAT32_INTEGERS = 1 << 24
+"""Up to here float32 holds every integer."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """How *spec* looks as a layer of *type*."""
+
+    spec: Spec
+    type: OpTypeValue
+
+    @property
+    def constants(self) -> dict[str, str]:
+        """Our operand -> the name of the layer's constant, for operands that a layer stores."""
+        form = self.spec.formats.compass
+        given = form.inputs if form else {}
+        stored = {n: item for n, item in self.spec.inputs.items() if n in given or item.role != "activation"}
+        return {name: given.get(name) or NAMES.get(item.role, name) for name, item in stored.items()}
+
+    @property
+    def activations(self) -> list[str]:
+        """Our operands that are the layer's inputs, in order."""
+        return [name for name in self.spec.inputs if name not in self.constants]
+
+    def params(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the IR parameters: derived ones, attributes under their keys (their own names without any), fixed ones."""
+        form, bound = self.spec.formats.compass, variables(self.spec, shapes, attrs)
+        found: dict[str, Any] = {}
+        for key, rule in (form.derived if form else {}).items():
+            found[key] = theirs(rule(bound) if isinstance(rule, Expression) else rule)
+        for name in self.spec.attrs:
+            keys = form.attrs.get(name, name) if form else name
+            value = theirs(bound[name])
+            found |= {keys: value} if isinstance(keys, str) else dict(zip(keys, value, strict=True))
+        return found | {key: theirs(parse_value(text)) for key, text in (form.fixed if form else {}).items()}
+
+    def missing_biases(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of biases that the case leaves out: a layer always has them, filled with zeros."""
+        bound = variables(self.spec, shapes, attrs)
+        absent = {n: item for n, item in self.spec.inputs.items() if item.role == "bias" and n not in shapes}
+        return {name: evaluate(item.axes, bound) for name, item in absent.items()}
+
+    def node(self, operands: Mapping[str, Tensor], attrs: Mapping[str, Any], layer_attrs: Mapping[str, Any]) -> PyNode:
+        """Return the layer of *operands* (in the operator's order, of any type), without quantization fields."""
+        shapes = {name: tuple(values.shape) for name, values in operands.items()}
+        zeros = {name: torch.zeros(shape) for name, shape in self.missing_biases(shapes, attrs).items()}
+        node = PyNode(self.spec.op, self.type)
+        for name, values in {**operands, **zeros}.items():
+            item = self.spec.inputs[name]
+            tensor = self._tensor(name, layer_order(values, item).contiguous())
+            if name in self.constants:
+                tensor.key_axis = tensor.key_axis_c = layer_axis(item)  # type: ignore[attr-defined]
+                node.constants[self.constants[name]] = tensor
+            else:
+                node.inputs.append(tensor)
+        for name, shape in infer_shapes(self.spec, shapes, attrs).items():
+            node.outputs.append(self._tensor(name, layer_order(torch.zeros(shape), self.spec.outputs[name])))
+        node.params.update(self.params(shapes, attrs))
+        batch = node.inputs[0].shape[0] if node.inputs and node.inputs[0].betensor.dim() else 1
+        node.attrs.update({"layer_id": "1", "batch_size_in_IR": batch, **layer_attrs})
+        node.graph = PyGraph(self.spec.op, {t.name for t in (*node.inputs, *node.outputs)}, batch)
+        return node
+
+    @staticmethod
+    def _tensor(name: str, values: Tensor) -> PyTensor:
+        tensor = PyTensor(name, TensorShape())
+        tensor.betensor, tensor.ir_shape = values, TensorShape(values.shape)
+        tensor.dtype = tensor.ir_dtype = Dtype.FP32
+        return tensor
+
+
+def layer_order(values: Tensor, item: Input | Output) -> Tensor:
+    """Return a view in Compass's order: the channel last where the operand is spatial."""
+    return values.movedim(1, -1) if item.spatial else values
+
+
+def operator_order(values: Tensor, item: Input | Output) -> Tensor:
+    """Return a view in the operator's order: the channel at axis 1 where the operand is spatial."""
+    return values.movedim(-1, 1) if item.spatial and values.dim() > 1 else values
+
+
+def layer_axis(item: Input) -> int:
+    """Return the channel axis of a constant in Compass's order; 0 where the spec names none."""
+    axis = item.channel_axis or 0
+    if not item.spatial or axis == 0:
+        return axis
+    return -1 if axis == 1 else axis - 1
+
+
+def theirs(value: Any) -> Any:  # noqa: ANN401 - an attribute of any kind
+    """Return an attribute or IR value as Compass holds it: lists for tuples, Dtype for number formats."""
+    if isinstance(value, tuple | list):
+        return [theirs(item) for item in value]
+    return from_ours(value) if isinstance(value, DType) else value
+
+
+def held_codes(codes: Tensor) -> Tensor:
+    """Return integer codes as Compass computes with them: float32, or float64 where float32 cannot hold one."""
+    largest = int(codes.abs().max()) if codes.numel() else 0
+    return codes.to(torch.float32 if largest <= FLOAT32_INTEGERS else torch.float64)
+
+
+def layer_attrs(scheme: Scheme, platform: Platform, type: OpTypeValue) -> dict[str, Any]:  # noqa: A002
+    """Return the attributes that the flow gives a layer under *scheme*; DepthwiseConv is always per channel."""
+    part, weight = scheme.activation, scheme.weight
+    wide = part.bits > platform.parameters.symmetric_above_bits
+    if part.symmetry == "asymmetric" and not wide:
+        mode = "per_tensor_asymmetric"
+    else:
+        span = "restricted" if wide and part.symmetry == "asymmetric" else part.range
+        mode = f"per_tensor_symmetric_{span}_range"
+    grain = "per_channel" if (weight and weight.granularity == "channel") or type.name == "DepthwiseConv" else "per_tensor"
+    span = f"symmetric_{weight.range if weight else 'restricted'}_range"
+    weight_mode = f"{grain}_{span if weight is None or weight.symmetry == 'symmetric' else 'asymmetric'}"
+    return {
+        "q_bits_activation": part.bits, "q_bits_weight": weight.bits if weight else 8,
+        "q_bits_bias": weight.bias_bits if weight else 32, "q_mode_activation": mode, "q_mode_weight": weight_mode,
+        "q_mode_bias": weight_mode, "q_strategy_activation": "extrema", "q_strategy_weight": "extrema",
+        "lut_items_in_bits": part.lut_bits, "multiplier_bits": min(part.bits, platform.multiplier.bits_ceiling),
+        "bias_effective_bits": 32, "unify_shifts_for_aiff": platform.multiplier.unify_shifts, "force_dtype_int": False,
+        "force_shift_positive": False, "trigger_float_op": "disable", "running_statistic_momentum": 0.9, "histc_bins": 2048,
+    }  # fmt: skip
+
+
+def names_of(tensors: Sequence[PyTensor]) -> str:
+    """Return the names of *tensors* for a message."""
+    return ", ".join(tensor.name for tensor in tensors) or "none"

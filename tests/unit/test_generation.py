@@ -1,0 +1,133 @@
+"""Cases: deterministic, legal, covering, and hashed by coordinate."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantizer.conformance.generation.aims import hit
+from quantizer.conformance.generation.builder import build_case, coverage, factors, rows, tile_plan, wanted_coverage
+from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
+from quantizer.conformance.generation.covering import covering_rows
+from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.generation.hashing import bits, integers, key, splitmix64, uniform
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case, DataRecipe
+from quantizer.core.shapes import infer_shapes
+
+SESSION = open_session(Options(root=Path.cwd()))
+TARGETS = [target for spec in SESSION.library.specs.values() for target in SESSION.all_targets(spec)]
+IDS = [target.id for target in TARGETS]
+
+
+def test_splitmix64_agrees_with_published_values():
+    """First outputs of the reference generator seeded with 1234567 (Vigna, splitmix64.c)."""
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        states = np.uint64(1234567) + golden * np.arange(5, dtype=np.uint64)
+        got = splitmix64(states)
+    assert got.tolist() == [
+        6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821,
+    ]  # fmt: skip
+
+
+def test_cropping_a_shape_keeps_its_values():
+    whole, part = uniform(3, "x", (2, 4, 5, 6)), uniform(3, "x", (1, 3, 5, 2))
+    assert (whole[:1, :3, :5, :2] == part).all()
+    assert (uniform(3, "x", (4, 4)) != uniform(4, "x", (4, 4))).any()
+    assert (uniform(3, "x", (4, 4)) != uniform(3, "w", (4, 4))).any()
+
+
+def test_hashed_numbers_are_spread_evenly():
+    values = integers(7, "x", (40, 50, 50), 0, 9)
+    counts = np.bincount(values.ravel(), minlength=10)
+    assert counts.min() > 9_500 and counts.max() < 10_500  # 100,000 draws: six standard deviations are 569
+    assert np.unique(bits(7, "x", (100, 100))).size == 10_000
+
+
+@pytest.mark.parametrize("op", SESSION.library.specs)
+def test_every_pair_of_factor_values_meets_in_a_row(op):
+    spec = SESSION.library.spec(op)
+    found = factors(spec, [target.id for target in SESSION.all_targets(spec)])
+    table = covering_rows(found)
+    met = {
+        (a, row[a], b, row[b]) for row in table for a, b in itertools.combinations(sorted(found), 2)
+    }
+    wanted = {
+        (a, x, b, y) for a, b in itertools.combinations(sorted(found), 2) for x in found[a] for y in found[b]
+    }
+    assert met == wanted
+    longest = sorted((len(values) for values in found.values()), reverse=True)
+    assert len(table) <= 1.5 * longest[0] * longest[1]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=IDS)
+def test_cases_are_legal_repeatable_and_round_trip_through_json(target):
+    for seed in range(5):
+        case = build_case(target, HashChooser(key(seed, target.id), {}))
+        again = build_case(target, HashChooser(key(seed, target.id), {}))
+        assert case == again
+        assert Case.from_json(case.to_json(), "here") == case
+        infer_shapes(target.spec, case.shapes, case.attrs)
+        first, second = materialise(target, case), materialise(target, case)
+        assert all(first[name].equal(second[name]) for name in first)
+        assert all(values.isfinite().all() for values in first.values())
+
+
+@pytest.mark.parametrize("op", SESSION.library.specs)
+def test_the_rows_of_all_targets_reach_every_declared_bin(op):
+    """A bin, data set, order or tile class that no case of the gate reaches would be a silent hole."""
+    spec = SESSION.library.spec(op)
+    targets = SESSION.all_targets(spec)
+    names = [target.id for target in targets]
+    reached = set()
+    for target in targets:
+        for index, row in enumerate(rows(spec, names, target.id)):
+            reached |= coverage(target, build_case(target, HashChooser(key(index, target.id), row)))
+    assert wanted_coverage(spec) - reached == set()
+
+
+DIRECTED = ("ties", "saturation", "accumulator_limit", "scale_spread", "zero_point_extremes")
+
+
+@pytest.mark.parametrize("data", DIRECTED)
+@pytest.mark.parametrize("target", TARGETS, ids=IDS)
+def test_directed_data_sets_hit_their_aim(target, data):
+    if data not in target.spec.data:
+        pytest.skip(f"{target.spec.op} does not name {data}")
+    hits = 0
+    for seed in range(24):
+        case = build_case(target, HashChooser(key(seed, data), {"data": data}))
+        hits += bool(hit(Trial(target, case, SESSION.engine)))
+    assert hits >= 4, f"{data} hits in {hits} of 24 cases"
+
+
+def test_plans_stay_small_and_cut_only_legal_axes():
+    for target in TARGETS:
+        for seed in range(10):
+            chooser = HashChooser(key(seed, target.id), {})
+            case = build_case(target, chooser)
+            plan = tile_plan(target, case, chooser)
+            assert all(size >= 1 for size in plan.sizes.values())
+
+
+def test_the_simplest_choices_give_a_legal_case_everywhere():
+    for target in TARGETS:
+        case = build_case(target, DrawnChooser(lambda low, high: low))
+        infer_shapes(target.spec, case.shapes, case.attrs)
+        largest = build_case(target, DrawnChooser(lambda low, high: high))
+        infer_shapes(target.spec, largest.shapes, largest.attrs)
+
+
+def test_kept_coordinates_leave_all_other_elements_zero():
+    target = TARGETS[0]
+    case = build_case(target, HashChooser(1, {"data": "random"}))
+    name = next(iter(case.shapes))
+    place = tuple(0 for _ in case.shapes[name])
+    reduced = case.but(data=DataRecipe(case.data.set, case.data.seed, {name: (place,)}))
+    values, whole = materialise(target, reduced)[name], materialise(target, case)[name]
+    assert int(values.count_nonzero()) <= 1
+    assert values[place] == whole[place]
