@@ -50,7 +50,8 @@ class Runner:
 
     def record(self, outcome: str) -> Record:
         """Return the item's record under pytest's word for how it ended."""
-        wanted = wanted_coverage(self._spec) if self._state.kind == "cases" else ()
+        complete = self._state.kind == "cases" and outcome == "passed"
+        wanted = wanted_coverage(self._spec) if complete else ()
         return self._recorder.record(outcome, wanted, self._failure)
 
     def draw(self, integers: Callable[[int, int], int]) -> Case:

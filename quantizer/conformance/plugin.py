@@ -155,9 +155,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if asked.baseline is not None and not asked.baseline.exists():
         raise pytest.UsageError(f"--op-baseline: {asked.baseline} does not exist. Copy a run's records.jsonl there.")
     environment = dict(os.environ)
-    if sources(asked.plugins, environment):
+    if _with_usage_errors(lambda: sources(asked.plugins, environment)):
         plugins = _with_usage_errors(lambda: load_plugins(asked.plugins, environment))
         session.config.stash[EXTRA] += [folder for plugin in plugins for folder in plugin.specs]
+    if asked.platforms or asked.schemes:
+        from quantizer.core.library import load_library
+
+        extra = session.config.stash[EXTRA]
+        _with_usage_errors(lambda: asked.check_names(load_library((*asked.specs, *extra))))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -207,15 +212,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Hand the item's record to the report, which crosses process borders; and its figures to JUnit."""
+    if call.when != "call" or STATE not in item.stash:
+        return (yield)
+    failed = call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception)
+    record = item.stash[STATE].record("failed" if failed else "skipped" if call.excinfo else "passed")
+    figures = {"op": record.op, "scheme": record.scheme, "platform": record.platform, "cases": record.cases}
+    item.user_properties += [(name, value) for name, value in figures.items() if value]
+    if record.checks:
+        worst = max(check.ratio for check in record.checks.values())
+        item.user_properties.append(("ratio", f"{worst:.6g}"))
     report = yield
-    if call.when == "call" and STATE in item.stash:
-        record = item.stash[STATE].record(report.outcome)
-        report.op_record = record.to_json()
-        worst = max((check.ratio for check in record.checks.values()), default=0.0)
-        figures = {"op": record.op, "scheme": record.scheme, "platform": record.platform, "cases": record.cases}
-        report.user_properties += [(name, value) for name, value in figures.items() if value]
-        if record.checks:
-            report.user_properties.append(("ratio", f"{worst:.6g}"))
+    report.op_record = record.to_json()
     return report
 
 

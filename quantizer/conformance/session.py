@@ -13,6 +13,7 @@ from quantizer.core.errors import PluginError
 from quantizer.core.library import Library, load_library
 from quantizer.core.spec import Spec
 from quantizer.ops import REGISTRY, check_signature, load_built_ins
+from quantizer.plugins.bridge import connect
 from quantizer.runtime.engines import Engine
 from quantizer.runtime.engines.own import OwnEngine
 
@@ -51,6 +52,7 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
     load_built_ins()
     library = load_library((*options.specs, *extra))
     options.check_names(library)
+    connect(library.specs)
     for entry in REGISTRY.all():
         spec = library.specs.get(entry.op)
         if spec is None:

@@ -12,7 +12,8 @@ from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 from quantizer.numerics.parameters import Request
-from quantizer.ops import REGISTRY
+from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.plugins.oracle import oracle_function
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,19 @@ class Target:
         """The name of the item: op-scheme-platform."""
         return f"{self.spec.op}-{self.scheme.name}-{self.platform.platform}"
 
-    def request(self, case: Case, constants: Mapping[str, Tensor]) -> Request:
+    def request(
+        self, case: Case, constants: Mapping[str, Tensor], samples: Mapping[str, Tensor] | None = None
+    ) -> Request:
         """Return what a quantize rule is asked for *case*."""
-        return Request(self.spec, self.scheme, self.platform, case.shapes, case.attrs, case.ranges, constants)
+        return Request(
+            self.spec, self.scheme, self.platform, case.shapes, case.attrs, case.ranges, constants, samples=samples or {}
+        )
 
     def reference(self, operands: Mapping[str, Tensor], case: Case) -> Tensor:
-        """Return the built-in's reference on *operands*, whatever plugin replaced it."""
+        """Return the built-in's reference on *operands*, whatever plugin replaced it; a new operator's oracle."""
         entry = REGISTRY.built_in(self.spec.op, "reference")
+        if (entry is None or entry.origin != BUILT_IN) and (oracle := oracle_function(self.spec)) is not None:
+            return oracle(**operands, **case.attrs)
         if entry is None:
             return REGISTRY.get(self.spec.op, "reference")(**operands, **case.attrs)  # type: ignore[no-any-return]
         return entry.function(**operands, **case.attrs)  # type: ignore[no-any-return]

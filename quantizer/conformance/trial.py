@@ -30,7 +30,7 @@ class Trial:
         self.spec = target.spec
         self.case = case
         self.engine = engine
-        self.call = Call(target.spec, case.attrs, case.order)
+        self.call = Call(target.spec, case.attrs, case.order, target.platform.platform)
 
     @cached_property
     def bound(self) -> dict[str, Any]:
@@ -56,7 +56,8 @@ class Trial:
     def parameters(self) -> Parameters:
         """What the engine's quantize rule handed."""
         constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
-        return self.engine.quantize(self.target.request(self.case, constants))
+        samples = {n: t for n, t in self.tensors.items() if n not in constants}
+        return self.engine.quantize(self.target.request(self.case, constants, samples))
 
     @cached_property
     def codes(self) -> dict[str, Tensor]:
@@ -120,8 +121,16 @@ class Trial:
         return result
 
     def magnitude(self, operands: Mapping[str, Tensor]) -> Array:
-        """Return the reference on absolute values: the sum of |terms| of a linear or bilinear operator."""
-        return self.reference({name: values.abs() for name, values in operands.items()})
+        """Return the sum of |terms| of a linear or bilinear operator: the reference on absolute values.
+
+        Of a sum of operands, each operand's part is taken alone, so that `a - b` counts |a| + |b|.
+        """
+        absolute = {name: values.abs() for name, values in operands.items()}
+        if self.spec.error_model.kind != "linear":
+            return self.reference(absolute)
+        zeros = {name: values * 0 for name, values in absolute.items()}
+        parts = [np.abs(self.reference({**zeros, name: values})) for name, values in absolute.items()]
+        return np.asarray(np.sum(parts, axis=0))
 
     def per_channel(self, values: Tensor) -> Array:
         """Return per-channel *values* shaped to broadcast against the output."""

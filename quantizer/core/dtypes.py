@@ -47,7 +47,7 @@ def _integers() -> dict[str, DType]:
     for bits in (2, 3, 4, 5, 6, 7, 8, 12, 16, 32, 48, 64):
         container = next(size for size in _CONTAINERS if size >= bits)
         for kind in ("int", "uint"):
-            found[f"{kind}{bits}"] = DType(f"{kind}{bits}", kind, bits, f"{kind}{container}")  # type: ignore[arg-type]
+            found[f"{kind}{bits}"] = DType(f"{kind}{bits}", kind, bits, f"{kind}{container}")
     return found
 
 

@@ -45,7 +45,7 @@ class Library:
 
     def schemes_for(self, spec: Spec, platform: Platform) -> list[str]:
         """Return the names of the schemes under which *platform* runs *spec*, in the platform's order."""
-        if platform.ops is not None and spec.op not in platform.ops:
+        if platform.ops is not None and spec.op not in platform.ops and platform.named not in spec.names:
             return []
         excluded = {item.scheme for item in spec.excludes if item.platform in (None, platform.platform)}
         if None in excluded:

@@ -140,6 +140,8 @@ class Platform(Model):
     """Scheme names (weights x activations, and activations alone) that the system has."""
     ops: list[str] | None = None
     """Operators that the system has; None: every operator."""
+    named: str | None = None
+    """It also has every operator whose spec gives a name under this key of `names`."""
     quantizer: Quantizer = Quantizer()
     """How a real value becomes a code."""
     parameters: ParameterRule = ParameterRule()

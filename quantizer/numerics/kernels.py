@@ -200,7 +200,7 @@ def pool_sum(
     bound = _largest(x) * math.prod(kernel)
     total = pad_spatial(x.to(torch.int32 if bound < 1 << 31 else torch.int64), padding)
     for axis, (size, k, s, d) in enumerate(zip(out, kernel, stride, dilation, strict=True), 2):
-        if k == total.shape[axis] and d == 1:
+        if k == total.shape[axis]:
             total = total.sum(axis, keepdim=True, dtype=total.dtype)
             continue
         span = (size - 1) * s + 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor
 
 from quantizer.core.dtypes import DType
@@ -29,7 +29,7 @@ class QParams:
     """float32 codes per unit, where a platform's arithmetic multiplies by that number instead of dividing by scale."""
 
     def __post_init__(self) -> None:
-        if not bool(torch.isfinite(self.scale).all() and (self.scale > 0).all()):
+        if not _all_positive(self.scale):
             raise GraphError(f"scale {self.scale.tolist()}: must be positive and finite.")
         if not self.dtype.min <= self.qmin <= self.qmax <= self.dtype.max:
             raise GraphError(
@@ -48,6 +48,13 @@ class QParams:
             return self
         steps = None if self.steps is None else self.steps[start:stop]
         return replace(self, scale=self.scale[start:stop], zero_point=self.zero_point[start:stop], steps=steps)
+
+
+def _all_positive(scale: Tensor) -> bool:
+    """Return whether every scale is positive and finite."""
+    if scale.dim() == 0:
+        return 0.0 < float(scale) < math.inf
+    return bool(((scale > 0) & (scale < math.inf)).all())
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.rounding import divide, round_scalar, round_tensor
 from quantizer.numerics.tpulang import requantize_tpulang
 
-_BLOCK = 1 << 17
+_BLOCK = 1 << 18
+"""Elements above which a tensor is taken in pieces that fit the cache."""
 _NEAR = 2.0**-40
 _NARROW = (
     (torch.int8, -(1 << 7), (1 << 7) - 1),
@@ -83,11 +84,12 @@ def requantize_sum(
     shape = np.broadcast_shapes(*(t.shape for t in terms.values()))
     factors = [float(rescale.factors.get(name, 1.0)) for name in names]
     zero = out.along(out.zero_point, len(shape))
+    codes = torch.empty(shape, dtype=torch.int64)
     if rescale.variant == "exact":
         numbers = rescale.mantissa * torch.exp2(-rescale.shift.to(torch.float64))
         pairs = [(terms[name].expand(shape), numbers * factor) for name, factor in zip(names, factors, strict=True)]
-        return exact_sum(pairs, rescale.divisor, zero, out, rounding, seed)
-    codes = torch.empty(shape, dtype=torch.int64)
+        exact_sum(pairs, rescale.divisor, zero, codes, out, rounding, seed)
+        return codes
     if rescale.variant == "f32_even_zpin":
         zeros = [int(inputs[name].zero_point) if inputs else 0 for name in names]
         _store(codes, _fused_sum([terms[name] for name in names], factors, zeros, zero).round_(), None, out)
@@ -151,7 +153,7 @@ def _requantize_block(
         rounded = scaled.round_() if mode == "half_even" else round_tensor(scaled, mode, seed=seed)
         _store(codes, rounded, zero, out)
     elif variant == "exact":
-        codes.copy_(exact_sum([(acc, mantissa)], rescale.divisor, zero, out, rounding, seed))
+        exact_sum([(acc, mantissa)], rescale.divisor, zero, codes, out, rounding, seed)
     elif variant in ("tpulang_tflite_lshift", "tpulang_tflite", "tpulang_multiplier_shift"):
         places = -shift if variant == "tpulang_multiplier_shift" else 31 - shift
         whole = mantissa.to(torch.int64)
@@ -190,41 +192,42 @@ def exact_sum(
     terms: list[tuple[Tensor, Tensor]],
     divisor: float,
     zero: Tensor,
+    codes: Tensor,
     out: QParams,
     rounding: RoundingMode,
     seed: int,
-) -> Tensor:
-    """Return codes of the correctly rounded real `sum(acc * factor) / divisor`, clamped.
+) -> None:
+    """Write the correctly rounded real `sum(acc * factor) / divisor`, clamped, into contiguous *codes*.
 
     Values within 2**-40 (relative) of a breakpoint of *rounding* are decided in integers: over a common denominator of
     all factors where its products fit 62 bits, in rationals otherwise.
     """
-    value = torch.zeros((), dtype=torch.float64)
     size = float(max(-out.qmin, out.qmax) + int(zero.abs().max()) + 1)
+    parts = []
     for acc, factor in terms:
-        value = acc.to(torch.float64).mul(factor / divisor).add_(value)
+        parts.append(acc.to(torch.float64, copy=True).mul_(factor / divisor))
         if len(terms) > 1 and acc.numel():
             size = max(size, len(terms) * float(acc.abs().max()) * float(factor.max()) / divisor)
+    value = functools.reduce(torch.Tensor.add_, parts)
     low, high = (out.qmin - 1 - zero).to(torch.float64), (out.qmax + 1 - zero).to(torch.float64)
-    value = value.clamp(low, high) if zero.dim() else value.clamp_(float(low), float(high))
+    value = value.clamp_(low, high) if zero.dim() else value.clamp_(float(low), float(high))
     rounded = round_tensor(value, rounding, seed=seed)
     if rounding in _DIRECTED:
         near = ((value - torch.round(value)).abs_() <= size * _NEAR) & (value > low) & (value < high)
     else:
-        near = (value - rounded).abs_() >= 0.5 - size * _NEAR
-    codes = rounded.to(torch.int64).contiguous()
+        gap = value.sub_(rounded).abs_()
+        close = 0.5 - size * _NEAR
+        near = gap >= close if gap.numel() and float(gap.amax()) >= close else torch.zeros(0)
     index = near.flatten().nonzero().flatten()
+    _store(codes, rounded, zero, out)
     if index.numel():
-        flat = [
-            (acc.expand(value.shape).flatten()[index], factor.expand(value.shape).flatten()[index])
-            for acc, factor in terms
-        ]
-        codes.view(-1)[index] = _decide(flat, divisor, rounding, index, seed)
-    return codes.add_(zero).clamp_(out.qmin, out.qmax)
+        flat = [tuple(t.expand(codes.shape).flatten()[index] for t in pair) for pair in terms]
+        decided = _decide(flat, divisor, rounding, index, seed) + zero.expand(codes.shape).flatten()[index]
+        codes.view(-1)[index] = decided.clamp_(out.qmin, out.qmax)
 
 
 def _decide(
-    terms: list[tuple[Tensor, Tensor]], divisor: float, rounding: RoundingMode, index: Tensor, seed: int
+    terms: list[tuple[Tensor, ...]], divisor: float, rounding: RoundingMode, index: Tensor, seed: int
 ) -> Tensor:
     """Return the correctly rounded `sum(acc * factor) / divisor` of flat terms, element by element, without error."""
     ratios = [{f: Fraction(f) / Fraction(divisor) for f in sorted(set(factor.tolist()))} for _, factor in terms]

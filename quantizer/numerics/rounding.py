@@ -19,6 +19,8 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _MASK_64 = (1 << 64) - 1
+_BELOW_HALF = 0.49999999999999994
+"""The largest float64 below 1/2: added to |x|, it carries exactly the ties and what lies beyond."""
 
 
 def round_tensor(x: Tensor, mode: RoundingMode, *, seed: int = 0) -> Tensor:
@@ -32,6 +34,8 @@ def round_tensor(x: Tensor, mode: RoundingMode, *, seed: int = 0) -> Tensor:
         return torch.ceil(x)
     if mode == "down":
         return torch.floor(x)
+    if mode == "half_away" and x.dtype == torch.float64:
+        return x.abs().add_(_BELOW_HALF).floor_().copysign_(x)
     whole = torch.trunc(x)
     if mode == "toward_zero":
         return whole

@@ -21,7 +21,7 @@ from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.registration import LayerFunction
 from quantizer.plugins.flow import PluginForward
 from quantizer.plugins.handed import codes_of
-from quantizer.plugins.layer import Layer, operator_order
+from quantizer.plugins.layer import Layer, layer_order, operator_order
 from quantizer.plugins.loading import LAYERS
 
 PLATFORM = "compass"
@@ -69,9 +69,10 @@ class Connection:
 
     def quantize(self, request: Request) -> Parameters:
         """Run the quantize function behind whatever forward is registered."""
-        return flow.quantize(request, self.layer, self._forward(), self.function)
+        return flow.quantize(request, self.layer, self._forward(request.attrs), self.function)
 
-    def _forward(self) -> flow.Forward:
+    def _forward(self, attrs: Mapping[str, Any]) -> flow.Forward:
+        """Return what runs before the quantize function: the plugin's own forward, or any other reference."""
         entry = REGISTRY.find(self.spec.op, "reference", PLATFORM)
         owner = getattr(entry.function, "__self__", None) if entry else None
         if isinstance(owner, Connection):
@@ -85,9 +86,8 @@ class Connection:
             tensors = {theirs[t.name]: t for t in node.inputs}
             tensors |= {theirs[key]: tensor for key, tensor in node.constants.items() if key in theirs}
             operands = {n: operator_order(t.betensor, self.spec.inputs[n]) for n, t in tensors.items()}
-            attrs = node.attrs["quantizer.attrs"]
             output = next(iter(self.spec.outputs.values()))
-            node.outputs[0].betensor = flow.layer_order(entry.function(**operands, **attrs), output)
+            node.outputs[0].betensor = layer_order(entry.function(**operands, **attrs), output)
 
         return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,22 @@ from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.ir.graph import difference
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
-from quantizer.plugins.aipu.dtypes import from_ours, is_float, working_type
+from quantizer.plugins.aipu.dtypes import bits2dtype, bits2range, from_ours, is_float, working_type
 from quantizer.plugins.aipu.modules import answering
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.registration import LayerFunction
 from quantizer.plugins.aipu.tensor import PyTensor
 from quantizer.plugins.handed import (
-    LAYER_ATTRS, LUT, SCALE, SHIFT, absorbed, apply, numbers_of, plain, read, require_decided,
+    LAYER_ATTRS,
+    LUT,
+    SCALE,
+    SHIFT,
+    absorbed,
+    apply,
+    numbers_of,
+    plain,
+    read,
+    require_decided,
 )  # fmt: skip
 from quantizer.plugins.layer import Layer, held_codes, layer_attrs, theirs
 from quantizer.plugins.loading import explain, place
@@ -42,12 +51,12 @@ class PluginForward:
     def __call__(self, node: PyNode) -> None:
         """Run it: inputs come back as they were, every output must be written, placeholders lose their content."""
         inputs = [tensor.betensor.clone() for tensor in node.inputs]
-        before = [tensor.betensor for tensor in node.outputs]
+        before = [(tensor.betensor, tensor.betensor._version) for tensor in node.outputs]
         call(self.function, node)
         for tensor, values in zip(node.inputs, inputs, strict=True):
             tensor.betensor = values
-        for tensor, old in zip(node.outputs, before, strict=True):
-            if tensor.betensor is old:
+        for tensor, (old, writes) in zip(node.outputs, before, strict=True):
+            if tensor.betensor is old and old._version == writes:
                 raise PluginError(
                     f"{_where(self.function)}: {self.function} wrote no output. Assign self.outputs[i].betensor."
                 )
@@ -98,7 +107,7 @@ def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFu
                 " Change nothing outside the layer."
             )
     handed = read(node, layer, request, before)
-    return Parameters(**{**vars(handed), "extra": {**handed.extra, LAYER_ATTRS: attrs}})
+    return replace(handed, extra={**handed.extra, LAYER_ATTRS: attrs})
 
 
 def _calibrated(request: Request, layer: Layer, forward: Forward, attrs: Mapping[str, Any]) -> PyNode:
@@ -206,8 +215,7 @@ def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, a
         if name in parameters.constants and key in node.constants:
             apply(node.constants[key], parameters.constants[name].params)
         if layer.spec.inputs[name].role == "bias" and key in node.constants:
-            biases = node.constants[key]
-            biases.betensor = held_codes(biases.betensor.long() + absorbed(node, layer))
+            _absorb(node, layer, node.constants[key], stored=name in parameters.constants)
     for key, value in parameters.extra.items():
         if key.startswith("compass."):
             continue
@@ -217,6 +225,14 @@ def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, a
             node.params[key] = theirs(value)
     _set_numbers(node, layer, parameters)
     return node
+
+
+def _absorb(node: PyNode, layer: Layer, biases: PyTensor, *, stored: bool) -> None:
+    """Add what Compass adds to bias codes; give biases that the case leaves out the fields of others."""
+    biases.betensor = held_codes(biases.betensor.long() + absorbed(node, layer))
+    if not stored:
+        biases.dtype, biases.qbits, biases.zerop, biases.qinvariant = bits2dtype(32, is_signed=True), 32, 0, False
+        biases.qmin, biases.qmax = bits2range(32, is_signed=True)
 
 
 def _read_back(key: str, stored: GraphTensor) -> PyTensor:
@@ -238,46 +254,44 @@ def _bits(parameters: Parameters) -> dict[str, Any]:
 
 
 def _set_numbers(node: PyNode, layer: Layer, parameters: Parameters) -> None:
-    """Write multiplier, shift, factors and table of *parameters* under Compass's names, where they say something new."""
+    """Write multiplier, shift, factors and table of *parameters* under Compass's names, in the form the layer has them."""
     rescale = parameters.rescale
-    if rescale is not None:
-        factors = [rescale.factors.get(t.name, 1.0) for t in node.inputs] if layer.spec.error_model.kind == "linear" else []
-        if any(factor != 1.0 for factor in factors) and not _same_lists(node, factors, rescale.mantissa, rescale.shift):
-            node.params["scale_value"] = [int(rescale.mantissa), *(int(f) for f in factors)]
-            node.params["shift_value"] = int(rescale.shift)
-        elif not factors or all(factor == 1.0 for factor in factors):
-            _set_number(node, SCALE, rescale.mantissa)
-            _set_number(node, SHIFT, rescale.shift)
+    if rescale is not None and layer.spec.error_model.kind == "linear":
+        _put_sum(node, [rescale.factors.get(t.name, 1.0) for t in node.inputs], rescale.mantissa, rescale.shift)
+    elif rescale is not None:
+        _put(node, SCALE, rescale.mantissa)
+        _put(node, SHIFT, rescale.shift)
     table = next((parameters.tables[name] for name in (LUT, "exp") if name in parameters.tables), None)
     if table is not None and LUT not in node.constants:
         node.constants[LUT] = PyTensor(LUT, table.entries)
 
 
-def _same_lists(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor) -> bool:
-    """Return whether the layer's own lists, one number for each input, say what the factors say."""
-    numbers, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)
-    if numbers is None or shifts is None or numbers.numel() != len(factors) or shifts.numel() != len(factors):
-        return False
-    wanted = torch.tensor(factors, dtype=torch.float64) * mantissa * torch.exp2(-shift.double())
-    return bool(torch.equal(numbers * torch.exp2(-shifts), wanted))
+def _put_sum(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor) -> None:
+    """Write the numbers of a sum: one, [m, k_a, k_b] (Eltwise; what a layer without any gets), or a pair for each input."""
+    given, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)
+    count, one = len(factors), all(factor == 1.0 for factor in factors)
+    if one and (count == 1 if given is None else given.numel() == 1):
+        numbers = mantissa.reshape(1)
+    elif count > 1 and given is not None and shifts is not None and given.numel() == shifts.numel() == count:
+        wanted = torch.tensor(factors, dtype=torch.float64) * mantissa
+        if torch.equal(given * torch.exp2(-shifts), wanted * torch.exp2(-shift.double())):
+            return
+        numbers, shift = wanted, shift.expand(count)
+    else:
+        numbers = torch.cat([mantissa.reshape(1).double(), torch.tensor(factors, dtype=torch.float64)])
+    _put(node, SCALE, numbers)
+    _put(node, SHIFT, shift)
 
 
-def _set_number(node: PyNode, name: str, values: Tensor) -> None:
-    """Write a number as `<name>_value`, several as constant *name*; in the shape that the plugin gave them."""
-    if values.dim() == 0 and name not in node.constants:
-        node.params[f"{name}_value"] = int(values)
-        return
-    flat = values.reshape(-1)
-    if f"{name}_value" in node.params:
-        given = node.params[f"{name}_value"]
-        one = flat.unique().numel() == 1
-        node.params[f"{name}_value"] = [int(v) for v in flat] if isinstance(given, list) or not one else int(flat[0])
-        return
-    old = node.constants.get(name)
-    kind = old.betensor.dtype if old is not None else torch.int32
-    tensor = old if old is not None else PyTensor(name)
-    if old is not None and old.betensor.numel() == 1 and flat.unique().numel() == 1:
+def _put(node: PyNode, name: str, numbers: Tensor) -> None:
+    """Write numbers as `<name>_value` or as constant *name*, wherever the layer has them; several of a new one there."""
+    key, given = f"{name}_value", numbers_of(node, name)
+    flat = [int(v) if v == int(v) else v for v in numbers.reshape(-1).tolist()]
+    if given is not None and given.numel() == 1 and len(set(flat)) == 1:
         flat = flat[:1]
-    shape = [flat.numel() if size == tensor.betensor.numel() else size for size in tensor.shape] if old is not None else [-1]
-    tensor.betensor = flat.to(kind).reshape(shape if old is not None and old.betensor.dim() else [-1])
-    node.constants[name] = tensor
+    if key in node.params or (name not in node.constants and numbers.dim() == 0):
+        node.params[key] = flat if isinstance(node.params.get(key), list) or len(flat) > 1 else flat[0]
+        return
+    stored = node.constants.setdefault(name, PyTensor(name, torch.zeros(0, dtype=torch.int32)))
+    fitting = stored.shape if stored.betensor.numel() == len(flat) else (-1,)
+    stored.betensor = torch.tensor(flat).to(stored.betensor.dtype).reshape(fitting)

@@ -20,7 +20,7 @@ from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale, T
 from quantizer.plugins.aipu.dtypes import Dtype, bits2dtype, is_float, is_signed, ours
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.tensor import PyTensor
-from quantizer.plugins.layer import Layer, layer_axis, operator_order
+from quantizer.plugins.layer import FLOAT32_INTEGERS, Layer, layer_axis, operator_order
 
 DECIDED = ("dtype", "scale", "zerop", "qbits", "qinvariant")
 """What a quantize function must decide of every output, constant and placeholder."""
@@ -107,7 +107,9 @@ def _format(tensor: PyTensor) -> DType:
     assert dtype is not None
     if is_float(dtype):
         raise PluginError(f"{tensor.name}: {dtype} holds no codes. A layer that stays float is not judged here.")
-    return integer(bits, signed=is_signed(dtype)) if bits and bits2dtype(bits, is_signed(dtype)) is dtype else ours(dtype)
+    return (
+        integer(bits, signed=is_signed(dtype)) if bits and bits2dtype(bits, is_signed(dtype)) is dtype else ours(dtype)
+    )
 
 
 def codes_of(tensor: PyTensor, what: str) -> Tensor:
@@ -118,7 +120,9 @@ def codes_of(tensor: PyTensor, what: str) -> Tensor:
     wrong = (~torch.isfinite(values) | (values != values.round())).nonzero()
     if len(wrong):
         index = tuple(int(i) for i in wrong[0])
-        raise PluginError(f"{what} {tensor.name!r}{list(index)} holds {float(values[index])!r}: codes must be integers.")
+        raise PluginError(
+            f"{what} {tensor.name!r}{list(index)} holds {float(values[index])!r}: codes must be integers."
+        )
     return values.long()
 
 
@@ -129,13 +133,31 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
         item = layer.spec.inputs[name]
         if name in request.constants and item.role != "bias":
             tensor = _stored(node, key)
-            found[name] = Constant(operator_order(codes_of(tensor, "constant"), item), _weight_params(tensor, item, request))
+            found[name] = Constant(
+                operator_order(codes_of(tensor, "constant"), item), _weight_params(tensor, item, request)
+            )
     for name, key in layer.constants.items():
         item = layer.spec.inputs[name]
         if name in request.constants and item.role == "bias":
             tensor = _stored(node, key)
-            found[name] = Constant(codes_of(tensor, "constant") - absorbed(node, layer), quantization(tensor, 0))
+            found[name] = Constant(_released(tensor, absorbed(node, layer)), quantization(tensor, 0))
     return found
+
+
+def _released(tensor: PyTensor, taken_in: Tensor) -> Tensor:
+    """Return bias codes without the absorbed zero point.
+
+    float32, in which Compass keeps them, and its clamp after the absorption move codes at the ends of the range by
+    some units in the last place: those count as the end.
+    """
+    held = codes_of(tensor, "constant")
+    codes = held - taken_in
+    low, high = int(tensor.qmin or 0), int(tensor.qmax or 0)
+    if high <= FLOAT32_INTEGERS:
+        return codes
+    loss = 2 * torch.exp2(torch.log2(held.abs().clamp(min=1).double()).floor() - 23).long()
+    codes = torch.where((held >= high) | ((codes > high) & (codes <= high + loss)), high, codes)
+    return torch.where((held <= low) | ((codes < low) & (codes >= low - loss)), low, codes)
 
 
 def _weight_params(tensor: PyTensor, item: Input, request: Request) -> QParams:
@@ -202,7 +224,9 @@ def _rescale(node: PyNode, layer: Layer, constants: Mapping[str, Constant]) -> R
         return Rescale("multiplier_shift", numbers.reshape(()), shifts.reshape(()).long())
     for what, values in (("multipliers", numbers), ("shifts", shifts)):
         if values.numel() not in (1, channels):
-            raise PluginError(f"{node.type.name}: {values.numel()} {what} for {channels} channels. Write one, or one each.")
+            raise PluginError(
+                f"{node.type.name}: {values.numel()} {what} for {channels} channels. Write one, or one each."
+            )
     return Rescale("multiplier_shift", numbers.expand(channels).clone(), shifts.expand(channels).long())
 
 
@@ -232,7 +256,11 @@ def _tables(node: PyNode, layer: Layer, request: Request, output: QParams) -> di
     entries = node.constants[LUT].betensor.flatten()
     inp = request.inputs[layer.activations[0]]
     bits = entries.numel().bit_length() - 1
-    if entries.numel() != 1 << bits or bits > inp.dtype.bits or entries.is_floating_point() and bool((entries % 1).any()):
+    if (
+        entries.numel() != 1 << bits
+        or bits > inp.dtype.bits
+        or (entries.is_floating_point() and bool((entries % 1).any()))
+    ):
         return {}
     step = 1 << (inp.dtype.bits - bits)
     entries = entries.long()
@@ -260,7 +288,9 @@ def _extra(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, o
     for key, tensor in node.constants.items():
         if key not in operands:
             if tensor.dtype is None:
-                raise PluginError(f"quantize of {node.type.name} left dtype of constant {key!r} undecided. Set its dtype.")
+                raise PluginError(
+                    f"quantize of {node.type.name} left dtype of constant {key!r} undecided. Set its dtype."
+                )
             found[key] = _file_tensor(key, tensor)
     return found
 
@@ -278,7 +308,7 @@ def _file_tensor(key: str, tensor: PyTensor) -> GraphTensor:
     return GraphTensor(key, tuple(values.shape), kind, values.to(container(kind)))
 
 
-def plain(value: Any, where: str) -> Any:  # noqa: ANN401 - whatever a plugin puts there
+def plain(value: Any, where: str) -> Any:
     """Return a parameter as IR can hold it: numbers, text, number formats, and tuples of them."""
     if isinstance(value, Dtype):
         return ours(value)
@@ -288,4 +318,6 @@ def plain(value: Any, where: str) -> Any:  # noqa: ANN401 - whatever a plugin pu
         return plain(value.tolist(), where)
     if isinstance(value, list | tuple):
         return tuple(plain(item, where) for item in value)
-    raise PluginError(f"{where} holds {value!r} ({type(value).__name__}): must be a number, text, a Dtype, or a list of them.")
+    raise PluginError(
+        f"{where} holds {value!r} ({type(value).__name__}): must be a number, text, a Dtype, or a list of them."
+    )

@@ -113,7 +113,7 @@ def layer_axis(item: Input) -> int:
     return -1 if axis == 1 else axis - 1
 
 
-def theirs(value: Any) -> Any:  # noqa: ANN401 - an attribute of any kind
+def theirs(value: Any) -> Any:
     """Return an attribute or IR value as Compass holds it: lists for tuples, Dtype for number formats."""
     if isinstance(value, tuple | list):
         return [theirs(item) for item in value]
@@ -133,9 +133,11 @@ def layer_attrs(scheme: Scheme, platform: Platform, type: OpTypeValue) -> dict[s
     if part.symmetry == "asymmetric" and not wide:
         mode = "per_tensor_asymmetric"
     else:
-        span = "restricted" if wide and part.symmetry == "asymmetric" else part.range
-        mode = f"per_tensor_symmetric_{span}_range"
-    grain = "per_channel" if (weight and weight.granularity == "channel") or type.name == "DepthwiseConv" else "per_tensor"
+        reach = "restricted" if wide and part.symmetry == "asymmetric" else part.range
+        mode = f"per_tensor_symmetric_{reach}_range"
+    grain = (
+        "per_channel" if (weight and weight.granularity == "channel") or type.name == "DepthwiseConv" else "per_tensor"
+    )
     span = f"symmetric_{weight.range if weight else 'restricted'}_range"
     weight_mode = f"{grain}_{span if weight is None or weight.symmetry == 'symmetric' else 'asymmetric'}"
     return {

@@ -83,7 +83,7 @@ def _modules_restored(source: Source) -> Iterator[None]:
 
 def _belongs(name: str, source: Source) -> bool:
     if isinstance(source, EntryPointSource):
-        return name.split(".")[0] == source.entry.module.split(".")[0]
+        return name.split(".", maxsplit=1)[0] == source.entry.module.split(".")[0]
     file = getattr(sys.modules[name], "__file__", None)
     return file is not None and Path(file).is_relative_to(source.path.parent)
 

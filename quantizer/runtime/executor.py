@@ -34,8 +34,12 @@ def to_node_order(values: Tensor, order: AxisOrder, *, spatial: bool) -> Tensor:
     return values.movedim(1, -1) if spatial and order == "channels_last" else values
 
 
-def execute(graph: Graph, feeds: Mapping[str, Tensor], specs: Mapping[str, Spec]) -> Result:
+def execute(
+    graph: Graph, feeds: Mapping[str, Tensor], specs: Mapping[str, Spec], platform: str | None = None
+) -> Result:
     """Run *graph* on *feeds*; a node with handed parameters runs on codes, any other in the feeds' float type.
+
+    platform: whose float forwards run, where a plugin has replaced them there.
 
     Raises GraphError for a feed that is missing or of another shape, UnsupportedError for an operator without a
     function, ConstraintError where a node breaks its spec.
@@ -56,7 +60,7 @@ def execute(graph: Graph, feeds: Mapping[str, Tensor], specs: Mapping[str, Spec]
         if spec is None:
             raise UnsupportedError(f"node {node.name!r}: operator {node.op!r} has no spec.")
         operands = {key: values[name] for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
-        outcome = run_node(spec, node, operands)
+        outcome = run_node(spec, node, operands, platform)
         if isinstance(outcome, Staged):
             stages[node.name] = outcome.stages
             outcome = outcome.codes
@@ -64,7 +68,9 @@ def execute(graph: Graph, feeds: Mapping[str, Tensor], specs: Mapping[str, Spec]
     return Result(values, stages)
 
 
-def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor]) -> Tensor | Staged:
+def run_node(
+    spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: str | None = None
+) -> Tensor | Staged:
     """Run one node on operands in the node's axis order; the result is in that order too."""
     arranged = {
         name: to_operator_order(values, node.order, spatial=spec.inputs[name].spatial)
@@ -76,7 +82,7 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor]) -> Tensor |
         function = REGISTRY.get(spec.op, "quantized", handed.platform.platform)
         outcome = function(**arranged, parameters=handed, **node.attrs)
     else:
-        outcome = REGISTRY.get(spec.op, "reference")(**_one_type(arranged), **node.attrs)
+        outcome = REGISTRY.get(spec.op, "reference", platform)(**_one_type(arranged), **node.attrs)
     spatial = next(iter(spec.outputs.values())).spatial
     if isinstance(outcome, Staged):
         return Staged(to_node_order(outcome.codes, node.order, spatial=spatial), outcome.stages)

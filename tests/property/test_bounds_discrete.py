@@ -1,5 +1,6 @@
 """Bounds of what jumps: choices, comparisons, one-hot rows, step functions, and elements too wide to judge."""
 
+# ruff: noqa: TID251 - millions of elements from a seeded PCG64; every failure names its model and element
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -147,3 +148,11 @@ def test_ends_the_wrong_way_round_nan_and_float32_are_refused() -> None:
     for build in builds:
         with pytest.raises(ValueError, match="radius: must be >= 0"):
             build()
+
+
+def test_a_sum_that_overflows_is_enclosed_by_the_largest_number_and_infinity() -> None:
+    big = Interval.exactly(np.array([1.7e308, -1.7e308]))
+    total = big + big
+    largest = np.finfo(np.float64).max
+    assert total.lo.tolist() == [largest, -np.inf]
+    assert total.hi.tolist() == [np.inf, -largest]

@@ -160,7 +160,10 @@ ROWS: list[Row] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "place", "key", "what"), ROWS)
+IDS = [f"{number}-{row[2]}" for number, row in enumerate(ROWS)]
+
+
+@pytest.mark.parametrize(("change", "place", "key", "what"), ROWS, ids=IDS)
 def test_bad_text_is_refused_with_its_place(
     tmp_path: Path, change: Callable[[str], str], place: int | tuple[str, int], key: str, what: str
 ) -> None:

@@ -270,8 +270,9 @@ def test_every_proven_operator_is_covered() -> None:
 
 
 def test_float_forward_repeats_every_bit(run: Run) -> None:
-    """Softmax is excepted: torch's own differs in the last bits between AVX2 and AVX-512."""
-    assert run.reproduces or run.call.spec.op == "softmax"
+    """Softmax in float32 is torch's own, whose last bits differ between processors; the runs were made with AVX-512."""
+    elsewhere = torch.backends.cpu.get_cpu_capability() != "AVX512"
+    assert run.reproduces or (elsewhere and run.call.spec.op == "softmax")
 
 
 def test_activation_parameters(run: Run) -> None:

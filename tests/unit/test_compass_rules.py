@@ -22,15 +22,79 @@ from quantizer.core.library import load_library
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.numerics.multipliers import compass, unify_shifts
 from quantizer.numerics.parameters import Request
+from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rounding import splitmix64
+from quantizer.numerics.rules import activation_params
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines import Call
 from quantizer.runtime.engines.own import OwnEngine
 
 LIBRARY = load_library()
 PLATFORM = LIBRARY.platform("compass")
+CONV = LIBRARY.spec("conv2d")
+DENSE: dict[str, AttrValue] = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
 load_built_ins()
-DENSE: dict[str, AttrValue] = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
+@pytest.mark.parametrize(
+    ("low", "high", "symmetry", "codes", "steps", "zero"),
+    [
+        (-1.0, 1.0, "symmetric", "restricted", 127.0, 0),
+        (-1.0, 1.0, "symmetric", "full", 127.5, 0),
+        (-1.0, 1.0, "asymmetric", "full", 127.5, 0),
+        (-1.0, 2.0, "asymmetric", "full", 85.0, 43),
+        (0.0, 6.0, "asymmetric", "full", 42.5, 127),
+        (-3.7, 0.0, "asymmetric", "full", 255 / float(np.float32(3.7)), -127),
+        (0.0, 0.0, "asymmetric", "full", 1.0, 127),
+    ],
+)
+def test_measured_scales_and_zero_points(
+    low: float, high: float, symmetry: Any, codes: Any, steps: float, zero: int
+) -> None:
+    """Signed codes of 8 bits: Compass's zero point, the negated one, stays within +-127."""
+    part = ActivationPart(bits=8, symmetry=symmetry, range=codes)
+    found = activation_params(low, high, part, PLATFORM.parameters, signed=True)
+    assert found.steps is not None
+    assert (float(found.steps), -int(found.zero_point)) == (float(np.float32(steps)), zero)
+
+
+def test_ties_of_quantize_depend_on_the_parity_of_the_zero_point() -> None:
+    """Compass rounds steps * x - zp half to even: 0.5 + 1 is 2, 1.5 + 1 is 2."""
+    odd = activation_params(-127.0, 128.0, ActivationPart(bits=8), PLATFORM.parameters, signed=True)
+    even = activation_params(-126.0, 129.0, ActivationPart(bits=8), PLATFORM.parameters, signed=True)
+    x = torch.tensor([-0.5, 0.5, 1.5, 2.5])
+    assert (int(odd.zero_point), int(even.zero_point)) == (-1, -2)
+    assert quantize(x, odd, PLATFORM.quantizer).tolist() == [-2, 0, 0, 2]
+    assert quantize(x, even, PLATFORM.quantizer).tolist() == [-2, -2, 0, 0]
+
+
+def test_a_multiplier_has_15_bits_at_most() -> None:
+    """16 bits, unit steps of input and weight, 3/4 of a step per unit for the output."""
+    activation = ActivationPart(bits=16, symmetry="symmetric")
+    scheme = Scheme(name="drawn", activation=activation, weight=WeightPart(bits=16, granularity="tensor"))
+    shapes: dict[str, tuple[int, ...]] = {"x": (1, 1, 1, 1), "weight": (1, 1, 1, 1)}
+    ranges = {"x": (-32767.5, 32767.5), "y": (-43690.0, 43690.0)}
+    weight = {"weight": torch.full((1, 1, 1, 1), 32767.0)}
+    ratio = OwnEngine().quantize(Request(CONV, scheme, PLATFORM, shapes, DENSE, ranges, weight)).rescale
+    assert ratio is not None
+    assert (float(ratio.mantissa), int(ratio.shift)) == (24576.0, 15)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("seed", range(50))
+def test_factors_of_a_sum_are_those_of_the_restatement(seed: int, bits: int) -> None:
+    """Ranges of 2**-16 to 2**16, so that factors are shrunk and shifts would be negative."""
+    hashed = splitmix64(torch.arange(3) + 100 * seed)
+    ends = ((1.0 + (hashed >> 33).abs().double() * 2.0**-31) * torch.exp2((hashed % 33 - 16).double())).float().tolist()
+    ranges = {name: (-end, end) for name, end in zip("aby", ends, strict=True)}
+    scheme = Scheme(name="drawn", activation=ActivationPart(bits=bits, symmetry="symmetric"))
+    made = OwnEngine().quantize(Request(LIBRARY.spec("add"), scheme, PLATFORM, {"a": (1,), "b": (1,)}, {}, ranges))
+    params = [made.inputs["a"], made.inputs["b"], made.outputs["y"]]
+    a, b, y = (np.float32(p.steps.item()) for p in params if p.steps is not None)
+    ratio = made.rescale
+    assert ratio is not None
+    found = (float(ratio.mantissa), int(ratio.shift), ratio.factors["a"], ratio.factors["b"])
+    assert found == restated.compass_sum(a, b, y, bits, equal_zero=True)
+
+
 TINY = 127 * 2.0**-20
 """A weight whose steps are 2**20: beside a channel of 127 its multiplier of 8 bits would be 128 >> 13."""
 
@@ -57,7 +121,7 @@ def test_fewer_weight_groups_where_a_shared_shift_leaves_a_multiplier_of_zero(
     """
     channels, tensor = len(weights), torch.tensor(weights, dtype=torch.float32).reshape(-1, 1, 1, 1)
     part, symmetric = WeightPart(bits=8, granularity=granularity), ActivationPart(bits=8, symmetry="symmetric")
-    call = Call(LIBRARY.spec("conv2d"), DENSE | {"groups": groups})
+    call = Call(CONV, DENSE | {"groups": groups})
     ranges = {"x": (-127.5, 127.5), "y": (-127.5, 127.5)}
     asked = Request(
         call.spec, Scheme(name="drawn", activation=symmetric, weight=part), PLATFORM,
@@ -82,6 +146,18 @@ def test_a_shared_shift_may_be_negative() -> None:
     mantissas, shifts = unify_shifts(*compass(torch.tensor([40000.0, 50000.0]), 8))
     assert (mantissas.tolist(), shifts.tolist()) == ([19968, 24960], [-1, -1])
     assert restated.unified([np.float32(40000.0), np.float32(50000.0)], 8) == [(19968.0, -1), (24960.0, -1)]
+
+
+def test_ties_of_a_convolution_do_not_depend_on_the_zero_point() -> None:
+    """Unit steps, y of half a step per unit and zero points of -1: sums of 1, 3, 5 are 0.5, 1.5, 2.5, then the zero point."""
+    scheme = Scheme(name="drawn", activation=ActivationPart(bits=8), weight=WeightPart(bits=8, granularity="tensor"))
+    call = Call(CONV, DENSE)
+    ranges, weights = {"x": (-127.0, 128.0), "y": (-254.0, 256.0)}, torch.tensor([127.0, 1.0]).reshape(2, 1, 1, 1)
+    shapes = {"x": (1, 1, 1, 3), "weight": (2, 1, 1, 1)}
+    made = OwnEngine().quantize(Request(call.spec, scheme, PLATFORM, shapes, call.attrs, ranges, {"weight": weights}))
+    codes = {"x": torch.tensor([0, 2, 4]).reshape(1, 1, 1, 3), "weight": made.constants["weight"].codes}
+    assert (int(made.inputs["x"].zero_point), int(made.outputs["y"].zero_point)) == (-1, -1)
+    assert OwnEngine().run(call, codes, made).codes[0, 1, 0].tolist() == [-1, 1, 1]
 
 
 @pytest.mark.parametrize("select_last", [False, True])

@@ -431,7 +431,7 @@ def test_native_convolution() -> None:
     assert str(scale.data.tolist()) == "[182, 402, 256, 344, 340, 318]"
     assert "conv3x3:scale" not in ours.tensors
     assert conv.extra["is_perf_mode"] is True
-    assert not {"kernel_x", "with_activation", "group"} & conv.extra.keys()
+    assert not {"kernel_x", "with_activation", "group", "weights", "biases"} & conv.extra.keys()
 
 
 def test_fixed_keys_tell_operators_apart() -> None:

@@ -187,8 +187,15 @@ def test_integer_matrix_product_is_used_and_exact(kind: str, data: str, monkeypa
 
 
 def test_plus_128_is_no_int8() -> None:
-    x = torch.full((64, 512), 128)
-    assert set(linear(x, x).flatten().tolist()) == {512 * 128 * 128}
+    x = torch.full((128, 512), 128)
+    assert set(linear(x, x // 128).flatten().tolist()) == {512 * 128}
+
+
+def test_int8_reaches_minus_128() -> None:
+    """An odd sum just above 2**24, where 127 * 127 a product would still lie below."""
+    x = torch.full((1, 1040), -128, dtype=torch.int8)
+    x[0, 0] = -127
+    assert linear(x, x).tolist() == [[1039 * 16384 + 16129]]
 
 
 def test_choice_of_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,7 @@ def test_compass_shift_is_capped_and_may_be_negative() -> None:
     assert [t.item() for t in compass(torch.tensor(1e-9), 8)] == [2, 31]
     assert [t.item() for t in compass(torch.tensor(1020.0), 8)] == [255, -2]
     assert [t.item() for t in compass(torch.tensor(0.75), 16)] == [24576, 15]
+    assert [t.item() for t in compass(torch.tensor(128.5 / 256), 8)] == [129, 8]  # half up, not to even
     assert [t.item() for t in compass(torch.tensor(0.75), 16, bits_ceiling=16)] == [49152, 16]
 
 

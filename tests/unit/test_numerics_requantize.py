@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import quantizer.numerics.requantize as requantize_module
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode, Variant
@@ -182,11 +183,15 @@ def test_exact_rounds_wide_codes_and_wide_sums() -> None:
     assert requantize(acc, numbers("exact", 2.0**-23), out, rounding="half_up").tolist() == expected
 
 
-@pytest.mark.parametrize("variant", ["exact", "f32_even", "f32_even_zpin", "multiplier_shift", "q31_double"])
-def test_channels_blocks_and_dtypes_change_nothing(variant: Variant) -> None:
-    """A tensor larger than one block, per-channel numbers and zero points: the codes of its single elements."""
-    generator = torch.Generator().manual_seed(5)
-    acc = torch.randint(-30_000, 30_000, (2, 3, 150, 151), generator=generator)
+@pytest.mark.parametrize(
+    "variant", ["exact", "f32_even", "f32_even_zpin", "multiplier_shift", "q31_double", "half_away"]
+)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_channels_blocks_and_dtypes_change_nothing(
+    variant: Variant, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Per-channel numbers and zero points, in pieces along the batch or the channels: the codes of the whole."""
+    acc = torch.randint(-30_000, 30_000, (batch, 3, 23, 31), generator=torch.Generator().manual_seed(5))
     ratios = torch.tensor([0.0037, 2.0**-8, 0.01], dtype=torch.float64)
     mantissa, shift = (ratios.float().double(), torch.zeros(3, dtype=torch.int64))
     if variant == "q31_double":
@@ -200,12 +205,18 @@ def test_channels_blocks_and_dtypes_change_nothing(variant: Variant) -> None:
     for channel in range(3):
         place = slice(channel, channel + 1)
         numbers_there, output_there = made.sliced(channel, channel + 1), out.sliced(channel, channel + 1)
-        one = requantize(acc[:1, place, :2], numbers_there, output_there, channel_axis=1)
-        assert torch.equal(one, whole[:1, place, :2])
-    for kind in (torch.int32, torch.float32):
+        one = requantize(acc[:, place, :2], numbers_there, output_there, channel_axis=1)
+        assert torch.equal(one, whole[:, place, :2])
+    monkeypatch.setattr(requantize_module, "_BLOCK", 700)
+    for kind in (torch.int64, torch.int32, torch.float32):
         assert torch.equal(requantize(acc.to(kind), made, out, channel_axis=-3), whole)
     assert torch.equal(requantize(acc.transpose(2, 3), made, out, channel_axis=1), whole.transpose(2, 3))
-    assert requantize(acc[:0], made, out, channel_axis=1).shape == (0, 3, 150, 151)
+    assert requantize(acc[:0], made, out, channel_axis=1).shape == (0, 3, 23, 31)
+
+
+def test_wide_codes_keep_their_last_bit() -> None:
+    acc = torch.tensor([(1 << 24) + 2, -(1 << 24) - 2])
+    assert requantize(acc, numbers("f32_even", 1.0), output("int32", 1)).tolist() == [(1 << 24) + 3, -(1 << 24) - 1]
 
 
 def test_input_is_not_written_to() -> None:
@@ -289,6 +300,11 @@ def test_tpulang_left_shift_wraps_in_int32_and_saturates() -> None:
     assert found.tolist() == [-(1 << 30), -(1 << 30), 6]
     doubled = requantize_tpulang(x, 1, 2, 1, "tpulang_multiplier_shift", "half_up", -(1 << 31), (1 << 31) - 1)
     assert doubled.tolist() == [(1 << 31) - 1, -(1 << 31) + 1, 13]
+    halves = requantize_tpulang(torch.tensor([-1, 1]), 1 << 30, 0, 0, "tpulang_tflite", "half_away", -128, 127)
+    assert halves.tolist() == [0, 1]
+    lowest = torch.tensor([-(1 << 31)])
+    saturated = requantize_tpulang(lowest, -(1 << 31), -1, 0, "tpulang_tflite", "down", -(1 << 31), (1 << 31) - 1)
+    assert saturated.tolist() == [(1 << 30) - 1]
 
 
 @pytest.mark.parametrize("mode", TPULANG_MODES)

@@ -6,195 +6,72 @@ Populations: every data set in turn (rows), random, ties; codes over the whole r
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
-from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
-from onnxruntime.quantization.quant_utils import compute_scale_zp, get_qmin_qmax_for_qType, quantize_data
-from torch import Tensor
+from onnxruntime.quantization.quant_utils import (
+    compute_scale_zp,
+    get_qmin_qmax_for_qType,
+    quantize_data,
+    quantize_nparray,
+)
+from ort_oracle import (
+    COUNT,
+    NODES,
+    POPULATIONS,
+    SCALED,
+    TARGETS,
+    Array,
+    Pair,
+    both,
+    given,
+    is_per_channel,
+    node_attributes,
+    one_node,
+    pairs,
+    quantized_inputs,
+    run_node,
+    scale_and_zero,
+    scales,
+    target_of,
+    uint8,
+)  # fmt: skip
 
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.float_forward import float_forward
-from quantizer.conformance.generation.builder import build_case, complete, rows
+from quantizer.conformance.generation.builder import build_case, complete
 from quantizer.conformance.generation.choosers import HashChooser
-from quantizer.conformance.generation.ranges import range_of
+from quantizer.conformance.generation.hashing import integers
 from quantizer.conformance.judge import known_defect
-from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
-from quantizer.core.case import Case
-from quantizer.core.dtypes import dtype
-from quantizer.core.library import load_library
-from quantizer.numerics.parameters import Request
-from quantizer.numerics.qparams import Parameters, QParams, Staged
-from quantizer.ops import load_built_ins
-from quantizer.runtime.engines import Call
+from quantizer.numerics.qparams import QParams
 from quantizer.runtime.engines.own import OwnEngine
 
-Array = NDArray[Any]
-COUNT = 100
-"""Cases of each population; an operator has five of them."""
 UINT8, INT8 = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
-KINDS = {"uint8": UINT8, "int8": INT8, "float32": onnx.TensorProto.FLOAT, "int64": onnx.TensorProto.INT64}
-NODES = {
-    "conv2d": ("QLinearConv", "Conv"), "add": ("QLinearAdd", "Add"), "softmax": ("QLinearSoftmax", "Softmax"),
-    "argmax": ("ArgMax", "ArgMax"), "reshape": ("Reshape", "Reshape"),
-}  # fmt: skip
-TARGETS = ["conv2d-w8a8", "conv2d-w8pta8", "add-a8", "softmax-a8", "argmax-a8", "reshape-a8"]
-POPULATIONS = ["rows", "random", "ties", "powers", "eighths"]
-
-load_built_ins()
-LIBRARY = load_library()
-ORT = LIBRARY.platform("ort")
 
 
-# ONNX Runtime: one node, parameters as initializers, one thread that does not spin.
-
-
-def run_node(op: str, feeds: Mapping[str, Array], constants: Mapping[str, Array], order: list[str], **attrs: object) -> Array:
-    helper = onnx.helper
-    node = helper.make_node(op, order, ["out"], domain="com.microsoft" if op in ("QLinearAdd", "QLinearSoftmax") else "", **attrs)
-    graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info(name, KINDS[v.dtype.name], v.shape) for name, v in feeds.items()],
-        [onnx.ValueInfoProto(name="out")],
-        [onnx.numpy_helper.from_array(np.array(value, order="C"), name) for name, value in constants.items()],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
-    serialized = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, dict(feeds))[0])
-
-
-def node_attributes(op: str, attrs: Mapping[str, Any], *, quantized: bool) -> dict[str, object]:
-    match op:
-        case "conv2d":
-            return {"pads": list(attrs["padding"]), "strides": list(attrs["stride"]), "dilations": list(attrs["dilation"]),
-                    "group": attrs["groups"]}  # fmt: skip
-        case "softmax":
-            return {"axis": attrs["axis"], **({"opset": 13} if quantized else {})}
-        case "argmax":
-            return {"axis": attrs["axis"], "keepdims": int(attrs["keepdims"]), "select_last_index": int(attrs["select_last"])}
-        case _:
-            return {}
-
-
-def scale_and_zero(name: str, params: QParams, kind: str) -> dict[str, Array]:
-    return {f"{name}_scale": params.scale.numpy().astype(np.float32), f"{name}_zero": params.zero_point.numpy().astype(kind)}
-
-
-class OnnxRuntime(OwnEngine):
-    """ONNX Runtime's kernels on what our quantize rule hands."""
-
-    name = "onnxruntime"
-
-    def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
-        feeds = {name: codes[name].numpy().astype(np.uint8) for name in call.spec.activations}
-        constants: dict[str, Array] = {}
-        order: list[str] = []
-        for name in call.spec.activations:
-            order.append(name)
-            if call.spec.op in ("conv2d", "add", "softmax"):
-                constants |= scale_and_zero(name, parameters.inputs[name], "uint8")
-                order += [f"{name}_scale", f"{name}_zero"]
-        if "weight" in codes:
-            constants |= {"weight": codes["weight"].numpy().astype(np.int8)}
-            constants |= scale_and_zero("weight", parameters.constants["weight"].params, "int8")
-            order += ["weight", "weight_scale", "weight_zero"]
-        if call.spec.op in ("conv2d", "add", "softmax"):
-            constants |= scale_and_zero("y", parameters.outputs["y"], "uint8")
-            order += ["y_scale", "y_zero"]
-        if "bias" in codes:
-            constants["bias"] = codes["bias"].numpy().astype(np.int32)
-            order.append("bias")
-        found = self._node(call, feeds, constants, order, quantized=True)
-        return Staged(torch.from_numpy(found.astype(np.int64)), {})
-
-    def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
-        feeds = {name: values.numpy() for name, values in operands.items()}
-        return torch.from_numpy(self._node(call, feeds, {}, list(feeds), quantized=False))
-
-    def _node(self, call: Call, feeds: Mapping[str, Array], constants: dict[str, Array], order: list[str], *, quantized: bool) -> Array:
-        op = call.spec.op
-        if op == "reshape":
-            constants, order = {"shape": np.array(call.attrs["shape"], np.int64)}, [*order, "shape"]
-        attrs = node_attributes(op, call.attrs, quantized=quantized)
-        return run_node(NODES[op][0 if quantized else 1], feeds, constants, order, **attrs)
-
-
-# Cases.
-
-
-def target_of(item: str) -> Target:
-    op, scheme = item.split("-")
-    return Target(LIBRARY.spec(op), LIBRARY.scheme(scheme), ORT)
-
-
-@functools.cache
-def trials(item: str, population: str) -> list[Trial]:
-    target = target_of(item)
-    known = rows(target.spec, ["only"], "only")
-    found = []
-    for i in range(COUNT):
-        seed = COUNT * POPULATIONS.index(population) + i
-        row = known[seed % len(known)]
-        if population in ("powers", "eighths"):
-            case = build_case(target, HashChooser(seed, {**row, "data": "random"}))
-            found.append(on_scales(target, case, population, np.random.default_rng(seed)))
-        else:
-            chosen = row if population == "rows" else {**row, "data": population}
-            found.append(Trial(target, build_case(target, HashChooser(seed, chosen)), OwnEngine()))
-    return found
-
-
-def scales(kind: str, rng: np.random.Generator, count: int | None = None) -> Any:
-    return 2.0 ** rng.integers(-6, 2, count) if kind == "powers" else rng.integers(1, 40, count) / 8
-
-
-def on_scales(target: Target, case: Case, kind: str, rng: np.random.Generator) -> Trial:
-    """Return a trial on codes over their whole range, under scales of one kind; ranges that give exactly those scales."""
-    ranges, tensors = dict(case.ranges), {}
-    step: Any = 0.0
-    for name in target.spec.activations:
-        step, zero = scales(kind, rng), int(rng.integers(0, 256))
-        ranges[name] = range_of(target, step, zero)
-        tensors[name] = (rng.integers(0, 256, case.shapes[name]) - zero) * step
-    grow = rng.uniform(-1, 2)
-    if "weight" in case.shapes:
-        shape, part = case.shapes["weight"], target.scheme.weight
-        per_channel = part is not None and part.granularity == "channel"
-        steps = scales(kind, rng, shape[0]) if per_channel else np.full(shape[0], scales(kind, rng))
-        codes = rng.integers(-127, 128, shape)
-        codes.reshape(shape[0], -1)[:, 0] = 127
-        tensors["weight"] = codes * steps.reshape(-1, 1, 1, 1)
-        if "bias" in case.shapes:
-            tensors["bias"] = rng.integers(-2000, 2000, shape[0]) * steps * step
-        step, grow = step * np.median(steps), rng.integers(4, 9)
-    if "y" in ranges:
-        ranges["y"] = range_of(target, 2.0 ** round(np.log2(step) + grow) * (1 if kind == "powers" else scales(kind, rng) / 4), int(rng.integers(0, 256)))
-    trial = Trial(target, case.but(ranges=ranges), OwnEngine())
-    trial.tensors = {name: torch.from_numpy(tensors[name].astype(np.float32)) for name in case.shapes}
-    return trial
-
-
-def real_engine(trial: Trial) -> Trial:
-    """Return the same trial on ONNX Runtime, with our parameters and codes."""
-    other = Trial(trial.target, trial.case, OnnxRuntime())
-    other.tensors, other.parameters, other.codes = trial.tensors, trial.parameters, trial.codes
-    return other
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def items(test: Any) -> Any:
     return pytest.mark.parametrize("population", POPULATIONS)(pytest.mark.parametrize("item", TARGETS)(test))
+
+
+def weighted(test: Any) -> Any:
+    return pytest.mark.parametrize("population", POPULATIONS)(pytest.mark.parametrize("item", TARGETS[:2])(test))
 
 
 # What the quantizer chooses.
@@ -213,100 +90,233 @@ def chosen(params: QParams) -> tuple[float, int]:
 
 @items
 def test_activation_parameters_are_those_of_compute_scale_zp(item: str, population: str) -> None:
-    for trial in trials(item, population):
-        for name, params in trial.parameters.inputs.items():
+    for trial, _ in pairs(item, population):
+        inputs = trial.parameters.inputs
+        for name, params in inputs.items():
             assert chosen(params) == expected_activation(*trial.case.ranges[name]), (trial.case.digest, name)
         if trial.spec.op in ("conv2d", "add"):
             assert chosen(trial.output) == expected_activation(*trial.case.ranges["y"]), trial.case.digest
-        elif trial.spec.op == "softmax":
-            assert chosen(trial.output) == (1 / 256, 0)
-        elif trial.spec.op == "reshape":
-            assert chosen(trial.output) == chosen(trial.parameters.inputs["x"])
+        elif trial.spec.op != "argmax":
+            assert chosen(trial.output) == ((1 / 256, 0) if trial.spec.op == "softmax" else chosen(inputs["x"]))
 
 
-def quantizer_for(bias: Array, *, per_channel: bool) -> ONNXQuantizer:
-    """Return ONNX Runtime's quantizer with just the bias in its model, enough for its rules of biases."""
-    made: ONNXQuantizer = object.__new__(ONNXQuantizer)
-    graph = onnx.helper.make_graph([], "g", [], [], [onnx.numpy_helper.from_array(bias, "bias")])
-    made.model = onnxruntime.quantization.onnx_model.ONNXModel(onnx.helper.make_model(graph))
-    made.weight_qType, made.per_channel = INT8, per_channel
-    return made
+def expected_constants(trial: Trial) -> tuple[bool, dict[str, Array]]:
+    """Return whether the bias made a weight scale grow, and the weight's scale and codes and the bias's codes."""
+    weight, per_channel = trial.tensors["weight"].numpy(), is_per_channel(trial.target)
+    slices = [*weight] if per_channel else [weight]
+    scale = np.array([quantize_data(values.flatten(), INT8, symmetric=True)[1] for values in slices], np.float32)
+    scale = scale if per_channel else scale.reshape(())
+    grown, bias = False, {}
+    if "bias" in trial.tensors:
+        float_bias = onnx.numpy_helper.from_array(trial.tensors["bias"].numpy(), "bias")
+        quantizer: ONNXQuantizer = object.__new__(ONNXQuantizer)
+        quantizer.model = ONNXModel(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [float_bias])))
+        quantizer.weight_qType = INT8
+        x_scale = trial.parameters.inputs["x"].scale.numpy().astype(np.float32)
+        grown, scale = quantizer._adjust_weight_scale_for_int32_bias(x_scale, scale, "weight", float_bias, per_channel)
+        quantizer.quantize_bias_static_impl("bias", x_scale, scale)
+        made = next(tensor for tensor in quantizer.model.initializer() if tensor.name == "bias_quantized")
+        bias = {"bias": onnx.numpy_helper.to_array(made)}
+    codes = [quantize_nparray(INT8, w, s, np.int8(0)) for w, s in zip(slices, scale.reshape(-1), strict=True)]
+    return bool(grown), {"scale": scale, "weight": np.stack(codes).reshape(weight.shape), **bias}
 
 
-def expected_constants(trial: Trial) -> tuple[Array, Array, Array | None, bool]:
-    """Return scales and codes of the weight, codes of the bias, and whether the bias made a weight scale grow."""
-    weight, part = trial.tensors["weight"].numpy(), trial.target.scheme.weight
-    per_channel = part is not None and part.granularity == "channel"
-    parts = [quantize_data(w.flatten(), INT8, True) for w in (weight if per_channel else [weight])]
-    scale = np.array([found[1] for found in parts], np.float32) if per_channel else np.array(parts[0][1], np.float32)
-    codes = np.stack([found[2].reshape(weight.shape[-4 + per_channel :]) for found in parts]).reshape(weight.shape)
-    if "bias" not in trial.tensors:
-        return scale, codes, None, False
-    quantizer = quantizer_for(trial.tensors["bias"].numpy(), per_channel=per_channel)
-    x_scale = trial.parameters.inputs["x"].scale.numpy().astype(np.float32)
-    grown, _ = quantizer._adjust_weight_scale_for_int32_bias(
-        x_scale, scale.copy(), "weight", quantizer.model.initializer()[0], per_channel
-    )
-    quantizer.quantize_bias_static_impl("bias", x_scale, scale)
-    bias = next(t for t in quantizer.model.initializer() if t.name == "bias_quantized")
-    return scale, codes, onnx.numpy_helper.to_array(bias), bool(grown)
+def assert_constants(trial: Trial, expected: Mapping[str, Array]) -> None:
+    constants = trial.parameters.constants
+    found = {"scale": constants["weight"].params.scale.numpy(), **{n: c.codes.numpy() for n, c in constants.items()}}
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert np.array_equal(found[name], values), (trial.case.to_json(), name)
 
 
-@pytest.mark.parametrize("population", POPULATIONS)
-@pytest.mark.parametrize("item", TARGETS[:2])
+@weighted
 def test_codes_of_weights_and_biases_are_those_of_the_quantizer(item: str, population: str) -> None:
-    for trial in trials(item, population):
-        scale, codes, bias, grown = expected_constants(trial)
-        if grown:
-            assert population == "rows"
-            continue
-        constants = trial.parameters.constants
-        assert np.array_equal(constants["weight"].params.scale.numpy(), scale), trial.case.digest
-        assert np.array_equal(constants["weight"].codes.numpy(), codes), trial.case.digest
-        if bias is not None:
-            assert np.array_equal(constants["bias"].codes.numpy(), bias), trial.case.digest
+    for trial, _ in pairs(item, population):
+        grown, expected = expected_constants(trial)
+        assert not grown or trial.case.data.set == "scale_spread"
+        if not grown:
+            assert_constants(trial, expected)
+
+
+@pytest.mark.xfail(strict=True, reason="platform ort has no rule yet for weights whose bias would leave 32 bits")
+@pytest.mark.parametrize("item", TARGETS[:2])
+def test_a_weight_scale_grows_until_the_bias_fits(item: str) -> None:
+    for seed in range(COUNT):
+        case = build_case(target_of(item), HashChooser(seed, {"data": "scale_spread", "with_bias": "yes"}))
+        trial = Trial(target_of(item), case, OwnEngine())
+        assert_constants(trial, expected_constants(trial)[1])
+
+
+class OneSample(CalibrationDataReader):
+    """Calibration on one set of tensors."""
+
+    def __init__(self, feeds: dict[str, Array]) -> None:
+        self._samples = iter([feeds])
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._samples, None)
+
+
+@pytest.mark.parametrize("item", [item for item in TARGETS if item.startswith(SCALED)])
+def test_the_static_quantizer_writes_these_parameters(item: str, tmp_path: Path) -> None:
+    """A float model of one operator, calibrated by extrema on the case's own data and quantized as a whole."""
+    op = target_of(item).spec.op
+    for trial, other in pairs(item, "random")[:4]:
+        tensors = {name: values.numpy() for name, values in trial.tensors.items()}
+        feeds = {name: tensors[name] for name in trial.spec.activations}
+        constants = {name: values for name, values in tensors.items() if name not in feeds}
+        attrs = node_attributes(op, trial.case.attrs, quantized=False)
+        model = one_node(NODES[op][1], feeds, constants, list(tensors), **attrs)
+        quantize_static(
+            model, tmp_path / "q.onnx", OneSample(feeds), QuantFormat.QOperator,
+            per_channel=is_per_channel(trial.target), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+        )  # fmt: skip
+        graph = onnx.load(tmp_path / "q.onnx").graph
+        node = next(node for node in graph.node if node.op_type == NODES[op][0])
+        values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        written = [values[name].ravel().tolist() for name in node.input if name in values]
+        y = other.engine.run_float(trial.call, trial.tensors).numpy()
+        ranges = {name: (float(v.min()), float(v.max())) for name, v in {**tensors, "y": y}.items()}
+        again = Trial(trial.target, trial.case.but(ranges=ranges), OwnEngine())
+        again.tensors = trial.tensors
+        handed, _ = quantized_inputs(again.call, again.codes, again.parameters)
+        assert [v.ravel().tolist() for v in handed.values()] == written, trial.case.to_json()
 
 
 @items
 def test_inputs_become_the_codes_of_quantize_linear(item: str, population: str) -> None:
-    for trial in trials(item, population):
+    for trial, _ in pairs(item, population):
         for name, params in trial.parameters.inputs.items():
-            constants = scale_and_zero(name, params, "uint8")
+            constants = scale_and_zero(name, params)
             found = run_node("QuantizeLinear", {name: trial.tensors[name].numpy()}, constants, [name, *constants])
-            assert np.array_equal(trial.codes[name].numpy(), found), (trial.case.digest, name)
+            assert np.array_equal(trial.codes[name].numpy(), found), (trial.case.to_json(), name)
 
 
 # What the kernels compute.
 
 
-def assert_agrees(found: list[Trial]) -> int:
+def assert_agrees(found: list[Pair]) -> int:
     """Compare the codes of all trials with ONNX Runtime's; return how many elements that were."""
-    compared = 0
-    for trial in found:
-        expected = real_engine(trial).got
-        assert trial.got.shape == expected.shape == trial.output_shape
-        assert np.array_equal(trial.got, expected), (trial.case.to_json(), np.argwhere(trial.got != expected)[0])
-        compared += expected.size
-    return compared
+    for trial, other in found:
+        assert trial.got.shape == other.got.shape == trial.output_shape
+        assert np.array_equal(trial.got, other.got), (trial.case.to_json(), np.argwhere(trial.got != other.got)[0])
+    return sum(trial.got.size for trial, _ in found)
+
+
+def assert_float_within_bound(found: list[Pair]) -> None:
+    for trial in (one for pair in found for one in pair):
+        verdict = float_forward(trial)
+        assert verdict.status == "pass", (trial.engine.name, trial.case.to_json(), verdict)
 
 
 @items
 def test_output_codes_are_those_of_the_kernel(item: str, population: str) -> None:
-    assert len(trials(item, population)) == COUNT
-    assert assert_agrees(trials(item, population)) > 10 * COUNT
+    assert len(pairs(item, population)) == COUNT
+    assert assert_agrees(pairs(item, population)) > 10 * COUNT
 
 
 @items
 def test_real_codes_raise_no_alarm(item: str, population: str) -> None:
     """The arithmetic check passes ONNX Runtime's own codes but for the platform's declared defects."""
-    for trial in trials(item, population):
-        verdict = arithmetic(real_engine(trial))
+    for trial, other in pairs(item, population):
+        verdict = arithmetic(other)
         assert verdict.status == "pass" or known_defect(trial, "arithmetic"), (trial.case.to_json(), verdict)
 
 
 @items
 def test_float_forward_of_both_is_within_the_derived_bound(item: str, population: str) -> None:
-    for trial in trials(item, population):
-        for engine in (trial, real_engine(trial)):
-            verdict = float_forward(engine)
-            assert verdict.status == "pass", (engine.engine.name, trial.case.to_json(), verdict)
+    assert_float_within_bound(pairs(item, population))
+
+
+def convolution(sizes: tuple[int, ...], kernel: tuple[int, int], **attrs: Any) -> tuple[str, dict[str, Any]]:
+    names = ("n", "c_in", "h", "w", "c_out", "kh", "kw")
+    plain = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+    return "conv2d", {**dict(zip(names, (*sizes, *kernel), strict=True)), **plain, **attrs}
+
+
+BEYOND = [
+    convolution((1, 64, 56, 56, 64), (3, 3), padding=(1, 1, 1, 1)),
+    convolution((2, 32, 29, 28, 32), (3, 3), padding=(0, 1, 1, 0), stride=(2, 2), groups=32),
+    convolution((1, 3, 40, 41, 16), (7, 7), padding=(3, 3, 2, 1), stride=(2, 3)),
+    convolution((5, 256, 7, 7, 24), (1, 1)),
+    convolution((1, 8, 11, 9, 12), (5, 2), padding=(8, 0, 7, 5), dilation=(4, 3), groups=4),
+    ("add", {"shape": (2, 3, 4, 5, 6), "other": (3, 1, 5, 1)}),
+    ("add", {"shape": (2, 1, 3, 1, 1), "other": (7, 1, 5, 129)}),
+    ("add", {"shape": (4099,), "other": (3, 1)}),
+    ("softmax", {"shape": (2, 3, 4, 5, 6), "axis": 2}),
+    ("softmax", {"shape": (2, 3, 4, 5, 6), "axis": -5}),
+    ("softmax", {"shape": (5, 1000), "axis": -1}),
+    ("softmax", {"shape": (2048, 3), "axis": 0}),
+    ("softmax", {"shape": (3, 512), "axis": 1}),
+    ("softmax", {"shape": (3, 1, 2), "axis": 1}),
+    ("argmax", {"shape": (2, 3, 4, 5, 6), "axis": -2, "keepdims": False, "select_last": True}),
+    ("argmax", {"shape": (3, 1000), "axis": 1, "keepdims": True, "select_last": False}),
+    ("reshape", {"from_shape": (2, 3, 4, 5, 6), "shape": (8, 1, 90)}),
+]
+
+
+@pytest.mark.parametrize("data", ["random", "ties", "corners"])
+@pytest.mark.parametrize("structure", range(len(BEYOND)))
+def test_shapes_beyond_the_domains(structure: int, data: str) -> None:
+    op, bound = BEYOND[structure]
+    for target in (target_of(item) for item in TARGETS if item.startswith(op)):
+        case = complete(target, bound, list(target.spec.inputs), data, structure, HashChooser(structure, {}))
+        found = [both(Trial(target, case, OwnEngine()))]
+        assert assert_agrees(found) > 0
+        assert_float_within_bound(found)
+
+
+# Where float32 decides: the order of additions, and the room above the exponentials.
+
+SHAPES = [
+    ((64, 65), (64, 65)), ((1,), (64, 65)), ((64, 65), (1,)), ((64, 1), (64, 65)), ((64, 65), (64, 1)), ((65,), (64, 65)),
+    ((64, 65), (65,)), ((64, 1), (1, 65)), ((1, 65), (64, 1)), ((1,), (4160, 1)), ((4160, 1), (1,)), ((4160, 1), (1, 1)),
+    ((1, 1), (4160, 1)), ((64, 1, 1), (64, 65, 1)), ((64, 65, 1), (65, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b"), SHAPES)
+def test_a_broadcast_operand_is_added_as_a_scalar(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    found = []
+    for seed in range(25):
+        codes = {name: integers(seed, name, shape, 0, 255) for name, shape in (("a", a), ("b", b))}
+        zeros = integers(seed, "zeros", (3,), 0, 255).tolist()
+        params = [uint8(s, z) for s, z in zip(scales("eighths", seed, f"{a}{b}", (3,)).tolist(), zeros, strict=True)]
+        found.append(given("add-a8", codes, {"a": params[0], "b": params[1]}, params[2]))
+    assert assert_agrees(found) == 25 * 4160
+
+
+ROWS = [
+    ("0x1.011a88p-7", [150, 179]), ("0x1.bce99p-4", [196, 176, 185, 178, 193, 192, 177]),
+    ("0x1.f70c6ap-7", [185, 13, 41, 47, 152, 57, 86, 119]), ("0x1.ee9deep-8", [196, 56, 189, 10, 58, 146]),
+    ("0x1.73ea1p-7", [194, 174, 179, 94, 118, 2, 120, 26]), ("0x1.91d376p-5", [196, 194, 180, 163, 179, 147]),
+    ("0x1.90f45ap-7", [181, 157, 59, 122, 22]), ("0x1.20a9p-3", [193, 181, 181, 192, 196, 196, 193]),
+    ("0x1.584536p-4", [181, 189, 197, 191, 190, 196]),
+]  # fmt: skip
+"""Rows of codes that a logarithm in float64 instead of float32 gets wrong by one."""
+
+
+@pytest.mark.parametrize(("scale", "row"), ROWS)
+def test_softmax_takes_its_logarithm_in_float32(scale: str, row: list[int]) -> None:
+    codes = np.stack([np.array(row), np.array(row[::-1])])
+    assert assert_agrees([given("softmax-a8", {"x": codes}, {"x": uint8(float.fromhex(scale))}, None, axis=1)]) > 0
+
+
+def test_softmax_near_ties() -> None:
+    """Exponentials that are almost powers of two, so that quotients lie within a few float32 steps of a tie."""
+    found = []
+    for seed in range(400):
+        places, off, size = (
+            int(integers(seed, name, (), *ends)) for name, *ends in (("p", 0, 4), ("o", -2, 2), ("n", 2, 16))
+        )
+        scale = float(np.float32(np.log(2) * 2.0**-places * (1 + off * 2.0**-23)))
+        distance = np.minimum(integers(seed, "distance", (20, size), 0, 9) << places, 255)
+        found.append(given("softmax-a8", {"x": 255 - distance}, {"x": uint8(scale)}, None, axis=1))
+    assert assert_agrees(found) > 60_000
+
+
+def test_softmax_of_one_element_is_the_declared_defect() -> None:
+    trial, other = given("softmax-a8", {"x": np.array([[3], [250]])}, {"x": uint8(0.25)}, None, axis=-1)
+    assert trial.got.tolist() == other.got.tolist() == [[0], [0]]
+    assert arithmetic(trial).failing
+    assert known_defect(trial, "arithmetic")

@@ -45,9 +45,9 @@ def code_interval(
         directed    sat(dir(v/s - e - t) + z)        .. sat(dir(v/s + e + t) + z)
         stochastic  sat(floor(v/s - e - t) + z)      .. sat(ceil(v/s + e + t) + z)
 
-    Where that leaves a choice to float64 though e = 0, *exact* decides in rationals by the mode. *zero_point_first*: the
-    mode sees v/s + z, one more term (half_even: the parity of the code; half_away and toward_zero: its sign). A v that
-    is not finite allows any code.
+    Where that leaves a choice to float64 though e = 0, *exact* decides in rationals by the mode. *zero_point_first*:
+    the mode sees v/s + z, one more term (half_even: the parity of the code; half_away and toward_zero: its sign). A v
+    that is not finite allows any code.
     """
     v, z = np.asarray(v_over_s, np.float64), np.asarray(zero_point, np.int64)
     e = np.asarray(e_over_s, np.float64)

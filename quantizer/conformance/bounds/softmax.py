@@ -9,18 +9,17 @@ from quantizer.conformance.bounds.interval import LARGEST, TINY, UNIT, FloatArra
 
 @np.errstate(all="ignore")
 def softmax(x: FloatArray, dx: FloatArray, axis: int = -1) -> Interval:
-    """Return the exact range of softmax along *axis*, cut by the closed form of the largest radius.
+    """Return the exact range of softmax along *axis*.
 
-    Element i rises in x_i and falls in every other: its corners are x_i +- dx_i against x_j -+ dx_j. With d = max dx
-    the corners lie in `y/(y + (1-y)e^{2d}) <= y' <= y/(y + (1-y)e^{-2d})`. Both are 1/(1 + odds), odds the sum of
-    e^{x_j - x_i} over j != i, computed without cancellation.
+    Element i rises in x_i and falls in every other: it ends at 1/(1 + odds), odds the sum of e^{x_j - x_i} over j != i
+    with x_i at one end of its interval and all others at the opposite end, computed without cancellation. With one
+    radius d for all elements that is `y/(y + (1-y)e^{2d}) <= y' <= y/(y + (1-y)e^{-2d})`; else it lies inside.
     """
     box = Interval.around(x, dx).moved(lambda end: np.moveaxis(end, axis, -1))
-    middle = np.moveaxis(np.asarray(x, np.float64), axis, -1)
-    d = np.max(np.moveaxis(np.broadcast_to(dx, np.shape(x)), axis, -1), axis=-1, keepdims=True)
-    corners = _from_odds(_odds(box.hi, box.lo)[0], _odds(box.lo, box.hi)[1])
-    closed = _from_odds(_odds(middle + 2 * d, middle)[0], _odds(middle - 2 * d, middle)[1])
-    return corners.intersect(closed).moved(lambda end: np.moveaxis(end, -1, axis))
+    smallest, largest = _odds(box.hi, box.lo)[0], _odds(box.lo, box.hi)[1]
+    low, high = 1 / (1 + largest), 1 / (1 + smallest)
+    found = outward(low - 2 * np.spacing(low), high + 2 * np.spacing(high)).saturated(0.0, 1.0)
+    return found.moved(lambda end: np.moveaxis(end, -1, axis))
 
 
 def sum_of_others(terms: FloatArray) -> FloatArray:
@@ -46,9 +45,3 @@ def _odds(own: FloatArray, others: FloatArray) -> tuple[FloatArray, FloatArray]:
     if count == 1:
         high = np.zeros_like(high)
     return np.where(np.isnan(low), 0.0, low), np.where(np.isnan(high), np.inf, high)
-
-
-def _from_odds(smallest: FloatArray, largest: FloatArray) -> Interval:
-    """Return 1/(1 + odds) for odds in [smallest, largest], cut to [0, 1]."""
-    low, high = 1 / (1 + largest), 1 / (1 + smallest)
-    return outward(low - 2 * np.spacing(low), high + 2 * np.spacing(high)).saturated(0.0, 1.0)

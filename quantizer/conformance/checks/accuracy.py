@@ -39,7 +39,7 @@ def accuracy(trial: Trial) -> Verdict:
     allowed = inner.widened(scale / 2 + stages).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
     got = scale * (trial.got - zero).astype(np.float64)
-    centre = np.clip((inner.lo + inner.hi) / 2, low, high)
+    centre = np.clip(trial.y, low, high)
     return judge_reals(
         CHECK, got, _outward(allowed.lo, -1), _outward(allowed.hi, 1), centre, vacuous=vacuous,
         made_of=f"enclosure of the inputs + half a step {scale / 2:.4g} + stages {float(np.max(stages, initial=0.0)):.4g}",
@@ -83,7 +83,10 @@ def _movement(trial: Trial) -> Interval:
 
 
 def _linear(trial: Trial) -> Interval:
-    return bounds.linear(lambda **v: _f(trial, **v), lambda **v: _f(trial, **v), _operands(trial))
+    def absolute(**values: Array) -> Array:
+        return trial.magnitude({name: as_torch(part) for name, part in values.items()})
+
+    return bounds.linear(lambda **v: _f(trial, **v), absolute, _operands(trial))
 
 
 def _bilinear(trial: Trial) -> Interval:
@@ -108,17 +111,22 @@ def _softmax(trial: Trial) -> Interval:
     return bounds.softmax(x, np.broadcast_to(dx, x.shape), int(trial.case.attrs["axis"]))  # type: ignore[arg-type]
 
 
+def _magnitude(x: Array, dx: Array) -> Array:
+    """Return the largest number that the reference of a one-input function may cancel."""
+    return np.asarray(np.maximum(np.abs(x) + dx, 1.0))
+
+
 def _monotone(trial: Trial) -> Interval:
     name = trial.spec.activations[0]
     x, dx = _operands(trial)[name]
-    return bounds.monotone(lambda v: _f(trial, **{name: v}), x, dx)
+    return bounds.monotone(lambda v: _f(trial, **{name: v}), x, dx, magnitude=_magnitude(x, dx))
 
 
 def _piecewise(trial: Trial) -> Interval:
     name = trial.spec.activations[0]
     x, dx = _operands(trial)[name]
     points = np.asarray(trial.spec.error_model.critical_points)
-    return bounds.piecewise_monotone(lambda v: _f(trial, **{name: v}), x, dx, points)
+    return bounds.piecewise_monotone(lambda v: _f(trial, **{name: v}), x, dx, points, magnitude=_magnitude(x, dx))
 
 
 _ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {

@@ -28,14 +28,15 @@ def judge_codes(
     codes = trial.got if got is None else got
     if codes.shape != low.shape:
         return _wrong_shape(check, tensor, codes.shape, low.shape)
+    if low is high and np.array_equal(codes, low):
+        return Verdict(check, "pass", elements=codes.size, width=1.0)
     inside = (low <= codes) & (codes <= high)
     if value is None:
         ratio = np.where(inside, 0.0, np.maximum(low - codes, codes - high) + 1.0)
     else:
         away = np.abs(codes - zero - value) / allowance
-        within = np.where((low == high) & (codes == low), np.minimum(away, 1.0), np.minimum(away, 1.0))
-        saturated = (codes <= trial.output.qmin) | (codes >= trial.output.qmax) if tensor == "y" else False
-        ratio = np.where(inside, np.where(saturated, np.minimum(within, 0.0), within), np.maximum(away, JUST_ABOVE_ONE))
+        at_end = (codes <= trial.output.qmin) | (codes >= trial.output.qmax)
+        ratio = np.where(inside, np.where(at_end, 0.0, np.minimum(away, 1.0)), np.maximum(away, JUST_ABOVE_ONE))
     width = float((high - low).max() + 1) if codes.size else 0.0
     worst = None
     if codes.size:

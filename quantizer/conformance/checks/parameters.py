@@ -106,7 +106,10 @@ def _same(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Findi
 
 
 def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> dict[str, Expected]:
-    """Return what the rule chooses for every weight; the first grouping under which no shared multiplier is 0."""
+    """Return what the rule chooses for every weight; the first grouping under which no shared multiplier is 0.
+
+    A plugin with shifts of its own has no shared multiplier: it may keep the finest grouping.
+    """
     part, platform = trial.target.scheme.weight, trial.target.platform
     names = [n for n, item in trial.spec.inputs.items() if item.role == "weight" and n in trial.tensors]
     if part is None or not names:
@@ -115,7 +118,8 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
     channels = trial.case.shapes[names[0]][axis or 0]
     groups = int(trial.bound.get(platform.parameters.weight_groups or "", 1))
     found: dict[str, Expected] = {}
-    for size in restated.weight_groups(part, platform, channels, groups) if axis is not None else [None]:
+    sizes = restated.weight_groups(part, platform, channels, groups) if axis is not None else [None]
+    for place, size in enumerate(sizes):
         found = {
             name: restated.weight(
                 trial.tensors[name].double().numpy(), part, platform.parameters,
@@ -125,10 +129,17 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
         }  # fmt: skip
         if size is None or not platform.multiplier.unify_shifts:
             break
+        if place == 0 and _replaced(trial) and _hands(trial, names[0], found[names[0]]):
+            break
         ratios = restated.product_ratios([*inputs.values(), *found.values()], output, channels)
         if min(mantissa for mantissa, _ in restated.unified(ratios, _multiplier_bits(trial))) > 0:
             break
     return found
+
+
+def _hands(trial: Trial, name: str, wanted: Expected) -> bool:
+    constant = trial.parameters.constants.get(name)
+    return constant is not None and np.array_equal(constant.params.scale.numpy(), wanted.scale)
 
 
 def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[str, Expected]) -> Iterator[Finding]:
@@ -335,22 +346,24 @@ def _sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
 
 def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     names = list(trial.parameters.inputs)
-    first, second = (trial.parameters.inputs[name] for name in names)
     bits = trial.target.scheme.activation.bits
     output = trial.output
-    steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, output)]
-    equal_zero = int(first.zero_point) == int(second.zero_point)
-    wanted = restated.compass_sum(*(s.numpy() for s in steps), bits, equal_zero=equal_zero)
     got = (float(rescale.mantissa), int(rescale.shift), *(rescale.factors.get(name, 1.0) for name in names))
     if not _replaced(trial):
+        first, second = (trial.parameters.inputs[name] for name in names)
+        steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, output)]
+        equal_zero = int(first.zero_point) == int(second.zero_point)
+        wanted = restated.compass_sum(*(s.numpy() for s in steps), bits, equal_zero=equal_zero)
         for what, expected, chosen in zip(("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True):
             yield Finding(what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "Compass's rule for sums")
         return
-    for name, params in zip(names, (first, second), strict=True):
-        ratio = float(params.scale) / float(output.scale)
-        factor = rescale.factors.get(name, 1.0)
-        gain = factor * got[0] * 2.0 ** -got[1]
-        allowed = ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + 0.5 * got[0] * 2.0 ** -got[1]
+    one = got[0] * 2.0 ** -got[1]
+    rounded = 0.5 * one if any(factor != 1.0 for factor in got[2:]) else 0.0
+    unit = 2.0 ** -got[1] if got[1] >= trial.target.platform.multiplier.shift_ceiling else 0.0
+    for name, factor in zip(names, got[2:], strict=True):
+        ratio = float(trial.parameters.inputs[name].scale) / float(output.scale)
+        allowed = ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * factor
+        gain = factor * one
         yield Finding(f"factor[{name}]", abs(gain - ratio) / allowed, f"{ratio:.9g}", f"{gain:.9g}", f"within {bits} bits of s_x / s_y")
 
 

@@ -12,6 +12,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Range
 
 SPREAD_BITS = 12
+TINY = 2.0**-126
 EMPTY: Range = (0.0, 0.0)
 
 
@@ -86,13 +87,14 @@ def output_range(target: Target, data: str, y: NDArray[np.float64], chooser: Cho
                 return range_of(target, 2.0 / hints.get("terms", 2.0), low_code)
             step = hints.get("step", 2.0**-7)
             wanted = math.ceil(math.log2(max(largest, step) / max(high_code - 1, 1)))
-            exponent = max(wanted, round(math.log2(step)) + 1)
+            exponent = max(wanted, round(math.log2(step)) + 1 + chooser.integer("y.step", 0, 2))
             spread = max(0, (high_code - low_code) // 2 - 8)
             zero = chooser.integer("y.zero", -min(8, spread), min(8, spread)) + (low_code + high_code + 1) // 2
             return range_of(target, 2.0**exponent, zero)
         case "saturation":
             offset = chooser.option("y.offset", [0.0, 1.0, -1.0, 0.5])
-            shrink = 1 - (offset + 1) / max(2.0, float(high_code))
+            reach = (high_code - low_code) * largest / max(high - low, TINY)
+            shrink = 1 - (offset + 0.5) / max(2.0, reach)
             return (_float(low * shrink), _float(high * shrink))
         case "zero_point_extremes" | "small_integers" | "zeros" | "one_hot":
             return (_float(low), _float(high))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
 from quantizer.core.errors import FormatError, GraphError
 from quantizer.ir.formats.compass_graph import Blob, parse_graph
 from quantizer.ir.formats.compass_native import foreign, native
-from quantizer.ir.formats.compass_text import PathLike, check_file, read_sections, replace_files
+from quantizer.ir.formats.compass_text import PathLike, check_file, read_sections, replace_files, sections_of
 from quantizer.ir.formats.compass_write import format_graph
 from quantizer.ir.graph import Graph
 from quantizer.ir.verify import verify
 
-__all__ = ["foreign", "native", "read", "write"]
+__all__ = ["foreign", "from_bytes", "native", "read", "to_bytes", "write"]
 
 
 def read(text_path: PathLike, bin_path: PathLike) -> Graph:
@@ -34,6 +35,20 @@ def read(text_path: PathLike, bin_path: PathLike) -> Graph:
         verify(graph)
     except GraphError as err:
         raise FormatError(f"{os.fspath(text_path)}: {err}") from None
+    return graph
+
+
+def to_bytes(graph: Graph) -> tuple[str, bytes]:
+    """Return what `write` would put into the two files."""
+    verify(graph)
+    text, layout = format_graph(graph)
+    return text, b"".join(layout.chunks())
+
+
+def from_bytes(text: str, blob: bytes, name: str = "graph") -> Graph:
+    """Return the verified graph of what `to_bytes` gave; errors as in `read`, under *name*."""
+    graph = parse_graph(sections_of(text, name), Blob(f"{name}.bin", io.BytesIO(blob)))
+    verify(graph)
     return graph
 
 

@@ -40,7 +40,7 @@ class Blob:
     total: int = 0
 
     def __post_init__(self) -> None:
-        self.size = os.fstat(self.file.fileno()).st_size
+        self.size = self.file.seek(0, os.SEEK_END)
 
     def take(self, section: Section, key: str, offset: int, size: int) -> bytes:
         """Return *size* bytes at *offset*; FormatError where the file ends before, or all claims exceed the file."""

@@ -234,9 +234,14 @@ def format_loosely(value: AttrValue) -> str:
 def read_sections(path: PathLike) -> list[Section]:
     """Read the sections of the file at *path*; FormatError names the first line that is not `key=value`."""
     name = os.fspath(path)
+    return sections_of(_decoded(name), name)
+
+
+def sections_of(content: str, name: str) -> list[Section]:
+    """Read the sections of a text called *name*; FormatError names the first line that is not `key=value`."""
     sections: list[Section] = []
     entries: dict[str, Entry] = {}
-    for number, raw in enumerate((*_decoded(name).split("\n"), ""), 1):
+    for number, raw in enumerate((*content.split("\n"), ""), 1):
         line = raw.rstrip("\r").strip(" \t")
         if line:
             _add(entries, name, line, number)

@@ -103,7 +103,10 @@ class QuantMode:
 
 
 def get_linear_quant_params_from_tensor(
-    x: PyTensor, quant_mode: str, bits: int, is_signed: bool  # noqa: FBT001 - Compass's own form
+    x: PyTensor,
+    quant_mode: str,
+    bits: int,
+    is_signed: bool,  # noqa: FBT001 - Compass's own form
 ) -> tuple[Tensor, Tensor, int, int, Dtype]:
     """Return (scale, zerop, qmin, qmax, dtype) for the calibrated range of *x*, in float32.
 
@@ -120,7 +123,8 @@ def get_linear_quant_params_from_tensor(
     if symmetric:
         largest = torch.maximum(low.abs(), high.abs())
         low, high = (-largest if is_signed else torch.zeros_like(largest)), largest
-    width, codes = (high - low).float(), float(qmax - qmin)
+    width = (high - low).float()
+    codes = torch.full_like(width, float(qmax - qmin))
     scale = codes / torch.where((width < FLOAT32_EPSILON) | width.isnan(), codes, width)
     limit = (1 << (bits - 1)) - 1
     zerop = torch.zeros_like(scale) if symmetric else ((scale * low.float()).round() - qmin).clamp(-limit, limit)
@@ -131,13 +135,15 @@ def _range_of(x: PyTensor, per_channel: bool) -> tuple[Tensor, Tensor]:  # noqa:
     """Return the smallest and largest values as float64, 0-d or one for each slice along the key axis."""
     low, high = (x.min_key_axis, x.max_key_axis) if per_channel else (x.min, x.max)
     if low is None or high is None:
-        raise PluginError(f"{x.name}: has no calibrated range{' per channel' if per_channel else ''}. Use a per_tensor mode.")
+        raise PluginError(
+            f"{x.name}: has no calibrated range{' per channel' if per_channel else ''}. Use a per_tensor mode."
+        )
     shape = (-1,) if per_channel else ()
     return torch.as_tensor(low).double().reshape(shape), torch.as_tensor(high).double().reshape(shape)
 
 
 def linear_quantize_clip(
-    x: Any, scale: Any, zero_point: Any, clamp_min: Any, clamp_max: Any, key_axis: int | None = None  # noqa: ANN401
+    x: Any, scale: Any, zero_point: Any, clamp_min: Any, clamp_max: Any, key_axis: int | None = None
 ) -> Tensor:
     """Return `clamp(round(scale * x - zero_point))` in the type of *x*; NaN gives 0."""
     values = torch.as_tensor(x)
@@ -146,7 +152,7 @@ def linear_quantize_clip(
     return _clamped(codes, clamp_min, clamp_max, values)
 
 
-def linear_dequantize(x: Any, scale: Any, zero_point: Any, key_axis: int | None = None) -> Tensor:  # noqa: ANN401
+def linear_dequantize(x: Any, scale: Any, zero_point: Any, key_axis: int | None = None) -> Tensor:
     """Return `(x + zero_point) / scale`."""
     values = torch.as_tensor(x)
     scale, zero_point = (_along(n, values, key_axis) for n in (scale, zero_point))
@@ -155,7 +161,7 @@ def linear_dequantize(x: Any, scale: Any, zero_point: Any, key_axis: int | None 
 
 
 def linear_requantize(
-    x: Any, multiplier: Any, shift_bits: Any, zero_point: Any, clamp_min: Any, clamp_max: Any,  # noqa: ANN401
+    x: Any, multiplier: Any, shift_bits: Any, zero_point: Any, clamp_min: Any, clamp_max: Any,
     key_axis: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Return `clamp(round(x * multiplier * 2**-shift_bits) - zero_point)` in the type of *x*; float64 in between."""
@@ -166,7 +172,7 @@ def linear_requantize(
 
 
 def get_scale_approximation_params(
-    fp32_scale_value: Any, mult_bits: int, limit: bool = False, mult_bits_ceil: int = 15,  # noqa: ANN401, FBT001, FBT002
+    fp32_scale_value: Any, mult_bits: int, limit: bool = False, mult_bits_ceil: int = 15,  # noqa: FBT001, FBT002
     shift_bits_ceil: int = 31, force_shift_positive: bool = False,  # noqa: FBT001, FBT002
 ) -> tuple[Any, Dtype, Any, Dtype]:  # fmt: skip
     """Return (multiplier, its format, shift, its format) with `scale ~ multiplier * 2**-shift`; ints for one 0-d number.
@@ -180,7 +186,7 @@ def get_scale_approximation_params(
     if force_shift_positive:
         multiplier = torch.where(shift < 0, (1 << min(bits, mult_bits_ceil)) - 1, multiplier)
         shift = shift.clamp_min(0)
-    kind = bits2dtype(8 if bits <= 8 else 16, is_signed=False)  # noqa: PLR2004 - one byte or two
+    kind = bits2dtype(8 if bits <= 8 else 16, is_signed=False)
     _, shift_kind = range2dtype(int(shift.min()), int(shift.max()), force_int=True)
     if ratio.dim() == 0:
         return int(multiplier), kind, int(shift), shift_kind
@@ -220,7 +226,7 @@ def nchw2nhwc(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1)
 
 
-def _along(numbers: Any, values: Tensor, axis: int | None) -> Tensor:  # noqa: ANN401 - a number or a tensor
+def _along(numbers: Any, values: Tensor, axis: int | None) -> Tensor:
     """Return *numbers* in float64, shaped along *axis* of *values* where one is named."""
     wide = torch.as_tensor(numbers).double()
     if wide.dim() and wide.numel() == 1:
@@ -230,7 +236,7 @@ def _along(numbers: Any, values: Tensor, axis: int | None) -> Tensor:  # noqa: A
     return wide.reshape([-1 if i == axis % values.dim() else 1 for i in range(values.dim())])
 
 
-def _clamped(codes: Tensor, low: Any, high: Any, like: Tensor) -> Tensor:  # noqa: ANN401
+def _clamped(codes: Tensor, low: Any, high: Any, like: Tensor) -> Tensor:
     held = codes.nan_to_num(nan=0.0).clamp(float(low), float(high))
     if like.is_floating_point():
         return held.to(like.dtype)

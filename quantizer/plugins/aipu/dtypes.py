@@ -123,7 +123,7 @@ def dtype2nptype(dtype: Dtype) -> type[Any]:
     return found
 
 
-def nptype2dtype(kind: Any) -> Dtype:  # noqa: ANN401 - whatever numpy takes as a type
+def nptype2dtype(kind: Any) -> Dtype:
     """Return the format of a numpy type."""
     name = np.dtype(kind).name
     if name not in {dtype.value for dtype in Dtype}:
@@ -149,7 +149,7 @@ def working_type(dtype: Dtype) -> torch.dtype:
     """Return the torch type of a tensor read from IR: integers of up to 16 bits as int32, wider ones as int64."""
     if is_float(dtype):
         return torch.float32 if dtype is Dtype.FP64 else dtype2torch_type(dtype)
-    return torch.int32 if dtype2bits(dtype) <= 16 else torch.int64  # noqa: PLR2004 - so that sums of codes do not wrap
+    return torch.int32 if dtype2bits(dtype) <= 16 else torch.int64
 
 
 def is_float(dtype: Dtype | torch.dtype) -> bool:
@@ -166,7 +166,7 @@ def bits2dtype(bits: int, is_signed: bool, use_float: bool = False) -> Dtype:  #
     """Return the narrowest format of at least *bits* bits: 4, 8, 12, 16, 32 or 64 of integers, 16 or 32 of floats."""
     bits = int(bits)
     if use_float:
-        return Dtype.BFP16 if bits <= 16 else Dtype.FP32 if bits <= 32 else Dtype.FP64  # noqa: PLR2004
+        return Dtype.BFP16 if bits <= 16 else Dtype.FP32 if bits <= 32 else Dtype.FP64
     sign = "INT" if is_signed else "UINT"
     for width, name in ((4, "ALIGNED_{}4"), (8, "{}8"), (12, "ALIGNED_{}12"), (16, "{}16"), (32, "{}32"), (64, "{}64")):
         if bits <= width:

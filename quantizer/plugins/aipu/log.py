@@ -24,27 +24,27 @@ def _say(level: int, message: object, options: dict[str, Any]) -> None:
     LOGGER.log(level, "%s", text)
 
 
-def OPT_DEBUG(message: object, *_: object, **options: Any) -> None:  # noqa: ANN401, N802 - Compass's own names
+def OPT_DEBUG(message: object, *_: object, **options: Any) -> None:
     """Log for developers. Options are Compass's: `log_once`; the rest (op_name, workflow_name, ...) says nothing here."""
     _say(logging.DEBUG, message, options)
 
 
-def OPT_INFO(message: object, *_: object, **options: Any) -> None:  # noqa: ANN401, N802
+def OPT_INFO(message: object, *_: object, **options: Any) -> None:
     """Log what is good to know."""
     _say(logging.INFO, message, options)
 
 
-def OPT_WARN(message: object, *_: object, **options: Any) -> None:  # noqa: ANN401, N802
+def OPT_WARN(message: object, *_: object, **options: Any) -> None:
     """Log what may be wrong."""
     _say(logging.WARNING, message, options)
 
 
-def OPT_ERROR(message: object, *_: object, **options: Any) -> None:  # noqa: ANN401, N802
+def OPT_ERROR(message: object, *_: object, **options: Any) -> None:
     """Log what is wrong; the run goes on."""
     _say(logging.ERROR, message, options)
 
 
-def OPT_FATAL(message: object, *_: object, **options: Any) -> NoReturn:  # noqa: ANN401, N802
+def OPT_FATAL(message: object, *_: object, **options: Any) -> NoReturn:
     """Log and raise FatalError: the layer fails, and with it the case."""
     _say(logging.CRITICAL, message, {})
     raise FatalError(str(message))

@@ -43,7 +43,11 @@ _QUANT = _names(
     "linear_quantize_clip", "linear_dequantize", "linear_requantize",
 )  # fmt: skip
 _FRAMEWORK = _TYPES | _TENSOR | _NODE | _REGISTER
-_LIMITS = {"OPT_EPSILON": float(torch.finfo(torch.float32).eps), "OPT_INT_MIN": -(1 << 31), "OPT_INT_MAX": (1 << 31) - 1}
+_LIMITS = {
+    "OPT_EPSILON": float(torch.finfo(torch.float32).eps),
+    "OPT_INT_MIN": -(1 << 31),
+    "OPT_INT_MAX": (1 << 31) - 1,
+}
 _UTILS = _FRAMEWORK | _LOG | _DTYPES | _SHAPES | _LOOKUP | _QUANT | _LIMITS | {"torch": torch}
 """The original's star imports leak what they use; the document's own example takes torch and OPT_INFO from here."""
 
@@ -85,7 +89,10 @@ class _Finder:
     """Answers for AIPUBuilder and everything below it."""
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None  # noqa: ARG002 - the protocol's
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,  # noqa: ARG002 - the protocol's
     ) -> importlib.machinery.ModuleSpec | None:
         """Return where module *name* is made; ModuleNotFoundError for one that the layer does not have."""
         if name != ROOT and not name.startswith(f"{ROOT}."):

@@ -72,11 +72,11 @@ class PyNode:
         """Whether a shift must not be negative."""
         return bool(self.attrs.get("force_shift_positive", False))
 
-    def get_param(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:  # noqa: ANN401
+    def get_param(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:
         """Return an IR parameter; one that is missing and not optional is fatal."""
         return self._get(self.params, "param", key, optional, default_value)
 
-    def get_attrs(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:  # noqa: ANN401
+    def get_attrs(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:
         """Return an attribute of this run; one that is missing and not optional is fatal."""
         return self._get(self.attrs, "attribute", key, optional, default_value)
 
@@ -85,10 +85,12 @@ class PyNode:
         found: PyTensor = self._get(self.constants, "constant", key, False, None)
         return found
 
-    def _get(self, known: dict[str, Any], what: str, key: str, optional: bool, default: Any) -> Any:  # noqa: ANN401, FBT001
+    def _get(self, known: dict[str, Any], what: str, key: str, optional: bool, default: Any) -> Any:  # noqa: FBT001
         if key in known or optional:
             return known.get(key, default)
-        OPT_FATAL(f"layer {self.name!r} of type {self.type.name}: no {what} {key!r}. It has: {', '.join(known) or 'none'}.")
+        OPT_FATAL(
+            f"layer {self.name!r} of type {self.type.name}: no {what} {key!r}. It has: {', '.join(known) or 'none'}."
+        )
 
     def clone(self, name: str | None = None) -> PyNode:
         """Return a copy that shares nothing with this layer but its graph."""

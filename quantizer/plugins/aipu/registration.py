@@ -86,24 +86,24 @@ def _collector(what: str) -> Contributions:
     return _OPEN[-1]
 
 
-def op_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]:  # noqa: ANN401 - one type or several
+def op_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]:
     """Register the decorated `forward(self, *args)`: the float forward, and with self.quantized the integer one."""
     return _layer_function("op_register", "forward", optypes, version)
 
 
-def quant_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]:  # noqa: ANN401
+def quant_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]:
     """Register the decorated `quantize(self, *args)`: it decides the parameters of outputs, constants, placeholders."""
     return _layer_function("quant_register", "quantize", optypes, version)
 
 
-def approx_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]:  # noqa: ANN401
+def approx_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]:
     """Take the decorated approximation and leave it: it runs for layers that are not quantized, and is not judged."""
     _types("approx_register", optypes)
     parse_version(str(version))
     return lambda function: function
 
 
-def register_plugin(type: PluginType, version: Any = "1.0") -> Callable[[C], C]:  # noqa: A002, ANN401 - Compass's own form
+def register_plugin(type: PluginType, version: Any = "1.0") -> Callable[[C], C]:  # noqa: A002 - Compass's own form
     """Register the decorated class: a dataset with __len__ and __getitem__, or a metric made from OptBaseMetric."""
 
     def register(cls: C) -> C:
@@ -128,7 +128,7 @@ class OptBaseMetric:
     def __init__(self, *args: str) -> None:
         """*args*: texts from the cfg file, as in `TopKMetric(5)`."""
 
-    def __call__(self, pred: list[Any], target: Any) -> None:  # noqa: ANN401
+    def __call__(self, pred: list[Any], target: Any) -> None:
         """Take one batch: the graph's outputs in order, dequantized, and the labels of the dataset."""
         raise NotImplementedError
 
@@ -136,7 +136,7 @@ class OptBaseMetric:
         """Forget all batches."""
         raise NotImplementedError
 
-    def compute(self) -> Any:  # noqa: ANN401
+    def compute(self) -> Any:
         """Return the score."""
         raise NotImplementedError
 
@@ -145,7 +145,7 @@ class OptBaseMetric:
         raise NotImplementedError
 
 
-def _layer_function(name: str, kind: Kind, optypes: Any, version: Any) -> Callable[[F], F]:  # noqa: ANN401
+def _layer_function(name: str, kind: Kind, optypes: Any, version: Any) -> Callable[[F], F]:
     types, parsed = _types(name, optypes), parse_version(str(version))
 
     def register(function: F) -> F:
@@ -156,7 +156,7 @@ def _layer_function(name: str, kind: Kind, optypes: Any, version: Any) -> Callab
     return register
 
 
-def _types(name: str, optypes: Any) -> list[OpTypeValue]:  # noqa: ANN401
+def _types(name: str, optypes: Any) -> list[OpTypeValue]:
     found = list(optypes) if isinstance(optypes, list | tuple) else [optypes]
     for item in found:
         if not isinstance(item, OpTypeValue):

@@ -74,7 +74,7 @@ class PyTensor:
     _min: TorchTensor | None
     _max: TorchTensor | None
 
-    def __init__(self, name: str, content: Any = None, dtype: Dtype | None = None) -> None:  # noqa: ANN401
+    def __init__(self, name: str, content: Any = None, dtype: Dtype | None = None) -> None:
         """*content*: a TensorShape (zeros), a numpy array, a torch tensor, numbers, or nothing."""
         for field, value in _FIELDS.items():
             if not field.startswith("_"):
@@ -190,7 +190,7 @@ Tensor = PyTensor
 """The document's example calls it so; the original has `PyTensor` alone."""
 
 
-def _flat(value: Any, kind: torch.dtype) -> TorchTensor | None:  # noqa: ANN401 - a number, an array, a tensor
+def _flat(value: Any, kind: torch.dtype) -> TorchTensor | None:
     if value is None:
         return None
     if isinstance(value, list | tuple) and any(isinstance(item, TorchTensor) for item in value):
@@ -199,7 +199,7 @@ def _flat(value: Any, kind: torch.dtype) -> TorchTensor | None:  # noqa: ANN401 
     return wide.detach().reshape(-1).to(kind, copy=True)
 
 
-def _content(content: Any, dtype: Dtype | None) -> tuple[TorchTensor, Dtype | None]:  # noqa: ANN401
+def _content(content: Any, dtype: Dtype | None) -> tuple[TorchTensor, Dtype | None]:
     """Return the values and the format they show: integers of numpy in the type that arithmetic needs."""
     if content is None:
         return torch.zeros(0), None

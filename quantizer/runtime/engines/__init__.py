@@ -23,6 +23,8 @@ class Call:
     spec: Spec
     attrs: Mapping[str, AttrValue]
     order: AxisOrder = "channels_first"
+    platform: str | None = None
+    """Whose float forward runs, where a plugin has replaced it there."""
 
     def but(self, **changes: Any) -> Call:  # noqa: ANN401 - forwards to dataclasses.replace
         """Return this call with some fields changed."""

@@ -16,7 +16,7 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.ops import REGISTRY
+from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines import Call
 from quantizer.runtime.executor import execute, to_node_order, to_operator_order
 
@@ -53,9 +53,10 @@ class OwnEngine:
         return self._execute(call, codes, parameters)
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
-        """Return the registered exact sum, where the operator has one."""
-        entry = REGISTRY.find(call.spec.op, "accumulate", parameters.platform.platform)
-        if entry is None:
+        """Return the registered exact sum, where the operator has one; a plugin's integer forward shows only its own."""
+        op, platform = call.spec.op, parameters.platform.platform
+        entry, forward = (REGISTRY.find(op, kind, platform) for kind in ("accumulate", "quantized"))
+        if entry is None or (entry.origin == BUILT_IN and forward is not None and forward.origin not in (BUILT_IN, "override")):
             return None
         result: Tensor = entry.function(**codes, parameters=parameters, **call.attrs)
         return result
@@ -66,7 +67,7 @@ class OwnEngine:
             name: to_node_order(values, call.order, spatial=call.spec.inputs[name].spatial).contiguous()
             for name, values in operands.items()
         }
-        result = execute(graph, feeds, {call.spec.op: call.spec})
+        result = execute(graph, feeds, {call.spec.op: call.spec}, call.platform)
         spatial = next(iter(call.spec.outputs.values())).spatial
         output = to_operator_order(result.values["y"], call.order, spatial=spatial)
         return Staged(output, result.stages.get(call.spec.op, {}))

@@ -1,0 +1,100 @@
+"""Oracles: a public function of torch, numpy, scipy or onnx that judges a new operator in place of its own reference."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import SpecError
+from quantizer.core.model_errors import suggestion
+from quantizer.core.spec import Spec
+from quantizer.ops import BUILT_IN, REGISTRY
+
+HOLDERS = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "numpy", "numpy.linalg", "scipy.special")
+"""The modules whose functions may judge; nothing below or beside them."""
+ONNX = "onnx"
+NONE = "none"
+"""What a spec writes whose summary says why no oracle exists."""
+_REFUSED = ("load", "save", "from", "open", "set", "get", "gen", "mem", "compile", "manual", "seed", "rand", "use", "init")
+"""Beginnings of functions that read files, keep state or draw numbers: they judge nothing."""
+
+
+def oracle_function(spec: Spec) -> Callable[..., Tensor] | None:
+    """Return a function called like the operator's reference - operands and attributes by name - or None without oracle.
+
+    Operands reach the oracle in the spec's order, attributes under their names, in float64 where the operands are.
+    SpecError for a name outside the public functions of torch, numpy, scipy.special and the operators of onnx.
+    """
+    if spec.oracle is None or spec.oracle == NONE:
+        return None
+    return functools.partial(_call, spec, _resolved(spec.oracle, spec.op))
+
+
+def judged_by(spec: Spec) -> str:
+    """Return what judges *spec*: its built-in reference, its oracle, or, self-referenced, its own plugin."""
+    entry = REGISTRY.built_in(spec.op, "reference")
+    if entry is not None and entry.origin == BUILT_IN:
+        return "the built-in reference"
+    if spec.oracle is not None and spec.oracle != NONE:
+        return f"oracle {spec.oracle}"
+    return "self-referenced"
+
+
+def _call(spec: Spec, function: Callable[..., Any], **values: Any) -> Tensor:
+    operands = [values[name] for name in spec.inputs if values.get(name) is not None]
+    attrs = {name: values[name] for name in spec.attrs if name in values}
+    result: Tensor = function(operands, attrs)
+    return result
+
+
+@functools.cache
+def _resolved(name: str, op: str) -> Callable[..., Any]:
+    holder, _, last = name.rpartition(".")
+    if holder == ONNX:
+        return functools.partial(_onnx, last)
+    if holder not in HOLDERS:
+        raise SpecError(f"{op}: oracle {name!r}: {holder!r} holds no oracles.{suggestion(holder, HOLDERS, 'Known')}")
+    try:
+        module = importlib.import_module(holder)
+    except ImportError as err:
+        raise SpecError(f"{op}: oracle {name!r}: {holder} cannot be imported: {err}. Install it.") from None
+    found = None if last.startswith(("_", *_REFUSED)) else getattr(module, last, None)
+    if found is None or not callable(found) or inspect.isclass(found):
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith(("_", *_REFUSED))]
+        raise SpecError(f"{op}: oracle {name!r}: no such function.{suggestion(last, names, 'Known')}")
+    return functools.partial(_torch if holder.startswith("torch") else _numpy, found)
+
+
+def _torch(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[str, Any]) -> Tensor:
+    result = function(*operands, **attrs)
+    return torch.as_tensor(result)
+
+
+def _numpy(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[str, Any]) -> Tensor:
+    result = function(*(values.numpy() for values in operands), **attrs)
+    return torch.from_numpy(np.array(result))
+
+
+def _onnx(op_type: str, operands: list[Tensor], attrs: Mapping[str, Any]) -> Tensor:
+    """Run one onnx operator in onnx's own reference evaluator."""
+    from onnx import TensorProto, helper
+    from onnx.reference import ReferenceEvaluator
+
+    names = [f"x{i}" for i in range(len(operands))]
+    given = {key: list(value) if isinstance(value, tuple) else value for key, value in attrs.items()}
+    graph = helper.make_graph(
+        [helper.make_node(op_type, names, ["y"], **given)],
+        "oracle",
+        [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in names],
+        [helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)],
+    )
+    feeds = {name: values.numpy() for name, values in zip(names, operands, strict=True)}
+    result = ReferenceEvaluator(helper.make_model(graph)).run(None, feeds)[0]
+    return torch.from_numpy(np.array(result))

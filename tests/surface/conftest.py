@@ -1,0 +1,72 @@
+"""Runs pytest inside pytest, on a folder of its own."""
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+SPEC = """\
+op: {name}
+version: "1.0"
+summary: Twice the input.
+dims:
+  shape: {{type: shape, rank: [1, 3], min: 1, max: 4}}
+inputs:
+  x: {{axes: shape}}
+outputs:
+  y: {{}}
+shape:
+  y: shape
+error_model: {{kind: linear, terms: 1}}
+quantization: {{family: doubling}}
+tiling:
+  "*": {{rule: independent}}
+oracle: {oracle}
+"""
+
+MODULE = '''\
+"""Twice the input."""
+from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("{name}")
+def reference(x):
+    """Return 2 x."""
+    return 2 * x
+
+
+@operator("{name}")
+def quantized(x, *, parameters):
+    """Double, then round once."""
+    return {result}
+'''
+
+RIGHT = 'finish_sum({"x": 2 * centred(x, parameters.inputs["x"])}, parameters)'
+OFF_BY_ONE = RIGHT + " + 1"
+
+
+class Vendor:
+    """A folder with one operator of its own: a spec and a plugin."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.pytester = pytester
+        self.root = pytester.path
+
+    def write(self, name: str = "double", *, result: str = RIGHT, oracle: str = "none") -> None:
+        (self.root / "my_specs").mkdir(exist_ok=True)
+        (self.root / "my_plugins").mkdir(exist_ok=True)
+        (self.root / "my_specs" / f"{name}.yaml").write_text(SPEC.format(name=name, oracle=oracle))
+        (self.root / "my_plugins" / f"{name}.py").write_text(MODULE.format(name=name, result=result))
+
+    def run(self, *args: str) -> pytest.RunResult:
+        return self.pytester.runpytest_subprocess(
+            "my_specs", "--op-plugins", "my_plugins", "-p", "no:cacheprovider", *args
+        )
+
+
+@pytest.fixture
+def vendor(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Vendor:
+    for name in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
+        monkeypatch.delenv(name, raising=False)
+    return Vendor(pytester)

@@ -1,0 +1,208 @@
+"""What a vendor sees who runs pytest on their own specs and plugins."""
+
+import json
+import sys
+import xml.etree.ElementTree as ET
+
+OFF_BY_ONE = 'finish_sum({"x": 2 * centred(x, parameters.inputs["x"])}, parameters) + 1'
+HALF_UP = (
+    '(2.0 * centred(x, parameters.inputs["x"]) * parameters.rescale.factors["x"] / parameters.rescale.divisor + 0.5)'
+    '.floor().long().add(parameters.outputs["y"].zero_point)'
+    '.clamp(parameters.outputs["y"].qmin, parameters.outputs["y"].qmax)'
+)
+
+
+def test_a_right_operator_is_green_but_for_its_golden(vendor):
+    vendor.write()
+    result = vendor.run()
+    result.assert_outcomes(passed=7, failed=1)
+    result.stdout.fnmatch_lines(["*double-golden: cases/golden/double.jsonl: there is no golden. Run pytest*"])
+
+
+def test_goldens_are_written_once_and_then_hold(vendor):
+    vendor.write()
+    assert vendor.run("--op-golden-update", "first goldens").ret == 0
+    lines = (vendor.root / "cases/golden/double.jsonl").read_text().splitlines()
+    assert len(lines) == 4
+    assert {json.loads(line)["reason"] for line in lines} == {"first goldens"}
+    assert vendor.run().ret == 0
+
+
+def test_goldens_refuse_a_broken_operator_and_stay_unwritten(vendor):
+    vendor.write(result=OFF_BY_ONE)
+    result = vendor.run("--op-golden-update", "why")
+    assert result.ret == 1
+    assert not (vendor.root / "cases/golden/double.jsonl").exists()
+    result.stdout.fnmatch_lines(["*arithmetic*fails on the golden case. Fix that before updating goldens.*"])
+
+
+def test_goldens_are_never_written_under_ci(vendor, monkeypatch):
+    vendor.write()
+    monkeypatch.setenv("CI", "true")
+    result = vendor.run("--op-golden-update", "why")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*--op-golden-update: goldens are never written under CI.*"])
+
+
+def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
+    vendor.write(result=OFF_BY_ONE)
+    result = vendor.run("-k", "ideal")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "double-a*-ideal: arithmetic: * of * elements outside their interval",
+            "  worst    y[[]*[]]*ratio *",
+            "  expected * (code *)",
+            "  got      * (code *)",
+            "  allowed  *half_even of the handed sum*",
+            "  suspect  the integer forward",
+            "  graph    double(x: [[]1[]]) channels_first",
+            "  rerun    pytest 'my_specs/double.yaml::double-a*-ideal' --op-plugins my_plugins",
+            "  replay   quantizer case replay reports/out/failures/double-a*.json --op-plugins my_plugins",
+        ]
+    )
+
+
+def test_ties_rounded_the_other_way_are_red(vendor):
+    vendor.write(result=HALF_UP)
+    result = vendor.run("-k", "ideal")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["double-a*-ideal: arithmetic: * of * elements outside their interval"])
+
+
+def test_records_hold_no_timings_and_are_the_same_on_any_number_of_workers(vendor):
+    vendor.write()
+    vendor.run("--op-golden-update", "first")
+    records = vendor.root / "reports/out/records.jsonl"
+    assert vendor.run("-p", "no:xdist").ret == 0
+    alone = records.read_bytes()
+    assert vendor.run("-n", "2").ret == 0
+    assert records.read_bytes() == alone
+    assert vendor.run("--op-report", "elsewhere").ret == 0
+    assert (vendor.root / "elsewhere/records.jsonl").read_bytes() == alone
+    assert b"seconds" not in alone
+    assert b"seconds" in (vendor.root / "reports/out/timings.jsonl").read_bytes()
+
+
+def test_junit_carries_op_scheme_platform_and_ratio(vendor):
+    vendor.write()
+    vendor.run("--junit-xml", "out.xml", "-k", "a8-ideal")
+    cases = ET.parse(vendor.root / "out.xml").getroot().iter("testcase")
+    found = {case.get("name"): {p.get("name"): p.get("value") for p in case.iter("property")} for case in cases}
+    assert found["double-a8-ideal"]["op"] == "double"
+    assert found["double-a8-ideal"]["scheme"] == "a8"
+    assert found["double-a8-ideal"]["platform"] == "ideal"
+    assert 0 < float(found["double-a8-ideal"]["ratio"]) <= 1
+
+
+def test_every_item_has_a_hypothesis_key_and_a_random_stream_of_its_own(vendor):
+    vendor.write()
+    result = vendor.run("-k", "ideal", "--op-profile", "dev", "-q")
+    keys = list((vendor.root / ".hypothesis" / "examples").glob("*")) if (vendor.root / ".hypothesis").exists() else []
+    assert result.ret == 0
+    vendor.write(result=OFF_BY_ONE)
+    assert vendor.run("-k", "ideal", "--op-profile", "dev", "-q").ret == 1
+    del keys
+
+
+def test_markers_select_exactly(vendor):
+    vendor.write()
+    result = vendor.run("-m", "op(name='double') and scheme(name='a8')", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["my_specs/double.yaml::double-a8-ideal"])
+    result.stdout.no_fnmatch_line("*a16*")
+
+
+def test_a_baseline_with_fewer_holes_or_more_items_gates(vendor):
+    vendor.write()
+    vendor.run("--op-golden-update", "first")
+    records = vendor.root / "reports/out/records.jsonl"
+    base = vendor.root / "base.jsonl"
+    base.write_bytes(records.read_bytes())
+    assert vendor.run("--op-baseline", "base.jsonl").ret == 0
+    gone = base.read_text().splitlines()[0].replace("double-a16-ideal", "double-a99-ideal")
+    base.write_text(base.read_text() + gone + "\n")
+    result = vendor.run("--op-baseline", "base.jsonl")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["baseline: *double-a99-ideal*"])
+
+
+def test_wrong_values_are_usage_errors_that_name_the_legal_ones(vendor):
+    vendor.write()
+    for args, text in (
+        (("--op-profile", "gte"), "--op-profile=gte: no such name. Did you mean 'gate'?*"),
+        (("--op-scheme", "a9"), "--op-scheme=a9: no such name.*"),
+        (("--op-platform", "idael"), "--op-platform=idael: no such name. Did you mean 'ideal'?*"),
+        (("--op-check", "acuracy"), "--op-check=acuracy: no such name. Did you mean 'accuracy'?*"),
+        (("--op-engine", "ours"), "--op-engine=ours: no such name.*"),
+        (("--op-baseline", "nowhere.jsonl"), "--op-baseline: *nowhere.jsonl does not exist.*"),
+        (("--hypothesis-seed", "1"), "--hypothesis-seed: the gate profile has no seed.*"),
+        (("--op-golden-update", " "), "--op-golden-update: say why the codes change*"),
+    ):
+        result = vendor.run(*args)
+        assert result.ret == 4, args
+        (result.stderr if result.errlines else result.stdout).fnmatch_lines([f"*{text}"])
+
+
+def test_a_plugin_that_fails_to_import_fails_the_run(vendor):
+    vendor.write()
+    (vendor.root / "my_plugins" / "broken.py").write_text("import no_such_module\n")
+    result = vendor.run()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*broken.py*no_such_module*"])
+
+
+def test_a_module_without_a_spec_and_a_spec_without_a_module_are_errors(vendor):
+    vendor.write()
+    (vendor.root / "my_specs" / "double.yaml").rename(vendor.root / "my_specs" / "other.yaml")
+    result = vendor.run()
+    assert result.ret != 0
+    vendor.write("lonely")
+    (vendor.root / "my_specs" / "other.yaml").unlink()
+    (vendor.root / "my_plugins" / "lonely.py").unlink()
+    (vendor.root / "my_plugins" / "double.py").write_text('"""Nothing yet."""\n')
+    result = vendor.run("-k", "lonely-spec")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*lonely-spec: no module registers a reference.*"])
+
+
+def test_a_malformed_spec_is_a_collection_error_with_its_place(vendor):
+    vendor.write()
+    spec = vendor.root / "my_specs" / "double.yaml"
+    spec.write_text(spec.read_text().replace("family: doubling", "famly: doubling"))
+    result = vendor.run()
+    assert result.ret == 2
+    result.stdout.fnmatch_lines(["*my_specs/double.yaml:*: quantization.famly: *Did you mean 'family'?*"])
+
+
+def test_a_new_operator_without_an_oracle_is_told_so(vendor):
+    vendor.write()
+    spec = vendor.root / "my_specs" / "double.yaml"
+    spec.write_text(spec.read_text().replace("oracle: none\n", ""))
+    result = vendor.run("-k", "double-spec")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*double-spec: double.yaml: self-referenced*"])
+
+
+def test_kept_failures_run_first_for_ever(vendor):
+    vendor.write(result=OFF_BY_ONE)
+    vendor.run("-k", "a8-ideal")
+    replay = next((vendor.root / "reports/out/failures").glob("*.json"))
+    kept = vendor.pytester.run(
+        sys.executable, "-m", "quantizer", "case", "keep", str(replay), "--reason", "a test", "--op-plugins", "my_plugins",
+        "--op-specs", "my_specs",
+    )  # fmt: skip
+    assert kept.ret == 0
+    assert vendor.run("-k", "double-regressions").ret == 1
+    vendor.write()
+    assert vendor.run("-k", "double-regressions").ret == 0
+
+
+def test_the_plugin_module_loads_neither_torch_nor_hypothesis(vendor):
+    code = "import sys, quantizer.conformance.plugin; print(sorted({'torch', 'hypothesis'} & set(sys.modules)))"
+    result = vendor.pytester.run(sys.executable, "-c", code)
+    result.stdout.fnmatch_lines(["[[]]"])
+
+
+def test_without_the_cache_plugin_and_in_a_folder_without_configuration(vendor):
+    vendor.write()
+    assert vendor.run("-k", "a8-ideal").ret == 0
