@@ -53,7 +53,9 @@ def ends(batch: Tensor) -> tuple[Tensor, Tensor]:
     low, high = values.aminmax()
     if bool(low.isnan()):
         index = values.isnan().nonzero()[0].tolist()
-        raise GraphError(f"batch of shape {list(batch.shape)}: NaN at {index} has no place in a range. Leave the sample out.")
+        raise GraphError(
+            f"batch of shape {list(batch.shape)}: NaN at {index} has no place in a range. Leave the sample out."
+        )
     return low.clamp(-LARGEST, LARGEST), high.clamp(-LARGEST, LARGEST)
 
 

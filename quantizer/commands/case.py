@@ -46,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.conformance.stored import read_replay
     from quantizer.plugins.discovery import load_plugins
 
-    options = Options(root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins), engine=args.op_engine)
+    options = Options(
+        root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins), engine=args.op_engine
+    )
     replay = read_replay(args.file)
     plugins = load_plugins(options.plugins, dict(os.environ))
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))

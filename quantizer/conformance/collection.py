@@ -99,13 +99,13 @@ def _cases(state: State) -> Callable[..., None]:
     """Return the Hypothesis test: the rows of the covering array as its explicit example, then drawn cases."""
 
     @st.composite
-    def cases(draw: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a Case; naming it would import torch
+    def cases(draw: Callable[[Any], Any]) -> Any:
         return state.runner.draw(lambda low, high: draw(st.integers(low, high)))
 
     @PROFILES[state.options.profile].settings()
     @hypothesis.given(case=cases())
     @hypothesis.example(case=ROWS)
-    def test(case: Any) -> None:  # noqa: ANN401
+    def test(case: Any) -> None:
         if case is ROWS:
             state.runner.rows()
         else:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
-from quantizer.core.verdict import Verdict
 from quantizer.core.files import replace_files
+from quantizer.core.verdict import Verdict
 
 SUSPECTS = {
     "parameters": "the quantize rule",
@@ -85,7 +85,9 @@ def _parameter_lines(trial: Trial) -> list[str]:
         return []
     lines = []
     for name, params in {**parameters.inputs, **parameters.outputs}.items():
-        lines.append(f"  {name:<8} {params.dtype} scale {float(params.scale.max()):.9g} zero point {int(params.zero_point.max())}")
+        lines.append(
+            f"  {name:<8} {params.dtype} scale {float(params.scale.max()):.9g} zero point {int(params.zero_point.max())}"
+        )
     return lines
 
 

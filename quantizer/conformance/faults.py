@@ -22,8 +22,9 @@ from quantizer.conformance.judge import judge
 from quantizer.conformance.session import Session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
-from quantizer.core.case import Case
+from quantizer.core.case import Case, TilePlan
 from quantizer.core.platforms import RoundingMode
+from quantizer.core.spec import Spec
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged, Table
 from quantizer.ops import REGISTRY, Function, FunctionKind
@@ -58,7 +59,7 @@ def _kernel(change: Callable[[Parameters], Parameters]) -> Wrap:
     """Make the integer forward use changed parameters, while those that were handed stay as they are."""
 
     def wrap(original: Function) -> Function:
-        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:  # noqa: ANN401
+        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
             result: Tensor | Staged = original(*operands, parameters=change(parameters), **named)
             return result
 
@@ -80,7 +81,7 @@ def _output(change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
     """Change output codes after a right forward."""
 
     def wrap(original: Function) -> Function:
-        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:  # noqa: ANN401
+        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
             result = original(*operands, parameters=parameters, **named)
             if isinstance(result, Staged):
                 return replace(result, codes=change(result.codes, parameters))
@@ -92,9 +93,7 @@ def _output(change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
 
 
 def _rounding(mode: RoundingMode) -> Wrap:
-    return _kernel(
-        lambda p: replace(p, platform=p.platform.model_copy(update={"rounding": mode}))
-    )
+    return _kernel(lambda p: replace(p, platform=p.platform.model_copy(update={"rounding": mode})))
 
 
 def _input_zero(p: Parameters) -> Parameters:
@@ -176,11 +175,9 @@ def _without_bias(original: Function) -> Function:
 def _raw_zero_padding(original: Function) -> Function:
     """Pad with code 0 instead of the zero point."""
 
-    def faulty(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: Any, **named: Any) -> Tensor:  # noqa: ANN401
+    def faulty(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: Any, **named: Any) -> Tensor:
         top, left, bottom, right = padding
-        result: Tensor = original(
-            F.pad(x, (left, right, top, bottom)), weight, bias, padding=(0, 0, 0, 0), **named
-        )
+        result: Tensor = original(F.pad(x, (left, right, top, bottom)), weight, bias, padding=(0, 0, 0, 0), **named)
         return result
 
     return faulty
@@ -194,7 +191,7 @@ def _attribute(name: str, change: Callable[[Any], Any]) -> Wrap:
 
 
 def _weights_swapped_groups(original: Function) -> Function:
-    def faulty(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, groups: int, **named: Any) -> Tensor:  # noqa: ANN401
+    def faulty(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, groups: int, **named: Any) -> Tensor:
         shuffled = x.unflatten(1, (groups, -1)).flip(1).flatten(1, 2) if groups > 1 else x
         result: Tensor = original(shuffled, weight, bias, groups=groups, **named)
         return result
@@ -210,7 +207,7 @@ def _without_max(original: Function) -> Function:
         padded = torch.cat([x, torch.full_like(x.narrow(axis, 0, 1), top)], dim=axis)
         result = original(padded, parameters=parameters, axis=axis)
         codes = result.codes if isinstance(result, Staged) else result
-        return codes.narrow(axis, 0, x.shape[axis])  # type: ignore[no-any-return]
+        return codes.narrow(axis, 0, x.shape[axis])
 
     return faulty
 
@@ -228,7 +225,7 @@ def _stale(original: Function) -> Function:
     """Return the result of the run before where the shape allows it."""
     kept: dict[tuple[int, ...], Tensor | Staged] = {}
 
-    def faulty(*operands: Tensor, **named: Any) -> Tensor | Staged:  # noqa: ANN401
+    def faulty(*operands: Tensor, **named: Any) -> Tensor | Staged:
         first = next(iter((*operands, *(v for v in named.values() if isinstance(v, Tensor)))))
         result = original(*operands, **named)
         return kept.pop(tuple(first.shape), None) or kept.setdefault(tuple(first.shape), result)
@@ -239,7 +236,7 @@ def _stale(original: Function) -> Function:
 def _batch_statistic(original: Function) -> Function:
     """Let one code of the output depend on how many rows come in one run."""
 
-    def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:  # noqa: ANN401
+    def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         result = original(*operands, parameters=parameters, **named)
         codes = result.codes if isinstance(result, Staged) else result
         if codes.dim() and codes.shape[0] > 1:
@@ -251,7 +248,7 @@ def _batch_statistic(original: Function) -> Function:
 
 
 def _in_place(original: Function) -> Function:
-    def faulty(*operands: Tensor, **named: Any) -> Tensor | Staged:  # noqa: ANN401
+    def faulty(*operands: Tensor, **named: Any) -> Tensor | Staged:
         result: Tensor | Staged = original(*operands, **named)
         values = (*operands, *named.values())
         next(v for v in values if isinstance(v, Tensor)).add_(1)
@@ -260,22 +257,26 @@ def _in_place(original: Function) -> Function:
     return faulty
 
 
+def _four(padding: Any) -> tuple[int, int, int, int]:
+    top, left, bottom, right = padding
+    return top, left, bottom, right
+
+
 def _no_halo(original: Function) -> Function:
     """Cut input windows where the output tile ends: what lies beyond becomes padding."""
     del original
 
-    def faulty(spec: Any, shapes: Any, attrs: Any, plan: Any) -> list[Tile]:  # noqa: ANN401
-        found = []
+    def faulty(spec: Spec, shapes: Any, attrs: Any, plan: TilePlan) -> list[Tile]:
+        found: list[Tile] = []
         for tile in tiles(spec, shapes, attrs, plan):
             low, high = tile.inputs["x"][2]
             if high - low > 1 and high < shapes["x"][2]:
                 box = (*tile.inputs["x"][:2], (low, high - 1), *tile.inputs["x"][3:])
-                top, left, bottom, right = tile.attrs["padding"]  # type: ignore[misc]
-                tile = replace(  # noqa: PLW2901
-                    tile, inputs={**tile.inputs, "x": box},
-                    attrs={**tile.attrs, "padding": (top, left, bottom + 1, right)},
-                )  # fmt: skip
-            found.append(tile)
+                top, left, bottom, right = _four(tile.attrs["padding"])
+                attrs = {**tile.attrs, "padding": (top, left, bottom + 1, right)}
+                found.append(replace(tile, inputs={**tile.inputs, "x": box}, attrs=attrs))
+            else:
+                found.append(tile)
         return found
 
     return faulty
@@ -296,9 +297,7 @@ def _swapped_factors(p: Parameters) -> Parameters:
 def _rolled(p: Parameters) -> Parameters:
     if p.rescale is None or p.rescale.mantissa.dim() == 0:
         return p
-    return replace(
-        p, rescale=replace(p.rescale, mantissa=p.rescale.mantissa.roll(1), shift=p.rescale.shift.roll(1))
-    )
+    return replace(p, rescale=replace(p.rescale, mantissa=p.rescale.mantissa.roll(1), shift=p.rescale.shift.roll(1)))
 
 
 def _clipped(low: int, high: int) -> Callable[[Tensor, Parameters], Tensor]:
@@ -416,7 +415,10 @@ def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
     waiting = []
     for target in targets:
         own = [example_case(target, e) for e in spec.examples]
-        own += [build_case(target, HashChooser(key(i, target.id), row)) for i, row in enumerate(rows(spec, names, target.id))]
+        own += [
+            build_case(target, HashChooser(key(i, target.id), row))
+            for i, row in enumerate(rows(spec, names, target.id))
+        ]
         waiting.append((target, own))
     for turn in range(max(len(own) for _, own in waiting)):
         for target, own in waiting:

@@ -139,7 +139,9 @@ class Runner:
                 if self._spec.op not in defect.ops or not path.is_file():
                     continue
                 if not any(v.status == "defect" for v in self._judged(read_replay(path).case)):
-                    problems.append(f"{platform.platform} defect {defect.id}: its stored case passes. Remove the defect.")
+                    problems.append(
+                        f"{platform.platform} defect {defect.id}: its stored case passes. Remove the defect."
+                    )
         return problems
 
     def _judged(self, case: Case) -> list[Verdict]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from quantizer.conformance.collection import State
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import Session
 
@@ -31,7 +30,7 @@ SINGLES = {
 OPTIONS = pytest.StashKey["Options"]()
 SESSION = pytest.StashKey["Session"]()
 STATE = pytest.StashKey["State"]()
-EXTRA = pytest.StashKey[list[Path]]()
+EXTRA: pytest.StashKey[list[Path]] = pytest.StashKey()
 RUN = pytest.StashKey["_Run"]()
 
 
@@ -76,7 +75,7 @@ def _meta(name: str) -> str:
     return name.removeprefix("op_").upper()
 
 
-def _value(config: pytest.Config, name: str) -> Any:  # noqa: ANN401 - a text or a list of texts
+def _value(config: pytest.Config, name: str) -> Any:
     given = config.getoption(name)
     return config.getini(name) if given is None else given
 
@@ -111,10 +110,12 @@ def _read_options(config: pytest.Config) -> Options:
 
     update = config.getoption("op_golden_update")
     if update is not None and not update.strip():
-        raise UnsupportedError("--op-golden-update: say why the codes change, as in --op-golden-update 'first goldens'.")
+        raise UnsupportedError(
+            "--op-golden-update: say why the codes change, as in --op-golden-update 'first goldens'."
+        )
     if update is not None and os.environ.get("CI"):
         raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")
-    if _value(config, "op_profile") == "gate" and config.getoption("hypothesisseed", None) is not None:
+    if _value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
         raise UnsupportedError("--hypothesis-seed: the gate profile has no seed. Add --op-profile nightly.")
     baseline = _value(config, "op_baseline")
     base = here if config.getoption("op_baseline") else root
@@ -127,7 +128,7 @@ def _read_options(config: pytest.Config) -> Options:
     )  # fmt: skip
 
 
-def _with_usage_errors(function: Any) -> Any:  # noqa: ANN401 - passes through what the function returns
+def _with_usage_errors(function: Any) -> Any:
     from quantizer.core.errors import QuantizerError
 
     try:
@@ -136,12 +137,12 @@ def _with_usage_errors(function: Any) -> Any:  # noqa: ANN401 - passes through w
         raise pytest.UsageError(str(err)) from None
 
 
-def session(config: pytest.Config) -> Session:
+def opened(config: pytest.Config) -> Session:
     """Return the run under way; opened when the first item runs, or when goldens need it."""
     if SESSION not in config.stash:
         from quantizer.conformance.session import open_session
 
-        asked, extra = options(config), tuple(config.stash[EXTRA])
+        asked, extra = options(config), (*config.stash[EXTRA],)
         config.stash[SESSION] = _with_usage_errors(lambda: open_session(asked, extra))
     return config.stash[SESSION]
 
@@ -191,7 +192,7 @@ class SpecFile(pytest.File):
 
         config = self.config
         try:
-            found = [*collect(self.path, self.nodeid, options(config), lambda: session(config), config.stash[EXTRA])]
+            found = [*collect(self.path, self.nodeid, options(config), lambda: opened(config), config.stash[EXTRA])]
         except UnsupportedError as err:
             raise pytest.UsageError(str(err)) from None
         except QuantizerError as err:
@@ -206,7 +207,7 @@ class SpecFile(pytest.File):
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Give each item of ours its own Hypothesis key and random stream: without it all items share one."""
     if STATE in item.stash or isinstance(item.parent, SpecFile):
-        item.add_marker(pytest.mark.parametrize("spec_item", ()))
+        item.add_marker(pytest.mark.parametrize("spec_item", []))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -242,10 +243,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def _named_items(config: pytest.Config) -> bool:
     """True when the command line names files or items: then what is missing was not asked for."""
-    return any(not str(arg).startswith("-") and (config.rootpath / str(arg).split("::")[0]).is_file() for arg in config.args)
+    return any(
+        not str(arg).startswith("-") and (config.rootpath / str(arg).split("::")[0]).is_file() for arg in config.args
+    )
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:  # noqa: ANN401 - pytest's own class is private
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Show the worst items, totals, holes, and what the baseline holds against the run."""
     run = config.stash.get(RUN, None)
     if run is None or not run.records:
@@ -257,7 +260,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         records = [*read_records(run.records, "run")]
         where = options(config).shown(options(config).reports / "records.jsonl")
         terminalreporter.section("operators")
-        for line in render(records, width=terminalreporter._tw.fullwidth, path=where):  # noqa: SLF001 - pytest has no public width
+        for line in render(records, width=terminalreporter._tw.fullwidth, path=where):
             terminalreporter.write_line(line)
     for problem in run.problems:
         terminalreporter.write_line(f"baseline: {problem}", red=True)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from quantizer.conformance.generation.builder import coverage
 from quantizer.conformance.generation.aims import hit
+from quantizer.conformance.generation.builder import coverage
 from quantizer.conformance.judge import SHARP_WIDTH
 from quantizer.conformance.trial import Trial
 from quantizer.core.record import CheckRecord, Record

@@ -100,7 +100,9 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
     )  # fmt: skip
 
 
-def weight(values: Array, part: WeightPart, rule: ParameterRule, axis: int | None, group: int | None = None) -> Expected:
+def weight(
+    values: Array, part: WeightPart, rule: ParameterRule, axis: int | None, group: int | None = None
+) -> Expected:
     """Return what the rule chooses for a weight from its extrema; *group* neighbouring channels share a scale."""
     signed, symmetric = rule.weight_sign == "signed", part.symmetry == "symmetric"
     per_channel = axis is not None and (part.granularity == "channel" or group is not None)
@@ -138,7 +140,7 @@ def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
     return [(float(m), shift) for m in mantissas]
 
 
-def _plain(ratio: Any, bits: int) -> tuple[float, int]:  # noqa: ANN401 - a float32 scalar
+def _plain(ratio: Any, bits: int) -> tuple[float, int]:
     """Return one ratio's multiplier and shift, without the shortcut for powers of two."""
     top = F32(2.0 ** min(15, bits) - 1)
     shift = min(31, int(np.floor(np.log2(top / F32(ratio)))))
@@ -147,7 +149,7 @@ def _plain(ratio: Any, bits: int) -> tuple[float, int]:  # noqa: ANN401 - a floa
 
 def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> list[Any]:
     """Return Compass's float32 ratios steps_y / (steps_x * steps_w) per channel."""
-    product = F32(1.0)
+    product: Any = F32(1.0)
     for expected in inputs:
         product = product * np.asarray(expected.steps, dtype=F32)
     ratio = np.asarray(output.steps, dtype=F32) / product
@@ -173,7 +175,12 @@ def weight_groups(part: WeightPart, platform: Platform, channels: int, groups: i
 
 
 def output(
-    spec: Spec, name: str, scheme: Scheme, platform: Platform, ranges: Mapping[str, Range], inputs: Mapping[str, Expected]
+    spec: Spec,
+    name: str,
+    scheme: Scheme,
+    platform: Platform,
+    ranges: Mapping[str, Range],
+    inputs: Mapping[str, Expected],
 ) -> Expected:
     """Return what the rule chooses for output *name*."""
     chosen = spec.quantization.outputs.get(name, "calibrated")
@@ -208,13 +215,15 @@ def shift_choices(ratio: Fraction, bits: int, ceiling: int) -> set[int]:
     return {min(ceiling, math.floor(exact - slack)), min(ceiling, math.floor(exact + slack))}
 
 
-def compass_multiplier(ratio: Any, bits: int) -> tuple[float, int]:  # noqa: ANN401 - a float32 scalar
+def compass_multiplier(ratio: Any, bits: int) -> tuple[float, int]:
     """Return the Compass multiplier and shift of one float32 ratio."""
     mantissa, shift = _plain(ratio, bits)
     return (1.0, 0) if mantissa == 2.0**shift else (mantissa, shift)
 
 
-def compass_sum(steps_a: Any, steps_b: Any, steps_y: Any, bits: int, *, equal_zero: bool) -> tuple[float, int, float, float]:  # noqa: ANN401
+def compass_sum(
+    steps_a: Any, steps_b: Any, steps_y: Any, bits: int, *, equal_zero: bool
+) -> tuple[float, int, float, float]:
     """Return (multiplier, shift, factor of a, factor of b) of Compass's Eltwise ADD."""
     a, b, y = F32(steps_a), F32(steps_b), F32(steps_y)
     if max(a, b) / (min(a, b) + np.finfo(F32).eps) <= 1 and equal_zero:

@@ -56,8 +56,8 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
     for entry in REGISTRY.all():
         spec = library.specs.get(entry.op)
         if spec is None:
-            raise PluginError(f"{entry}: operator {entry.op!r} has no spec. Write {entry.op}.yaml (quantizer spec new).")
+            raise PluginError(
+                f"{entry}: operator {entry.op!r} has no spec. Write {entry.op}.yaml (quantizer spec new)."
+            )
         check_signature(spec, entry)
     return Session(options, library, OwnEngine())
-
-

@@ -104,7 +104,7 @@ def _smaller_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
                 yield (*shape[:i], candidate, *shape[i + 1 :])
 
 
-def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str, value: Any) -> Case | None:  # noqa: ANN401
+def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str, value: Any) -> Case | None:
     """Return *case* with one dimension or attribute changed and everything that follows from it, if that is legal."""
     spec = target.spec
     values = {**bound, name: value}
@@ -115,10 +115,11 @@ def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str,
             if domain.broadcasts_to == name:
                 rank = len(values[other])
                 values[other] = tuple(
-                    1 if old == 1 else new for old, new in zip(values[other][-len(value) :], value[-rank:], strict=False)
+                    1 if old == 1 else new
+                    for old, new in zip(values[other][-len(value) :], value[-rank:], strict=False)
                 )
-            elif domain.product is not None and name in domain.product.names:  # type: ignore[union-attr]
-                values[other] = (int(domain.product(values)),)  # type: ignore[operator]
+            elif domain.product is not None and name in domain.product.names:
+                values[other] = (int(domain.product(values)),)
         shapes = {operand: evaluate(spec.inputs[operand].axes, values) for operand in case.shapes}
         attrs = {attr: values[attr] for attr in spec.attrs}
         infer_shapes(spec, shapes, attrs)
@@ -158,5 +159,3 @@ def _fewer_values(target: Target, case: Case, fails: Fails) -> Case:
 def _keeping(case: Case, name: str, coordinates: list[tuple[int, ...]]) -> Case:
     recipe = case.data
     return case.but(data=DataRecipe(recipe.set, recipe.seed, {**recipe.kept, name: tuple(coordinates)}))
-
-

@@ -125,7 +125,9 @@ def refreshed(target: Target, engine: Engine, case: Case, reason: str) -> Golden
     trial = Trial(target, case, engine)
     failing = [v.check for v in judge(trial, CHECKS) if v.failing]
     if failing:
-        raise CaseError(f"{target.id}: {', '.join(failing)} fails on the golden case. Fix that before updating goldens.")
+        raise CaseError(
+            f"{target.id}: {', '.join(failing)} fails on the golden case. Fix that before updating goldens."
+        )
     return Golden(case, tuple(int(code) for code in trial.got.ravel()), engine.name, reason)
 
 

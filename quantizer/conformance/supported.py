@@ -5,8 +5,8 @@ from __future__ import annotations
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.trial import Trial
 from quantizer.conformance.session import Session
+from quantizer.conformance.trial import Trial
 from quantizer.core.errors import QuantizerError
 from quantizer.core.spec import Spec
 from quantizer.ops import BUILT_IN, REGISTRY
@@ -17,7 +17,9 @@ def spec_problems(session: Session, spec: Spec) -> list[str]:
     path = session.library.paths[spec.op]
     reference = REGISTRY.find(spec.op, "reference")
     if reference is None:
-        return [f"no module registers a reference. Write @operator({spec.op!r}) def reference(...), or name its plugin."]
+        return [
+            f"no module registers a reference. Write @operator({spec.op!r}) def reference(...), or name its plugin."
+        ]
     problems = []
     if not any(REGISTRY.find(spec.op, "quantized", name) for name in (None, *session.library.platforms)):
         problems.append(f"no quantized function. Write @operator({spec.op!r}) def quantized(..., *, parameters).")
@@ -37,7 +39,9 @@ def _first_case_problems(session: Session, spec: Spec) -> list[str]:
     try:
         trial = Trial(target, build_case(target, HashChooser(key(0, spec.op), {})), session.engine)
         if trial.y.shape != trial.output_shape:
-            return [f"the reference gives shape {list(trial.y.shape)}, the spec's shape rule {list(trial.output_shape)}."]
+            return [
+                f"the reference gives shape {list(trial.y.shape)}, the spec's shape rule {list(trial.output_shape)}."
+            ]
     except QuantizerError as err:
         return [f"the first generated case cannot be built: {err}"]
     return []

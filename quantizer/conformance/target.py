@@ -34,7 +34,14 @@ class Target:
     ) -> Request:
         """Return what a quantize rule is asked for *case*."""
         return Request(
-            self.spec, self.scheme, self.platform, case.shapes, case.attrs, case.ranges, constants, samples=samples or {}
+            self.spec,
+            self.scheme,
+            self.platform,
+            case.shapes,
+            case.attrs,
+            case.ranges,
+            constants,
+            samples=samples or {},
         )
 
     def reference(self, operands: Mapping[str, Tensor], case: Case) -> Tensor:

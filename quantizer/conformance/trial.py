@@ -14,6 +14,7 @@ from torch import Tensor
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
+from quantizer.core.errors import SpecError
 from quantizer.core.shapes import infer_shapes, variables
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
@@ -92,12 +93,20 @@ class Trial:
 
     @cached_property
     def centred(self) -> dict[str, Tensor]:
-        """code - zero_point of every operand, float64."""
+        """Code - zero_point of every operand, float64."""
         found = {}
         for name, codes in self.codes.items():
             params = self.qparams(name)
             found[name] = (codes - params.along(params.zero_point, codes.dim())).double()
         return found
+
+    @property
+    def axis(self) -> int:
+        """The axis along which the operator reduces, from its error model."""
+        expression = self.spec.error_model.axis
+        if expression is None:
+            raise SpecError(f"{self.spec.op}: error_model.axis is missing. Name the axis that is reduced.")
+        return int(expression(self.bound))
 
     @property
     def output(self) -> QParams:
@@ -135,10 +144,9 @@ class Trial:
     def per_channel(self, values: Tensor) -> Array:
         """Return per-channel *values* shaped to broadcast against the output."""
         axis = next(iter(self.spec.outputs.values())).channel_axis
-        if values.dim() == 0 or axis is None:
-            found: Array = values.numpy()
-            return found
-        found = values.reshape([-1 if i == axis else 1 for i in range(len(self.output_shape))]).numpy()
+        if values.dim() and axis is not None:
+            values = values.reshape([-1 if i == axis else 1 for i in range(len(self.output_shape))])
+        found: Array = values.numpy()
         return found
 
     def broadcast(self, name: str, values: Tensor) -> Array:
@@ -151,11 +159,11 @@ class Trial:
     def is_constant_output(self) -> bool:
         """True when more than nine outputs in ten share one code, or sit at an end of the codes."""
         codes = self.got.ravel()
-        if codes.size < 2:  # noqa: PLR2004 - one element is always constant
+        if codes.size < 2:
             return False
         _, counts = np.unique(codes, return_counts=True)
         ends = np.count_nonzero((codes <= self.output.qmin) | (codes >= self.output.qmax))
-        return bool(max(int(counts.max()), int(ends)) > 0.9 * codes.size)  # noqa: PLR2004 - DESIGN 8: "almost constant or clipped"
+        return bool(max(int(counts.max()), int(ends)) > 0.9 * codes.size)
 
 
 def as_torch(values: Array) -> Tensor:

@@ -80,7 +80,7 @@ class Case:
         """Twelve hexadecimal digits that name this case."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
-    def but(self, **changes: Any) -> Case:  # noqa: ANN401 - forwards to dataclasses.replace
+    def but(self, **changes: Any) -> Case:
         """Return this case with some fields changed."""
         return replace(self, **changes)
 

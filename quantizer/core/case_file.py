@@ -16,7 +16,7 @@ MAX_ELEMENTS = 1 << 24
 Size = Annotated[int, Field(ge=0, le=1 << 24)]
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401 - a pydantic before-validator sees raw JSON
+def _finite(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"must be a finite number, got {value!r}")
     return float(value)

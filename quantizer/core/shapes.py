@@ -49,7 +49,7 @@ def _bind(spec: Spec, name: str, shape: Shape, bound: dict[str, Any]) -> None:
             _bind_one(spec, name, symbol, size, bound)
 
 
-def _bind_one(spec: Spec, name: str, symbol: str, value: Any, bound: dict[str, Any]) -> None:  # noqa: ANN401
+def _bind_one(spec: Spec, name: str, symbol: str, value: Any, bound: dict[str, Any]) -> None:
     if bound.setdefault(symbol, value) != value:
         raise GraphError(f"{spec.op}: input {name!r} gives {symbol}={value}, another operand gives {bound[symbol]}.")
 
@@ -59,7 +59,7 @@ def _plain(expression: Expression) -> str | None:
     return expression.tree.id if isinstance(expression.tree, ast.Name) else None
 
 
-def plain_name(expression: Any) -> str | None:  # noqa: ANN401 - a spec field that holds an expression
+def plain_name(expression: Any) -> str | None:
     """Return the name that *expression* consists of, or None when it computes something."""
     return _plain(expression) if isinstance(expression, Expression) else None
 
@@ -67,7 +67,7 @@ def plain_name(expression: Any) -> str | None:  # noqa: ANN401 - a spec field th
 def check(spec: Spec, bound: Mapping[str, Any]) -> None:
     """Raise ConstraintError for the first constraint that *bound* breaks, with the spec's own text."""
     for index, constraint in enumerate(spec.constraints):
-        if not constraint.require(bound):  # type: ignore[operator]
+        if not constraint.require(bound):
             shown = {k: list(v) if isinstance(v, tuple) else v for k, v in bound.items()}
             raise ConstraintError(spec.op, index, constraint.error.format_map(shown))
 
@@ -97,7 +97,7 @@ def _check_axes(spec: Spec, name: str, shape: Shape, bound: Mapping[str, Any]) -
         raise GraphError(f"{spec.op}: input {name!r} has shape {list(shape)}; it must be {list(wanted)}.")
 
 
-def evaluate(rule: Any, bound: Mapping[str, Any]) -> Shape:  # noqa: ANN401 - a list of expressions or one
+def evaluate(rule: Any, bound: Mapping[str, Any]) -> Shape:
     """Return the shape that a list of expressions, or one expression for the whole shape, gives."""
     if isinstance(rule, list):
         return tuple(int(axis(bound)) for axis in rule)

@@ -17,8 +17,8 @@ from quantizer.core.spec import Spec
 from quantizer.numerics.multipliers import rescale
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale
 from quantizer.numerics.quantize import quantize
-from quantizer.numerics.sums import rescale_sum
 from quantizer.numerics.rules import activation_params, bias_params, fixed_params, index_params, weight_params
+from quantizer.numerics.sums import rescale_sum
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,8 @@ def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Con
     names = [n for n, item in request.spec.inputs.items() if item.role == "weight" and n in request.constants]
     if request.spec.error_model.kind != "bilinear" or not names:
         return {name: request.weight(name) for name in names}, _sum_ratio(request, output)
+    weights: dict[str, Constant] = {}
+    ratio: Rescale | None = None
     for group in _group_sizes(request, names[0]):
         weights = {name: request.weight(name, group) for name in names}
         ratio = _product_ratio(request, [c.params for c in weights.values()], output)

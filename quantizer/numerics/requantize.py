@@ -75,7 +75,8 @@ def requantize_sum(
 ) -> Tensor:
     """Return int64 codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast.
 
-    Terms are taken in the order of `rescale.factors`. *inputs*: their parameters; ONNX Runtime's add (`f32_even_zpin`) folds the zero points and rounds what it folds.
+    Terms are taken in the order of `rescale.factors`. *inputs*: their parameters; ONNX Runtime's add (`f32_even_zpin`)
+    folds the zero points and rounds what it folds.
     Every other variant is TensorFlow Lite's add (reference kernel, 8 bits): terms shifted left by 20, each factor a
     31-bit multiplier (`rescale_left_shifted`), rounded as gemmlowp does.
     """

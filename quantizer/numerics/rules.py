@@ -70,9 +70,7 @@ def fixed_params(fixed: FixedOutput, bits: int, *, signed: bool) -> QParams:
     signed = signed if fixed.signed is None else fixed.signed
     dtype = integer(bits, signed=signed)
     zero = {"min": dtype.min, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
-    return QParams(
-        dtype, torch.tensor(fixed.scale, dtype=torch.float64), torch.tensor(int(zero)), dtype.min, dtype.max
-    )
+    return QParams(dtype, torch.tensor(fixed.scale, dtype=torch.float64), torch.tensor(int(zero)), dtype.min, dtype.max)
 
 
 def index_params(dtype: DType) -> QParams:
@@ -133,4 +131,4 @@ def _steps(
 
 def _next_power_of_two(scale: Tensor) -> Tensor:
     mantissa, exponent = torch.frexp(scale)
-    return torch.ldexp(torch.ones_like(scale), torch.where(mantissa == 0.5, exponent - 1, exponent))  # noqa: PLR2004
+    return torch.ldexp(torch.ones_like(scale), torch.where(mantissa == 0.5, exponent - 1, exponent))

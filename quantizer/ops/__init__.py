@@ -78,11 +78,7 @@ class Registry:
 
     def find(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration | None:
         """Return what runs: the highest version for the platform or for all; at equal version the platform's own."""
-        candidates = [
-            known[-1]
-            for key in {(op, kind, platform), (op, kind, None)}
-            if (known := self.entries.get(key))  # type: ignore[arg-type]
-        ]
+        candidates = [known[-1] for key in {(op, kind, platform), (op, kind, None)} if (known := self.entries.get(key))]
         return max(candidates, key=_precedence, default=None)
 
     def built_in(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration | None:
@@ -165,7 +161,7 @@ def operator(
             raise PluginError(f"{op}: function {function.__name__!r} must be called one of {', '.join(KINDS)}.")
         built_in = BUILT_IN if function.__module__.startswith("quantizer.ops.") else None
         where = origin or built_in or REGISTRY.origin or function.__module__
-        REGISTRY.add(Registration(op, kind, function, parse_version(version), platform, where))  # type: ignore[arg-type]
+        REGISTRY.add(Registration(op, kind, function, parse_version(version), platform, where))
         return function
 
     return register

@@ -19,7 +19,12 @@ def reference(x: Tensor, *, axis: int, keepdims: bool, select_last: bool) -> Ten
 
 @operator("argmax")
 def quantized(
-    x: Tensor, *, parameters: Parameters, axis: int, keepdims: bool, select_last: bool  # noqa: ARG001 - order is scale free
+    x: Tensor,
+    *,
+    parameters: Parameters,
+    axis: int,
+    keepdims: bool,
+    select_last: bool,
 ) -> Tensor:
     """Compare codes: a positive scale keeps their order."""
     largest = x.amax(dim=axis, keepdim=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
+from quantizer.numerics.finish import finish
 from quantizer.numerics.kernels import conv
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
-from quantizer.numerics.finish import finish
 from quantizer.ops import operator
 
 Pair = tuple[int, int]

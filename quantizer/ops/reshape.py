@@ -15,6 +15,6 @@ def reference(x: Tensor, *, shape: tuple[int, ...]) -> Tensor:
 
 
 @operator("reshape")
-def quantized(x: Tensor, *, parameters: Parameters, shape: tuple[int, ...]) -> Tensor:  # noqa: ARG001 - codes move as they are
+def quantized(x: Tensor, *, parameters: Parameters, shape: tuple[int, ...]) -> Tensor:
     """Move codes; the output shares the input's parameters."""
     return x.contiguous().view(shape)

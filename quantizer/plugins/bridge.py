@@ -23,6 +23,7 @@ from quantizer.plugins.flow import PluginForward
 from quantizer.plugins.handed import codes_of
 from quantizer.plugins.layer import Layer, layer_order, operator_order
 from quantizer.plugins.loading import LAYERS
+from quantizer.plugins.rebuild import rebuilt
 
 PLATFORM = "compass"
 _CONNECTED: dict[tuple[str, int], Connection] = {}
@@ -62,7 +63,7 @@ class Connection:
     def quantized(self, *, parameters: Parameters, **values: Any) -> Tensor:
         """Run the integer forward on a layer that is rebuilt from *parameters* alone."""
         operands, attrs = self.split(values)
-        node = flow.rebuilt(self.layer, operands, parameters, attrs)
+        node = rebuilt(self.layer, operands, parameters, attrs)
         PluginForward(self.function)(node)
         node.outputs[0].betensor = codes_of(node.outputs[0], "output")
         return self.result(node)

@@ -75,7 +75,7 @@ class Layer:
             item = self.spec.inputs[name]
             tensor = self._tensor(name, layer_order(values, item).contiguous())
             if name in self.constants:
-                tensor.key_axis = tensor.key_axis_c = layer_axis(item)  # type: ignore[attr-defined]
+                tensor.key_axis = tensor.key_axis_c = layer_axis(item)
                 node.constants[self.constants[name]] = tensor
             else:
                 node.inputs.append(tensor)

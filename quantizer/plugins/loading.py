@@ -44,7 +44,8 @@ def _load(source: Source) -> Plugin:
         specs = _spec_folders(module, str(source))
     LAYERS.extend(found.functions)
     added = [entry for entry in REGISTRY.all() if id(entry) not in before]
-    versions = {item.version for item in (*added, *found.functions, *found.classes)}
+    versions = {entry.version for entry in added} | {item.version for item in found.functions}
+    versions |= {plugin.version for plugin in found.classes}
     return Plugin(
         source.name,
         str(source),

@@ -22,7 +22,22 @@ HOLDERS = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "num
 ONNX = "onnx"
 NONE = "none"
 """What a spec writes whose summary says why no oracle exists."""
-_REFUSED = ("load", "save", "from", "open", "set", "get", "gen", "mem", "compile", "manual", "seed", "rand", "use", "init")
+_REFUSED = (
+    "load",
+    "save",
+    "from",
+    "open",
+    "set",
+    "get",
+    "gen",
+    "mem",
+    "compile",
+    "manual",
+    "seed",
+    "rand",
+    "use",
+    "init",
+)
 """Beginnings of functions that read files, keep state or draw numbers: they judge nothing."""
 
 
@@ -74,7 +89,7 @@ def _resolved(name: str, op: str) -> Callable[..., Any]:
 
 def _torch(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[str, Any]) -> Tensor:
     result = function(*operands, **attrs)
-    return torch.as_tensor(result)
+    return torch.as_tensor(result[0] if isinstance(result, tuple) else result)
 
 
 def _numpy(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[str, Any]) -> Tensor:
@@ -88,13 +103,15 @@ def _onnx(op_type: str, operands: list[Tensor], attrs: Mapping[str, Any]) -> Ten
     from onnx.reference import ReferenceEvaluator
 
     names = [f"x{i}" for i in range(len(operands))]
-    given = {key: list(value) if isinstance(value, tuple) else value for key, value in attrs.items()}
+    node = helper.make_node(op_type, names, ["y"])
+    for key, value in attrs.items():
+        node.attribute.append(helper.make_attribute(key, list(value) if isinstance(value, tuple) else value))
     graph = helper.make_graph(
-        [helper.make_node(op_type, names, ["y"], **given)],
+        [node],
         "oracle",
         [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in names],
         [helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)],
     )
     feeds = {name: values.numpy() for name, values in zip(names, operands, strict=True)}
-    result = ReferenceEvaluator(helper.make_model(graph)).run(None, feeds)[0]
-    return torch.from_numpy(np.array(result))
+    outputs: Any = ReferenceEvaluator(helper.make_model(graph)).run(None, feeds)
+    return torch.from_numpy(np.array(outputs[0]))

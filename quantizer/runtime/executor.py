@@ -50,7 +50,9 @@ def execute(
             raise GraphError(f"graph {graph.name!r}: input {name!r} was not fed.")
         wanted = graph.tensor(name).shape
         if tuple(feeds[name].shape) != wanted:
-            raise GraphError(f"graph {graph.name!r}: input {name!r} has shape {list(feeds[name].shape)}, must be {list(wanted)}.")
+            raise GraphError(
+                f"graph {graph.name!r}: input {name!r} has shape {list(feeds[name].shape)}, must be {list(wanted)}."
+            )
         values[name] = feeds[name]
     stages: dict[str, Mapping[str, Tensor]] = {}
     for node in graph.order:
@@ -68,9 +70,7 @@ def execute(
     return Result(values, stages)
 
 
-def run_node(
-    spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: str | None = None
-) -> Tensor | Staged:
+def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: str | None = None) -> Tensor | Staged:
     """Run one node on operands in the node's axis order; the result is in that order too."""
     arranged = {
         name: to_operator_order(values, node.order, spatial=spec.inputs[name].spatial)

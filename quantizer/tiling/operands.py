@@ -41,6 +41,8 @@ def stitch(shape: tuple[int, ...], parts: Sequence[tuple[Tile, Tensor]], dtype: 
     for tile, values in parts:
         box = tuple(stop - start for start, stop in tile.output)
         if tuple(values.shape) != box:
-            raise ValueError(f"tile {list(tile.output)}: the result has shape {list(values.shape)}, must be {list(box)}")
+            raise ValueError(
+                f"tile {list(tile.output)}: the result has shape {list(values.shape)}, must be {list(box)}"
+            )
         whole[slices(tile.output)] = values.to(dtype)
     return whole

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quantizer.core.case import AttrValue, TilePlan
-from quantizer.core.errors import UnsupportedError
+from quantizer.core.errors import SpecError, UnsupportedError
 from quantizer.core.expressions import Expression
 from quantizer.core.shapes import Shape, infer_shapes, plain_name, variables
 from quantizer.core.spec import NoTiling, Spec, TileRule
@@ -40,7 +40,7 @@ def tileable_axes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, A
         if name == "*":
             axes |= {f"d{i}": size for i, size in enumerate(output) if _holds(rule.when, bound | {"i": i})}
         elif _holds(rule.when, bound):
-            axes[name] = bound[rule.axis] if rule.rule == "accumulate" else output[_output_axis(spec, name)]
+            axes[name] = bound[str(rule.axis)] if rule.rule == "accumulate" else output[_output_axis(spec, name)]
     return axes
 
 
@@ -76,9 +76,7 @@ class _Cut:
     parts: int
 
 
-def _cut(
-    spec: Spec, tile: Tile, shapes: Mapping[str, Shape], bound: Mapping[str, Any], cuts: tuple[_Cut, ...]
-) -> Tile:
+def _cut(spec: Spec, tile: Tile, shapes: Mapping[str, Shape], bound: Mapping[str, Any], cuts: tuple[_Cut, ...]) -> Tile:
     for cut in cuts:
         rule = _rule(spec, cut.axis)
         match rule.rule:
@@ -88,7 +86,7 @@ def _cut(
                 )
             case "halo":
                 tile = _halo(spec, tile, rule, cut, shapes, bound)
-            case "independent" if cut.axis in spec.tiling:  # type: ignore[operator]
+            case "independent" if cut.axis in spec.tiling:
                 axis = _output_axis(spec, cut.axis)
                 tile = replace(
                     tile, output=_set(tile.output, axis, cut), inputs=_sliced_by_name(spec, tile, cut.axis, cut)
@@ -110,33 +108,41 @@ def _sliced_by_name(spec: Spec, tile: Tile, name: str, cut: _Cut) -> dict[str, B
     return boxes
 
 
-def _listed(axes: Any) -> list[Any]:  # noqa: ANN401 - one expression or a list of them
+def _listed(axes: Any) -> list[Any]:
     return axes if isinstance(axes, list) else []
 
 
 def _halo(
     spec: Spec, tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]
 ) -> Tile:
-    """Return the input window of output rows [start, stop): what lies outside the tensor becomes padding."""
-    stride, window = int(rule.stride(bound)), int(rule.window(bound))  # type: ignore[operator, misc]
-    before_name, before_index = rule.before or ("", 0)
-    after_name, after_index = rule.after or ("", 0)
-    first = cut.start * stride - bound[before_name][before_index]
-    end = (cut.stop - 1) * stride + window - bound[before_name][before_index]
-    inputs, size = {}, 0
-    for operand, box in tile.inputs.items():
-        for axis, expression in enumerate(_listed(spec.inputs[operand].axes)):
-            if plain_name(expression) == rule.axis:
-                size = shapes[operand][axis]
-                low = min(max(first, 0), size)
-                box = _put(box, axis, (low, max(low, min(end, size))))  # noqa: PLW2901
-        inputs[operand] = box
+    """Return the input window of output rows [start, stop): what lies outside the tensor becomes padding.
+
+    A window wholly outside sees an empty slice and padding only.
+    """
+    if rule.stride is None or rule.window is None or rule.before is None or rule.after is None:
+        raise SpecError(f"{spec.op}: tiling.{cut.axis}: a halo needs stride, window, before and after.")
+    stride, window = int(rule.stride(bound)), int(rule.window(bound))
+    first = cut.start * stride - bound[rule.before[0]][rule.before[1]]
+    end = (cut.stop - 1) * stride + window - bound[rule.before[0]][rule.before[1]]
+    operand, axis = _place(spec, str(rule.axis), shapes)
+    size = shapes[operand][axis]
+    low = min(max(first, 0), size)
+    high = max(low, min(end, size))
+    before, after = (low - first, end - high) if high > low else (end - first, 0)
     attrs = dict(tile.attrs)
-    low, high = min(max(first, 0), size), max(min(max(first, 0), size), min(end, size))
-    before = (end - first) if high == low else low - first
-    attrs[before_name] = _at(attrs[before_name], before_index, before)
-    attrs[after_name] = _at(attrs[after_name], after_index, 0 if high == low else end - high)
+    attrs[rule.before[0]] = _at(attrs[rule.before[0]], rule.before[1], before)
+    attrs[rule.after[0]] = _at(attrs[rule.after[0]], rule.after[1], after)
+    inputs = {**tile.inputs, operand: _put(tile.inputs[operand], axis, (low, high))}
     return replace(tile, output=_set(tile.output, _output_axis(spec, cut.axis), cut), inputs=inputs, attrs=attrs)
+
+
+def _place(spec: Spec, name: str, shapes: Mapping[str, Shape]) -> tuple[str, int]:
+    """Return the operand and axis that are called *name*."""
+    for operand in shapes:
+        for axis, expression in enumerate(_listed(spec.inputs[operand].axes)):
+            if plain_name(expression) == name:
+                return operand, axis
+    raise SpecError(f"{spec.op}: tiling: no operand has an axis {name!r}.")
 
 
 def _any_axis(tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]) -> Tile:
@@ -144,7 +150,7 @@ def _any_axis(tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape]
     rank, inputs = len(tile.output), {}
     for operand, box in tile.inputs.items():
         shape = shapes[operand]
-        own = axis - (rank - len(shape)) if rule.input_axis is None else int(rule.input_axis(dict(bound) | {"i": axis}))  # type: ignore[operator]
+        own = axis - (rank - len(shape)) if rule.input_axis is None else int(rule.input_axis(dict(bound) | {"i": axis}))
         shared = 0 <= own < len(shape) and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
         inputs[operand] = _set(box, own, cut) if shared else box
     return replace(tile, output=_set(tile.output, axis, cut), inputs=inputs)
@@ -155,7 +161,7 @@ def _rule(spec: Spec, axis: str) -> TileRule:
     return rules[axis] if axis in rules else rules["*"]
 
 
-def _holds(condition: Any, bound: Mapping[str, Any]) -> bool:  # noqa: ANN401 - an optional expression
+def _holds(condition: Any, bound: Mapping[str, Any]) -> bool:
     return condition is None or bool(condition(bound))
 
 
@@ -173,12 +179,11 @@ def _put(box: Box, axis: int, ends: tuple[int, int]) -> Box:
 
 
 def _at(value: AttrValue, index: int, number: int) -> AttrValue:
-    values = tuple(value)  # type: ignore[arg-type]
-    return (*values[:index], number, *values[index + 1 :])
+    if not isinstance(value, tuple):
+        raise TypeError(f"padding {value!r}: must be a list")
+    return (*value[:index], number, *value[index + 1 :])
 
 
 def slices(box: Box) -> tuple[slice, ...]:
     """Return *box* as an index."""
     return tuple(slice(start, stop) for start, stop in box)
-
-

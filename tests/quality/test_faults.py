@@ -26,7 +26,9 @@ def cases(session: Session) -> Cases:
 
 
 @pytest.mark.parametrize(
-    ("fault", "op"), [(f, op) for f in CATALOGUE for op in f.ops], ids=[f"{f.id}-{op}" for f in CATALOGUE for op in f.ops]
+    ("fault", "op"),
+    [(f, op) for f in CATALOGUE for op in f.ops],
+    ids=[f"{f.id}-{op}" for f in CATALOGUE for op in f.ops],
 )
 def test_every_fault_is_found_by_the_explicit_cases_of_the_gate(session: Session, cases: Cases, fault: Fault, op: str):
     assert kill(session, fault, op, cases[op]) is not None

@@ -194,24 +194,29 @@ def scales(kind: str, seed: int, name: str, shape: tuple[int, ...] = ()) -> Any:
     return integers(seed, name, shape, 1, 39) / 8
 
 
+def _halves(seed: int, name: str, shape: tuple[int, ...], largest: int) -> Array:
+    """Return numbers from 0 to *largest*, half of them codes and half exactly between two."""
+    return integers(seed, name, shape, 0, 2 * largest) / 2
+
+
 def _on_scales(target: Target, case: Case, kind: str) -> Trial:
-    """Return a trial on codes over their whole range; ranges and weights give exactly the scales of *kind*."""
+    """Return a trial on codes over their whole range and ties between them, under exactly the scales of *kind*."""
     seed = case.data.seed
     ranges, tensors = dict(case.ranges), {}
     step: Any = 1.0
     for name in target.spec.activations:
         step, zero = scales(kind, seed, f"{name}.scale"), int(integers(seed, f"{name}.zero", (), 0, 255))
         ranges[name] = range_of(target, float(step), zero)
-        tensors[name] = (integers(seed, name, case.shapes[name], 0, 255) - zero) * step
+        tensors[name] = (_halves(seed, name, case.shapes[name], 255) - zero) * step
     grow = uniform(seed, "grow", ()) * 3 - 1
     if "weight" in case.shapes:
         shape = case.shapes["weight"]
         steps = np.resize(scales(kind, seed, "steps", shape[:1] if is_per_channel(target) else (1,)), shape[0])
-        codes = integers(seed, "weight", shape, -127, 127)
+        codes = _halves(seed, "weight", shape, 254) - 127
         codes.reshape(shape[0], -1)[:, 0] = 127
         tensors["weight"] = codes * steps.reshape(-1, 1, 1, 1)
         if "bias" in case.shapes:
-            tensors["bias"] = integers(seed, "bias", shape[:1], -2000, 2000) * steps * step
+            tensors["bias"] = (_halves(seed, "bias", shape[:1], 4000) - 2000) * steps * step
         step, grow = step * np.median(steps), 4 + 5 * uniform(seed, "grow", ())
     if "y" in ranges:
         y_scale = 2.0 ** round(np.log2(step) + grow) * (1 if kind == "powers" else scales(kind, seed, "y.scale") / 4)

@@ -103,7 +103,9 @@ class Run:
     @cached_property
     def operands(self) -> dict[str, str]:
         """Operand of the operator -> tensor of the graph."""
-        return {key: name for key, name in zip(self.call.spec.inputs, self.node.inputs, strict=True) if name is not None}
+        return {
+            key: name for key, name in zip(self.call.spec.inputs, self.node.inputs, strict=True) if name is not None
+        }
 
     @cached_property
     def constants(self) -> dict[str, Tensor]:
@@ -136,7 +138,9 @@ class Run:
     def reproduces(self) -> bool:
         """Whether our float forward gives the recorded floats bit for bit."""
         return all(
-            torch.equal(self.forward(self.sample(n))[self.node.outputs[0]], torch.from_numpy(self.recorded[f"b{n}_float_out0"]))
+            torch.equal(
+                self.forward(self.sample(n))[self.node.outputs[0]], torch.from_numpy(self.recorded[f"b{n}_float_out0"])
+            )
             for n in SAMPLES
         )
 
@@ -199,7 +203,9 @@ class Run:
         """Further numbers of the quantized layer by name: of the text as they are, of the .bin as lists."""
         (node,) = self.quantized.nodes
         extra = {key: value for key, value in node.extra.items() if not key.startswith("compass.")}
-        return {k: v.data.tolist() if isinstance(v, GraphTensor) and v.data is not None else v for k, v in extra.items()}
+        return {
+            k: v.data.tolist() if isinstance(v, GraphTensor) and v.data is not None else v for k, v in extra.items()
+        }
 
     def trial(self, feeds: Mapping[str, Tensor]) -> Trial:
         """Return what checks look at, on given data instead of generated data."""

@@ -34,6 +34,8 @@ PLATFORM = LIBRARY.platform("compass")
 CONV = LIBRARY.spec("conv2d")
 DENSE: dict[str, AttrValue] = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
 load_built_ins()
+
+
 @pytest.mark.parametrize(
     ("low", "high", "symmetry", "codes", "steps", "zero"),
     [
@@ -179,7 +181,9 @@ def test_argmax_of_codes(scheme: str, *, select_last: bool) -> None:
 AXIS: dict[str, AttrValue] = {"axis": 1}
 
 
-@pytest.mark.parametrize(("scheme", "rows", "stage"), [("a8", 128, "quotient"), ("a8", 127, "reciprocal"), ("a16", 128, "reciprocal")])
+@pytest.mark.parametrize(
+    ("scheme", "rows", "stage"), [("a8", 128, "quotient"), ("a8", 127, "reciprocal"), ("a16", 128, "reciprocal")]
+)
 def test_softmax_divides_first_only_on_a_short_axis_of_8_bits(scheme: str, rows: int, stage: str) -> None:
     spec, attrs = LIBRARY.spec("softmax"), AXIS
     ranges = {"x": (-4.0, 4.0), "y": (0.0, 1.0)}

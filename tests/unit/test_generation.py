@@ -53,12 +53,8 @@ def test_every_pair_of_factor_values_meets_in_a_row(op):
     spec = SESSION.library.spec(op)
     found = factors(spec, [target.id for target in SESSION.all_targets(spec)])
     table = covering_rows(found)
-    met = {
-        (a, row[a], b, row[b]) for row in table for a, b in itertools.combinations(sorted(found), 2)
-    }
-    wanted = {
-        (a, x, b, y) for a, b in itertools.combinations(sorted(found), 2) for x in found[a] for y in found[b]
-    }
+    met = {(a, row[a], b, row[b]) for row in table for a, b in itertools.combinations(sorted(found), 2)}
+    wanted = {(a, x, b, y) for a, b in itertools.combinations(sorted(found), 2) for x in found[a] for y in found[b]}
     assert met == wanted
     longest = sorted((len(values) for values in found.values()), reverse=True)
     assert len(table) <= 1.5 * longest[0] * longest[1]

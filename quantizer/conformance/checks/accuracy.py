@@ -103,12 +103,12 @@ def _bilinear(trial: Trial) -> Interval:
     if b is not None:
         shape = trial.per_channel(as_torch(operands[b][1]))
         bias = (operands[b][0], shape)
-    return bounds.bilinear(f, lambda v, u: f(v, u), operands[x], operands[w], bias)
+    return bounds.bilinear(f, f, operands[x], operands[w], bias)
 
 
 def _softmax(trial: Trial) -> Interval:
     x, dx = _operands(trial)["x"]
-    return bounds.softmax(x, np.broadcast_to(dx, x.shape), int(trial.case.attrs["axis"]))  # type: ignore[arg-type]
+    return bounds.softmax(x, np.broadcast_to(dx, x.shape), trial.axis)
 
 
 def _magnitude(x: Array, dx: Array) -> Array:
@@ -125,7 +125,7 @@ def _monotone(trial: Trial) -> Interval:
 def _piecewise(trial: Trial) -> Interval:
     name = trial.spec.activations[0]
     x, dx = _operands(trial)[name]
-    points = np.asarray(trial.spec.error_model.critical_points)
+    points = trial.spec.error_model.critical_points
     return bounds.piecewise_monotone(lambda v: _f(trial, **{name: v}), x, dx, points, magnitude=_magnitude(x, dx))
 
 
@@ -142,7 +142,7 @@ _ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
 def _regret(trial: Trial) -> Verdict:
     """The chosen element is one that could be the largest for inputs known to half a step."""
     x, dx = _operands(trial)[trial.spec.activations[0]]
-    axis = int(trial.spec.error_model.axis(trial.bound))  # type: ignore[operator, misc]
+    axis = trial.axis
     chosen = trial.got
     if chosen.ndim < x.ndim:
         chosen = np.expand_dims(chosen, axis)
@@ -155,7 +155,12 @@ def _regret(trial: Trial) -> Verdict:
     allowed, actual = bounds.regret(x, np.broadcast_to(dx, x.shape), chosen, axis)
     best = x.max(axis=axis, keepdims=True)
     return judge_reals(
-        CHECK, actual, allowed, np.maximum(best, actual), np.broadcast_to(best, actual.shape), made_of="best - 2 max|dx|"
+        CHECK,
+        actual,
+        allowed,
+        np.maximum(best, actual),
+        np.broadcast_to(best, actual.shape),
+        made_of="best - 2 max|dx|",
     )
 
 
@@ -212,7 +217,7 @@ def _softmax_error(trial: Trial) -> Array:
     table = trial.parameters.tables.get("exp")
     if table is None:
         return np.zeros(trial.output_shape)
-    axis, scale = int(trial.case.attrs["axis"]), float(trial.output.scale)  # type: ignore[arg-type]
+    axis, scale = trial.axis, float(trial.output.scale)
     x, input_scale = trial.values["x"].numpy(), float(trial.parameters.inputs["x"].scale)
     share, terms = trial.y_hat, trial.case.shapes["x"][axis]
     total = np.exp(x - x.max(axis=axis, keepdims=True)).sum(axis=axis, keepdims=True)

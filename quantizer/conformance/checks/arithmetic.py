@@ -26,13 +26,16 @@ EXACT_LIMIT = 2.0**53
 
 @dataclass(frozen=True)
 class Declared:
-    """How a requantization variant rounds: the mode (None: the platform's), whether the zero point goes in first,
-    whether the stage is replayed in float32, and whether a high multiply rounds at 2**31 before it."""
+    """How a requantization variant rounds."""
 
     rounding: RoundingMode | None = None
+    """The mode; None: the platform's."""
     zero_point_first: bool = False
+    """The zero point is added before rounding."""
     float32: bool = False
+    """The stage is float32 arithmetic and is replayed."""
     high_multiply: bool = False
+    """A high multiply rounds at 2**31 before the shift."""
 
 
 DECLARED: Mapping[Variant, Declared] = {
@@ -75,7 +78,7 @@ def _bilinear(trial: Trial) -> Verdict:
     factor = mantissa * np.exp2(-shift.astype(np.float64))
     value = held * factor / rescale.divisor
     extra = 0.5 * np.exp2(31.0 - shift) if declared.high_multiply else 0.0
-    extra = np.where(shift > 31, extra, 0.0) if declared.high_multiply else 0.0  # noqa: PLR2004 - bits of a high multiply
+    extra = np.where(shift > 31, extra, 0.0) if declared.high_multiply else 0.0
     exact = _exact_product(held, mantissa, shift, rescale)
     return _rounded(trial, value, declared, extra, exact, lambda index: {"accumulator": str(int(held[index]))})
 
@@ -98,7 +101,9 @@ def _accumulator(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Ver
     return acc, None
 
 
-def _exact_product(held: Array, mantissa: Array, shift: Array, rescale: Rescale) -> Callable[[tuple[int, ...]], Fraction]:
+def _exact_product(
+    held: Array, mantissa: Array, shift: Array, rescale: Rescale
+) -> Callable[[tuple[int, ...]], Fraction]:
     wide_mantissa, wide_shift = np.broadcast_to(mantissa, held.shape), np.broadcast_to(shift, held.shape)
 
     def exact(index: tuple[int, ...]) -> Fraction:
@@ -150,7 +155,10 @@ def _linear(trial: Trial) -> Verdict:
     if declared is None:
         return hole(CHECK, f"variant {rescale.variant} declares no rounding stages")
     gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) / rescale.divisor
-    value = sum((part * rescale.factors.get(name, 1.0) for name, part in parts.items()), np.zeros(trial.output_shape)) * gain
+    value = (
+        sum((part * rescale.factors.get(name, 1.0) for name, part in parts.items()), np.zeros(trial.output_shape))
+        * gain
+    )
 
     def exact(index: tuple[int, ...]) -> Fraction:
         total = sum(

@@ -50,14 +50,13 @@ def judge_codes(
             detail=detail(index) if detail else {},
         )
     failed = int(np.count_nonzero(~inside))
-    status = "fail" if failed else "pass"
     return Verdict(
-        check, status, ratio=float(ratio.max()) if codes.size else 0.0, elements=codes.size, failed=failed,
+        check, "fail" if failed else "pass", ratio=float(ratio.max()) if codes.size else 0.0, elements=codes.size, failed=failed,
         width=width, worst=worst,
     )  # fmt: skip
 
 
-def _real(trial: Trial, low: Any, high: Any, tensor: str) -> str:  # noqa: ANN401 - numpy scalars
+def _real(trial: Trial, low: Any, high: Any, tensor: str) -> str:
     if tensor != "y":
         return f"{low}" if low == high else f"{low}..{high}"
     scale, zero = float(trial.output.scale), int(trial.output.zero_point)

@@ -26,7 +26,9 @@ def exact(trial: Trial) -> Verdict | None:
     acc = trial.engine.accumulate(trial.call, trial.codes, trial.parameters)
     if acc is None:
         return hole(CHECK, f"engine {trial.engine.name} shows no accumulators")
-    return judge_equal(CHECK, trial, acc.numpy(), sums(trial), "the int64 sum over explicit windows", tensor="accumulator")
+    return judge_equal(
+        CHECK, trial, acc.numpy(), sums(trial), "the int64 sum over explicit windows", tensor="accumulator"
+    )
 
 
 def convolution(trial: Trial) -> Array:
@@ -38,15 +40,12 @@ def convolution(trial: Trial) -> Array:
     stride, dilation, groups = attrs["stride"], attrs["dilation"], int(attrs["groups"])
     before, after = attrs["padding"][:rank], attrs["padding"][rank:]
     x = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
-    sizes = [
-        (x.shape[2 + i] - dilation[i] * (w.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(rank)
-    ]
+    sizes = [(x.shape[2 + i] - dilation[i] * (w.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(rank)]
     out = np.zeros((x.shape[0], w.shape[0], *sizes), dtype=np.int64)
     per_group, inputs = w.shape[0] // groups, w.shape[1]
     for offset in np.ndindex(*w.shape[2:]):
         window = tuple(
-            slice(o * d, o * d + s * (n - 1) + 1, s)
-            for o, d, s, n in zip(offset, dilation, stride, sizes, strict=True)
+            slice(o * d, o * d + s * (n - 1) + 1, s) for o, d, s, n in zip(offset, dilation, stride, sizes, strict=True)
         )
         seen = x[(slice(None), slice(None), *window)]
         for group in range(groups):

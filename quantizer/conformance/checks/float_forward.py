@@ -47,7 +47,7 @@ def gamma(terms: int) -> float:
 
 def _terms(trial: Trial) -> int:
     model: ErrorModel = trial.spec.error_model
-    return 1 if model.terms is None else int(model.terms(trial.bound))  # type: ignore[operator]
+    return 1 if model.terms is None else int(model.terms(trial.bound))
 
 
 def _half_ulp(y: Array) -> Array:
@@ -64,9 +64,9 @@ def _exactly(trial: Trial) -> Array:
 
 
 def _softmax(trial: Trial) -> Array:
-    """exp of a rounded difference: u * |x - max| relative, some ulps for exp, n additions, one division."""
+    """Exp of a rounded difference: u * |x - max| relative, some ulps for exp, n additions, one division."""
     x = trial.doubles["x"].numpy()
-    axis = int(trial.case.attrs["axis"])  # type: ignore[arg-type]
+    axis = trial.axis
     distance = np.abs(x - x.max(axis=axis, keepdims=True))
     spread = distance.max(axis=axis, keepdims=True)
     relative = (distance + spread + 2 * TRANSCENDENTAL_ULPS * 2 + _terms(trial) + 2) * UNIT
@@ -79,5 +79,3 @@ _BOUNDS: Mapping[str, Callable[[Trial], Array]] = {
     "index": _exactly,
     "softmax": _softmax,
 }
-
-

@@ -34,19 +34,17 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
     got = stages["exp"].numpy()
     top, bottom = _prescribed_exponentials(trial, table)
     wanted = np.floor_divide(top, bottom)
-    first = judge_codes(CHECK, trial, wanted, wanted, got=got, tensor="exp", made_of="the handed table, interpolated down")
+    first = judge_codes(
+        CHECK, trial, wanted, wanted, got=got, tensor="exp", made_of="the handed table, interpolated down"
+    )
     if first.failing:
         return first
-    total = got.astype(np.int64).sum(axis=_axis(trial), keepdims=True)
+    total = got.astype(np.int64).sum(axis=trial.axis, keepdims=True)
     if "reciprocal" in stages:
         return _from_reciprocal(trial, got, total, stages["reciprocal"].numpy())
     if "quotient" in stages:
         return _from_quotient(trial, got, total, stages["quotient"].numpy())
     return _from_sum(trial, got, total)
-
-
-def _axis(trial: Trial) -> int:
-    return int(trial.case.attrs["axis"])  # type: ignore[arg-type]
 
 
 def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
@@ -55,7 +53,7 @@ def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
     Entry i belongs to the distance `first + i * step`; between entries the chord; the last entry repeats.
     """
     codes = trial.codes["x"].numpy()
-    distance = codes - codes.max(axis=_axis(trial), keepdims=True)
+    distance = codes - codes.max(axis=trial.axis, keepdims=True)
     entries = np.append(table.entries.numpy(), table.entries.numpy()[-1])
     if table.entries.dtype.is_floating_point:
         return entries[-distance], 1
@@ -135,7 +133,7 @@ def _without_stages(trial: Trial, table: Table) -> Verdict:
     """Judge an engine that shows no stages: float32 tables by the error of the float32 sum, others by the summed e."""
     top, bottom = _prescribed_exponentials(trial, table)
     exponentials = top / bottom
-    axis, scale = _axis(trial), float(trial.output.scale)
+    axis, scale = trial.axis, float(trial.output.scale)
     total = exponentials.sum(axis=axis, keepdims=True)
     if (total <= 0).any():
         return failure(CHECK, "the handed exponentials of a row add up to nothing")
@@ -145,7 +143,9 @@ def _without_stages(trial: Trial, table: Table) -> Verdict:
         extra = share / scale * (terms + 1) * FLOAT32_UNIT
     else:
         extra = softmax_stage_error(trial, share, total)
-    return _final(trial, share / scale, extra, lambda i: Fraction(float(share[i])) / Fraction(scale), "exp / sum / scale")
+    return _final(
+        trial, share / scale, extra, lambda i: Fraction(float(share[i])) / Fraction(scale), "exp / sum / scale"
+    )
 
 
 def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
@@ -155,7 +155,7 @@ def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
     """
     numbers, scale = trial.parameters.numbers, float(trial.output.scale)
     table = trial.parameters.tables["exp"]
-    terms = trial.case.shapes["x"][_axis(trial)]
+    terms = trial.case.shapes["x"][trial.axis]
     entry = 1.0 if abs(table.step) > 1 else 0.0
     error = (1 + terms * share) * entry / total / scale
     if "multiplier" in numbers:

@@ -81,7 +81,9 @@ def _findings(trial: Trial) -> Iterator[Finding]:
 def _same(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Finding]:
     """Scale, zero point, codes and format equal the rule's to the last bit."""
     if chosen is None:
-        yield Finding(name, math.inf, "scale, zero point and format", "nothing", "every tensor's parameters are decided")
+        yield Finding(
+            name, math.inf, "scale, zero point and format", "nothing", "every tensor's parameters are decided"
+        )
         return
     pairs: list[tuple[str, Any, Any]] = [
         ("scale", chosen.scale.numpy(), wanted.scale),
@@ -92,13 +94,17 @@ def _same(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Findi
         pairs.append(("steps", chosen.steps.numpy(), wanted.steps))
     for what, got, expected in pairs:
         if np.shape(got) != np.shape(expected):
-            yield Finding(name, math.inf, f"{what} of shape {np.shape(expected)}", f"{np.shape(got)}", "the rule's granularity")
+            yield Finding(
+                name, math.inf, f"{what} of shape {np.shape(expected)}", f"{np.shape(got)}", "the rule's granularity"
+            )
             continue
         wrong = np.argwhere(np.atleast_1d(got != expected))
         if wrong.size:
             index = tuple(int(i) for i in wrong[0])
             shown = np.atleast_1d(expected)[index], np.atleast_1d(got)[index]
-            yield Finding(name, math.inf, f"{what} {shown[0]!r}", f"{shown[1]!r}", f"the platform's rule for {what}", index)
+            yield Finding(
+                name, math.inf, f"{what} {shown[0]!r}", f"{shown[1]!r}", f"the platform's rule for {what}", index
+            )
         else:
             yield Finding(name, 0.0, what, what, f"the platform's rule for {what}")
     if chosen.dtype.kind != wanted.dtype.kind or chosen.dtype.bits != wanted.dtype.bits:
@@ -227,7 +233,7 @@ def _is_exact(wanted: Expected, operation: str) -> bool:
     if operation == "exact":
         return True
     mantissa, _ = np.frexp(np.atleast_1d(wanted.scale))
-    return bool((mantissa == 0.5).all())  # noqa: PLR2004 - frexp of a power of two
+    return bool((mantissa == 0.5).all())
 
 
 def _along(values: Array, rank: int, axis: int | None) -> Array:
@@ -302,13 +308,21 @@ def _one_multiplier(
     got = Fraction(mantissa) / Fraction(2) ** shift / Fraction(rescale.divisor)
     if rescale.variant == "exact":
         same = got == ratio
-        return Finding(name, 0.0 if same else math.inf, f"{float(ratio)!r}", f"{float(got)!r}", "the exact ratio of scales")
+        return Finding(
+            name, 0.0 if same else math.inf, f"{float(ratio)!r}", f"{float(got)!r}", "the exact ratio of scales"
+        )
     if rescale.variant in ("f32_even", "f32_even_zpin"):
         product = np.float32(scales[0])
         for scale in scales[1:]:
             product = product * np.float32(scale)
         wanted = float(product / np.float32(output))
-        return Finding(name, 0.0 if mantissa == wanted else math.inf, f"{wanted!r}", f"{mantissa!r}", "float32(s_x * s_w) / float32(s_y)")
+        return Finding(
+            name,
+            0.0 if mantissa == wanted else math.inf,
+            f"{wanted!r}",
+            f"{mantissa!r}",
+            "float32(s_x * s_w) / float32(s_y)",
+        )
     return _integer_multiplier(trial, name, mantissa, shift, ratio)
 
 
@@ -334,7 +348,12 @@ def _sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         yield from _integer_factors(trial, rescale)
         return
     for name, factor in rescale.factors.items():
-        got = Fraction(factor) * Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift) / Fraction(rescale.divisor)
+        got = (
+            Fraction(factor)
+            * Fraction(float(rescale.mantissa))
+            / Fraction(2) ** int(rescale.shift)
+            / Fraction(rescale.divisor)
+        )
         if rescale.variant == "exact":
             wanted = Fraction(float(params[name].scale)) / Fraction(float(output.scale))
         else:
@@ -353,9 +372,14 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         first, second = (trial.parameters.inputs[name] for name in names)
         steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, output)]
         equal_zero = int(first.zero_point) == int(second.zero_point)
-        wanted = restated.compass_sum(*(s.numpy() for s in steps), bits, equal_zero=equal_zero)
-        for what, expected, chosen in zip(("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True):
-            yield Finding(what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "Compass's rule for sums")
+        step_a, step_b, step_y = (s.numpy() for s in steps)
+        wanted = restated.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero)
+        for what, expected, chosen in zip(
+            ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True
+        ):
+            yield Finding(
+                what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "Compass's rule for sums"
+            )
         return
     one = got[0] * 2.0 ** -got[1]
     rounded = 0.5 * one if any(factor != 1.0 for factor in got[2:]) else 0.0
@@ -364,7 +388,13 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         ratio = float(trial.parameters.inputs[name].scale) / float(output.scale)
         allowed = ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * factor
         gain = factor * one
-        yield Finding(f"factor[{name}]", abs(gain - ratio) / allowed, f"{ratio:.9g}", f"{gain:.9g}", f"within {bits} bits of s_x / s_y")
+        yield Finding(
+            f"factor[{name}]",
+            abs(gain - ratio) / allowed,
+            f"{ratio:.9g}",
+            f"{gain:.9g}",
+            f"within {bits} bits of s_x / s_y",
+        )
 
 
 TABLE_FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {"exp": np.exp}

@@ -25,7 +25,7 @@ def reject_problems(target: Target, engine: Engine) -> list[str]:
     """Return a sentence for every constraint that cannot be broken alone, or that the engine does not refuse."""
     problems = []
     for index, constraint in enumerate(target.spec.constraints):
-        text = constraint.require.text  # type: ignore[union-attr]
+        text = constraint.require.text
         found = next(_breaking(target, index), None)
         if found is None:
             problems.append(f"constraint {index} ({text}): no graph breaks it alone. Remove it, or widen a domain.")
@@ -56,7 +56,7 @@ def _breaking(target: Target, index: int) -> Iterator[tuple[dict[str, tuple[int,
     for count, seed in itertools.product((1, 2), range(SEEDS)):
         case = build_case(target, HashChooser(key(seed, "reject", target.id), {}))
         bound = variables(spec, case.shapes, case.attrs)
-        names = [name for name in bound if name in spec.constraints[index].require.names]  # type: ignore[union-attr]
+        names = [name for name in bound if name in spec.constraints[index].require.names]
         for chosen in itertools.combinations(names, count):
             for values in itertools.product(*(_candidates(bound[name]) for name in chosen)):
                 changed = {**bound, **dict(zip(chosen, values, strict=True))}
@@ -65,7 +65,7 @@ def _breaking(target: Target, index: int) -> Iterator[tuple[dict[str, tuple[int,
                     yield shapes, {name: changed[name] for name in spec.attrs}
 
 
-def _candidates(value: Any) -> Iterator[Any]:  # noqa: ANN401 - any attribute or dimension
+def _candidates(value: Any) -> Iterator[Any]:
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int):
@@ -79,7 +79,7 @@ def _broken(spec: Spec, bound: Mapping[str, Any]) -> list[int]:
     found = []
     for index, constraint in enumerate(spec.constraints):
         try:
-            if not constraint.require(bound):  # type: ignore[operator]
+            if not constraint.require(bound):
                 found.append(index)
         except QuantizerError:
             return []
@@ -90,13 +90,13 @@ def _shapes(
     spec: Spec, bound: Mapping[str, Any], present: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]] | None:
     """Return operand shapes for *bound*; an axis without a value (a division by zero) keeps its old size."""
-    shapes = {}
-    for name, old in present.items():
-        axes = spec.inputs[name].axes
+    shapes: dict[str, tuple[int, ...]] = {}
+    for operand, old in present.items():
+        axes = spec.inputs[operand].axes
         try:
             if isinstance(axes, list):
                 sizes = [
-                    bound[plain_name(axis)] if plain_name(axis) else _size(axis, bound, size)
+                    bound[name] if (name := plain_name(axis)) else _size(axis, bound, size)
                     for axis, size in zip(axes, old, strict=True)
                 ]
                 shape = tuple(int(size) for size in sizes)
@@ -106,11 +106,11 @@ def _shapes(
             return None
         if any(size < 0 for size in shape) or torch.Size(shape).numel() > MAX_SIZE:
             return None
-        shapes[name] = shape
+        shapes[operand] = shape
     return shapes
 
 
-def _size(axis: Any, bound: Mapping[str, Any], old: int) -> int:  # noqa: ANN401 - an expression
+def _size(axis: Any, bound: Mapping[str, Any], old: int) -> int:
     try:
         return int(axis(bound))
     except QuantizerError:

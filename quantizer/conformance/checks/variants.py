@@ -35,7 +35,10 @@ def tiled(trial: Trial) -> Verdict:
     if not trial.case.tiles.sizes:
         return passed("tiled")
     plan = planned(trial, trial.case.tiles)
-    if any(tile.parts > 1 for tile in plan) and trial.engine.accumulate(trial.call, trial.codes, trial.parameters) is None:
+    if (
+        any(tile.parts > 1 for tile in plan)
+        and trial.engine.accumulate(trial.call, trial.codes, trial.parameters) is None
+    ):
         return hole("tiled", f"engine {trial.engine.name} shows no accumulators to split")
     try:
         codes = stitch(trial.output_shape, [*_tile_codes(trial, plan)], torch.int64).numpy()
@@ -113,7 +116,9 @@ def repeat(trial: Trial) -> Verdict:
     if axis is not None:
         tile = planned(trial, TilePlan({axis: 1}))[0]
         call = trial.call.but(attrs=tile.attrs)
-        part = trial.engine.run(call, cut(trial.codes, tile), cut_parameters(parameters, trial.spec, tile)).codes.numpy()
+        part = trial.engine.run(
+            call, cut(trial.codes, tile), cut_parameters(parameters, trial.spec, tile)
+        ).codes.numpy()
         wanted = before[slices(tile.output)]
         made_of = f"the first slice along {axis} of the whole run"
         verdict = judge_codes("repeat", trial, wanted, wanted, got=part, made_of=made_of)
@@ -124,7 +129,9 @@ def repeat(trial: Trial) -> Verdict:
     for name, values in operands.items():
         if not torch.equal(values, trial.codes[name]):
             index = tuple(int(i) for i in (values != trial.codes[name]).nonzero()[0])
-            worst = Worst(name, index, str(int(trial.codes[name][index])), str(int(values[index])), "unchanged operands")
+            worst = Worst(
+                name, index, str(int(trial.codes[name][index])), str(int(values[index])), "unchanged operands"
+            )
             return failure("repeat", f"the engine wrote into operand {name}", worst)
     return judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
 
@@ -145,7 +152,7 @@ def properties(trial: Trial) -> Verdict:
     """Metamorphic relations that the spec declares hold bit for bit on codes."""
     worst = passed("properties")
     for relation in trial.spec.properties:
-        if relation.when is not None and not relation.when(trial.bound):  # type: ignore[operator]
+        if relation.when is not None and not relation.when(trial.bound):
             continue
         verdict = {"equivariant": _equivariant, "commutes": _commutes, "shift_invariant": _shifted}[relation.relation](
             trial, relation
@@ -162,7 +169,9 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict:
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
         axes = spec.inputs[name].axes
-        places = [i for i, axis in enumerate(axes) if plain_name(axis) == relation.axis] if isinstance(axes, list) else []
+        places = (
+            [i for i, axis in enumerate(axes) if plain_name(axis) == relation.axis] if isinstance(axes, list) else []
+        )
         if not places:
             continue
         codes[name] = values.flip(places)
@@ -178,7 +187,9 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict:
         )
     got = trial.engine.run(trial.call, codes, parameters).codes.numpy()
     wanted = np.flip(trial.got, place)
-    return judge_codes("properties", trial, wanted, wanted, got=got, made_of=f"the output reversed along {relation.axis}")
+    return judge_codes(
+        "properties", trial, wanted, wanted, got=got, made_of=f"the output reversed along {relation.axis}"
+    )
 
 
 def _reversed(params: QParams, places: list[int]) -> QParams:

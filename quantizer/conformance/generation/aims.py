@@ -22,7 +22,7 @@ def _ties(trial: Trial) -> bool:
     """Some output lies exactly between two codes; of an index operator: some largest element is not alone."""
     kind = trial.spec.error_model.kind
     if kind == "index":
-        axis = int(trial.spec.error_model.axis(trial.bound))  # type: ignore[operator, misc]
+        axis = trial.axis
         codes = trial.codes[trial.spec.activations[0]].numpy()
         return bool(((codes == codes.max(axis=axis, keepdims=True)).sum(axis=axis) > 1).any())
     scale = Fraction(float(trial.output.scale))
@@ -36,14 +36,14 @@ def _ties(trial: Trial) -> bool:
 def _saturation(trial: Trial) -> bool:
     """Some output is within one code of an end, before saturation."""
     real = trial.y_hat / float(trial.output.scale) + int(trial.output.zero_point)
-    return bool(((np.abs(real - trial.output.qmax) <= 2) | (np.abs(real - trial.output.qmin) <= 2)).any())  # noqa: PLR2004
+    return bool(((np.abs(real - trial.output.qmax) <= 2) | (np.abs(real - trial.output.qmin) <= 2)).any())
 
 
 def _accumulator_limit(trial: Trial) -> bool:
     """Some sum reaches nine tenths of the largest that its codes and terms allow."""
     if trial.spec.error_model.kind != "bilinear":
         return True
-    largest = float(trial.magnitude({n: v for n, v in trial.centred.items()}).max(initial=0.0))
+    largest = float(trial.magnitude(trial.centred).max(initial=0.0))
     ones = {
         name: values.abs().clamp(min=1.0) * 0 + float(values.abs().max())
         for name, values in trial.centred.items()
@@ -64,7 +64,8 @@ def _scale_spread(trial: Trial) -> bool:
 def _zero_point_extremes(trial: Trial) -> bool:
     """Some activation's zero point is an end of its codes, or the scheme has none to choose."""
     return any(
-        int(params.zero_point) in (params.qmin, params.qmax, params.qmin + 1, params.qmax - 1) or int(params.zero_point) == 0
+        int(params.zero_point) in (params.qmin, params.qmax, params.qmin + 1, params.qmax - 1)
+        or int(params.zero_point) == 0
         for params in trial.parameters.inputs.values()
     )
 

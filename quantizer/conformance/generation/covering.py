@@ -20,7 +20,7 @@ def _pairwise(factors: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[s
         for b in range(sizes[j])
     }
     queue = sorted(open_pairs)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     cursor = 0
     while open_pairs:
         while queue[cursor] not in open_pairs:
@@ -29,7 +29,8 @@ def _pairwise(factors: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[s
         row: dict[int, int] = {i: a, j: b}
         for factor in sorted(set(range(count)) - row.keys(), key=lambda f: (-sizes[f], f)):
             row[factor] = max(
-                range(sizes[factor]), key=lambda value: (_gain(open_pairs, row, factor, value), -((value + len(rows)) % sizes[factor]))  # noqa: B023
+                range(sizes[factor]),
+                key=lambda value: (_gain(open_pairs, row, factor, value), -((value + len(rows)) % sizes[factor])),
             )
         for left, right in itertools.combinations(sorted(row), 2):
             open_pairs.discard((left, row[left], right, row[right]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from quantizer.core.errors import CaseError
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import activation_params, weight_params
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 SMALL_CODES = 7
 TINY = 2.0**-20
 
@@ -44,7 +45,7 @@ def random(site: Site) -> Array:
     """Uniform over the range; one element in sixteen at an end."""
     u = uniform(site.seed, site.salt, site.shape)
     at_end = bits(site.seed, site.salt + "/end", site.shape) % np.uint64(16) == 0
-    return np.where(at_end, np.where(u < 0.5, site.low, site.high), site.low + u * (site.high - site.low))  # noqa: PLR2004
+    return np.where(at_end, np.where(u < 0.5, site.low, site.high), site.low + u * (site.high - site.low))
 
 
 def zeros(site: Site) -> Array:
@@ -197,12 +198,11 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
     picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
     period = np.maximum(np.round(1.0 / ratio), 2.0)
     code = np.mod(period / 2 - picked, period) + period * integers(case.data.seed, name, (flat.shape[0],), -3, 2)
-    return (code * scale).reshape(shape)
+    solved: Array = (code * scale).reshape(shape)
+    return solved
 
 
-def _integer_sums(
-    target: Target, case: Case, tensors: Mapping[str, Array], weight: str
-) -> tuple[Array, Array, Array]:
+def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> tuple[Array, Array, Array]:
     """Return (bias step per channel, output codes per accumulator unit, accumulators without bias)."""
     x = next(n for n in tensors if target.spec.inputs[n].role == "activation")
     part = target.scheme.weight

@@ -30,7 +30,7 @@ def draw(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) 
 
 def _real(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> float:
     if domain.choices:
-        return float(chooser.option(name, domain.choices))
+        return float(str(chooser.option(name, domain.choices)))
     low, high = float(_value(domain.min, bound, 0)), float(_value(domain.max, bound, 1))
     return low + (high - low) * chooser.integer(name, 0, 64) / 64
 
@@ -39,21 +39,24 @@ def _integers(
     name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
 ) -> int | tuple[int, ...]:
     if domain.choices is not None:
-        return int(chooser.option(name, domain.choices))
+        return int(str(chooser.option(name, domain.choices)))
     low, high = _ends(domain, chosen, bound)
     if chosen is not None and chosen.value is not None:
         value = chosen.value
         if isinstance(value, list):
             inside = all(low <= item <= high for item in value)
             return tuple(value) if inside else _listed(name, domain, low, high, chooser, bound)
-        return int(value) if low <= int(value) <= high else _listed(name, domain, low, high, chooser, bound)
+        return (
+            int(value)
+            if not isinstance(value, str) and low <= int(value) <= high
+            else _listed(name, domain, low, high, chooser, bound)
+        )
     return _listed(name, domain, low, high, chooser, bound)
 
 
 def _ends(domain: Domain, chosen: Bin | None, bound: Mapping[str, Any]) -> tuple[int, int]:
     low, high = int(_value(domain.min, bound, 0)), int(_value(domain.max, bound, 8))
-    if high < low:
-        high = low
+    high = max(high, low)
     if chosen is not None:
         narrow_low = max(low, int(_value(chosen.min, bound, low)))
         narrow_high = min(high, int(_value(chosen.max, bound, high)))
@@ -98,7 +101,7 @@ def _factors(name: str, total: int, rank: int, chooser: Chooser) -> tuple[int, .
     return (*sizes, total)
 
 
-def _value(expression: Any, bound: Mapping[str, Any], default: float) -> Any:  # noqa: ANN401
+def _value(expression: Any, bound: Mapping[str, Any], default: float) -> Any:
     return default if expression is None else expression(bound)
 
 

@@ -45,7 +45,11 @@ def input_range(target: Target, name: str, data: str, chooser: Chooser) -> Range
     match data:
         case "ties":
             room = 2 * 8
-            zero = chooser.integer(f"{name}.zero", low_code + room, high_code - room) if high_code - low_code > 2 * room else 0
+            zero = (
+                chooser.integer(f"{name}.zero", low_code + room, high_code - room)
+                if high_code - low_code > 2 * room
+                else 0
+            )
             return range_of(target, 2.0**exponent, zero)
         case "small_integers":
             return (-4.0, 4.0)

@@ -156,7 +156,7 @@ def linear_dequantize(x: Any, scale: Any, zero_point: Any, key_axis: int | None 
     """Return `(x + zero_point) / scale`."""
     values = torch.as_tensor(x)
     scale, zero_point = (_along(n, values, key_axis) for n in (scale, zero_point))
-    result = (values.double() + zero_point) / scale
+    result: Tensor = (values.double() + zero_point) / scale
     return result.to(values.dtype) if values.is_floating_point() else result.float()
 
 

@@ -44,7 +44,7 @@ def OPT_ERROR(message: object, *_: object, **options: Any) -> None:
     _say(logging.ERROR, message, options)
 
 
-def OPT_FATAL(message: object, *_: object, **options: Any) -> NoReturn:
+def OPT_FATAL(message: object, *_: object, **_options: Any) -> NoReturn:
     """Log and raise FatalError: the layer fails, and with it the case."""
     _say(logging.CRITICAL, message, {})
     raise FatalError(str(message))

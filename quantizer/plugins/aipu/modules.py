@@ -91,8 +91,8 @@ class _Finder:
     def find_spec(
         self,
         name: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,  # noqa: ARG002 - the protocol's
+        _path: Sequence[str] | None = None,
+        _target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         """Return where module *name* is made; ModuleNotFoundError for one that the layer does not have."""
         if name != ROOT and not name.startswith(f"{ROOT}."):
@@ -136,11 +136,11 @@ def answering() -> Iterator[None]:
     if _FINDER in sys.meta_path:
         yield
         return
-    sys.meta_path.insert(0, _FINDER)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _FINDER)
     try:
         yield
     finally:
-        sys.meta_path.remove(_FINDER)  # type: ignore[arg-type]
+        sys.meta_path.remove(_FINDER)
         for name, module in _MODULES.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]

@@ -74,23 +74,22 @@ class PyNode:
 
     def get_param(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:
         """Return an IR parameter; one that is missing and not optional is fatal."""
-        return self._get(self.params, "param", key, optional, default_value)
+        return self._get(self.params, "param", key, default_value, optional=optional)
 
     def get_attrs(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:
         """Return an attribute of this run; one that is missing and not optional is fatal."""
-        return self._get(self.attrs, "attribute", key, optional, default_value)
+        return self._get(self.attrs, "attribute", key, default_value, optional=optional)
 
     def get_constant(self, key: str) -> PyTensor:
         """Return a constant; one that is missing is fatal."""
-        found: PyTensor = self._get(self.constants, "constant", key, False, None)
+        found: PyTensor = self._get(self.constants, "constant", key, None, optional=False)
         return found
 
-    def _get(self, known: dict[str, Any], what: str, key: str, optional: bool, default: Any) -> Any:  # noqa: FBT001
-        if key in known or optional:
-            return known.get(key, default)
-        OPT_FATAL(
-            f"layer {self.name!r} of type {self.type.name}: no {what} {key!r}. It has: {', '.join(known) or 'none'}."
-        )
+    def _get(self, known: dict[str, Any], what: str, key: str, default: Any, *, optional: bool) -> Any:
+        if key not in known and not optional:
+            names = ", ".join(known) or "none"
+            OPT_FATAL(f"layer {self.name!r} of type {self.type.name}: no {what} {key!r}. It has: {names}.")
+        return known.get(key, default)
 
     def clone(self, name: str | None = None) -> PyNode:
         """Return a copy that shares nothing with this layer but its graph."""

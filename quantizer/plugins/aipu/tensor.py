@@ -63,12 +63,15 @@ class PyTensor:
     qinvariant: bool | None
     dtype: Dtype | None
     key_axis: int | None
+    key_axis_c: int | None
     ir_shape: TensorShape | None
     ir_dtype: Dtype | None
     min_key_axis: TorchTensor | None
     max_key_axis: TorchTensor | None
     extrema_min: Any
     extrema_max: Any
+    extrema_min_key_axis: TorchTensor | None
+    extrema_max_key_axis: TorchTensor | None
     _scale: TorchTensor | None
     _zerop: TorchTensor | None
     _min: TorchTensor | None
@@ -122,7 +125,7 @@ class PyTensor:
         """Smallest calibrated value, never above 0; float64, flat."""
         return self._min
 
-    @min.setter
+    @min.setter  # noqa: A003 - Compass's own name
     def min(self, value: Any) -> None:
         self._min = _flat(value, torch.float64)
 
@@ -131,7 +134,7 @@ class PyTensor:
         """Largest calibrated value, never below 0; float64, flat."""
         return self._max
 
-    @max.setter
+    @max.setter  # noqa: A003
     def max(self, value: Any) -> None:
         self._max = _flat(value, torch.float64)
 

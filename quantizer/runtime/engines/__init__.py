@@ -26,7 +26,7 @@ class Call:
     platform: str | None = None
     """Whose float forward runs, where a plugin has replaced it there."""
 
-    def but(self, **changes: Any) -> Call:  # noqa: ANN401 - forwards to dataclasses.replace
+    def but(self, **changes: Any) -> Call:
         """Return this call with some fields changed."""
         return replace(self, **changes)
 

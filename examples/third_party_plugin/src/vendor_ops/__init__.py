@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from torch import Tensor
+
 from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
-from torch import Tensor
 
 SPECS = files(__name__) / "specs"
 

@@ -1,0 +1,117 @@
+"""A quantized layer as it is read back from its file: nothing but tensor fields, IR parameters and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.ir.graph import Tensor as GraphTensor
+from quantizer.numerics.qparams import Parameters
+from quantizer.plugins.aipu.dtypes import bits2dtype, bits2range, from_ours, is_float, working_type
+from quantizer.plugins.aipu.node import PyNode
+from quantizer.plugins.aipu.tensor import PyTensor
+from quantizer.plugins.handed import LAYER_ATTRS, absorbed, apply
+from quantizer.plugins.layer import Layer, held_codes, theirs
+from quantizer.plugins.multipliers import LUT, SCALE, SHIFT, numbers_of
+
+
+def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, attrs: Mapping[str, Any]) -> PyNode:
+    """Return the quantized layer as it is read back from its file: nothing but fields, parameters and constants.
+
+    *codes*: int64 operands in the operator's order. Numbers that a case changes (a tile's channels, say) are taken from
+    *parameters*, the rest from what the quantize function left.
+    """
+    known: Any = parameters.extra.get(LAYER_ATTRS, {})
+    node = layer.node({name: held_codes(values) for name, values in codes.items()}, attrs, known or _bits(parameters))
+    node.quantized = True
+    for tensor, name in zip(node.inputs, [n for n in layer.activations if n in codes], strict=True):
+        apply(tensor, parameters.inputs[name])
+    for name, tensor in zip(layer.spec.outputs, node.outputs, strict=True):
+        apply(tensor, parameters.outputs[name], invariant=layer.spec.outputs[name].kind == "index")
+    for name, key in layer.constants.items():
+        if name in parameters.constants and key in node.constants:
+            apply(node.constants[key], parameters.constants[name].params)
+        if layer.spec.inputs[name].role == "bias" and key in node.constants:
+            _absorb(node, layer, node.constants[key], stored=name in parameters.constants)
+    for key, value in parameters.extra.items():
+        if key.startswith("compass."):
+            continue
+        if isinstance(value, GraphTensor) and value.data is not None:
+            node.constants[key] = _read_back(key, value)
+        elif not isinstance(value, GraphTensor):
+            node.params[key] = theirs(value)
+    _set_numbers(node, layer, parameters)
+    return node
+
+
+def _absorb(node: PyNode, layer: Layer, biases: PyTensor, *, stored: bool) -> None:
+    """Add what Compass adds to bias codes; give biases that the case leaves out the fields of others."""
+    biases.betensor = held_codes(biases.betensor.long() + absorbed(node, layer))
+    if not stored:
+        biases.dtype, biases.qbits, biases.zerop, biases.qinvariant = bits2dtype(32, is_signed=True), 32, 0, False
+        biases.qmin, biases.qmax = bits2range(32, is_signed=True)
+
+
+def _read_back(key: str, stored: GraphTensor) -> PyTensor:
+    """Return a constant as a file gives it: integers in the type that arithmetic needs."""
+    assert stored.data is not None
+    dtype = from_ours(stored.dtype)
+    tensor = PyTensor(key, stored.data.to(torch.int64) if not is_float(dtype) else stored.data, dtype)
+    tensor.betensor = tensor.betensor.to(working_type(dtype))
+    return tensor
+
+
+def _bits(parameters: Parameters) -> dict[str, Any]:
+    """Return the attributes that handed parameters imply, where another rule than a plugin's chose them."""
+    output = next(iter(parameters.outputs.values()))
+    found: dict[str, Any] = {"q_bits_activation": output.dtype.bits, "lut_items_in_bits": 8}
+    for constant in parameters.constants.values():
+        found.setdefault("q_bits_weight", constant.params.dtype.bits)
+    return found
+
+
+def _set_numbers(node: PyNode, layer: Layer, parameters: Parameters) -> None:
+    """Write multiplier, shift, factors and table of *parameters* under Compass's names, in the form the layer has them."""
+    rescale = parameters.rescale
+    if rescale is not None and layer.spec.error_model.kind == "linear":
+        _put_sum(node, [rescale.factors.get(t.name, 1.0) for t in node.inputs], rescale.mantissa, rescale.shift)
+    elif rescale is not None:
+        _put(node, SCALE, rescale.mantissa)
+        _put(node, SHIFT, rescale.shift)
+    table = next((parameters.tables[name] for name in (LUT, "exp") if name in parameters.tables), None)
+    if table is not None and LUT not in node.constants:
+        node.constants[LUT] = PyTensor(LUT, table.entries)
+
+
+def _put_sum(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor) -> None:
+    """Write the numbers of a sum: one, [m, k_a, k_b] (Eltwise; what a layer without any gets), or a pair for each input."""
+    given, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)
+    count, one = len(factors), all(factor == 1.0 for factor in factors)
+    if one and (count == 1 if given is None else given.numel() == 1):
+        numbers = mantissa.reshape(1)
+    elif count > 1 and given is not None and shifts is not None and given.numel() == shifts.numel() == count:
+        wanted = torch.tensor(factors, dtype=torch.float64) * mantissa
+        if torch.equal(given * torch.exp2(-shifts), wanted * torch.exp2(-shift.double())):
+            return
+        numbers, shift = wanted, shift.expand(count)
+    else:
+        numbers = torch.cat([mantissa.reshape(1).double(), torch.tensor(factors, dtype=torch.float64)])
+    _put(node, SCALE, numbers)
+    _put(node, SHIFT, shift)
+
+
+def _put(node: PyNode, name: str, numbers: Tensor) -> None:
+    """Write numbers as `<name>_value` or as constant *name*, wherever the layer has them; several of a new one there."""
+    key, given = f"{name}_value", numbers_of(node, name)
+    flat = [int(v) if v == int(v) else v for v in numbers.reshape(-1).tolist()]
+    if given is not None and given.numel() == 1 and len(set(flat)) == 1:
+        flat = flat[:1]
+    if key in node.params or (name not in node.constants and numbers.dim() == 0):
+        node.params[key] = flat if isinstance(node.params.get(key), list) or len(flat) > 1 else flat[0]
+        return
+    stored = node.constants.setdefault(name, PyTensor(name, torch.zeros(0, dtype=torch.int32)))
+    fitting = stored.shape if stored.betensor.numel() == len(flat) else (-1,)
+    stored.betensor = torch.tensor(flat).to(stored.betensor.dtype).reshape(fitting)
