@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -14,6 +15,7 @@ from quantizer.core.schemes import ActivationPart, WeightPart
 from quantizer.numerics.qparams import QParams
 
 
+@functools.lru_cache(maxsize=4096)
 def activation_params(low: float, high: float, part: ActivationPart, rule: ParameterRule, *, signed: bool) -> QParams:
     """Return the parameters of an activation whose calibrated range is [low, high].
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -112,14 +113,38 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
 
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:
     """Return the float32 tensors of *case* in the operator's axis order; CaseError for an unknown data set."""
+    if case.data.set not in (*FILLERS, "ties"):
+        raise CaseError(f"data set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
+    arrays = _filled(_Recipe(target, case))
+    return {name: torch.from_numpy(_kept(case, name, values).astype(np.float32)) for name, values in arrays.items()}
+
+
+class _Recipe:
+    """What the values of a case depend on; equal recipes give equal values."""
+
+    def __init__(self, target: Target, case: Case) -> None:
+        self.target = target
+        self.case = case
+        ranges = case.ranges if case.data.set == "ties" else {n: case.ranges.get(n) for n in case.shapes}
+        self._key = (
+            target.spec, target.scheme.name, target.platform.platform, case.data.set, case.data.seed,
+            tuple(case.shapes.items()), tuple(ranges.items()), tuple(case.attrs.items()),
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Recipe) and self._key == other._key
+
+
+@functools.lru_cache(maxsize=16)
+def _filled(recipe: _Recipe) -> dict[str, Array]:
+    target, case = recipe.target, recipe.case
     if case.data.set == "ties":
-        tensors = _ties(target, case)
-    else:
-        filler = FILLERS.get(case.data.set)
-        if filler is None:
-            raise CaseError(f"data set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
-        tensors = {name: filler(_site(target, case, name)) for name in case.shapes}
-    return {name: torch.from_numpy(_kept(case, name, values).astype(np.float32)) for name, values in tensors.items()}
+        return _ties(target, case)
+    filler = FILLERS[case.data.set]
+    return {name: filler(_site(target, case, name)) for name in case.shapes}
 
 
 def _site(target: Target, case: Case, name: str) -> Site:
