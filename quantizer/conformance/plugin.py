@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from quantizer.conformance.collection import State
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import Session
 
@@ -27,11 +28,11 @@ SINGLES = {
     "op_baseline": ("", "records file that the run must not fall behind"),
     "op_cases": ("cases", "folder of golden, regressions and defects"),
 }
-OPTIONS = pytest.StashKey["Options"]()
-SESSION = pytest.StashKey["Session"]()
-STATE = pytest.StashKey["State"]()
+OPTIONS: pytest.StashKey[Options] = pytest.StashKey()
+SESSION: pytest.StashKey[Session] = pytest.StashKey()
+STATE: pytest.StashKey[State] = pytest.StashKey()
 EXTRA: pytest.StashKey[list[Path]] = pytest.StashKey()
-RUN = pytest.StashKey["_Run"]()
+RUN: pytest.StashKey[_Run] = pytest.StashKey()
 
 
 class _Run:

@@ -232,16 +232,22 @@ def uint8(scale: float, zero: int = 0) -> QParams:
 
 
 def given(
-    item: str, codes: Mapping[str, Array], params: Mapping[str, QParams], y: QParams | None, **attrs: Any
+    item: str,
+    codes: Mapping[str, Array],
+    params: Mapping[str, QParams],
+    y: QParams | None = None,
+    *,
+    weight: Array | None = None,
+    **attrs: Any,
 ) -> Pair:
-    """Return a pair on *codes* whose parameters are as given; *y* is None where the platform fixes the output's."""
+    """Return a pair on *codes* of inputs whose parameters are as given; *y* is None where the platform fixes it."""
     target = target_of(item)
-    shapes = {name: values.shape for name, values in codes.items()}
+    constants = {} if weight is None else {"weight": torch.from_numpy(weight)}
+    shapes = {name: tuple(values.shape) for name, values in (codes | constants).items()}
     ranges = {} if y is None else {"y": range_of(target, float(y.scale), int(y.zero_point))}
-    case = build_case(target, HashChooser(0, {})).but(shapes=shapes, attrs=attrs)
-    trial = Trial(target, case, OwnEngine())
-    trial.tensors, trial.codes = {}, {name: torch.from_numpy(values.astype(np.int64)) for name, values in codes.items()}
-    trial.parameters = OwnEngine().quantize(
-        Request(target.spec, target.scheme, ORT, shapes, attrs, ranges, given=params)
-    )
+    request = Request(target.spec, target.scheme, ORT, shapes, attrs, ranges, constants, params)
+    trial = Trial(target, build_case(target, HashChooser(0, {})).but(shapes=shapes, attrs=attrs), OwnEngine())
+    trial.tensors, trial.parameters = constants, trial.engine.quantize(request)
+    trial.codes = {name: torch.from_numpy(values.astype(np.int64)) for name, values in codes.items()}
+    trial.codes |= {name: constant.codes for name, constant in trial.parameters.constants.items()}
     return both(trial)

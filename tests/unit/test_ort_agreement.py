@@ -49,7 +49,7 @@ from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.float_forward import float_forward
 from quantizer.conformance.generation.builder import build_case, complete
 from quantizer.conformance.generation.choosers import HashChooser
-from quantizer.conformance.generation.hashing import integers
+from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.judge import known_defect
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import QParams
@@ -266,7 +266,23 @@ def test_shapes_beyond_the_domains(structure: int, data: str) -> None:
         assert_float_within_bound(found)
 
 
-# Where float32 decides: the order of additions, and the room above the exponentials.
+# Where float32 decides: the multiplier of a convolution, the order of additions, the room above the exponentials.
+
+
+def test_the_multiplier_of_a_convolution_is_a_float32_product_and_quotient() -> None:
+    """Output scales of 128 times the float32 product: ties are ties only where the product is rounded before it is divided."""
+    _, attrs = convolution((1, 1, 1, 1, 1), (1, 1))
+    attrs = {name: attrs[name] for name in ("stride", "padding", "dilation", "groups")}
+    found = []
+    for seed in range(60):
+        x_scale = np.float32(1 + uniform(seed, "x.scale", ()))
+        weight = (integers(seed, "weight", (3, 1, 1, 1), 1, 127) * (1 + uniform(seed, "step", ()))).astype(np.float32)
+        product = x_scale * np.float32(2.0 * float(weight.max()) / 254)
+        codes, zeros = integers(seed, "x", (1, 1, 16, 16), 0, 255), integers(seed, "zeros", (2,), 0, 255).tolist()
+        params = {"x": uint8(float(x_scale), zeros[0])}, uint8(float(product) * 128, zeros[1])
+        found.append(given("conv2d-w8pta8", {"x": codes}, *params, weight=weight, **attrs))
+    assert assert_agrees(found) == 60 * 3 * 256
+
 
 SHAPES = [
     ((64, 65), (64, 65)), ((1,), (64, 65)), ((64, 65), (1,)), ((64, 1), (64, 65)), ((64, 65), (64, 1)), ((65,), (64, 65)),
@@ -299,7 +315,7 @@ ROWS = [
 @pytest.mark.parametrize(("scale", "row"), ROWS)
 def test_softmax_takes_its_logarithm_in_float32(scale: str, row: list[int]) -> None:
     codes = np.stack([np.array(row), np.array(row[::-1])])
-    assert assert_agrees([given("softmax-a8", {"x": codes}, {"x": uint8(float.fromhex(scale))}, None, axis=1)]) > 0
+    assert assert_agrees([given("softmax-a8", {"x": codes}, {"x": uint8(float.fromhex(scale))}, axis=1)]) > 0
 
 
 def test_softmax_near_ties() -> None:
@@ -311,12 +327,12 @@ def test_softmax_near_ties() -> None:
         )
         scale = float(np.float32(np.log(2) * 2.0**-places * (1 + off * 2.0**-23)))
         distance = np.minimum(integers(seed, "distance", (20, size), 0, 9) << places, 255)
-        found.append(given("softmax-a8", {"x": 255 - distance}, {"x": uint8(scale)}, None, axis=1))
+        found.append(given("softmax-a8", {"x": 255 - distance}, {"x": uint8(scale)}, axis=1))
     assert assert_agrees(found) > 60_000
 
 
 def test_softmax_of_one_element_is_the_declared_defect() -> None:
-    trial, other = given("softmax-a8", {"x": np.array([[3], [250]])}, {"x": uint8(0.25)}, None, axis=-1)
+    trial, other = given("softmax-a8", {"x": np.array([[3], [250]])}, {"x": uint8(0.25)}, axis=-1)
     assert trial.got.tolist() == other.got.tolist() == [[0], [0]]
     assert arithmetic(trial).failing
     assert known_defect(trial, "arithmetic")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.bounds.rounding import code_interval
+from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.elements import judge_codes, judge_equal
 from quantizer.conformance.checks.normalised import softmax_arithmetic
 from quantizer.conformance.trial import Trial
@@ -215,12 +215,23 @@ def _index(trial: Trial) -> Verdict:
 
 
 def _stand_in(trial: Trial) -> Verdict:
-    """Where nothing is handed, f on the values of the codes stands in; float64 leaves 2**-40 of it open."""
-    scale = float(trial.output.scale)
-    value = trial.y_hat / scale
-    return _rounded(
-        trial, value, Declared(), 0.0, lambda index: Fraction(float(trial.y_hat[index])) / Fraction(scale), lambda _: {}
-    )
+    """Where nothing is handed, f on the values of the codes stands in; float64 leaves 2**-40 of it open.
+
+    Only a value that float64 puts exactly between two codes is held to the declared mode: beside a tie both codes pass.
+    """
+    output, scale = trial.output, Fraction(float(trial.output.scale))
+    zero, mode = int(output.zero_point), trial.target.platform.rounding
+    value = trial.y_hat / float(scale)
+    low, high = code_interval(value, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode)
+    for index in zip(*(places.tolist() for places in np.nonzero(low != high)), strict=True):
+        exact = Fraction(float(trial.y_hat[index])) / scale
+        if (2 * exact).denominator == 1:
+            code = rational_codes(exact, mode)[0] + zero
+            low[index] = high[index] = min(max(code, output.qmin), output.qmax)
+    return judge_codes(
+        CHECK, trial, low, high, value=value, allowance=0.5 if mode.startswith("half") else 1.0, zero=zero,
+        made_of=f"{mode} of f on the values of the codes", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )  # fmt: skip
 
 
 _JUDGES: Mapping[str, Callable[[Trial], Verdict]] = {

@@ -196,10 +196,10 @@ Tensor = PyTensor
 def _flat(value: Any, kind: torch.dtype) -> TorchTensor | None:
     if value is None:
         return None
-    if isinstance(value, list | tuple) and any(isinstance(item, TorchTensor) for item in value):
-        value = [float(item) for item in value]
-    wide = torch.as_tensor(value)
-    return wide.detach().reshape(-1).to(kind, copy=True)
+    if not isinstance(value, TorchTensor):
+        items = [float(item) for item in value] if isinstance(value, list | tuple) else value
+        value = torch.from_numpy(np.array(items, dtype=np.float64))
+    return value.detach().reshape(-1).to(kind, copy=True)
 
 
 def _content(content: Any, dtype: Dtype | None) -> tuple[TorchTensor, Dtype | None]:
