@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -143,6 +144,8 @@ def opened(config: pytest.Config) -> Session:
     if SESSION not in config.stash:
         from quantizer.conformance.session import open_session
 
+        gc.collect()
+        gc.freeze()  # what is loaded so far lives as long as the run: later collections need not walk it
         asked, extra = options(config), (*config.stash[EXTRA],)
         config.stash[SESSION] = _with_usage_errors(lambda: open_session(asked, extra))
     return config.stash[SESSION]

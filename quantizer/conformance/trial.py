@@ -100,6 +100,16 @@ class Trial:
             found[name] = (codes - params.along(params.zero_point, codes.dim())).double()
         return found
 
+    @cached_property
+    def sums(self) -> Array:
+        """The reference on centred codes: the exact accumulator of a linear or bilinear operator."""
+        return self.reference(self.centred)
+
+    @cached_property
+    def sum_magnitudes(self) -> Array:
+        """The sum of |terms| behind each accumulator."""
+        return self.magnitude(self.centred)
+
     @property
     def axis(self) -> int:
         """The axis along which the operator reduces, from its error model."""

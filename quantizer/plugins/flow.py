@@ -38,7 +38,9 @@ class PluginForward:
 
     def __call__(self, node: PyNode) -> None:
         """Run it: inputs come back as they were, every output must be written, placeholders lose their content."""
-        inputs = [tensor.betensor.clone() for tensor in node.inputs]
+        inputs = [tensor.betensor for tensor in node.inputs]
+        for tensor in node.inputs:
+            tensor.betensor = tensor.betensor.clone()
         before = [(tensor.betensor, tensor.betensor._version) for tensor in node.outputs]
         call(self.function, node)
         for tensor, values in zip(node.inputs, inputs, strict=True):

@@ -73,7 +73,7 @@ class Layer:
         node = PyNode(self.spec.op, self.type)
         for name, values in {**operands, **zeros}.items():
             item = self.spec.inputs[name]
-            tensor = self._tensor(name, layer_order(values, item).contiguous())
+            tensor = self._tensor(name, layer_order(values, item).clone(memory_format=torch.contiguous_format))
             if name in self.constants:
                 tensor.key_axis = tensor.key_axis_c = layer_axis(item)
                 node.constants[self.constants[name]] = tensor

@@ -99,17 +99,20 @@ def _put_sum(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor
         numbers, shift = wanted, shift.expand(count)
     else:
         numbers = torch.cat([mantissa.reshape(1).double(), torch.tensor(factors, dtype=torch.float64)])
-    _put(node, SCALE, numbers)
-    _put(node, SHIFT, shift)
+    _put(node, SCALE, numbers, listed=True)
+    _put(node, SHIFT, shift, listed=True)
 
 
-def _put(node: PyNode, name: str, numbers: Tensor) -> None:
-    """Write numbers as `<name>_value` or as constant *name*, wherever the layer has them; several of a new one there."""
+def _put(node: PyNode, name: str, numbers: Tensor, *, listed: bool = False) -> None:
+    """Write numbers as `<name>_value` or as constant *name*, wherever the layer has them.
+
+    Of those that it has not, one is a parameter, several a constant, or with *listed* a list.
+    """
     key, given = f"{name}_value", numbers_of(node, name)
     flat = [int(v) if v == int(v) else v for v in numbers.reshape(-1).tolist()]
     if given is not None and given.numel() == 1 and len(set(flat)) == 1:
         flat = flat[:1]
-    if key in node.params or (name not in node.constants and numbers.dim() == 0):
+    if key in node.params or (name not in node.constants and (listed or numbers.dim() == 0)):
         node.params[key] = flat if isinstance(node.params.get(key), list) or len(flat) > 1 else flat[0]
         return
     stored = node.constants.setdefault(name, PyTensor(name, torch.zeros(0, dtype=torch.int32)))

@@ -52,7 +52,7 @@ def _leaves_accumulator(trial: Trial) -> bool:
     if rule.overflow not in ("wrap", "saturate") or trial.spec.error_model.kind != "bilinear":
         return False
     bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
-    return bool(trial.magnitude(trial.centred).max(initial=0.0) >= 2.0 ** (bits - 1))
+    return bool(trial.sum_magnitudes.max(initial=0.0) >= 2.0 ** (bits - 1))
 
 
 def _outward(values: Array, direction: int) -> Array:
@@ -180,7 +180,7 @@ def _stage_error(trial: Trial) -> Array:
 
 
 def _product_error(trial: Trial, rescale: Rescale) -> Array:
-    acc = np.abs(trial.reference(trial.centred))
+    acc = np.abs(trial.sums)
     mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
     declared = DECLARED[rescale.variant]
     if rescale.variant == "exact":

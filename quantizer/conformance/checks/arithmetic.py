@@ -62,8 +62,8 @@ def _bilinear(trial: Trial) -> Verdict:
     rescale = trial.parameters.rescale
     if rescale is None:
         return _stand_in(trial)
-    acc = trial.reference(trial.centred)
-    magnitude = trial.magnitude(trial.centred)
+    acc = trial.sums
+    magnitude = trial.sum_magnitudes
     if magnitude.size and float(magnitude.max()) >= EXACT_LIMIT:
         return hole(CHECK, "the accumulator leaves the integers that float64 holds")
     held, refusal = _accumulator(trial, acc, magnitude)
@@ -201,7 +201,7 @@ def _movement(trial: Trial) -> Verdict:
     """Codes move as they are; where the output has other parameters than the input, they are rescaled exactly."""
     name = trial.spec.activations[0]
     params, output = trial.qparams(name), trial.output
-    moved = trial.reference(trial.centred)
+    moved = trial.sums
     if float(params.scale) == float(output.scale):
         wanted = np.clip(moved.astype(np.int64) + int(output.zero_point), output.qmin, output.qmax)
         return judge_equal(CHECK, trial, trial.got, wanted, "the codes of the input, moved")

@@ -43,7 +43,7 @@ def _accumulator_limit(trial: Trial) -> bool:
     """Some sum reaches nine tenths of the largest that its codes and terms allow."""
     if trial.spec.error_model.kind != "bilinear":
         return True
-    largest = float(trial.magnitude(trial.centred).max(initial=0.0))
+    largest = float(trial.sum_magnitudes.max(initial=0.0))
     ones = {
         name: values.abs().clamp(min=1.0) * 0 + float(values.abs().max())
         for name, values in trial.centred.items()

@@ -20,7 +20,7 @@ from quantizer.numerics.rules import weight_params
 from quantizer.tiling.windows import tileable_axes
 
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
-MAX_TILES = 12
+MAX_TILES = 6
 SEED_BITS = 32
 
 

@@ -1,0 +1,121 @@
+"""Print the speed table: every figure beside its target, ratios taken within one run."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from tabulate import tabulate
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import bits, key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core.dtypes import dtype
+from quantizer.numerics.kernels import conv, linear
+from quantizer.numerics.qparams import QParams, Rescale
+from quantizer.numerics.requantize import requantize
+
+ROOT = Path(__file__).parent.parent
+CASES = 200
+ROUNDS = 15
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    rows = [*cases(), *suite(), *kernels()]
+    sys.stdout.write(tabulate(rows, headers=["what", "measured", "target"]) + "\n")
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """One conv2d case through all value checks, on one core."""
+    session = open_session(Options(root=ROOT))
+    spec = session.library.spec("conv2d")
+    seconds = []
+    for target in session.all_targets(spec):
+        for seed in range(CASES // 15 + 2):
+            case = build_case(target, HashChooser(key(seed, target.id), {}))
+            start = time.perf_counter()
+            judge(Trial(target, case, session.engine))
+            if seed > 1:
+                seconds.append(time.perf_counter() - start)
+    ordered = sorted(seconds)
+    median, late = statistics.median(ordered) * 1e3, ordered[int(0.95 * len(ordered))] * 1e3
+    return [("one conv2d case, all value checks", f"{median:.2f} ms median, {late:.2f} ms p95", "<= 5 ms median")]
+
+
+def suite() -> list[tuple[str, str, str]]:
+    """The gate on conv, and collection alone, as a user starts them."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    gate = _seconds([*command, "-k", "conv"])
+    collect = min(_seconds([*command, "--collect-only"]) for _ in range(3))
+    listed = subprocess.run([*command, "--collect-only"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    items = sum("::" in line for line in listed.splitlines())
+    return [
+        ("pytest -k conv, gate profile", f"{gate:.1f} s", "<= 15 s"),
+        (f"collection of {items} items", f"{collect:.2f} s", f"<= {1 + 0.0005 * items:.2f} s"),
+    ]
+
+
+def _seconds(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    return time.perf_counter() - start
+
+
+def kernels() -> list[tuple[str, str, str]]:
+    """Exact integer kernels against torch float32 on the same shapes."""
+    x, w = _codes("x", (1, 64, 56, 56)), _codes("w", (64, 64, 3, 3))
+    point, dense = _codes("p", (64, 64, 1, 1)), _codes("d", (512, 512))
+    rows = _codes("r", (512, 512))
+    y = QParams(dtype("int8"), torch.tensor(0.5, dtype=torch.float64), torch.tensor(3), -128, 127)
+    scale = torch.full((64,), 2.0**-14, dtype=torch.float64)
+    numbers = Rescale("f32_even", scale, torch.zeros(64, dtype=torch.int64))
+    pads, unit = [(1, 1), (1, 1)], {"stride": (1, 1), "dilation": (1, 1), "groups": 1}
+
+    def whole() -> torch.Tensor:
+        return requantize(conv(x, w, padding=pads, **unit), numbers, y, channel_axis=1)
+
+    float_conv = [t.float() for t in (x, w, point, rows, dense)]
+    fx, fw, fp, fr, fd = float_conv
+    wide_x, wide_w = x.short() * 3, w.short() * 3
+    return [
+        ("int8 conv 64x56x56 -> 64 3x3 / float32", _ratio(lambda: conv(x, w, padding=pads, **unit), lambda: F.conv2d(fx, fw, padding=1)), "<= 0.6 (integer product)"),
+        ("the same on int16 codes, float32 kernel", _ratio(lambda: conv(wide_x // 3, wide_w // 3, padding=pads, **unit), lambda: F.conv2d(fx, fw, padding=1)), "<= 1.1"),
+        ("int8 conv with requantization / float32", _ratio(whole, lambda: F.conv2d(fx, fw, padding=1)), "<= 1.25"),
+        ("int8 conv 1x1 / float32", _ratio(lambda: conv(x, point, padding=[(0, 0), (0, 0)], **unit), lambda: F.conv2d(fx, fp)), "<= 0.6"),
+        ("int8 linear 512 / float32", _ratio(lambda: linear(rows, dense), lambda: F.linear(fr, fd)), "<= 0.6"),
+    ]  # fmt: skip
+
+
+def _codes(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    values = (bits(1, name, shape) % 255).astype("int16") - 127
+    return torch.from_numpy(values).to(torch.int8)
+
+
+def _ratio(ours: Callable[[], object], theirs: Callable[[], object]) -> str:
+    """Return the median of per-round ratios: both run in turn, so that drift of the machine cancels."""
+    ratios = []
+    for _ in range(ROUNDS + 2):
+        first = _once(ours)
+        ratios.append(first / _once(theirs))
+    return f"{statistics.median(ratios[2:]):.2f}x"
+
+
+def _once(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()
