@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from quantizer.conformance.collection import State
 
 
+ATTEMPTS = 6
+
+
 class Runner:
     """Runs one item: judges its cases, remembers the first failure, shrinks and stores it once."""
 
@@ -68,6 +71,16 @@ class Runner:
         names = [target.id for target in self._session.all_targets(self._spec)]
         for index, row in enumerate(rows(self._spec, names, self._target.id)):
             self.run(build_case(self._target, HashChooser(key(index, self._target.id), row)))
+        self._reach_the_rest()
+
+    def _reach_the_rest(self) -> None:
+        """Ask again, alone, for the bins that no row could reach beside the others of its row."""
+        for entry in sorted(wanted_coverage(self._spec) - self._recorder.coverage):
+            factor, bin_name = entry.split("=", 1)
+            for attempt in range(ATTEMPTS):
+                self.run(build_case(self._target, HashChooser(key(attempt, self._target.id, entry), {factor: bin_name})))
+                if entry in self._recorder.coverage:
+                    break
 
     def run(self, case: Case) -> None:
         """Judge one case; the first failure of the item is shrunk, stored and described."""

@@ -31,6 +31,11 @@ class Recorder:
         self._sqnr = math.inf
         self._cases = 0
 
+    @property
+    def coverage(self) -> frozenset[str]:
+        """What the cases so far reached."""
+        return frozenset(self._coverage)
+
     def add(self, trial: Trial, verdicts: Sequence[Verdict]) -> None:
         """Add the verdicts of one case and what it covers."""
         self._cases += 1

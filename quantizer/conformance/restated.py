@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -125,6 +125,18 @@ def weight(
         scale, zero, steps = scale[0], zero[0], steps[0]
     known = None if found[0][2] is None else np.asarray(steps, dtype=F32)
     return Expected(integer(part.bits, signed=signed), np.asarray(scale), np.asarray(zero), qmin, qmax, known)
+
+
+def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) -> Expected:
+    """Return *found* with each scale grown until the bias that it carries fits *bits* bits (ONNX Runtime)."""
+    largest: Array = np.abs(bias.astype(F32)) if found.scale.ndim else np.array(np.abs(bias).max(), dtype=np.float64)
+    needed = [float(v * v.dtype.type(2) * v.dtype.type(1.0001)) / (2**bits - 2) for v in np.atleast_1d(largest)]
+    scales = [float(v) for v in np.atleast_1d(found.scale)]
+    grown = [
+        float(F32(scale * (least / (input_scale * scale)))) if input_scale * scale < least else scale
+        for scale, least in zip(scales, needed, strict=True)
+    ]
+    return replace(found, scale=np.array(grown).reshape(found.scale.shape))
 
 
 def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:

@@ -73,6 +73,8 @@ class ParameterRule(Model):
     """A narrower range gives scale 1."""
     minimum_scale: float = Field(default=1.1754943508222875e-38, ge=0.0)
     """A smaller scale becomes 1 (the smallest normal float32)."""
+    weights_hold_bias: bool = False
+    """A weight scale grows where a bias of `bias_bits` bits would saturate under it (ONNX Runtime)."""
     symmetric_above_bits: int = 64
     """Wider activations are made symmetric and restricted (Compass: 16 bits and more)."""
 

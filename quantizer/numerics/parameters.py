@@ -17,7 +17,14 @@ from quantizer.core.spec import Spec
 from quantizer.numerics.multipliers import rescale
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale
 from quantizer.numerics.quantize import quantize
-from quantizer.numerics.rules import activation_params, bias_params, fixed_params, index_params, weight_params
+from quantizer.numerics.rules import (
+    activation_params,
+    bias_params,
+    fixed_params,
+    holding_bias,
+    index_params,
+    weight_params,
+)
 from quantizer.numerics.sums import rescale_sum
 
 
@@ -73,6 +80,11 @@ class Request:
         values = self.constants[name]
         axis = self.spec.inputs[name].channel_axis
         params = weight_params(values, self.scheme.weight, self.platform.parameters, axis, group=group)
+        if self.platform.parameters.weights_hold_bias:
+            for other, item in self.spec.inputs.items():
+                if item.role == "bias" and other in self.constants:
+                    factor = next(iter(self.inputs.values())).scale
+                    params = holding_bias(params, self.constants[other], factor, self.scheme.weight.bias_bits)
         return Constant(quantize(values, params, self.platform.quantizer), params)
 
     def bias(self, name: str, factors: list[QParams]) -> Constant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -56,6 +57,20 @@ def weight_params(
         symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
         power_of_two=part.rule == "power_of_two", axis=axis,
     )  # fmt: skip
+
+
+def holding_bias(params: QParams, bias: Tensor, factor: Tensor, bits: int) -> QParams:
+    """Return weight parameters whose scale is large enough for the codes of *bias* to fit *bits* bits.
+
+    bias: float32, one per channel. factor: the scale of the input. A scale grows until `factor * scale` is a ten-thousandth
+    above `2 * |bias| / (2**bits - 2)`, in the float types of ONNX Runtime's quantizer: float32 up to the division per
+    channel, float64 per tensor.
+    """
+    largest = bias.float().abs() if params.scale.dim() else bias.double().abs().amax()
+    smallest = (2.0 * largest * 1.0001).double() / float((1 << bits) - 2)
+    product = factor * params.scale
+    grown = (params.scale * (smallest / product)).float().double()
+    return replace(params, scale=torch.where(product < smallest, grown, params.scale))
 
 
 def bias_params(scale: Tensor, steps: Tensor | None, bits: int, axis: int | None) -> QParams:

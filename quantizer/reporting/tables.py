@@ -9,7 +9,7 @@ from typing import Literal
 
 from tabulate import tabulate
 
-from quantizer.reporting.figures import counted, printable, shortened
+from quantizer.reporting.figures import NOTHING, counted, printable, shortened
 
 _NARROWEST = 8
 _GAP = 2
@@ -42,7 +42,10 @@ class Section:
 def text_table(section: Section, *, limit: int, width: int, path: str) -> list[str]:
     """Return the first *limit* rows, names cut so that lines keep to *width* where they can, and how many are left."""
     shown = [tuple(printable(cell) for cell in row) for row in section.rows[:limit]]
-    lines = _plain(section.columns, _fitted(section.columns, shown, width)) if shown else []
+    columns = section.columns
+    if _natural(columns, shown) > width:
+        columns, shown = _filled(columns, shown)
+    lines = _plain(columns, _fitted(columns, shown, width)) if shown else []
     left = len(section.rows) - len(shown)
     if left:
         lines.append(f"and {left:,} more" + (f": {path}" if path else ""))
@@ -85,6 +88,19 @@ def _plain(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> list[s
     align = ["right" if column.right else "left" for column in columns]
     table = tabulate([head, rule, *rows], tablefmt="plain", disable_numparse=True, colalign=align)
     return [line.rstrip() for line in table.split("\n")]
+
+
+def _natural(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> int:
+    """Return how wide the table is when nothing is cut."""
+    return sum(max(len(c.name), *(len(row[i]) for row in rows), 0) + _GAP for i, c in enumerate(columns)) - _GAP
+
+
+def _filled(
+    columns: Sequence[Column], rows: Sequence[tuple[str, ...]]
+) -> tuple[tuple[Column, ...], list[tuple[str, ...]]]:
+    """Leave out the columns that have nothing to say in any row."""
+    kept = [i for i in range(len(columns)) if any(row[i] != NOTHING for row in rows)]
+    return tuple(columns[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
 
 
 def _fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:

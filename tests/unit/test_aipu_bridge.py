@@ -170,6 +170,50 @@ def test_a_forward_of_equal_version_replaces_a_built_in_sum(tmp_path):
     assert "arithmetic" in failing(target(library, "add", "a8"), 10)
 
 
+SOFTMAX = """
+    import math
+
+    @op_register(OpType.Softmax, '1.0')
+    def softmax_forward(self, *args):
+        x, out, axis = self.inputs[0], self.outputs[0], self.get_param('axis')
+        if not self.quantized:
+            out.betensor = torch.softmax(x.betensor, axis)
+            return
+        distance = (x.betensor - x.betensor.amax(axis, keepdim=True)).long() + (1 << x.qbits) - 1
+        share = lookup_lut_powerof2(distance, self.get_constant('lut').betensor, x.qbits, False, 32, False)
+        m, n = self.get_param('scale_value'), self.get_param('shift_value')
+        grown = 31 - math.ceil(math.log2(m))
+        inverse = torch.div(torch.tensor(m << grown), share.sum(axis, keepdim=True), rounding_mode='floor')
+        out.betensor = linear_requantize((share * inverse).double(), 1, n + grown, out.zerop, out.qmin, out.qmax)
+
+    @quant_register(OpType.Softmax, '1.0')
+    def softmax_quantize(self, *args):
+        x, out = self.inputs[0], self.outputs[0]
+        out.qbits, out.qinvariant = self.get_attrs('q_bits_activation'), False
+        out.scale, out.zerop, out.qmin, out.qmax, out.dtype = get_linear_quant_params_from_tensor(
+            out, self.get_attrs('q_mode_activation'), out.qbits, is_signed=False)
+        size = 1 << self.get_attrs('lut_items_in_bits')
+        distance = torch.linspace(1 - (1 << x.qbits), 0, steps=size).double()
+        entries = (torch.exp(distance / x.scale) * ((1 << 20) - 1)).round()
+        self.constants['lut'] = PyTensor('lut', entries.numpy().astype(dtype2nptype(Dtype.INT32)))
+        self.params['scale_value'], _, self.params['shift_value'], _ = get_scale_approximation_params(
+            float(out.scale), out.qbits)
+"""
+
+
+def test_a_softmax_with_its_table_is_judged_without_stages(tmp_path):
+    library = open_library(write(tmp_path, "softmax.py", SOFTMAX))
+    assert failing(target(library, "softmax", "a8"), 30) == {}
+    risen = SOFTMAX.replace("'1.0'", "'1.1'").replace("out.betensor = linear_", "out.betensor = 1 + linear_")
+    library = open_library(write(tmp_path, "risen.py", risen))
+    assert "arithmetic" in failing(target(library, "softmax", "a8"), 30)
+    wrong = SOFTMAX.replace("'1.0'", "'1.2'").replace(
+        "        self.constants['lut'] =", "        entries[3:] += 2\n        self.constants['lut'] ="
+    )
+    library = open_library(write(tmp_path, "wrong.py", wrong))
+    assert "parameters" in failing(target(library, "softmax", "a8"), 5)
+
+
 # -- new operators -------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +240,9 @@ def test_the_third_party_example_passes(monkeypatch):
 def test_the_third_party_example_broken_fails(tmp_path, right, wrong, check):
     text = (EXAMPLE / "plugin" / "aipubt_opt_op_dummyplus.py").read_text()
     assert text.count(right) == 1
-    library = open_library(write(tmp_path, "d.py", text.replace(right, wrong), header=False), specs=(EXAMPLE / "op_specs",))
+    library = open_library(
+        write(tmp_path, "d.py", text.replace(right, wrong), header=False), specs=(EXAMPLE / "op_specs",)
+    )
     assert check in failing(target(library, "dummy_plus", "a8"), 20)
 
 
@@ -316,7 +362,9 @@ FIELDS = ("dtype", "scale", "zerop", "qbits", "qinvariant")
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize(("tensor", "kind"), [("result", "output 'y'"), ("kept", "placeholder 'dummy_op/inner_temp_vars'")])
+@pytest.mark.parametrize(
+    ("tensor", "kind"), [("result", "output 'y'"), ("kept", "placeholder 'dummy_op/inner_temp_vars'")]
+)
 def test_a_field_left_undecided_fails_parameters_and_nothing_else(tmp_path, field, tensor, kind):
     text = DUMMY.replace("    SEEN.append(", f"    {tensor}.{field} = None\n    SEEN.append(")
     (verdict,) = judge(next(trials(dummy(tmp_path, text), 1)))
@@ -332,7 +380,9 @@ def test_a_constant_left_undecided_fails_parameters(tmp_path, field):
 
 
 def test_code_limits_get_defaults_and_an_added_constant_needs_only_a_dtype(tmp_path):
-    judged = dummy(tmp_path, DUMMY.replace("    SEEN.append(", "    result.qmin = result.qmax = None\n    SEEN.append("))
+    judged = dummy(
+        tmp_path, DUMMY.replace("    SEEN.append(", "    result.qmin = result.qmax = None\n    SEEN.append(")
+    )
     assert failing(judged, 5) == {}
     text = DUMMY + "    self.constants['lut'].dtype = None\n"
     (verdict,) = judge(next(trials(dummy(tmp_path / "b", text.replace("1024", "1025")), 1)))
@@ -354,20 +404,26 @@ def test_what_a_forward_finds_in_attrs_alone_is_not_there_when_the_layer_is_read
         "self.get_param('whether_plus_one')", "self.get_param('mine')"
     )
     assert failing(dummy(tmp_path, lasting), 3) == {}
-    lost = lasting.replace("self.params['mine']", "self.attrs['mine']").replace("get_param('mine')", "get_attrs('mine')")
+    lost = lasting.replace("self.params['mine']", "self.attrs['mine']").replace(
+        "get_param('mine')", "get_attrs('mine')"
+    )
     found = failing(dummy(tmp_path / "b", lost.replace("1024", "1025")), 1)
     assert "no attribute 'mine'" in found["arithmetic"][0].reason
     assert "dummy.py:" in found["arithmetic"][0].reason
 
 
 def test_attrs_set_in_a_forward_are_readable_in_quantize(tmp_path):
-    text = DUMMY.replace("result.betensor = source.betensor\n", "result.betensor = source.betensor\n    self.attrs['seen'] = 5\n")
+    text = DUMMY.replace(
+        "result.betensor = source.betensor\n", "result.betensor = source.betensor\n    self.attrs['seen'] = 5\n"
+    )
     text = text.replace("    SEEN.append(", "    assert self.get_attrs('seen') == 5\n    SEEN.append(")
     assert failing(dummy(tmp_path, text), 3) == {}
 
 
 def test_damage_to_inputs_stays_inside_the_forward(tmp_path):
-    text = DUMMY.replace("kept = source", "result.betensor = source.betensor.clone()\n    source.betensor += 7\n    kept = source")
+    text = DUMMY.replace(
+        "kept = source", "result.betensor = source.betensor.clone()\n    source.betensor += 7\n    kept = source"
+    )
     judged = dummy(tmp_path, text)
     for trial in trials(judged, 5):
         before = {name: values.clone() for name, values in trial.tensors.items()}
@@ -384,7 +440,10 @@ def test_a_function_may_import_the_layer_when_it_runs(tmp_path):
     ("wrong", "said"),
     [
         ("pass", r"wrote no output. Assign self.outputs\[i\].betensor"),
-        ("result.betensor = source.betensor + 0.5 * self.quantized", r"output 'y'\[0.*\] holds -?\d+\.5: codes must be integers"),
+        (
+            "result.betensor = source.betensor + 0.5 * self.quantized",
+            r"output 'y'\[0.*\] holds -?\d+\.5: codes must be integers",
+        ),
         ("self.get_constant('weights')", "no constant 'weights'"),
         ("{}['gone']", "KeyError: 'gone'"),
         ("import sys; sys.exit(2)", "SystemExit: 2"),
@@ -429,8 +488,10 @@ def test_biases_of_a_layer_without_bias_hold_the_absorbed_zero_point_alone(tmp_p
         assert first.failing
 
 
-def test_wide_biases_stay_float32_as_in_the_original(tmp_path):
-    library = open_library(write(tmp_path, "conv.py", CONV))
+@pytest.mark.parametrize("source", ["b.betensor", "b.betensor.double()"])
+def test_wide_biases_stay_float32_as_in_the_original(tmp_path, source):
+    text = CONV.replace("linear_quantize_clip(b.betensor,", f"linear_quantize_clip({source},")
+    library = open_library(write(tmp_path, "conv.py", text))
     wide = []
     for trial in trials(target(library, "conv2d", "w16a16"), 20):
         if "bias" in trial.case.shapes:
@@ -465,7 +526,9 @@ def replace_part(scheme, **changes):
 
 def test_a_layer_type_that_no_spec_names_is_an_error_that_says_what_to_write(tmp_path):
     load_plugins([write(tmp_path, "dummy.py", DUMMY)], {})
-    with pytest.raises(PluginError, match=r"dummy\.py: dummy_forward .*no spec is a Compass DummyOP\. Write .*compass: DummyOP"):
+    with pytest.raises(
+        PluginError, match=r"dummy\.py: dummy_forward .*no spec is a Compass DummyOP\. Write .*compass: DummyOP"
+    ):
         bridge.connect(load_library().specs)
 
 
@@ -480,7 +543,9 @@ def test_connecting_again_adds_nothing_and_new_specs_are_met(tmp_path):
 
 
 def test_the_two_functions_of_a_type_have_versions_of_their_own(tmp_path):
-    newer = CONV_QUANTIZE.replace("'2.0'", "'2.10'").replace("out.qinvariant = w.q", "self.params['newer'] = 1; out.qinvariant = w.q")
+    newer = CONV_QUANTIZE.replace("'2.0'", "'2.10'").replace(
+        "out.qinvariant = w.q", "self.params['newer'] = 1; out.qinvariant = w.q"
+    )
     library = open_library(write(tmp_path, "conv.py", CONV), write(tmp_path, "newer.py", newer))
     trial = next(trials(target(library, "conv2d", "w8a8"), 1))
     assert trial.parameters.extra["newer"] == 1
@@ -493,11 +558,17 @@ def test_tables_are_read_from_the_name_lut(tmp_path):
     write(tmp_path, "specs/dummy_op.yaml", spec, header=False)
     text = DUMMY.replace("torch.zeros(256)", "torch.arange(256)")
     judged = target(
-        open_library(write(tmp_path, "dummy.py", text), specs=(tmp_path / "specs" / "dummy_op.yaml",)), "dummy_op", "a16"
+        open_library(write(tmp_path, "dummy.py", text), specs=(tmp_path / "specs" / "dummy_op.yaml",)),
+        "dummy_op",
+        "a16",
     )
     parameters = next(trials(judged, 1)).parameters
     table = parameters.tables["lut"]
-    assert (table.step, table.first, table.unit) == (256, parameters.inputs["x"].dtype.min, float(parameters.outputs["y"].scale))
+    assert (table.step, table.first, table.unit) == (
+        256,
+        parameters.inputs["x"].dtype.min,
+        float(parameters.outputs["y"].scale),
+    )
     assert table.entries.tolist() == list(range(256))
 
 

@@ -30,12 +30,42 @@ from quantizer.plugins.aipu.tensor import PyTensor, TensorShape
 
 COMPASS = load_library().platforms["compass"]
 
-FRAMEWORK = """op_register quant_register approx_register register_optype register_plugin PluginType OptBaseMetric PyTensor
-Tensor PyNode Dtype OpType""".split()
-UTILS = """QuantMode dtype2nptype nptype2dtype dtype2range bits2dtype bits2range range2dtype is_signed is_float
-torch_type2dtype get_linear_quant_params_from_tensor get_scale_approximation_params linear_quantize_clip linear_dequantize
-linear_requantize lookup_lut_powerof2 nhwc2nchw nchw2nhwc torch""".split()
-LOGGER = "OPT_DEBUG OPT_INFO OPT_WARN OPT_ERROR OPT_FATAL".split()
+FRAMEWORK = [
+    "op_register",
+    "quant_register",
+    "approx_register",
+    "register_optype",
+    "register_plugin",
+    "PluginType",
+    "OptBaseMetric",
+    "PyTensor",
+    "Tensor",
+    "PyNode",
+    "Dtype",
+    "OpType",
+]
+UTILS = [
+    "QuantMode",
+    "dtype2nptype",
+    "nptype2dtype",
+    "dtype2range",
+    "bits2dtype",
+    "bits2range",
+    "range2dtype",
+    "is_signed",
+    "is_float",
+    "torch_type2dtype",
+    "get_linear_quant_params_from_tensor",
+    "get_scale_approximation_params",
+    "linear_quantize_clip",
+    "linear_dequantize",
+    "linear_requantize",
+    "lookup_lut_powerof2",
+    "nhwc2nchw",
+    "nchw2nhwc",
+    "torch",
+]
+LOGGER = ["OPT_DEBUG", "OPT_INFO", "OPT_WARN", "OPT_ERROR", "OPT_FATAL"]
 
 
 def star(name: str) -> dict[str, object]:
@@ -230,7 +260,9 @@ def test_parameters_equal_the_platform_rule_to_the_last_bit(bits, signed, mode):
 def test_parameters_per_channel_are_those_of_each_channel():
     tensor = PyTensor("w")
     tensor.min_key_axis, tensor.max_key_axis = torch.tensor([-1.0, -0.5, 0.0]), torch.tensor([0.3, 2.0, 0.0])
-    found = arithmetic.get_linear_quant_params_from_tensor(tensor, "per_channel_symmetric_restricted_range", 8, is_signed=True)
+    found = arithmetic.get_linear_quant_params_from_tensor(
+        tensor, "per_channel_symmetric_restricted_range", 8, is_signed=True
+    )
     assert found[0].tolist() == [127.0, 63.5, 1.0]
     assert found[1].tolist() == [0, 0, 0]
     with pytest.raises(PluginError, match="per block"):
@@ -261,7 +293,9 @@ def test_multipliers_equal_the_platform_rule(bits):
         assert (multiplier, shift) == (int(wanted[0]), int(wanted[1]))
         assert (kind, shift_kind) == (Dtype.UINT8 if bits == 8 else Dtype.UINT16, Dtype.INT8)
     multipliers, _, shifts, _ = arithmetic.get_scale_approximation_params(ratios, bits)
-    assert torch.equal(multipliers * torch.exp2(-shifts), multipliers.double().mul(torch.exp2(-shifts.double())).float())
+    assert torch.equal(
+        multipliers * torch.exp2(-shifts), multipliers.double().mul(torch.exp2(-shifts.double())).float()
+    )
     assert multipliers.dim() == 1
 
 
@@ -299,7 +333,9 @@ def test_the_zero_point_comes_before_rounding_in_quantize_and_after_it_in_requan
 def test_requantize_equals_the_platform_per_tensor_and_per_channel():
     acc = torch.tensor([[key(i * 3 + j, "acc") % 2000003 - 1000001 for j in range(3)] for i in range(200)])
     mantissa, shift = torch.tensor([201.0, 32767.0, 1.0]), torch.tensor([20, 27, 0])
-    params = activation_params(-1.0, 2.0, ActivationPart(bits=16, symmetry="symmetric"), COMPASS.parameters, signed=True)
+    params = activation_params(
+        -1.0, 2.0, ActivationPart(bits=16, symmetry="symmetric"), COMPASS.parameters, signed=True
+    )
     wanted = requantize(acc, Rescale("multiplier_shift", mantissa.double(), shift), params, channel_axis=1)
     found = arithmetic.linear_requantize(acc.double(), mantissa, shift, 0, params.qmin, params.qmax, key_axis=1)
     assert torch.equal(found.long(), wanted)

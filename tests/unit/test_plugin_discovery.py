@@ -48,7 +48,14 @@ def alone(tmp_path, monkeypatch):
 def snapshot() -> tuple[object, ...]:
     entries = {name: list(known) for name, known in REGISTRY.entries.items()}
     classes = {name: list(known) for name, known in CLASSES.entries.items()}
-    return entries, classes, list(loading.LAYERS), set(vars(OpType)), set(sys.modules) & {"aipubt_bad", "bad"}, list(sys.meta_path)
+    return (
+        entries,
+        classes,
+        list(loading.LAYERS),
+        set(vars(OpType)),
+        set(sys.modules) & {"aipubt_bad", "bad"},
+        list(sys.meta_path),
+    )
 
 
 def test_sources_are_in_order_and_each_is_once(tmp_path):
@@ -68,7 +75,12 @@ def test_sources_are_in_order_and_each_is_once(tmp_path):
 def test_asking_for_sources_imports_no_torch(tmp_path):
     code = "import sys, quantizer.plugins.discovery as d; d.sources([], {}); sys.exit('torch' in sys.modules)"
     root = Path(loading.__file__).parents[2]
-    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)}).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)}
+        ).returncode
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +189,9 @@ def test_a_plugin_that_cannot_be_imported_names_file_line_and_exception(tmp_path
 
 def test_a_plugin_that_fails_late_leaves_nothing_and_fails_again(tmp_path):
     write(tmp_path, "fine.py", NATIVE.format(op="fine", version="1.0"), header=False)
-    text = LAYER.format(type="Silu", version="3.0") + METRIC.format(version="1.0") + NATIVE.format(op="half", version="1")
+    text = (
+        LAYER.format(type="Silu", version="3.0") + METRIC.format(version="1.0") + NATIVE.format(op="half", version="1")
+    )
     bad = write(tmp_path, "bad.py", "\nimport helper_of_bad\nregister_optype('HalfDone')" + text + "\n1 / 0\n")
     write(tmp_path, "helper_of_bad.py", "", header=False)
     load_plugins([Path("fine.py")], {})
@@ -220,7 +234,12 @@ def test_a_real_aipubuilder_beside_the_layer_is_an_error_that_names_both(tmp_pat
 
 def install(site: Path, monkeypatch: pytest.MonkeyPatch, code: str, entry: str = "vendor_ops") -> None:
     write(site, "vendor_ops/__init__.py", code, header=False)
-    write(site, "vendor_ops-1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: vendor-ops\nVersion: 1.2\n", header=False)
+    write(
+        site,
+        "vendor_ops-1.2.dist-info/METADATA",
+        "Metadata-Version: 2.1\nName: vendor-ops\nVersion: 1.2\n",
+        header=False,
+    )
     write(site, "vendor_ops-1.2.dist-info/entry_points.txt", f"[quantizer.operators]\nvendor = {entry}\n", header=False)
     monkeypatch.syspath_prepend(str(site))
 
@@ -295,7 +314,9 @@ DATASET = dedent("""
 
 
 def test_datasets_and_metrics_are_found_by_name_in_any_case(tmp_path):
-    (plugin,) = load_plugins([write(tmp_path, "aipubt_opt_dataset_rows.py", DATASET + METRIC.format(version="1.0"))], {})
+    (plugin,) = load_plugins(
+        [write(tmp_path, "aipubt_opt_dataset_rows.py", DATASET + METRIC.format(version="1.0"))], {}
+    )
     assert (plugin.datasets, plugin.metrics, plugin.operators) == (("NpyRows",), ("TopKMetric",), ())
     assert CLASSES.get(PluginType.Dataset, "npyROWS").name == "NpyRows"
     assert CLASSES.names(PluginType.Dataset) == ["NpyRows"]

@@ -123,7 +123,7 @@ def test_an_oracle_judges_the_plugins_own_reference(tmp_path, oracle, fails):
     from textwrap import dedent
 
     spec = write(tmp_path, "specs/plugin_copy.yaml", dedent(SPEC) + oracle, header=False)
-    library = open_library(write(tmp_path, "copy.py", PLUGIN, header=False), specs=(spec,))
+    library = open_library(write(tmp_path, "own_copy.py", PLUGIN, header=False), specs=(spec,))
     assert ("float" in failing(target(library, "plugin_copy", "a8", "ideal"), 10)) is fails
 
 

@@ -141,6 +141,11 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
         ratios = restated.product_ratios([*inputs.values(), *found.values()], output, channels)
         if min(mantissa for mantissa, _ in restated.unified(ratios, _multiplier_bits(trial))) > 0:
             break
+    if not platform.parameters.weights_hold_bias:
+        return found
+    for bias in (n for n, item in trial.spec.inputs.items() if item.role == "bias" and n in trial.tensors):
+        factor, values = float(next(iter(inputs.values())).scale), trial.tensors[bias].numpy()
+        found = {n: restated.holding_bias(wanted, values, factor, part.bias_bits) for n, wanted in found.items()}
     return found
 
 

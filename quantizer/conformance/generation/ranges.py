@@ -11,7 +11,7 @@ from quantizer.conformance.generation.choosers import Chooser
 from quantizer.conformance.target import Target
 from quantizer.core.case import Range
 
-SPREAD_BITS = 12
+SPREAD_BITS = 18
 TINY = 2.0**-126
 EMPTY: Range = (0.0, 0.0)
 

@@ -199,7 +199,8 @@ def _flat(value: Any, kind: torch.dtype) -> TorchTensor | None:
     if not isinstance(value, TorchTensor):
         items = [float(item) for item in value] if isinstance(value, list | tuple) else value
         value = torch.from_numpy(np.array(items, dtype=np.float64))
-    return value.detach().reshape(-1).to(kind, copy=True)
+    flat: TorchTensor = value.detach().reshape(-1).to(kind, copy=True)
+    return flat
 
 
 def _content(content: Any, dtype: Dtype | None) -> tuple[TorchTensor, Dtype | None]:
