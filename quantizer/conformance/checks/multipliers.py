@@ -1,0 +1,176 @@
+"""Multipliers, shifts and factors against the platform's rule (VERDICTS, "parameters")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance import restated
+from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.restated import Expected
+from quantizer.conformance.trial import Trial
+from quantizer.numerics.qparams import Rescale
+from quantizer.ops import BUILT_IN, REGISTRY
+
+Array = NDArray[Any]
+FLOAT32_CODES = 2.0**-22
+
+
+def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
+    rescale = trial.parameters.rescale
+    if rescale is None:
+        return
+    if trial.spec.error_model.kind == "linear":
+        yield from _sum_multiplier(trial, rescale)
+    elif trial.spec.error_model.kind == "bilinear":
+        if rescale.variant == "multiplier_shift" and not _replaced(trial):
+            yield from _restated_multiplier(trial, rescale, factors, output)
+        else:
+            yield from _product_multiplier(trial, rescale)
+
+
+def multiplier_bits(trial: Trial) -> int:
+    rule = trial.target.platform.multiplier
+    bits = trial.target.scheme.activation.bits if rule.bits == "activation" else rule.bits
+    return min(bits, rule.bits_ceiling)
+
+
+def _restated_multiplier(
+    trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected
+) -> Iterator[Finding]:
+    """Multipliers and shifts of a built-in rule equal the rule's, restated, for every channel."""
+    mantissas, shifts = np.atleast_1d(rescale.mantissa.numpy()), np.atleast_1d(rescale.shift.numpy())
+    ratios = restated.product_ratios(factors, output, mantissas.size)
+    bits = multiplier_bits(trial)
+    if rescale.mantissa.dim() and trial.target.platform.multiplier.unify_shifts:
+        wanted = restated.unified(ratios, bits)
+    else:
+        wanted = [restated.compass_multiplier(ratio, bits) for ratio in ratios]
+    for channel, (expected, mantissa, shift) in enumerate(zip(wanted, mantissas, shifts, strict=True)):
+        same = expected == (float(mantissa), int(shift))
+        yield Finding(
+            f"multiplier[{channel}]", 0.0 if same else math.inf, f"{int(expected[0])} * 2**-{expected[1]}",
+            f"{int(mantissa)} * 2**-{int(shift)}", f"the rule's multiplier of {bits} bits",
+        )  # fmt: skip
+
+
+def _replaced(trial: Trial) -> bool:
+    entry = REGISTRY.find(trial.spec.op, "quantize", trial.target.platform.platform)
+    return entry is not None and entry.origin not in (BUILT_IN, "override")
+
+
+def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """One multiplier per channel for the ratio of scales: exact, float32 to the last bit, or an integer and a shift."""
+    params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
+    mantissas = np.atleast_1d(rescale.mantissa.numpy())
+    shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)
+    columns = [np.broadcast_to(p.scale.numpy(), mantissas.shape) for p in params]
+    output = float(trial.output.scale)
+    for channel, (mantissa, shift) in enumerate(zip(mantissas, shifts, strict=True)):
+        scales = [float(column[channel]) for column in columns]
+        yield _one_multiplier(trial, rescale, float(mantissa), int(shift), scales, output, channel)
+
+
+def _one_multiplier(
+    trial: Trial, rescale: Rescale, mantissa: float, shift: int, scales: list[float], output: float, channel: int
+) -> Finding:
+    name = f"multiplier[{channel}]"
+    ratio = Fraction(1)
+    for scale in scales:
+        ratio *= Fraction(scale)
+    ratio /= Fraction(output)
+    got = Fraction(mantissa) / Fraction(2) ** shift / Fraction(rescale.divisor)
+    if rescale.variant == "exact":
+        same = got == ratio
+        return Finding(
+            name, 0.0 if same else math.inf, f"{float(ratio)!r}", f"{float(got)!r}", "the exact ratio of scales"
+        )
+    if rescale.variant in ("f32_even", "f32_even_zpin"):
+        product = np.float32(scales[0])
+        for scale in scales[1:]:
+            product = product * np.float32(scale)
+        wanted = float(product / np.float32(output))
+        return Finding(
+            name,
+            0.0 if mantissa == wanted else math.inf,
+            f"{wanted!r}",
+            f"{mantissa!r}",
+            "float32(s_x * s_w) / float32(s_y)",
+        )
+    return _integer_multiplier(trial, name, mantissa, shift, ratio)
+
+
+def _integer_multiplier(trial: Trial, name: str, mantissa: float, shift: int, ratio: Fraction) -> Finding:
+    """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one."""
+    rule, bits = trial.target.platform.multiplier, multiplier_bits(trial)
+    got = Fraction(mantissa) / Fraction(2) ** shift
+    shown, wanted = f"{int(mantissa)} * 2**-{shift} = {float(got):.9g}", f"{float(ratio):.9g}"
+    if mantissa != int(mantissa) or not 0 <= mantissa < 2 ** max(bits, 16):
+        return Finding(name, math.inf, wanted, shown, f"an unsigned integer of at most {max(bits, 16)} bits")
+    own = shift in restated.shift_choices(ratio, bits, rule.shift_ceiling)
+    allowed = Fraction(1, 2) / Fraction(2) ** shift if own else ratio / 2**bits
+    allowed += ratio * Fraction(FLOAT32_CODES)
+    text = "half a unit of the rule's shift" if own else f"{bits} bits of the ratio under another shift"
+    return Finding(name, float(abs(got - ratio) / allowed), wanted, shown, text)
+
+
+def _sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """Factors of a sum: the exact scales, float32 ratios to the last bit, or the rule's integers."""
+    output = trial.output
+    params = trial.parameters.inputs
+    if rescale.variant == "multiplier_shift":
+        yield from _integer_factors(trial, rescale)
+        return
+    for name, factor in rescale.factors.items():
+        got = (
+            Fraction(factor)
+            * Fraction(float(rescale.mantissa))
+            / Fraction(2) ** int(rescale.shift)
+            / Fraction(rescale.divisor)
+        )
+        if rescale.variant == "exact":
+            wanted = Fraction(float(params[name].scale)) / Fraction(float(output.scale))
+        else:
+            wanted = Fraction(float(np.float32(float(params[name].scale)) / np.float32(float(output.scale))))
+        yield Finding(
+            f"factor[{name}]", 0.0 if got == wanted else math.inf, f"{float(wanted)!r}", f"{float(got)!r}", "s_x / s_y",
+        )  # fmt: skip
+
+
+def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    names = list(trial.parameters.inputs)
+    bits = trial.target.scheme.activation.bits
+    output = trial.output
+    got = (float(rescale.mantissa), int(rescale.shift), *(rescale.factors.get(name, 1.0) for name in names))
+    if not _replaced(trial):
+        first, second = (trial.parameters.inputs[name] for name in names)
+        steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, output)]
+        equal_zero = int(first.zero_point) == int(second.zero_point)
+        step_a, step_b, step_y = (s.numpy() for s in steps)
+        wanted = restated.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero)
+        for what, expected, chosen in zip(
+            ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True
+        ):
+            yield Finding(
+                what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "Compass's rule for sums"
+            )
+        return
+    one = got[0] * 2.0 ** -got[1]
+    rounded = 0.5 * one if any(factor != 1.0 for factor in got[2:]) else 0.0
+    unit = 2.0 ** -got[1] if got[1] >= trial.target.platform.multiplier.shift_ceiling else 0.0
+    for name, factor in zip(names, got[2:], strict=True):
+        ratio = float(trial.parameters.inputs[name].scale) / float(output.scale)
+        allowed = ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * factor
+        gain = factor * one
+        yield Finding(
+            f"factor[{name}]",
+            abs(gain - ratio) / allowed,
+            f"{ratio:.9g}",
+            f"{gain:.9g}",
+            f"within {bits} bits of s_x / s_y",
+        )

@@ -1,0 +1,62 @@
+"""Handed tables against the function at the codes that index them (VERDICTS, "parameters")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.trial import Trial
+from quantizer.numerics.qparams import Table
+
+Array = NDArray[Any]
+FLOAT32_ENTRIES = 2.0**-21
+FLOAT32_TINY = 2.0**-149
+
+
+def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
+    """Each entry is within half a unit (and the declared float32 budget) of f at the code that indexes it."""
+    entries = table.entries.numpy().astype(np.float64)
+    places = table.first + table.step * np.arange(entries.size)
+    found = _exponentials(trial, table, places) if name == "exp" else _function_codes(trial, places)
+    if found is None:
+        return
+    wanted, budget = found
+    half = FLOAT32_TINY if table.entries.dtype.is_floating_point else 0.5
+    ratio = np.abs(entries - wanted) / (half + budget)
+    index = int(np.argmax(ratio))
+    yield Finding(
+        f"table {name}", float(ratio[index]), f"{wanted[index]:.9g}", f"{entries[index]:.9g}",
+        "half a unit of f at the code that indexes the entry", (index,),
+    )  # fmt: skip
+
+
+def _exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Array]:
+    """Return exp at each distance from the largest code, in units of the table, and what float32 may lose of it."""
+    params = trial.parameters.inputs[trial.spec.activations[0]]
+    scale, zero = float(params.scale), abs(int(params.zero_point))
+    wanted = np.exp(np.minimum(places, 0) * scale) / table.unit
+    if trial.target.platform.quantizer.operation == "exact":
+        return wanted, 2.0**-45 * wanted
+    summed = (np.abs(places) + 2 * zero) * scale + abs(math.log(table.unit))
+    return wanted, np.maximum(FLOAT32_ENTRIES, 4 * 2.0**-24 * summed) * wanted
+
+
+def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
+    """Return sat(f) in output codes at each input code, and its budget; None where f has not one input and one scale."""
+    operands = list(trial.case.shapes)
+    if len(operands) != 1 or trial.spec.outputs["y"].kind != "value":
+        return None
+    params, output = trial.parameters.inputs[operands[0]], trial.output
+    values = (torch.from_numpy(places) - params.zero_point).double() * params.scale
+    real = trial.reference({operands[0]: values}) / float(output.scale) + int(output.zero_point)
+    if real.shape != places.shape:
+        return None
+    slack = 2.0**-45 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_ENTRIES
+    budget = slack * np.minimum(np.abs(real), output.qmax - output.qmin + 1.0)
+    return np.clip(real, output.qmin, output.qmax), budget

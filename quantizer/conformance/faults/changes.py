@@ -1,0 +1,320 @@
+"""Small changes to an operator's functions, at a named place of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from quantizer.core.case import TilePlan
+from quantizer.core.platforms import RoundingMode
+from quantizer.core.spec import Spec
+from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged, Table
+from quantizer.ops import Function
+from quantizer.tiling.windows import Tile, tiles
+
+Wrap = Callable[[Function], Function]
+
+
+def kernel(change: Callable[[Parameters], Parameters]) -> Wrap:
+    """Make the integer forward use changed parameters, while those that were handed stay as they are."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
+            result: Tensor | Staged = original(*operands, parameters=change(parameters), **named)
+            return result
+
+        return faulty
+
+    return wrap
+
+
+def handed(change: Callable[[Parameters], Parameters]) -> Wrap:
+    """Make the quantize rule hand changed parameters."""
+
+    def wrap(original: Function) -> Function:
+        return lambda request: change(original(request))
+
+    return wrap
+
+
+def output_codes(change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
+    """Change output codes after a right forward."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
+            result = original(*operands, parameters=parameters, **named)
+            if isinstance(result, Staged):
+                return replace(result, codes=change(result.codes, parameters))
+            return change(result, parameters)
+
+        return faulty
+
+    return wrap
+
+
+def rounding_mode(mode: RoundingMode) -> Wrap:
+    """Round in another mode."""
+    return kernel(lambda p: replace(p, platform=p.platform.model_copy(update={"rounding": mode})))
+
+
+def input_zero(p: Parameters) -> Parameters:
+    """Move the zero point of the first input by one."""
+    name = next(iter(p.inputs))
+    moved = replace(p.inputs[name], zero_point=p.inputs[name].zero_point + 1)
+    return replace(p, inputs={**p.inputs, name: moved})
+
+
+def output_zero(p: Parameters) -> Parameters:
+    """Move the zero point of the output by one."""
+    return with_output(p, lambda q: replace(q, zero_point=q.zero_point + 1))
+
+
+def with_output(p: Parameters, change: Callable[[QParams], QParams]) -> Parameters:
+    """Return *p* with changed output parameters."""
+    return replace(p, outputs={**p.outputs, "y": change(p.outputs["y"])})
+
+
+def scaled_output(factor: float) -> Callable[[Parameters], Parameters]:
+    """Multiply the output scale."""
+
+    def change(q: QParams) -> QParams:
+        return replace(q, scale=q.scale * factor, steps=None if q.steps is None else q.steps / factor)
+
+    return lambda p: with_output(p, change)
+
+
+def mantissa_change(change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
+    """Change the multiplier; of a normalisation without one, its shift."""
+
+    def changed(p: Parameters) -> Parameters:
+        if p.rescale is None:
+            return replace(p, numbers={k: v + (k == "shift") for k, v in p.numbers.items()})
+        return replace(p, rescale=replace(p.rescale, mantissa=change(p.rescale.mantissa)))
+
+    return changed
+
+
+def significant_bits(count: int) -> Callable[[Tensor], Tensor]:
+    """Keep *count* significant bits of a multiplier."""
+
+    def change(mantissa: Tensor) -> Tensor:
+        fraction, exponent = torch.frexp(mantissa)
+        return torch.ldexp(torch.round(fraction * 2.0**count) / 2.0**count, exponent)
+
+    return change
+
+
+def constant_codes(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
+    """Change the codes of a weight or a bias."""
+
+    def changed(p: Parameters) -> Parameters:
+        if name not in p.constants:
+            return p
+        constant = p.constants[name]
+        return replace(p, constants={**p.constants, name: Constant(change(constant.codes), constant.params)})
+
+    return changed
+
+
+def first_plus_one(codes: Tensor) -> Tensor:
+    """Move the first code by one, towards zero."""
+    changed = codes.clone()
+    flat = changed.view(-1)
+    flat[0] += torch.where(flat[0] > 0, -1, 1)
+    return changed
+
+
+def narrow_accumulator(p: Parameters) -> Parameters:
+    """Wrap the accumulator at 16 bits."""
+    accumulator = p.platform.accumulator.model_copy(update={"overflow": "wrap"})
+    return replace(p, platform=p.platform.model_copy(update={"accumulator": accumulator}), accumulator_bits=16)
+
+
+def table_change(change: Callable[[Table], Table]) -> Callable[[Parameters], Parameters]:
+    """Change every handed table."""
+    return lambda p: replace(p, tables={name: change(table) for name, table in p.tables.items()})
+
+
+def one_entry(table: Table) -> Table:
+    """Raise the upper half of the entries by one."""
+    entries = table.entries.clone()
+    entries[entries.numel() // 2 :] += 1
+    return replace(table, entries=entries)
+
+
+def without_bias(original: Function) -> Function:
+    """Leave the bias out."""
+    return lambda x, weight, bias=None, **named: original(x, weight, None, **named)  # noqa: ARG005
+
+
+def raw_zero_padding(original: Function) -> Function:
+    """Pad with code 0 instead of the zero point."""
+
+    def faulty(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: Any, **named: Any) -> Tensor:
+        top, left, bottom, right = padding
+        result: Tensor = original(F.pad(x, (left, right, top, bottom)), weight, bias, padding=(0, 0, 0, 0), **named)
+        return result
+
+    return faulty
+
+
+def attribute_change(name: str, change: Callable[[Any], Any]) -> Wrap:
+    """Use a changed attribute."""
+
+    def wrap(original: Function) -> Function:
+        return lambda *operands, **named: original(*operands, **{**named, name: change(named[name])})
+
+    return wrap
+
+
+def weights_swapped_groups(original: Function) -> Function:
+    """Read the groups of the input in reverse."""
+
+    def faulty(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, groups: int, **named: Any) -> Tensor:
+        shuffled = x.unflatten(1, (groups, -1)).flip(1).flatten(1, 2) if groups > 1 else x
+        result: Tensor = original(shuffled, weight, bias, groups=groups, **named)
+        return result
+
+    return faulty
+
+
+def without_max(original: Function) -> Function:
+    """Look exponentials up from the largest code that exists instead of the largest one present."""
+
+    def faulty(x: Tensor, *, parameters: Parameters, axis: int) -> Tensor | Staged:
+        top = parameters.inputs["x"].qmax
+        padded = torch.cat([x, torch.full_like(x.narrow(axis, 0, 1), top)], dim=axis)
+        result = original(padded, parameters=parameters, axis=axis)
+        codes = result.codes if isinstance(result, Staged) else result
+        return codes.narrow(axis, 0, x.shape[axis])
+
+    return faulty
+
+
+def other_tie(original: Function) -> Function:
+    """Break ties the other way."""
+    return lambda x, *, select_last, **named: original(x, select_last=not select_last, **named)
+
+
+def column_major(original: Function) -> Function:
+    """Move elements in column-major order."""
+    del original
+    return lambda x, *, parameters, shape: x.permute(*reversed(range(x.dim()))).reshape(shape)  # noqa: ARG005
+
+
+def stale_result(original: Function) -> Function:
+    """Return the result of the run before where the shape allows it."""
+    kept: dict[tuple[int, ...], Tensor | Staged] = {}
+
+    def faulty(*operands: Tensor, **named: Any) -> Tensor | Staged:
+        first = next(iter((*operands, *(v for v in named.values() if isinstance(v, Tensor)))))
+        result = original(*operands, **named)
+        return kept.pop(tuple(first.shape), None) or kept.setdefault(tuple(first.shape), result)
+
+    return faulty
+
+
+def batch_statistic(original: Function) -> Function:
+    """Let one code of the output depend on how many rows come in one run."""
+
+    def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
+        result = original(*operands, parameters=parameters, **named)
+        codes = result.codes if isinstance(result, Staged) else result
+        if codes.dim() and codes.shape[0] > 1:
+            codes = codes.clone()
+            codes[1:] = torch.where(codes[1:] > parameters.outputs["y"].qmin, codes[1:] - 1, codes[1:])
+        return replace(result, codes=codes) if isinstance(result, Staged) else codes
+
+    return faulty
+
+
+def in_place(original: Function) -> Function:
+    """Write into the first operand."""
+
+    def faulty(*operands: Tensor, **named: Any) -> Tensor | Staged:
+        result: Tensor | Staged = original(*operands, **named)
+        values = (*operands, *named.values())
+        next(v for v in values if isinstance(v, Tensor)).add_(1)
+        return result
+
+    return faulty
+
+
+def _four(padding: Any) -> tuple[int, int, int, int]:
+    top, left, bottom, right = padding
+    return top, left, bottom, right
+
+
+def no_halo(original: Function) -> Function:
+    """Cut input windows where the output tile ends: what lies beyond becomes padding."""
+    del original
+
+    def faulty(spec: Spec, shapes: Any, attrs: Any, plan: TilePlan) -> list[Tile]:
+        found: list[Tile] = []
+        for tile in tiles(spec, shapes, attrs, plan):
+            low, high = tile.inputs["x"][2]
+            if high - low > 1 and high < shapes["x"][2]:
+                box = (*tile.inputs["x"][:2], (low, high - 1), *tile.inputs["x"][3:])
+                top, left, bottom, right = _four(tile.attrs["padding"])
+                attrs = {**tile.attrs, "padding": (top, left, bottom + 1, right)}
+                found.append(replace(tile, inputs={**tile.inputs, "x": box}, attrs=attrs))
+            else:
+                found.append(tile)
+        return found
+
+    return faulty
+
+
+def last_tile_dropped(original: Function) -> Function:
+    """Leave the last tile out."""
+    del original
+    return lambda spec, shapes, attrs, plan: tiles(spec, shapes, attrs, plan)[:-1] or tiles(spec, shapes, attrs, plan)
+
+
+def swapped_factors(p: Parameters) -> Parameters:
+    """Swap the operands' factors."""
+    if p.rescale is None:
+        return p
+    names, values = list(p.rescale.factors), list(p.rescale.factors.values())
+    return replace(p, rescale=replace(p.rescale, factors=dict(zip(names, reversed(values), strict=True))))
+
+
+def rolled_channels(p: Parameters) -> Parameters:
+    """Give each channel the multiplier of its neighbour."""
+    if p.rescale is None or p.rescale.mantissa.dim() == 0:
+        return p
+    return replace(p, rescale=replace(p.rescale, mantissa=p.rescale.mantissa.roll(1), shift=p.rescale.shift.roll(1)))
+
+
+def clipped_codes(low: int, high: int) -> Callable[[Tensor, Parameters], Tensor]:
+    """Clip codes early at either end."""
+    return lambda codes, p: codes.clamp(p.outputs["y"].qmin + low, p.outputs["y"].qmax - high)
+
+
+def wrapped_at_top(codes: Tensor, p: Parameters) -> Tensor:
+    """Turn codes at the upper end into the lower end, as a missing clip wraps."""
+    output = p.outputs["y"]
+    return torch.where(codes == output.qmax, output.qmin, codes)
+
+
+def half_precision(original: Function) -> Function:
+    """Compute in float16."""
+    return lambda *operands, **named: original(
+        *(v.half() for v in operands), **{k: v.half() if isinstance(v, Tensor) else v for k, v in named.items()}
+    ).float()
+
+
+def swapped_pair(pair: tuple[int, int]) -> tuple[int, int]:
+    """Swap height and width."""
+    return pair[1], pair[0]
+
+
+def mirrored(padding: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """Swap the padding before and after."""
+    top, left, bottom, right = padding
+    return bottom, right, top, left
