@@ -22,19 +22,21 @@ FLOAT32_CODES = 2.0**-22
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
+    """Yield what is found of the handed multiplier of a sum or of products; *factors* are its operands' parameters."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return
     if trial.spec.error_model.kind == "linear":
         yield from _sum_multiplier(trial, rescale)
     elif trial.spec.error_model.kind == "bilinear":
-        if rescale.variant == "multiplier_shift" and not _replaced(trial):
+        if rescale.variant == "multiplier_shift" and not is_replaced(trial):
             yield from _restated_multiplier(trial, rescale, factors, output)
         else:
             yield from _product_multiplier(trial, rescale)
 
 
 def multiplier_bits(trial: Trial) -> int:
+    """Return the bits of a multiplier that the platform declares."""
     rule = trial.target.platform.multiplier
     bits = trial.target.scheme.activation.bits if rule.bits == "activation" else rule.bits
     return min(bits, rule.bits_ceiling)
@@ -59,7 +61,8 @@ def _restated_multiplier(
         )  # fmt: skip
 
 
-def _replaced(trial: Trial) -> bool:
+def is_replaced(trial: Trial) -> bool:
+    """Return whether a plugin's quantize rule runs in place of a built-in one."""
     entry = REGISTRY.find(trial.spec.op, "quantize", trial.target.platform.platform)
     return entry is not None and entry.origin not in (BUILT_IN, "override")
 
@@ -147,7 +150,7 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     bits = trial.target.scheme.activation.bits
     output = trial.output
     got = (float(rescale.mantissa), int(rescale.shift), *(rescale.factors.get(name, 1.0) for name in names))
-    if not _replaced(trial):
+    if not is_replaced(trial):
         first, second = (trial.parameters.inputs[name] for name in names)
         steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, output)]
         equal_zero = int(first.zero_point) == int(second.zero_point)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from quantizer.conformance import restated
 from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.checks.multipliers import multiplier_bits, multiplier_findings
+from quantizer.conformance.checks.multipliers import is_replaced, multiplier_bits, multiplier_findings
 from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
@@ -23,8 +23,6 @@ from quantizer.numerics.qparams import QParams
 Array = NDArray[Any]
 CHECK = "parameters"
 FLOAT32_CODES = 2.0**-22
-FLOAT32_ENTRIES = 2.0**-21
-FLOAT32_TINY = 2.0**-149
 
 
 def parameters(trial: Trial) -> Verdict:
@@ -124,7 +122,7 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
         }  # fmt: skip
         if size is None or not platform.multiplier.unify_shifts:
             break
-        if place == 0 and _replaced(trial) and _hands(trial, names[0], found[names[0]]):
+        if place == 0 and is_replaced(trial) and _hands(trial, names[0], found[names[0]]):
             break
         ratios = restated.product_ratios([*inputs.values(), *found.values()], output, channels)
         if min(mantissa for mantissa, _ in restated.unified(ratios, multiplier_bits(trial))) > 0:
