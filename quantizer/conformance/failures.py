@@ -31,13 +31,13 @@ def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict]
     others = [v.check for v in verdicts if v.status in ("pass", "mistrusted")]
     lines = [f"{item_id}: {headline(first)}"]
     lines += _element(first)
-    lines.append(f"  suspect  {SUSPECTS.get(first.check, first.check)}")
+    lines.append(f"  suspect     {SUSPECTS.get(first.check, first.check)}")
     if len(failing) > 1:
-        lines.append(f"  also     {', '.join(v.check for v in failing[1:])} fail")
-    lines.append(f"  passing  {', '.join(others) or 'nothing else'}")
-    lines += [f"  graph    {graph_line(case)}", f"  data     {_data_line(case)}"]
+        lines.append(f"  also        {', '.join(v.check for v in failing[1:])} fail")
+    lines.append(f"  passing     {', '.join(others) or 'nothing else'}")
+    lines += [f"  graph       {graph_line(case)}", f"  data        {_data_line(case)}"]
     lines += _parameter_lines(trial)
-    lines += [f"  rerun    {rerun}", f"  replay   {replay}"]
+    lines += [f"  rerun       {rerun}", f"  replay      {replay}"]
     return "\n".join(lines)
 
 
@@ -54,14 +54,14 @@ def _element(verdict: Verdict) -> list[str]:
     if worst is None:
         return []
     place = f"{worst.tensor}[{','.join(map(str, worst.index))}]" if worst.index else worst.tensor
-    ratio = f"  ratio {verdict.ratio:.3g}" if verdict.ratio < float("inf") else ""
+    ratio = f"  ratio {verdict.ratio:.3g}" if 1.005 <= verdict.ratio < float("inf") else ""
     lines = [
-        f"  worst    {place}{ratio}",
-        f"  expected {worst.expected}",
-        f"  got      {worst.got}",
-        f"  allowed  {worst.allowed}",
+        f"  worst       {place}{ratio}",
+        f"  expected    {worst.expected}",
+        f"  got         {worst.got}",
+        f"  allowed     {worst.allowed}",
     ]
-    return lines + [f"  {name:<8} {value}" for name, value in worst.detail.items()]
+    return lines + [f"  {name:<11} {value}" for name, value in worst.detail.items()]
 
 
 def graph_line(case: Case) -> str:
@@ -86,7 +86,7 @@ def _parameter_lines(trial: Trial) -> list[str]:
     lines = []
     for name, params in {**parameters.inputs, **parameters.outputs}.items():
         lines.append(
-            f"  {name:<8} {params.dtype} scale {float(params.scale.max()):.9g} zero point {int(params.zero_point.max())}"
+            f"  {name:<11} {params.dtype} scale {float(params.scale.max()):.9g} zero point {int(params.zero_point.max())}"
         )
     return lines
 

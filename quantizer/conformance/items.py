@@ -98,10 +98,12 @@ class Runner:
 
     def _explain(self, case: Case, verdicts: list[Verdict]) -> str:
         engine, options = self._session.engine, self._state.options
-        wanted = next(v.check for v in verdicts if v.failing)
+        first = next(v for v in verdicts if v.failing)
 
         def fails(candidate: Case) -> bool:
-            return any(v.failing for v in judge(Trial(self._target, candidate, engine), (wanted,)))
+            """Hold where the same check fails in the same way: what raises is another failure than a wrong code."""
+            found = judge(Trial(self._target, candidate, engine), (first.check,))
+            return any(v.failing and (v.worst is None) == (first.worst is None) for v in found)
 
         smallest = shrink(self._target, case, fails)
         trial = Trial(self._target, smallest, engine)

@@ -78,20 +78,22 @@ def _smaller_values(target: Target, name: str, bound: Mapping[str, Any]) -> Iter
             yield False
         return
     if isinstance(value, int):
+        least = int(domain.min(bound)) if domain.min is not None else 0
         simplest = domain.default if isinstance(domain.default, int) else 1
         for candidate in dict.fromkeys((simplest, 1, value // 2, value - 1)):
-            if 0 <= candidate < value or (value < 0 and candidate > value):
+            if least <= candidate and abs(candidate) < abs(value):
                 yield candidate
         return
     if domain.type == "shape":
         yield from _smaller_shapes(value)
         return
-    default = tuple(domain.default) if isinstance(domain.default, list) else tuple(0 for _ in value)
+    least = int(domain.min(bound)) if domain.min is not None else 0
+    default = tuple(domain.default) if isinstance(domain.default, list) else tuple(least for _ in value)
     if value != default:
         yield default
     for i, item in enumerate(value):
         for candidate in dict.fromkeys((default[i], item - 1)):
-            if 0 <= candidate < item:
+            if least <= candidate < item:
                 yield (*value[:i], candidate, *value[i + 1 :])
 
 

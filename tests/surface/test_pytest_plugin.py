@@ -51,14 +51,14 @@ def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
     result.stdout.fnmatch_lines(
         [
             "double-a*-ideal: arithmetic: * of * elements outside their interval",
-            "  worst    y[[]*[]]*ratio *",
-            "  expected * (code *)",
-            "  got      * (code *)",
-            "  allowed  *half_even of the handed sum*",
-            "  suspect  the integer forward",
-            "  graph    double(x: [[]1[]]) channels_first",
-            "  rerun    pytest 'my_specs/double.yaml::double-a*-ideal' --op-plugins my_plugins",
-            "  replay   quantizer case replay reports/out/failures/double-a*.json --op-plugins my_plugins",
+            "  worst       y[[]*[]]*ratio *",
+            "  expected    * (code *)",
+            "  got         * (code *)",
+            "  allowed     *half_even of the handed sum*",
+            "  suspect     the integer forward",
+            "  graph       double(x: [[]1[]]) channels_first",
+            "  rerun       pytest 'my_specs/double.yaml::double-a*-ideal' --op-plugins my_plugins",
+            "  replay      quantizer case replay reports/out/failures/double-a*.json --op-plugins my_plugins",
         ]
     )
 
