@@ -46,6 +46,10 @@ class State:
 
         return Runner(self)
 
+    def replaced(self) -> list[str]:
+        """Return which built-in functions of the item's operator a plugin replaces."""
+        return self.runner.replaced() if "runner" in self.__dict__ else []
+
     def record(self, outcome: str) -> Record:
         """Return the item's record under pytest's word for how it ended."""
         if "runner" not in self.__dict__:

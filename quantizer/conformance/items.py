@@ -25,6 +25,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.record import Record
 from quantizer.core.verdict import Verdict
+from quantizer.ops import REGISTRY
 
 if TYPE_CHECKING:
     from quantizer.conformance.collection import State
@@ -56,6 +57,10 @@ class Runner:
         complete = self._state.kind == "cases" and outcome == "passed"
         wanted = wanted_coverage(self._spec) if complete else ()
         return self._recorder.record(outcome, wanted, self._failure)
+
+    def replaced(self) -> list[str]:
+        """Return which built-in functions of the operator a plugin replaces."""
+        return [str(entry) for entry in REGISTRY.replacements() if entry.op == self._spec.op]
 
     def draw(self, integers: Callable[[int, int], int]) -> Case:
         """Return one case from Hypothesis's integers."""

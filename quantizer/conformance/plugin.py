@@ -43,6 +43,7 @@ class _Run:
         self.records: list[str] = []
         self.seconds: dict[str, float] = {}
         self.deselected = False
+        self.replaced: set[str] = set()
         self.problems: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -51,6 +52,7 @@ class _Run:
         if text is not None:
             self.records.append(text)
             self.seconds[report.nodeid.rsplit("::", 1)[-1]] = report.duration
+            self.replaced.update(getattr(report, "op_replaced", ()))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Remember that the run is a part of all items."""
@@ -228,6 +230,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         item.user_properties.append(("ratio", f"{worst:.6g}"))
     report = yield
     report.op_record = record.to_json()
+    report.op_replaced = item.stash[STATE].replaced()
     return report
 
 
@@ -266,6 +269,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section("operators")
         for line in render(records, width=terminalreporter._tw.fullwidth, path=where):
             terminalreporter.write_line(line)
+    for entry in sorted(run.replaced):
+        terminalreporter.write_line(f"replaced: {entry}")
     for problem in run.problems:
         terminalreporter.write_line(f"baseline: {problem}", red=True)
 

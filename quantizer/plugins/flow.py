@@ -37,7 +37,7 @@ class PluginForward:
     function: LayerFunction
 
     def __call__(self, node: PyNode) -> None:
-        """Run it: inputs come back as they were, every output must be written, placeholders lose their content."""
+        """Run it: inputs come back as they were, and every output must be written."""
         inputs = [tensor.betensor for tensor in node.inputs]
         for tensor in node.inputs:
             tensor.betensor = tensor.betensor.clone()
