@@ -65,12 +65,18 @@ def collect(
     extra: spec files met so far that are not shipped; this one is added where it is new.
     """
     library = load_library((*options.specs, *extra))
-    if path.resolve() not in {known.resolve() for known in library.paths.values()}:
+    op = read_spec(path)[0].op
+    if not _is_known(path, library.paths.get(op)):
         extra.append(path)
         library = load_library((*options.specs, *extra))
     options.check_names(library)
-    spec = library.spec(read_spec(path)[0].op)
+    spec = library.spec(op)
     yield from _states(spec, library, node_id, options, session)
+
+
+def _is_known(path: Path, known: Path | None) -> bool:
+    """Return whether *path* is a spec that the library has, or a copy of it (an installed plugin's own source)."""
+    return known is not None and (path.resolve() == known.resolve() or path.read_bytes() == known.read_bytes())
 
 
 def _states(

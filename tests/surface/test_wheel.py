@@ -1,0 +1,68 @@
+"""A vendor installs the wheel: specs are inside, plugins are found, a wrong code is red."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "third_party_plugin"
+
+
+def _unpacked(project: Path, site: Path, folder: Path) -> None:
+    """Build the wheel of *project* and unpack it into *site*, as an installer does."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=project, check=True
+    )
+    for wheel in folder.glob("*.whl"):
+        zipfile.ZipFile(wheel).extractall(site)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    site = tmp_path_factory.mktemp("site")
+    _unpacked(ROOT, site, tmp_path_factory.mktemp("wheel"))
+    _unpacked(EXAMPLE, site, tmp_path_factory.mktemp("vendor_wheel"))
+    return site
+
+
+def _run(site: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    inherited = {k: v for k, v in os.environ.items() if k not in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS")}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False,
+        env=inherited | {"PYTHONPATH": str(site)},
+    )  # fmt: skip
+
+
+def test_the_wheel_holds_specs_schemes_platforms_and_schemas(site):
+    inside = {
+        path.relative_to(site / "quantizer" / "op_specs").as_posix()
+        for path in (site / "quantizer/op_specs").rglob("*")
+    }
+    assert {"conv2d.yaml", "schemes.yaml", "platforms/compass.yaml", "operator.schema.json"} <= inside
+    found = _run(site, site, "-c", "import quantizer.core.library as l; print(l.__file__, len(l.load_library().specs))")
+    assert found.stdout.startswith(str(site)), found.stderr
+    assert found.stdout.split()[-1] == str(len(list((ROOT / "op_specs").glob("*.yaml"))) - 1)
+
+
+def test_a_vendor_project_is_collected_and_green_and_one_lsb_is_red(site, tmp_path):
+    vendor = tmp_path / "vendor"
+    shutil.copytree(EXAMPLE, vendor)
+    green = _run(site, vendor, "-m", "pytest", "-p", "no:cacheprovider")
+    assert green.returncode == 0, green.stdout
+    for name in ("dummy_plus.yaml", "weighted_sum.yaml"):
+        assert name in green.stdout
+    plugin = vendor / "plugin" / "aipubt_opt_op_dummyplus.py"
+    text = plugin.read_text()
+    broken = text.replace("out.zerop, out.qmin, out.qmax)\n\n\n", "out.zerop - 1, out.qmin, out.qmax)\n\n\n")
+    assert broken != text
+    plugin.write_text(broken)
+    red = _run(site, vendor, "-m", "pytest", "-p", "no:cacheprovider", "-k", "dummy_plus-a8-compass")
+    assert red.returncode == 1
+    assert "dummy_plus-a8-compass: arithmetic:" in red.stdout
+    assert "  got         " in red.stdout
+    assert "quantizer case replay" in red.stdout
