@@ -59,12 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trial(session: Session, replay: Replay) -> Trial:
-    from quantizer.conformance.target import Target
+    from quantizer.conformance.stored import target_of
     from quantizer.conformance.trial import Trial
 
-    case, library = replay.case, session.library
-    target = Target(library.spec(case.op), library.scheme(case.scheme), library.platform(case.platform))
-    return Trial(target, case, session.engine)
+    return Trial(target_of(session.library, replay.case, str(replay.path)), replay.case, session.engine)
 
 
 def _replay(trial: Trial, replay: Replay) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -18,7 +19,7 @@ from quantizer.conformance.judge import judge
 from quantizer.conformance.recorder import Recorder
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
-from quantizer.conformance.stored import golden_problems, read_replay, update_goldens
+from quantizer.conformance.stored import golden_problems, read_replay, target_of, update_goldens
 from quantizer.conformance.supported import spec_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
@@ -153,20 +154,19 @@ class Runner:
         problems = []
         for path in sorted((self._state.options.cases / "regressions").glob(f"{self._spec.op}-*.json")):
             case = read_replay(path).case
-            failing = [v for v in self._judged(case) if v.failing]
+            failing = [v for v in self._judged(case, path) if v.failing]
             problems += [f"{path.name}: {headline(verdict)}; {graph_line(case)}" for verdict in failing[:1]]
         for platform in self._session.library.platforms.values():
             for defect in platform.defects:
                 path = self._state.options.cases / (defect.case or "")
                 if self._spec.op not in defect.ops or not path.is_file():
                     continue
-                if not any(v.status == "defect" for v in self._judged(read_replay(path).case)):
+                if not any(v.status == "defect" for v in self._judged(read_replay(path).case, path)):
                     problems.append(
                         f"{platform.platform} defect {defect.id}: its stored case passes. Remove the defect."
                     )
         return problems
 
-    def _judged(self, case: Case) -> list[Verdict]:
-        library = self._session.library
-        target = Target(self._spec, library.scheme(case.scheme), library.platform(case.platform))
+    def _judged(self, case: Case, path: Path) -> list[Verdict]:
+        target = target_of(self._session.library, case, self._state.options.shown(path))
         return judge(Trial(target, case, self._session.engine), self._state.options.checks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +13,21 @@ import numpy as np
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.datasets import FILLERS
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
-from quantizer.core.case_file import read_model
+from quantizer.core.case_file import MAX_ELEMENTS, read_model
 from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.files import replace_files
+from quantizer.core.library import Library
 from quantizer.core.model import Model
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.verdict import CHECKS
 from quantizer.runtime.engines import Engine
+from quantizer.tiling.windows import tileable_axes
 
 MAX_CODES = 256
 MAX_FILE = 1 << 20
@@ -106,6 +110,32 @@ def _json(text: str, where: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError) as err:
         raise CaseError(f"{where}: not JSON: {err}.") from None
+
+
+def target_of(library: Library, case: Case, where: str) -> Target:
+    """Return what a stored case is judged against; CaseError with *where* for a case that no longer validates."""
+    try:
+        spec = library.spec(case.op)
+        target = Target(spec, library.scheme(case.scheme), library.platform(case.platform))
+        if (target.scheme.weight is not None) != spec.has_weights:
+            raise CaseError(f"scheme {case.scheme!r}: {case.op} {'needs' if spec.has_weights else 'has no'} weights.")
+        shapes = infer_shapes(spec, case.shapes, case.attrs)
+        for name, shape in {**case.shapes, **shapes}.items():
+            if math.prod(shape) > MAX_ELEMENTS:
+                raise CaseError(f"tensor {name!r}: shape {list(shape)} has more than {MAX_ELEMENTS} elements.")
+        for name in [*case.shapes, *(n for n in spec.outputs if spec.quantization.outputs.get(n) is None)]:
+            low, high = case.ranges.get(name, (1.0, 0.0))
+            if low > high:
+                raise CaseError(f"ranges.{name}: must be [smallest, largest], got {list(case.ranges.get(name, ()))}.")
+        if case.data.set not in (*FILLERS, "ties"):
+            raise CaseError(f"data.set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
+        legal = tileable_axes(spec, case.shapes, case.attrs)
+        for axis in case.tiles.sizes:
+            if axis not in legal:
+                raise CaseError(f"tiles.{axis}: cannot be cut here; these can: {', '.join(legal) or 'none'}.")
+    except QuantizerError as err:
+        raise CaseError(f"{where}: {err}") from None
+    return target
 
 
 def new_golden(target: Target, engine: Engine, reason: str) -> Golden:

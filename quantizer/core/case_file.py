@@ -12,6 +12,9 @@ from quantizer.core.errors import CaseError
 from quantizer.core.model import Model
 
 MAX_ELEMENTS = 1 << 24
+MAX_WHOLE = 1 << 31
+MAX_LIST = 8
+MAX_TEXT = 200
 
 Size = Annotated[int, Field(ge=0, le=1 << 24)]
 
@@ -22,7 +25,21 @@ def _finite(value: Any) -> Any:
     return float(value)
 
 
+def _attribute(value: Any) -> Any:
+    """Bound an attribute: whole numbers of 32 bits, finite real ones, short texts, lists of up to eight numbers."""
+    items = value if isinstance(value, list) else [value]
+    if len(items) > MAX_LIST or (isinstance(value, str) and len(value) > MAX_TEXT):
+        raise ValueError(f"must be a short text or at most {MAX_LIST} numbers")
+    for item in items:
+        if isinstance(item, int) and abs(item) > MAX_WHOLE:
+            raise ValueError(f"must lie within +-{MAX_WHOLE}")
+        if isinstance(item, float):
+            _finite(item)
+    return value
+
+
 Real = Annotated[float, BeforeValidator(_finite)]
+Attribute = Annotated[bool | int | float | str | list[int], BeforeValidator(_attribute)]
 
 
 class DataModel(Model):
@@ -41,7 +58,7 @@ class CaseModel(Model):
     scheme: str
     platform: str
     shapes: dict[str, Annotated[list[Size], Field(max_length=8)]]
-    attrs: dict[str, bool | int | float | str | list[int]]
+    attrs: dict[str, Attribute]
     ranges: dict[str, Annotated[list[Real], Field(min_length=2, max_length=2)]]
     order: Literal["channels_first", "channels_last"]
     tiles: dict[str, Annotated[int, Field(ge=1)]]

@@ -27,6 +27,8 @@ def variables(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any])
         bound[name] = tuple(value) if isinstance(value, list) else value
     if unknown := sorted(attrs.keys() - spec.attrs.keys()):
         raise GraphError(f"{spec.op}: attribute {unknown[0]!r} is not one of {', '.join(spec.attrs) or 'none'}.")
+    if unknown := sorted(shapes.keys() - spec.inputs.keys()):
+        raise GraphError(f"{spec.op}: operand {unknown[0]!r} is not one of {', '.join(spec.inputs)}.")
     for name, item in spec.inputs.items():
         if name not in shapes:
             if not item.optional:
