@@ -31,6 +31,8 @@ class Trial:
         self.spec = target.spec
         self.case = case
         self.engine = engine
+        self.shared: dict[str, Array] = {}
+        """What one check computed and another uses too, by the name of the first."""
         self.call = Call(target.spec, case.attrs, case.order, target.platform.platform)
 
     @cached_property

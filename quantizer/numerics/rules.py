@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from quantizer.core.dtypes import DType, integer
@@ -14,6 +17,8 @@ from quantizer.core.errors import GraphError
 from quantizer.core.platforms import FixedOutput, ParameterRule
 from quantizer.core.schemes import ActivationPart, WeightPart
 from quantizer.numerics.qparams import QParams
+
+Array = NDArray[Any]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -28,9 +33,8 @@ def activation_params(low: float, high: float, part: ActivationPart, rule: Param
     symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
     if part.bits > rule.symmetric_above_bits and not symmetric:
         symmetric, restricted = True, True
-    ends = torch.tensor([min(low, 0.0), max(high, 0.0)], dtype=torch.float64)
     return _params(
-        ends[:1], ends[1:], integer(part.bits, signed=signed), part.bits, rule,
+        np.array([min(low, 0.0)]), np.array([max(high, 0.0)]), integer(part.bits, signed=signed), part.bits, rule,
         symmetric=symmetric, restricted=restricted, power_of_two=part.rule == "power_of_two", axis=None,
     )  # fmt: skip
 
@@ -44,14 +48,16 @@ def weight_params(
     channels share their parameters (Compass), whatever the granularity; 1 is per channel.
     """
     size = group if group is not None else 1 if part.granularity == "channel" else None
+    values = weights.detach().numpy().astype(np.float64)
     if axis is None or size is None:
-        flat, axis = weights.double().reshape(1, -1), None
+        flat, axis = values.reshape(1, -1), None
     else:
-        flat = weights.double().movedim(axis, 0).flatten(1)
-    low, high = flat.amin(1).clamp(max=0.0), flat.amax(1).clamp(min=0.0)
+        flat = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    low, high = np.minimum(flat.min(1), 0.0), np.maximum(flat.max(1), 0.0)
     if size is not None and size > 1:
-        low = torch.cat([c.amin().expand(len(c)) for c in low.split(size)])
-        high = torch.cat([c.amax().expand(len(c)) for c in high.split(size)])
+        starts = np.arange(0, len(low), size)
+        first = np.arange(len(low)) // size
+        low, high = np.minimum.reduceat(low, starts)[first], np.maximum.reduceat(high, starts)[first]
     return _params(
         low, high, integer(part.bits, signed=rule.weight_sign == "signed"), part.bits, rule,
         symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
@@ -96,56 +102,56 @@ def index_params(dtype: DType) -> QParams:
 
 
 def _params(
-    low: Tensor, high: Tensor, dtype: DType, bits: int, rule: ParameterRule, *,
+    low: Array, high: Array, dtype: DType, bits: int, rule: ParameterRule, *,
     symmetric: bool, restricted: bool, power_of_two: bool, axis: int | None,
 ) -> QParams:  # fmt: skip
     signed = dtype.kind == "int"
     qmin = -(1 << (bits - 1)) + int(restricted and symmetric) if signed else 0
     qmax = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
     if symmetric:
-        largest = torch.maximum(-low, high)
-        low, high = (-largest if signed else torch.zeros_like(largest)), largest
+        largest = np.maximum(-low, high)
+        low, high = (-largest if signed else np.zeros_like(largest)), largest
+    steps: Array | None = None
     if rule.scale == "float32_steps":
-        scale, steps, zero = _steps(low, high, qmin, qmax, bits, rule, symmetric=symmetric)
+        scale, zero, steps = _steps(low, high, qmin, qmax, bits, rule, symmetric=symmetric)
     else:
         scale, zero = _scale(low, high, qmin, qmax, rule, symmetric=symmetric)
-        steps = None
     if power_of_two:
         scale = _next_power_of_two(scale)
-        steps = (1.0 / scale).float() if steps is not None else None
-    if axis is None:
-        scale, zero = scale[0], zero[0]
-        steps = steps[0] if steps is not None else None
-    return QParams(dtype, scale, zero, qmin, qmax, axis=axis, steps=steps)
+        steps = None if steps is None else (1.0 / scale).astype(np.float32)
+    shape = () if axis is None else scale.shape
+    return QParams(
+        dtype, torch.from_numpy(scale).reshape(shape), torch.from_numpy(zero.astype(np.int64)).reshape(shape), qmin, qmax,
+        axis=axis, steps=None if steps is None else torch.from_numpy(steps).reshape(shape),
+    )  # fmt: skip
 
 
 def _scale(
-    low: Tensor, high: Tensor, qmin: int, qmax: int, rule: ParameterRule, *, symmetric: bool
-) -> tuple[Tensor, Tensor]:
+    low: Array, high: Array, qmin: int, qmax: int, rule: ParameterRule, *, symmetric: bool
+) -> tuple[Array, Array]:
+    """Return scale and zero point; a scale below the rule's smallest becomes 1."""
     scale = (high - low) / (qmax - qmin)
     dead = scale < rule.minimum_scale
-    if symmetric:
-        zero = torch.full_like(scale, 0.0 if qmin < 0 else float(torch.tensor((qmin + qmax) / 2).round()))
-        zero = zero if qmin < 0 else zero * 0
-    else:
-        zero = torch.round(qmin - low / torch.where(dead, 1.0, scale)).clamp(qmin, qmax)
-    scale = torch.where(dead, 1.0, scale)
-    scale = scale.float().double() if rule.scale == "float32" else scale
-    return scale, torch.where(dead, 0.0, zero).clamp(qmin, qmax).to(torch.int64)
+    scale = np.where(dead, 1.0, scale)
+    zero = np.zeros_like(scale) if symmetric else np.clip(np.rint(qmin - low / scale), qmin, qmax)
+    zero = np.clip(np.where(dead, 0.0, zero), qmin, qmax)
+    return scale.astype(np.float32).astype(np.float64) if rule.scale == "float32" else scale, zero
 
 
 def _steps(
-    low: Tensor, high: Tensor, qmin: int, qmax: int, bits: int, rule: ParameterRule, *, symmetric: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    width = (high - low).float()
-    codes = torch.full_like(width, float(qmax - qmin))
-    width = torch.where((width < rule.minimum_range) | torch.isnan(width), codes, width)
-    steps = codes / width
-    limit = float((1 << (bits - 1)) - 1)
-    theirs = torch.zeros_like(steps) if symmetric else ((steps * low.float()).round() - qmin).clamp(-limit, limit)
-    return 1.0 / steps.double(), steps, -theirs.to(torch.int64)
+    low: Array, high: Array, qmin: int, qmax: int, bits: int, rule: ParameterRule, *, symmetric: bool
+) -> tuple[Array, Array, Array]:
+    """Return scale, zero point and float32 codes per unit; all but the first two in float32."""
+    width = (high - low).astype(np.float32)
+    codes = np.float32(qmax - qmin)
+    steps = codes / np.where((width < rule.minimum_range) | np.isnan(width), codes, width)
+    limit = (1 << (bits - 1)) - 1
+    theirs = (
+        np.zeros_like(steps) if symmetric else np.clip(np.rint(steps * low.astype(np.float32)) - qmin, -limit, limit)
+    )
+    return 1.0 / steps.astype(np.float64), 0.0 - theirs, steps
 
 
-def _next_power_of_two(scale: Tensor) -> Tensor:
-    mantissa, exponent = torch.frexp(scale)
-    return torch.ldexp(torch.ones_like(scale), torch.where(mantissa == 0.5, exponent - 1, exponent))
+def _next_power_of_two(scale: Array) -> Array:
+    mantissa, exponent = np.frexp(scale)
+    return np.asarray(np.ldexp(np.ones_like(scale), np.where(mantissa == 0.5, exponent - 1, exponent)))

@@ -19,8 +19,15 @@ from quantizer.core.library import load_library
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.ops import REGISTRY
 from quantizer.plugins import bridge, loading
+from quantizer.plugins.aipu.node import PyNode
+from quantizer.plugins.aipu.optypes import OpType
+from quantizer.plugins.aipu.registration import LayerFunction
+from quantizer.plugins.aipu.tensor import PyTensor
 from quantizer.plugins.discovery import load_plugins
+from quantizer.plugins.flow import PluginForward
 from quantizer.plugins.handed import LAYER_ATTRS
+from quantizer.plugins.layer import Layer
+from quantizer.plugins.rebuild import rebuilt
 from quantizer.runtime.engines.own import OwnEngine
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "third_party_plugin"
@@ -431,6 +438,18 @@ def test_damage_to_inputs_stays_inside_the_forward(tmp_path):
         assert all(torch.equal(trial.tensors[name], values) for name, values in before.items())
 
 
+def test_inputs_come_back_as_they_were_and_outputs_may_be_written_in_place():
+    def damage(node):
+        node.outputs[0].betensor.copy_(node.inputs[0].betensor)
+        node.inputs[0].betensor.fill_(9.0)
+
+    function = LayerFunction(OpType.Silu, "forward", damage, (1,), __file__)
+    node = PyNode("n", OpType.Silu)
+    node.inputs, node.outputs = [PyTensor("x", torch.ones(2))], [PyTensor("y", torch.zeros(2))]
+    PluginForward(function)(node)
+    assert node.inputs[0].betensor.tolist() == [1, 1] == node.outputs[0].betensor.tolist()
+
+
 def test_a_function_may_import_the_layer_when_it_runs(tmp_path):
     text = DUMMY.replace("    SEEN.append(", "    from AIPUBuilder.Optimizer.utils import bits2range\n    SEEN.append(")
     assert failing(dummy(tmp_path, text), 3) == {}
@@ -502,7 +521,6 @@ def test_wide_biases_stay_float32_as_in_the_original(tmp_path, source):
 
 
 def test_depthwise_layers_are_always_per_channel_and_wide_activations_symmetric():
-    from quantizer.plugins.aipu.optypes import OpType
     from quantizer.plugins.layer import layer_attrs
 
     library = load_library()
@@ -587,6 +605,19 @@ def test_numbers_per_branch_are_read_and_written_back(tmp_path):
     )
     library = open_library(write(tmp_path, "d.py", text, header=False), specs=(EXAMPLE / "op_specs",))
     assert failing(target(library, "dummy_plus", "a8"), 20) == {}
+
+
+def test_one_multiplier_for_all_channels_comes_back_as_one(tmp_path):
+    i, j = CONV.index("    self.constants['scale'] ="), CONV.index("    b.scale, b.zerop")
+    text = CONV[:i] + "    self.params['scale_value'], self.params['shift_value'] = int(m[0]), int(n[0])\n" + CONV[j:]
+    library = open_library(write(tmp_path, "conv.py", text))
+    trial = next(t for t in trials(target(library, "conv2d", "w8a8"), 20) if t.output_shape[1] > 1)
+    layer = Layer(trial.spec, OpType.Convolution)
+    node = rebuilt(layer, trial.codes, trial.parameters, trial.case.attrs)
+    assert trial.parameters.rescale is not None
+    assert trial.parameters.rescale.mantissa.numel() == trial.output_shape[1]
+    assert type(node.params["scale_value"]) is type(node.params["shift_value"]) is int
+    assert "scale" not in node.constants
 
 
 def test_numpy_numbers_in_params_become_plain_ones(tmp_path):

@@ -65,6 +65,7 @@ def test_sources_are_in_order_and_each_is_once(tmp_path):
         (early, "other.py"), (local, "aipubt_opt_dataset_e.py"), (local, "no.py"), (local, "aipubt_pack/__init__.py"),
     ):  # fmt: skip
         write(folder, name, "")
+    write(tmp_path, "aipubt_of_no_folder.py", "")
     path = os.pathsep.join(["", str(late), "", str(early), str(late)])
     found = sources([early / "aipubt_d.py"], {"AIPUPLUGIN_PATH": path})
     assert [item.name for item in found] == [
@@ -203,6 +204,14 @@ def test_a_plugin_that_fails_late_leaves_nothing_and_fails_again(tmp_path):
         assert "helper_of_bad" not in sys.modules
     assert REGISTRY.find("half", "reference") is None
     assert not hasattr(OpType, "HalfDone")
+
+
+def test_a_file_whose_second_metric_collides_leaves_its_first_out_too(tmp_path):
+    load_plugins([write(tmp_path, "one.py", METRIC.format(version="1.0"))], {})
+    both = METRIC.format(version="1.0").replace("TopKMetric", "AnotherMetric") + METRIC.format(version="1.0")
+    with pytest.raises(PluginError, match=r"two\.py.*one\.py registers TopKMetric with the same version"):
+        load_plugins([write(tmp_path, "two.py", both)], {})
+    assert CLASSES.names(PluginType.Metric) == ["TopKMetric"]
 
 
 def test_built_ins_survive_a_failing_plugin(tmp_path):

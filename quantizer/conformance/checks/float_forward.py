@@ -36,8 +36,10 @@ _EXACT_KINDS = ("movement", "linear", "bilinear", "index")
 
 
 def float_radius(trial: Trial) -> Array:
-    """Return how far a float32 forward may be from y, per element."""
-    return _BOUNDS.get(trial.spec.error_model.kind, _by_terms)(trial)
+    """Return how far a float32 forward may be from y, per element; computed once a trial."""
+    if CHECK not in trial.shared:
+        trial.shared[CHECK] = _BOUNDS.get(trial.spec.error_model.kind, _by_terms)(trial)
+    return trial.shared[CHECK]
 
 
 def gamma(terms: int) -> float:

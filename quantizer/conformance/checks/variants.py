@@ -80,21 +80,30 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
 
 
 def _tiled_float(trial: Trial, plan: list[Tile], verdict: Verdict) -> Verdict:
+    """Judge the first and the last tile of the float forward, each with all slices of a split sum.
+
+    The codes have shown every window right; what is left is whether float sums of a part stay within their bound.
+    """
+    ends = {plan[0].output, plan[-1].output}
     parts: dict[tuple[tuple[int, int], ...], tuple[Tile, Tensor]] = {}
     for tile in plan:
+        if tile.output not in ends:
+            continue
         operands = cut(trial.tensors, tile)
         if tile.part:
             operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
         result = trial.engine.run_float(trial.call.but(attrs=tile.attrs), operands)
         known = parts.get(tile.output)
         parts[tile.output] = (tile, result if known is None else known[1] + result)
-    try:
-        got = stitch(trial.output_shape, [*parts.values()], torch.float64).numpy()
-    except ValueError as err:
-        return failure("tiled", f"float: {err}")
     radius = float_radius(trial)
-    found = judge_reals("tiled", got, trial.y - radius, trial.y + radius, trial.y, made_of="the float check's bound")
-    return found if found.failing else replace(verdict, ratio=max(verdict.ratio, found.ratio))
+    for tile, result in parts.values():
+        box, got = slices(tile.output), result.double().numpy()
+        y, allowed = trial.y[box], radius[box]
+        found = judge_reals("tiled", got, y - allowed, y + allowed, y, made_of="the float check's bound, in one tile")
+        if found.failing:
+            return found
+        verdict = replace(verdict, ratio=max(verdict.ratio, found.ratio))
+    return verdict
 
 
 def _with_tile(verdict: Verdict, plan: list[Tile]) -> Verdict:

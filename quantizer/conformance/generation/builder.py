@@ -22,6 +22,10 @@ from quantizer.tiling.windows import tileable_axes
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
 MAX_TILES = 6
 SEED_BITS = 32
+EMPHASIS: tuple[Mapping[str, str], ...] = (
+    {"data": "ties"}, {"data": "ties"}, {"data": "ties", "tiles": "prime"}, {"tiles": "ones"}, {"tiles": "prime"},
+)  # fmt: skip
+"""What one row in a target is too little for: rounding shows at ties only, windows at seams only."""
 
 
 def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
@@ -42,8 +46,10 @@ def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
 
 
 def rows(spec: Spec, targets: Sequence[str], target: str) -> list[Mapping[str, str]]:
-    """Return the rows of the operator's covering array that are dealt to *target*."""
-    return [row for row in covering_rows(factors(spec, targets)) if row["target"] == target]
+    """Return the rows of the operator's covering array that are dealt to *target*, then those that EMPHASIS repeats."""
+    found = factors(spec, targets)
+    own = [row for row in covering_rows(found) if row["target"] == target]
+    return own + [row for row in EMPHASIS if all(value in found.get(name, ()) for name, value in row.items())]
 
 
 def build_case(target: Target, chooser: Chooser) -> Case:

@@ -1,26 +1,21 @@
-"""Our engine: registered functions, run by the executor on a graph of one node."""
+"""Our engine: registered functions, run as the executor runs a node of a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
-from quantizer.core.dtypes import dtype
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
-from quantizer.ir.graph import Graph, Node
-from quantizer.ir.graph import Tensor as GraphTensor
+from quantizer.ir.graph import Node
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines import Call
-from quantizer.runtime.executor import execute, to_node_order, to_operator_order
-
-_NAMES = {torch.int64: "int64", torch.float32: "float32", torch.float64: "float64"}
+from quantizer.runtime.executor import run_node, to_node_order, to_operator_order
 
 
 class OwnEngine:
@@ -64,24 +59,15 @@ class OwnEngine:
         return result
 
     def _execute(self, call: Call, operands: Mapping[str, Tensor], parameters: Parameters | None) -> Staged:
-        graph = single_node_graph(call, operands, parameters)
-        feeds = {
-            name: to_node_order(values, call.order, spatial=call.spec.inputs[name].spatial).contiguous()
+        """Run the operator as the executor runs a node: operands in the node's order, the result turned back."""
+        spec = call.spec
+        inputs = tuple(name if name in operands else None for name in spec.inputs)
+        node = Node(spec.op, spec.op, inputs, ("y",), call.attrs, call.order, parameters=parameters)
+        arranged = {
+            name: to_node_order(values, call.order, spatial=spec.inputs[name].spatial).contiguous()
             for name, values in operands.items()
         }
-        result = execute(graph, feeds, {call.spec.op: call.spec}, call.platform)
-        spatial = next(iter(call.spec.outputs.values())).spatial
-        output = to_operator_order(result.values["y"], call.order, spatial=spatial)
-        return Staged(output, result.stages.get(call.spec.op, {}))
-
-
-def single_node_graph(call: Call, operands: Mapping[str, Tensor], parameters: Parameters | None) -> Graph:
-    """Return the graph of one node that reads all of *operands* (in the operator's order) and makes `y`."""
-    spec = call.spec
-    tensors = {}
-    for name, values in operands.items():
-        shape = tuple(to_node_order(values, call.order, spatial=spec.inputs[name].spatial).shape)
-        tensors[name] = GraphTensor(name, shape, dtype(_NAMES[values.dtype]))
-    inputs = tuple(name if name in operands else None for name in spec.inputs)
-    node = Node(spec.op, spec.op, inputs, ("y",), call.attrs, call.order, parameters=parameters)
-    return Graph(spec.op, (node,), tensors, tuple(operands), ("y",))
+        outcome = run_node(spec, node, arranged, call.platform)
+        staged = outcome if isinstance(outcome, Staged) else Staged(outcome, {})
+        spatial = next(iter(spec.outputs.values())).spatial
+        return Staged(to_operator_order(staged.codes, call.order, spatial=spatial), staged.stages)
