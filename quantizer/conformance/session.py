@@ -49,6 +49,8 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
     Plugins are registered before (quantizer.plugins.discovery). Raises SpecError, PluginError, UnsupportedError.
     """
     torch.set_num_threads(1)
+    # oneDNN compiles a kernel for every new shape, and every case has new shapes.
+    setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     load_built_ins()
     library = load_library((*options.specs, *extra))
     options.check_names(library)
