@@ -16,6 +16,7 @@ from quantizer.core.verdict import CHECKS
 RoundingMode = Literal[
     "half_even", "half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero", "stochastic"
 ]
+RatioArithmetic = Literal["float64", "float32_product", "float32"]
 Variant = Literal[
     "exact",
     "f32_even",
@@ -84,6 +85,8 @@ class Multiplier(Model):
 
     bits: MultiplierBits = 31
     """Significant bits; 'activation': as many as the activation has."""
+    ratio: dict[str, RatioArithmetic] = {}
+    """Operator family -> arithmetic of the ratio (TensorFlow Lite's kernels differ); float64 where not named."""
     bits_ceiling: int = 31
     """No multiplier has more significant bits."""
     shift_ceiling: int = 31

@@ -6,7 +6,10 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from quantizer.core.case_file import read_model
 from quantizer.core.model import Model
@@ -82,39 +85,50 @@ def _plain(record: Record) -> dict[str, Any]:
     return plain | {"version": VERSION}
 
 
+def _real(value: object) -> object:
+    match value:
+        case "inf":
+            return math.inf
+        case float() if not math.isfinite(value):
+            raise PydanticCustomError("finite", "must be finite. Write the string inf where it is infinite")
+        case _:
+            return value
+
+
+Real = Annotated[float, BeforeValidator(_real)]
+Ratio = Annotated[Real, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+
+
 class _CheckModel(Model):
-    passed: int = 0
-    failed: int = 0
-    mistrusted: int = 0
-    overflow: int = 0
-    defects: int = 0
-    holes: int = 0
-    elements: int = 0
-    vacuous: int = 0
-    ratio: float | int | str = 0.0
-    width: float | int | str = 0.0
+    passed: Count = 0
+    failed: Count = 0
+    mistrusted: Count = 0
+    overflow: Count = 0
+    defects: Count = 0
+    holes: Count = 0
+    elements: Count = 0
+    vacuous: Count = 0
+    ratio: Ratio = 0.0
+    width: Ratio = 0.0
     reasons: list[str] = []
 
 
 class _RecordModel(Model):
-    version: int
-    id: str
+    version: Literal[1]
+    id: Annotated[str, Field(min_length=1)]
     op: str
     kind: str
     outcome: str
     scheme: str = ""
     platform: str = ""
     engine: str = ""
-    cases: int = 0
+    cases: Count = 0
     checks: dict[str, _CheckModel] = {}
     coverage: list[str] = []
     holes: list[str] = []
-    metrics: dict[str, float | int | str] = {}
+    metrics: dict[str, Real] = {}
     failure: str = ""
-
-
-def _real(value: float | str) -> float:
-    return math.inf if value == "inf" else float(value)
 
 
 def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
@@ -131,16 +145,14 @@ def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
             raise CaseError(f"{place}: not JSON: {err}. A records file has one JSON object a line.") from None
         model = read_model(_RecordModel, raw, place)
         checks = {
-            name: CheckRecord(**(dict(check) | {
-                "ratio": _real(check.ratio), "width": _real(check.width), "reasons": tuple(check.reasons),
-            }))
+            name: CheckRecord(**(dict(check) | {"reasons": tuple(check.reasons)}))
             for name, check in model.checks.items()
-        }  # fmt: skip
+        }
         fields = dict(model) | {
             "checks": checks,
             "coverage": tuple(model.coverage),
             "holes": tuple(model.holes),
-            "metrics": {key: _real(value) for key, value in model.metrics.items()},
+            "metrics": dict(model.metrics),
         }
         fields.pop("version")
         yield Record(**fields)

@@ -310,7 +310,7 @@ class Spec(Model):
     excludes: list[Exclude] = []
     """Schemes and platforms that do not apply; everything else does."""
     oracle: str | None = None
-    """A torch, numpy or onnx function that judges the reference of a new operator; none: there is no such function."""
+    """A torch, numpy, scipy.special or onnx function that judges the reference of a new operator; none: there is no such function."""
     formats: Formats = Formats()
     """How the operator is written in files of other systems."""
 

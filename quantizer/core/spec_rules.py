@@ -19,7 +19,7 @@ from quantizer.core.yaml_source import Location
 MAX_NAMES = 40
 RESERVED = frozenset({*FUNCTIONS, *keyword.kwlist, "true", "false", "i", "parameters"})
 _SAME_AS = re.compile(r"same_as\(([a-z0-9_]+)\)")
-_ORACLE = re.compile(r"(torch|numpy|onnx)(\.[A-Za-z_][A-Za-z0-9_]*)+")
+_ORACLE = re.compile(r"(torch|numpy|scipy\.special|onnx)(\.[A-Za-z_][A-Za-z0-9_]*)+")
 
 
 def check_spec(spec: Spec, stem: str) -> list[Finding]:
@@ -352,5 +352,7 @@ def _check_the_rest(spec: Spec) -> Iterator[Finding]:
     if not spec.summary.strip():
         yield Finding(("summary",), "must say in one line what the operator computes.")
     if spec.oracle not in (None, "none") and not _ORACLE.fullmatch(spec.oracle):
-        text = f"must be the dotted name of a torch, numpy or onnx function, or none, got {spec.oracle!r}."
+        text = (
+            f"must be the dotted name of a torch, numpy, scipy.special or onnx function, or none, got {spec.oracle!r}."
+        )
         yield Finding(("oracle",), f"{text} Write torch.nn.functional.relu, say.")

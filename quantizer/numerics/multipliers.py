@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import Platform, Variant
+from quantizer.core.platforms import Platform, RatioArithmetic, Variant
 from quantizer.numerics.qparams import Rescale
 from quantizer.numerics.rounding import round_tensor
 
 FLOAT32_EPSILON = 1.1920929e-07
 LEFT_SHIFT = 20
 """Bits by which TensorFlow Lite's 8-bit add widens its terms."""
-RatioArithmetic = Literal["float64", "float32_product", "float32"]
 """How the ratio of scales is formed before it becomes a fixed-point multiplier; TensorFlow Lite has all three.
 
 float64: convolutions; float32_product (scales multiplied in float32, divided in float64): fully connected, batch matmul;

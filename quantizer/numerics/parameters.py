@@ -182,6 +182,7 @@ def _product_ratio(request: Request, weights: list[QParams], output: QParams) ->
     return rescale(
         request.platform, request.spec.quantization.family, [params.scale for params in factors], float(output.scale),
         request.scheme.activation.bits, steps=steps if len(steps) == len(factors) else None, output_steps=output.steps,
+        ratio=request.platform.multiplier.ratio.get(request.spec.quantization.family, "float64"),
     )  # fmt: skip
 
 

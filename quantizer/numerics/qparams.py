@@ -71,7 +71,7 @@ class Rescale:
 
     variant: Variant
     mantissa: Tensor
-    """float64: an integer of the declared bits, a float32 number, or an exact product of scales; 0-d or per channel."""
+    """float64: an integer of the declared bits, a float32 number, a float64 ratio (half_away), or an exact product of scales; 0-d or per channel."""
     shift: Tensor
     """int64, the shape of `mantissa`."""
     divisor: float = 1.0

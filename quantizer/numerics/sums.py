@@ -9,7 +9,7 @@ from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.platforms import Platform
-from quantizer.numerics.multipliers import compass
+from quantizer.numerics.multipliers import compass, rescale_left_shifted
 from quantizer.numerics.qparams import QParams, Rescale
 
 FACTOR_BITS = 15
@@ -29,7 +29,8 @@ def rescale_sum(
     """Return the factors and the multiplier of `sum(factor * (code - zero_point))`.
 
     exact: factors are the input scales, divided by the output scale. float32 variants: factors are float32 ratios.
-    multiplier_shift: integer factors of 15 bits and one multiplier (Compass, two operands).
+    multiplier_shift: integer factors of 15 bits and one multiplier (Compass, two operands). q31_double: TensorFlow
+    Lite's.
     """
     variant = platform.requantize.get(family, platform.requantize["default"])
     one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
@@ -43,6 +44,9 @@ def rescale_sum(
             return Rescale(variant, one, none, factors=ratios)
         case "multiplier_shift":
             return _compass_sum(platform, inputs, output, activation_bits)
+        case "q31_double":
+            scales = {name: float(params.scale) for name, params in inputs.items()}
+            return rescale_left_shifted(variant, scales, float(output.scale))
         case _:
             raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
 

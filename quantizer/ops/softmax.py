@@ -11,7 +11,7 @@ from quantizer.numerics.multipliers import compass
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.quotient import divide, floor_divide
-from quantizer.numerics.tables import lookup
+from quantizer.numerics.tables import linspace, lookup
 from quantizer.ops import operator
 
 UNIT_BITS = 30
@@ -60,22 +60,12 @@ def quantize_compass(request: Request) -> Parameters:
     size = 1 << min(bits, request.scheme.activation.lut_bits)
     last, largest = (1 << bits) - 1, (1 << COMPASS_BITS) - 1
     offset = torch.tensor(math.log(largest), dtype=torch.float32) + x.zero_point / x.steps
-    values = (_spread(last, size) - last - x.zero_point) * (1 / x.steps) + offset
+    values = (linspace(0, last, size) - last - x.zero_point) * (1 / x.steps) + offset
     entries = torch.exp(values.double()).float().round().clamp(0, largest).to(torch.int64)
     step = 1 << (bits - int(math.log2(size)))
     table = Table(entries, first=-last, step=step, unit=1.0 / largest, bits=COMPASS_BITS)
     mantissa, shift = compass(y.steps, bits)
     return _with(parameters, table, multiplier=int(mantissa), shift=int(shift))
-
-
-def _spread(last: int, count: int) -> Tensor:
-    """Return *count* float32 points from 0 to *last*, each from the nearer end by one fused multiply-add.
-
-    What torch.linspace gives where the processor fuses (AVX2, AVX-512, on which the recorded tables were made).
-    """
-    step = torch.tensor(last, dtype=torch.float32).div(count - 1).double()
-    place = torch.arange(count)
-    return torch.where(place < count // 2, step * place, last - step * (count - 1 - place)).float()
 
 
 @operator("softmax", platform="compass")

@@ -23,21 +23,8 @@ ONNX = "onnx"
 NONE = "none"
 """What a spec writes whose summary says why no oracle exists."""
 _REFUSED = (
-    "load",
-    "save",
-    "from",
-    "open",
-    "set",
-    "get",
-    "gen",
-    "mem",
-    "compile",
-    "manual",
-    "seed",
-    "rand",
-    "use",
-    "init",
-)
+    "load", "save", "from", "open", "set", "get", "gen", "mem", "compile", "manual", "seed", "rand", "use", "init",
+)  # fmt: skip
 """Beginnings of functions that read files, keep state or draw numbers: they judge nothing."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -57,11 +56,7 @@ def _parse(lines: list[str], where: str) -> list[Record]:
     found: dict[str, tuple[int, Record]] = {}
     for number in (number for number, line in enumerate(lines, start=1) if line.strip()):
         place = f"{where}:{number}"
-        try:
-            record = next(reader)
-        except (ValueError, ArithmeticError) as err:
-            raise CaseError(f"{place}: {err}. A ratio must be a number of 0 or more, or 'inf'.") from None
-        _refuse_impossible(record, place)
+        record = next(reader)
         if record.id in found:
             raise CaseError(
                 f"{place}: id: {record.id!r} is already the id of line {found[record.id][0]}. "
@@ -69,23 +64,6 @@ def _parse(lines: list[str], where: str) -> list[Record]:
             )
         found[record.id] = (number, record)
     return [found[item][1] for item in sorted(found)]
-
-
-def _refuse_impossible(record: Record, place: str) -> None:
-    if not record.id:
-        raise CaseError(f"{place}: id: must not be empty. Name the item that the record is about.")
-    if record.cases < 0:
-        raise CaseError(f"{place}: cases: must be 0 or more, got {record.cases}.")
-    for name, check in record.checks.items():
-        for field in _COUNTS:
-            if getattr(check, field) < 0:
-                raise CaseError(f"{place}: checks.{name}.{field}: must be 0 or more, got {getattr(check, field)}.")
-        for field in ("ratio", "width"):
-            value = getattr(check, field)
-            if math.isnan(value) or value < 0:
-                raise CaseError(
-                    f"{place}: checks.{name}.{field}: must be a number of 0 or more, or 'inf', got {value}."
-                )
 
 
 def _sorted_sets(record: Record) -> Record:

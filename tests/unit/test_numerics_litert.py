@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from quantizer.core.dtypes import dtype
-from quantizer.core.platforms import Platform
-from quantizer.numerics.multipliers import RatioArithmetic, rescale, rescale_left_shifted
+from quantizer.core.platforms import Platform, RatioArithmetic
+from quantizer.numerics.multipliers import rescale, rescale_left_shifted
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.requantize import requantize, requantize_sum
 

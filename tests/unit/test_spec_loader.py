@@ -428,7 +428,7 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         '37:27: excludes.0.reason: must say why.',
     ]),
     ('torch.nn.functional.avg_pool1d', 'os.system', [
-        "38:9: oracle: must be the dotted name of a torch, numpy or onnx function, or none, got 'os.system'. Write torch.nn.functional.relu, say.",
+        "38:9: oracle: must be the dotted name of a torch, numpy, scipy.special or onnx function, or none, got 'os.system'. Write torch.nn.functional.relu, say.",
     ]),
     ('attrs: {padding: [pad_left, pad_right]', 'attrs: {padding: [pad_left]', [
         '43:22: formats.compass.attrs.padding: names 1 key; padding has 2 entries.',
