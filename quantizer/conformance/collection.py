@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quantizer.conformance.options import Options
 from quantizer.conformance.profiles import PROFILES
-from quantizer.core.library import Library, load_library, read_spec
+from quantizer.core.library import Library, read_spec
 from quantizer.core.record import Record
 from quantizer.core.spec import Spec
 
@@ -64,12 +64,11 @@ def collect(
 
     extra: spec files met so far that are not shipped; this one is added where it is new.
     """
-    library = load_library((*options.specs, *extra))
+    library = options.library(extra)
     op = read_spec(path)[0].op
     if not _is_known(path, library.paths.get(op)):
         extra.append(path)
-        library = load_library((*options.specs, *extra))
-    options.check_names(library)
+        library = options.library(extra)
     spec = library.spec(op)
     yield from _states(spec, library, node_id, options, session)
 

@@ -24,6 +24,7 @@ from quantizer.conformance.supported import spec_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
+from quantizer.core.platforms import Defect
 from quantizer.core.record import Record
 from quantizer.core.verdict import Verdict
 from quantizer.ops import REGISTRY
@@ -161,12 +162,18 @@ class Runner:
                 path = self._state.options.cases / (defect.case or "")
                 if self._spec.op not in defect.ops or not path.is_file():
                     continue
-                if not any(v.status == "defect" for v in self._judged(read_replay(path).case, path)):
-                    problems.append(
-                        f"{platform.platform} defect {defect.id}: its stored case passes. Remove the defect."
-                    )
+                case = read_replay(path).case
+                if case.platform == platform.platform and not _shows(defect, self._judged(case, path)):
+                    text = "its stored case does not fail as declared. Mend the entry, or remove it"
+                    problems.append(f"{platform.platform} defect {defect.id}: {text}.")
         return problems
 
     def _judged(self, case: Case, path: Path) -> list[Verdict]:
         target = target_of(self._session.library, case, self._state.options.shown(path))
         return judge(Trial(target, case, self._session.engine), self._state.options.checks)
+
+
+def _shows(defect: Defect, verdicts: list[Verdict]) -> bool:
+    """True where a check fails as *defect* says, and none fails otherwise."""
+    known = any(v.status == "defect" and v.reason.startswith(f"{defect.id}: ") for v in verdicts)
+    return known and not any(v.failing for v in verdicts)

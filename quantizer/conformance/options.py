@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from quantizer.conformance.xfails import with_xfails
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.library import Library
+from quantizer.core.library import Library, load_library
 from quantizer.core.model_errors import suggestion
 from quantizer.core.verdict import CHECKS
 
@@ -29,6 +31,7 @@ class Options:
     reports: Path = Path("reports/out")
     cases: Path = Path("cases")
     baseline: Path | None = None
+    xfails: Path | None = None
     golden_update: str | None = None
 
     def __post_init__(self) -> None:
@@ -39,14 +42,23 @@ class Options:
             if value not in known:
                 raise UnsupportedError(f"{option}={value}: no such name.{suggestion(value, known, 'Known')}")
 
-    def check_names(self, library: Library) -> None:
-        """Raise UnsupportedError for a platform or scheme that *library* does not have."""
+    def library(self, extra: Iterable[Path] = ()) -> Library:
+        """Return the shipped and the named specs and those of *extra*.
+
+        UnsupportedError for a platform or scheme that no file declares; SpecError for a file that cannot be read.
+        """
+        library = load_library((*self.specs, *extra))
         for option, values, known in (
             ("--op-platform", self.platforms, library.platforms), ("--op-scheme", self.schemes, library.schemes),
         ):  # fmt: skip
             for value in values:
                 if value not in known:
                     raise UnsupportedError(f"{option}={value}: no such name.{suggestion(value, known, 'Known')}")
+        return library
+
+    def with_xfails(self, library: Library) -> Library:
+        """Return *library* with the known failures of the run; SpecError where their file is wrong or out of date."""
+        return library if self.xfails is None else with_xfails(library, self.xfails)
 
     def selects(self, scheme: str, platform: str) -> bool:
         """Return whether items of *scheme* on *platform* were asked for."""

@@ -27,6 +27,7 @@ SINGLES = {
     "op_profile": ("gate", "gate, dev or nightly"),
     "op_report": ("reports/out", "folder for records, summary and failures"),
     "op_baseline": ("", "records file that the run must not fall behind"),
+    "op_xfails": ("", "YAML file of known failures, each with reason, owner, expiry and a stored case"),
     "op_cases": ("cases", "folder of golden, regressions and defects"),
 }
 OPTIONS: pytest.StashKey[Options] = pytest.StashKey()
@@ -121,14 +122,17 @@ def _read_options(config: pytest.Config) -> Options:
         raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")
     if _value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
         raise UnsupportedError("--hypothesis-seed: the gate profile has no seed. Add --op-profile nightly.")
-    baseline = _value(config, "op_baseline")
-    base = here if config.getoption("op_baseline") else root
+
+    def file(name: str) -> Path | None:
+        base, given = here if config.getoption(name) else root, _value(config, name)
+        return base / given if given else None
+
     return Options(
         root=root, specs=paths("op_specs"), plugins=paths("op_plugins"), engine=_value(config, "op_engine"),
         platforms=tuple(_value(config, "op_platform")), schemes=tuple(_value(config, "op_scheme")),
         checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
         reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),
-        baseline=base / baseline if baseline else None, golden_update=update,
+        baseline=file("op_baseline"), xfails=file("op_xfails"), golden_update=update,
     )  # fmt: skip
 
 
@@ -166,10 +170,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         plugins = _with_usage_errors(lambda: load_plugins(asked.plugins, environment))
         session.config.stash[EXTRA] += [folder for plugin in plugins for folder in plugin.specs]
     if asked.platforms or asked.schemes:
-        from quantizer.core.library import load_library
+        _with_usage_errors(lambda: asked.library(session.config.stash[EXTRA]))
 
-        extra = session.config.stash[EXTRA]
-        _with_usage_errors(lambda: asked.check_names(load_library((*asked.specs, *extra))))
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Read known failures once every spec is known: what names none of them, or has expired, ends the run."""
+    asked, extra = options(session.config), session.config.stash[EXTRA]
+    if asked.xfails is not None:
+        _with_usage_errors(lambda: asked.with_xfails(asked.library(extra)))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -87,12 +87,12 @@ def load_spec(path: Path) -> Spec:
 
 def read_spec(path: Path) -> tuple[Spec, Positions]:
     """Read one operator's spec and where its keys stand."""
-    return _read(path, Spec, lambda spec: check_spec(spec, path.stem))
+    return read_file(path, Spec, lambda spec: check_spec(spec, path.stem))
 
 
 def load_schemes(path: Path) -> Schemes:
     """Read a file of weight parts, activation parts and their combinations."""
-    return _read(path, Schemes, lambda schemes: check_schemes(schemes, Schemes()))[0]
+    return read_file(path, Schemes, lambda schemes: check_schemes(schemes, Schemes()))[0]
 
 
 def load_platform(path: Path) -> Platform:
@@ -101,10 +101,11 @@ def load_platform(path: Path) -> Platform:
 
 
 def _read_platform(path: Path) -> tuple[Platform, Positions]:
-    return _read(path, Platform, lambda platform: check_platform(platform, path.stem))
+    return read_file(path, Platform, lambda platform: check_platform(platform, path.stem))
 
 
-def _read(path: Path, model: type[M], rules: Callable[[M], list[Finding]]) -> tuple[M, Positions]:
+def read_file(path: Path, model: type[M], rules: Callable[[M], list[Finding]]) -> tuple[M, Positions]:
+    """Read the YAML file at *path* as *model*; SpecError lists all that the model and then *rules* find wrong."""
     data, positions = load_yaml(path)
     if not isinstance(data, dict):
         raise SpecError(positions.message((), f"must be a mapping with the keys {', '.join(model.model_fields)}."))
@@ -230,7 +231,7 @@ def _all_parts(paths: Sequence[Path], problems: list[str]) -> Schemes:
             continue
         before = merged
         try:
-            own, _ = _read(file, Schemes, lambda schemes, before=before: check_schemes(schemes, before))  # type: ignore[misc]
+            own, _ = read_file(file, Schemes, lambda schemes, before=before: check_schemes(schemes, before))  # type: ignore[misc]
         except SpecError as err:
             problems.append(str(err))
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -189,21 +190,22 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
         integers = [name for name, dtype in DTYPES.items() if dtype.is_integer]
         text = f"{platform.index_dtype!r}: no such integer format.{suggestion(platform.index_dtype, integers, 'Known')}"
         findings.append(Finding(("index_dtype",), text))
-    return findings + _check_defects(platform)
+    return findings + check_defects(platform.defects, "defects")
 
 
-def _check_defects(platform: Platform) -> list[Finding]:
+def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()) -> list[Finding]:
+    """Return what is wrong with *defects*, which stand under *key*; ids in *taken* are declared elsewhere."""
     findings = []
-    ids = [defect.id for defect in platform.defects]
-    for index, defect in enumerate(platform.defects):
-        if defect.id in ids[:index]:
-            findings.append(Finding(("defects", index, "id"), f"{defect.id!r} is the id of another defect."))
+    ids = [*taken, *(defect.id for defect in defects)]
+    for index, defect in enumerate(defects):
+        if defect.id in ids[: len(taken) + index]:
+            findings.append(Finding((key, index, "id"), f"{defect.id!r} is the id of another defect."))
         try:
             parse(defect.predicate)
         except SpecError as err:
-            findings.append(Finding(("defects", index, "predicate"), str(err)))
+            findings.append(Finding((key, index, "predicate"), str(err)))
         findings += [
-            Finding(("defects", index, "checks", place), f"no such check.{suggestion(name, CHECKS, 'Known')}")
+            Finding((key, index, "checks", place), f"no such check.{suggestion(name, CHECKS, 'Known')}")
             for place, name in enumerate(defect.checks)
             if name not in CHECKS
         ]

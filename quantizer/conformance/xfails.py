@@ -1,0 +1,100 @@
+"""Known failures of a plugin or an engine: each has a reason, an owner, an expiry and a stored case that must fail."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+from pydantic import Field
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.library import Library, read_file
+from quantizer.core.model import Model
+from quantizer.core.model_errors import Finding, suggestion
+from quantizer.core.platforms import Defect, check_defects
+
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+class Xfail(Defect):
+    """A failure that is known and will be mended: a defect of the platforms under which it shows, until it expires."""
+
+    platforms: list[str] = Field(min_length=1)
+    """Platforms on which it shows."""
+    owner: str = Field(min_length=1)
+    """Who mends it."""
+    expires: str
+    """The last day of a commit, YYYY-MM-DD, for which it holds."""
+    case: str
+    """A stored case that must fail; a path from the file's folder."""
+
+
+class Xfails(Model):
+    """The file of `--op-xfails`."""
+
+    xfails: list[Xfail]
+
+
+def with_xfails(library: Library, file: Path) -> Library:
+    """Return *library* with the entries of *file* among the defects of their platforms.
+
+    SpecError lists entries that name what does not exist, and entries that expired before the checked-out commit.
+    UnsupportedError where *file* does not lie in a git repository, whose last commit tells the day.
+    """
+    today = commit_date(file.resolve().parent)
+    read, _ = read_file(file, Xfails, lambda found: [*_problems(found, library, file.parent, today)])
+    platforms = dict(library.platforms)
+    for entry in read.xfails:
+        placed = entry.model_copy(update={"case": str((file.parent / entry.case).resolve())})
+        for name in entry.platforms:
+            defects = [*platforms[name].defects, placed]
+            platforms[name] = platforms[name].model_copy(update={"defects": defects})
+    return replace(library, platforms=platforms)
+
+
+def commit_date(folder: Path) -> str:
+    """Return the day of the commit that is checked out at *folder*, YYYY-MM-DD: the same for every run of a commit."""
+    command = ["git", "-C", str(folder), "log", "-1", "--format=%cs"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    except OSError:
+        answer = ""
+    if not DATE.fullmatch(answer):
+        raise UnsupportedError(f"--op-xfails: {folder} holds no commit: expiry is told by its date. Use git.")
+    return answer
+
+
+def _problems(found: Xfails, library: Library, folder: Path, today: str) -> Iterator[Finding]:
+    taken = [defect.id for platform in library.platforms.values() for defect in platform.defects]
+    yield from check_defects(found.xfails, "xfails", taken)
+    for index, entry in enumerate(found.xfails):
+        yield from _unknown(index, "ops", entry.ops, [*library.specs])
+        yield from _unknown(index, "platforms", entry.platforms, [*library.platforms])
+        place = ("xfails", index, "expires")
+        if not _is_date(entry.expires):
+            yield Finding(place, f"must be a day, got {entry.expires!r}. Write it as 2027-01-31.")
+        elif entry.expires < today:
+            yield Finding(
+                place, f"{entry.id!r} expired on {entry.expires}, {entry.owner} owns it. Mend it or extend it."
+            )
+        if not (folder / entry.case).is_file():
+            yield Finding(
+                ("xfails", index, "case"), f"no such file: {entry.case}. Keep the replay file of the failure."
+            )
+
+
+def _unknown(index: int, key: str, names: Sequence[str], known: Sequence[str]) -> Iterator[Finding]:
+    for place, name in enumerate(names):
+        if name not in known:
+            yield Finding(("xfails", index, key, place), f"{name!r}: no such name.{suggestion(name, known, 'Known')}")
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(DATE.fullmatch(text)) and date.fromisoformat(text) is not None
+    except ValueError:
+        return False

@@ -1,0 +1,91 @@
+"""--op-xfails: known failures with a reason, an owner, an expiry and a stored case that must fail."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import OFF_BY_ONE, RIGHT
+
+ENTRY = """\
+xfails:
+  - id: one_too_many
+    ops: [double]
+    platforms: [ideal]
+    predicate: {predicate}
+    checks: [arithmetic, accuracy]
+    reason: the adder's carry is stuck
+    owner: a.vendor
+    expires: "{expires}"
+    case: {case}
+"""
+
+
+@pytest.fixture
+def broken(vendor):
+    """An operator that is one too high, its failure kept, in a repository."""
+    vendor.write(result=OFF_BY_ONE)
+    vendor.run("-k", "a8-ideal")
+    first = sorted((vendor.root / "reports/out/failures").glob("double-a8-ideal-*.json"))[0]
+    first.rename(vendor.root / "stuck.json")
+    for command in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a"]):
+        subprocess.run(["git", "-C", vendor.root, *command], check=True)
+    return vendor
+
+
+def run(vendor, *args, predicate="'true'", expires="9999-12-31", case="stuck.json"):
+    text = ENTRY.format(predicate=predicate, expires=expires, case=case)
+    (vendor.root / "known.yaml").write_text(text)
+    return vendor.run("-k", "ideal or regressions", "--op-xfails", "known.yaml", *args)
+
+
+def test_a_known_failure_is_green_and_counted(broken):
+    assert run(broken).ret == 0
+    lines = (broken.root / "reports/out/records.jsonl").read_text().splitlines()
+    found = {record["id"]: record for record in map(json.loads, lines)}
+    assert found["double-a8-ideal"]["checks"]["arithmetic"]["defects"] > 0
+    reasons = found["double-a8-ideal"]["checks"]["arithmetic"]["reasons"]
+    assert any(reason.startswith("one_too_many: the adder's carry is stuck") for reason in reasons)
+
+
+def test_outside_its_predicate_a_failure_stays_red(broken):
+    assert run(broken, predicate="size > 2 and size < 2").ret != 0
+
+
+def test_an_entry_whose_case_passes_is_red(broken):
+    broken.write(result=RIGHT)
+    result = run(broken)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*ideal defect one_too_many: its stored case does not fail as declared.*"])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"expires": "2001-01-01"}, "*known.yaml:9:*expires: 'one_too_many' expired on 2001-01-01, a.vendor owns it.*"),
+        ({"expires": "soon"}, "*expires: must be a day, got 'soon'. Write it as 2027-01-31.*"),
+        ({"case": "gone.json"}, "*case: no such file: gone.json. Keep the replay file of the failure.*"),
+        ({"predicate": "'1 +'"}, "*known.yaml:5:*predicate: *"),
+        ({"predicate": "widht > 1"}, "*known.yaml:5:*predicate: *widht*"),
+    ],
+)
+def test_a_wrong_entry_ends_the_run(broken, change, says):
+    result = run(broken, **change)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([says])
+
+
+def test_an_entry_for_an_unknown_operator_ends_the_run(broken):
+    (broken.root / "known.yaml").write_text(
+        ENTRY.format(predicate="'true'", expires="9999-12-31", case="stuck.json").replace("[double]", "[dubble]")
+    )
+    result = broken.run("--op-xfails", "known.yaml")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*'dubble': no such name. Did you mean 'double'?*"])
+
+
+def test_without_a_commit_there_is_no_day(vendor):
+    vendor.write()
+    (vendor.root / "known.yaml").write_text("xfails: []\n")
+    result = vendor.run("--op-xfails", "known.yaml")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*holds no commit: expiry is told by its date.*"])
