@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.platforms import Defect
 from quantizer.core.record import Record
-from quantizer.core.verdict import Verdict
+from quantizer.core.verdict import CHECKS, Verdict
 from quantizer.ops import REGISTRY
 
 if TYPE_CHECKING:
@@ -155,22 +155,25 @@ class Runner:
         problems = []
         for path in sorted((self._state.options.cases / "regressions").glob(f"{self._spec.op}-*.json")):
             case = read_replay(path).case
-            failing = [v for v in self._judged(case, path) if v.failing]
+            failing = [v for v in self._judged(case, path, self._state.options.checks) if v.failing]
             problems += [f"{path.name}: {headline(verdict)}; {graph_line(case)}" for verdict in failing[:1]]
         for platform in self._session.library.platforms.values():
             for defect in platform.defects:
-                path = self._state.options.cases / (defect.case or "")
-                if self._spec.op not in defect.ops or not path.is_file():
+                path = self._state.options.cases / defect.case
+                if self._spec.op not in defect.ops or not path.parent.is_dir():
+                    continue
+                if not path.is_file():
+                    problems.append(f"{platform.platform} defect {defect.id}: no stored case {defect.case}.")
                     continue
                 case = read_replay(path).case
-                if case.platform == platform.platform and not _shows(defect, self._judged(case, path)):
+                if case.platform == platform.platform and not _shows(defect, self._judged(case, path, CHECKS)):
                     text = "its stored case does not fail as declared. Mend the entry, or remove it"
                     problems.append(f"{platform.platform} defect {defect.id}: {text}.")
         return problems
 
-    def _judged(self, case: Case, path: Path) -> list[Verdict]:
+    def _judged(self, case: Case, path: Path, checks: Sequence[str]) -> list[Verdict]:
         target = target_of(self._session.library, case, self._state.options.shown(path))
-        return judge(Trial(target, case, self._session.engine), self._state.options.checks)
+        return judge(Trial(target, case, self._session.engine), checks)
 
 
 def _shows(defect: Defect, verdicts: list[Verdict]) -> bool:

@@ -12,9 +12,11 @@ from quantizer.conformance.checks.float_forward import float_forward
 from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.checks.round_trip import round_trip
 from quantizer.conformance.checks.variants import properties, repeat, tiled
+from quantizer.conformance.faithful import is_faithful
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import QuantizerError
 from quantizer.core.expressions import parse
+from quantizer.core.platforms import CASE_NAMES, Defect
 from quantizer.core.verdict import CHECKS, Verdict, failure
 
 VACUOUS_SHARE = 0.05
@@ -77,16 +79,17 @@ def _is_sharp(verdicts: Sequence[Verdict]) -> bool:
 
 
 def known_defect(trial: Trial, check: str) -> str | None:
-    """Return `id: reason` of the platform's declared defect that explains a failing *check*, or None."""
+    """Return `id: reason` of the declared defect that explains a failing *check*, or None.
+
+    A defect of a real system excuses only what that system does: the parameters or codes of the built-in functions,
+    which are the ones that were seen to agree with it. A plugin's known failure has nothing to be compared with.
+    """
     scheme = trial.target.scheme
-    names = {
-        **trial.bound,
-        "activation_bits": scheme.activation.bits,
-        "lut_bits": scheme.activation.lut_bits,
-        "weight_bits": scheme.weight.bits if scheme.weight else 0,
-        "data": trial.case.data.set,
-    }
+    values = (scheme.activation.bits, scheme.activation.lut_bits, scheme.weight.bits if scheme.weight else 0)
+    names = {**trial.bound, **dict(zip(CASE_NAMES, (*values, trial.case.data.set), strict=True))}
     for defect in trial.target.platform.defects:
-        if trial.spec.op in defect.ops and check in defect.checks and parse(defect.predicate)(names):
+        if trial.spec.op not in defect.ops or check not in defect.checks or not parse(defect.predicate)(names):
+            continue
+        if type(defect) is not Defect or is_faithful(trial, check):
             return f"{defect.id}: {defect.reason}"
     return None

@@ -170,12 +170,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         plugins = _with_usage_errors(lambda: load_plugins(asked.plugins, environment))
         session.config.stash[EXTRA] += [folder for plugin in plugins for folder in plugin.specs]
     if asked.platforms or asked.schemes:
-        _with_usage_errors(lambda: asked.library(session.config.stash[EXTRA]))
+        extra: list[Path] = session.config.stash[EXTRA]
+        _with_usage_errors(lambda: asked.library(extra))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Read known failures once every spec is known: what names none of them, or has expired, ends the run."""
-    asked, extra = options(session.config), session.config.stash[EXTRA]
+    asked = options(session.config)
+    extra: list[Path] = session.config.stash[EXTRA]
     if asked.xfails is not None:
         _with_usage_errors(lambda: asked.with_xfails(asked.library(extra)))
 

@@ -21,6 +21,10 @@ _COUNTED = {
 }  # fmt: skip
 
 
+SHARP = "arithmetic=sharp"
+"""The coverage that is missing where an arithmetic interval is wider than 2 codes."""
+
+
 class Recorder:
     """Adds up verdicts; the order of cases does not change the record."""
 
@@ -30,6 +34,7 @@ class Recorder:
         self._coverage: set[str] = set()
         self._sqnr = math.inf
         self._cases = 0
+        self._blunt = False
 
     @property
     def coverage(self) -> frozenset[str]:
@@ -40,10 +45,14 @@ class Recorder:
         """Add the verdicts of one case and what it covers."""
         self._cases += 1
         reached = coverage(trial.target, trial.case)
-        if hit(trial) is False:
+        raised = any(
+            verdict.check == "parameters" and verdict.worst is None and verdict.failing for verdict in verdicts
+        )
+        if raised or hit(trial) is False:
             reached.discard(f"data={trial.case.data.set}")
         self._coverage |= reached
         for verdict in verdicts:
+            self._blunt |= verdict.check == "arithmetic" and verdict.width > SHARP_WIDTH
             self._checks[verdict.check] = _added(self._checks.get(verdict.check, CheckRecord()), verdict)
         if not any(verdict.failing for verdict in verdicts) and trial.case.data.set == "random":
             self._sqnr = min(self._sqnr, sqnr(trial))
@@ -53,7 +62,8 @@ class Recorder:
         metrics = {"sqnr_db": round(self._sqnr, 3)} if math.isfinite(self._sqnr) else {}
         return replace(
             self._record, outcome=outcome, cases=self._cases, checks=dict(sorted(self._checks.items())),
-            coverage=tuple(sorted(self._coverage)), holes=tuple(sorted(set(wanted) - self._coverage)),
+            coverage=tuple(sorted(self._coverage)),
+            holes=tuple(sorted({*wanted, *([SHARP] if self._blunt else [])} - self._coverage)),
             metrics=metrics, failure=failure,
         )  # fmt: skip
 
@@ -63,8 +73,6 @@ def _added(known: CheckRecord, verdict: Verdict) -> CheckRecord:
     reasons = set(known.reasons)
     if verdict.status in ("hole", "defect", "overflow"):
         reasons.add(verdict.reason)
-    if verdict.width > SHARP_WIDTH and verdict.check == "arithmetic":
-        reasons.add("the arithmetic interval is wider than 2 codes")
     ratio = verdict.ratio if verdict.status in ("pass", "fail", "mistrusted") else 0.0
     return replace(
         known,

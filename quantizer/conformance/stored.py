@@ -18,17 +18,21 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
-from quantizer.core.case import Case
+from quantizer.core.case import AttrValue, Case
 from quantizer.core.case_file import MAX_ELEMENTS, read_model
+from quantizer.core.domains import fits, wanted
 from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.files import replace_files
 from quantizer.core.library import Library
 from quantizer.core.model import Model
+from quantizer.core.model_errors import suggestion
 from quantizer.core.shapes import infer_shapes
+from quantizer.core.spec import Spec
 from quantizer.core.verdict import CHECKS
 from quantizer.runtime.engines import Engine
 from quantizer.tiling.windows import tileable_axes
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_CODES = 256
 MAX_FILE = 1 << 20
 ATTEMPTS = 64
@@ -119,23 +123,41 @@ def target_of(library: Library, case: Case, where: str) -> Target:
         target = Target(spec, library.scheme(case.scheme), library.platform(case.platform))
         if (target.scheme.weight is not None) != spec.has_weights:
             raise CaseError(f"scheme {case.scheme!r}: {case.op} {'needs' if spec.has_weights else 'has no'} weights.")
-        shapes = infer_shapes(spec, case.shapes, case.attrs)
-        for name, shape in {**case.shapes, **shapes}.items():
-            if math.prod(shape) > MAX_ELEMENTS:
-                raise CaseError(f"tensor {name!r}: shape {list(shape)} has more than {MAX_ELEMENTS} elements.")
-        for name in [*case.shapes, *(n for n in spec.outputs if spec.quantization.outputs.get(n) is None)]:
-            low, high = case.ranges.get(name, (1.0, 0.0))
-            if low > high:
-                raise CaseError(f"ranges.{name}: must be [smallest, largest], got {list(case.ranges.get(name, ()))}.")
-        if case.data.set not in (*FILLERS, "ties"):
-            raise CaseError(f"data.set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
-        legal = tileable_axes(spec, case.shapes, case.attrs)
-        for axis in case.tiles.sizes:
-            if axis not in legal:
-                raise CaseError(f"tiles.{axis}: cannot be cut here; these can: {', '.join(legal) or 'none'}.")
+        check_case(spec, case)
     except QuantizerError as err:
         raise CaseError(f"{where}: {err}") from None
     return target
+
+
+def check_case(spec: Spec, case: Case) -> None:
+    """Raise CaseError for a case that does not fit *spec*: attributes, shapes, ranges, data set, tiles."""
+    for name, domain in spec.attrs.items():
+        if name not in case.attrs or not fits(_plain(case.attrs[name]), domain):
+            shown = repr(case.attrs[name]) if name in case.attrs else "nothing"
+            raise CaseError(f"attrs.{name}: must be {wanted(domain)}, got {shown}.")
+    for name in case.attrs:
+        if name not in spec.attrs:
+            raise CaseError(f"attrs.{name}: no such attribute.{suggestion(name, spec.attrs, 'Known')}")
+    shapes = infer_shapes(spec, case.shapes, case.attrs)
+    for name, shape in {**case.shapes, **shapes}.items():
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise CaseError(f"tensor {name!r}: shape {list(shape)} has more than {MAX_ELEMENTS} elements.")
+    for name in [*case.shapes, *(n for n in spec.outputs if spec.quantization.outputs.get(n) is None)]:
+        low, high = case.ranges.get(name, (1.0, 0.0))
+        if not -FLOAT32_MAX <= low <= high <= FLOAT32_MAX:
+            raise CaseError(
+                f"ranges.{name}: must be [smallest, largest] in float32, got {list(case.ranges.get(name, ()))}."
+            )
+    if case.data.set not in (*FILLERS, "ties"):
+        raise CaseError(f"data.set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
+    legal = tileable_axes(spec, case.shapes, case.attrs)
+    for axis in case.tiles.sizes:
+        if axis not in legal:
+            raise CaseError(f"tiles.{axis}: cannot be cut here; these can: {', '.join(legal) or 'none'}.")
+
+
+def _plain(value: AttrValue) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
@@ -213,7 +235,7 @@ def _id(case: Case) -> str:
 
 def _is_legal(target: Target, case: Case) -> bool:
     try:
-        infer_shapes(target.spec, case.shapes, case.attrs)
+        check_case(target.spec, case)
     except QuantizerError:
         return False
     return True
@@ -221,7 +243,7 @@ def _is_legal(target: Target, case: Case) -> bool:
 
 def _differences(target: Target, engine: Engine, golden: Golden) -> list[str]:
     try:
-        infer_shapes(target.spec, golden.case.shapes, golden.case.attrs)
+        check_case(target.spec, golden.case)
     except QuantizerError as err:
         return [f"{target.id}: the golden is stale: {err}"]
     got = Trial(target, golden.case, engine).got

@@ -28,14 +28,13 @@ def spec_problems(session: Session, spec: Spec) -> list[str]:
             f"{path.name}: self-referenced: the operator's own reference judges it. Name an oracle, such as "
             "`oracle: torch.nn.functional.relu`, or `oracle: none` with the reason in the summary."
         )
-    targets = session.targets(spec)
-    if not targets:
+    if not session.all_targets(spec):
         return [*problems, "no platform and scheme apply. Check `excludes` and the platforms' `schemes` and `ops`."]
     return problems + _first_case_problems(session, spec)
 
 
 def _first_case_problems(session: Session, spec: Spec) -> list[str]:
-    target = session.targets(spec)[0]
+    target = session.all_targets(spec)[0]
     try:
         trial = Trial(target, build_case(target, HashChooser(key(0, spec.op), {})), session.engine)
         if trial.y.shape != trial.output_shape:

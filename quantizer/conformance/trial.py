@@ -60,7 +60,7 @@ class Trial:
         """What the engine's quantize rule handed."""
         constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
         samples = {n: t for n, t in self.tensors.items() if n not in constants}
-        return self.engine.quantize(self.target.request(self.case, constants, samples))
+        return self.engine.quantize(self.target.request(self.case, _copies(constants), _copies(samples)))
 
     @cached_property
     def codes(self) -> dict[str, Tensor]:
@@ -75,8 +75,7 @@ class Trial:
     @cached_property
     def outcome(self) -> Staged:
         """What the engine's integer forward returned; runs on copies, so that damage in place does not spread."""
-        copies = {name: values.clone() for name, values in self.codes.items()}
-        return self.engine.run(self.call, copies, self.parameters)
+        return self.run(self.call, self.codes, self.parameters)
 
     @cached_property
     def y(self) -> Array:
@@ -111,6 +110,18 @@ class Trial:
     def sum_magnitudes(self) -> Array:
         """The sum of |terms| behind each accumulator."""
         return self.magnitude(self.centred)
+
+    def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
+        """Run the engine's integer forward on copies: damage in place does not reach what it is judged by."""
+        return self.engine.run(call, _copies(codes), parameters)
+
+    def run_float(self, call: Call, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Run the engine's float forward on copies."""
+        return self.engine.run_float(call, _copies(tensors))
+
+    def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
+        """Return the engine's accumulators of copies, or None where it shows none."""
+        return self.engine.accumulate(call, _copies(codes), parameters)
 
     @property
     def axis(self) -> int:
@@ -176,6 +187,10 @@ class Trial:
         _, counts = np.unique(codes, return_counts=True)
         ends = np.count_nonzero((codes <= self.output.qmin) | (codes >= self.output.qmax))
         return bool(max(int(counts.max()), int(ends)) > 0.9 * codes.size)
+
+
+def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: values.clone() for name, values in tensors.items()}
 
 
 def as_torch(values: Array) -> Tensor:

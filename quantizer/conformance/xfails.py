@@ -11,11 +11,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from quantizer.core.errors import UnsupportedError
+from quantizer.core.errors import SpecError, UnsupportedError
+from quantizer.core.expressions import parse
 from quantizer.core.library import Library, read_file
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, suggestion
-from quantizer.core.platforms import Defect, check_defects
+from quantizer.core.platforms import CASE_NAMES, Defect, check_defects
+from quantizer.core.spec import Spec
 
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -74,6 +76,8 @@ def _problems(found: Xfails, library: Library, folder: Path, today: str) -> Iter
     for index, entry in enumerate(found.xfails):
         yield from _unknown(index, "ops", entry.ops, [*library.specs])
         yield from _unknown(index, "platforms", entry.platforms, [*library.platforms])
+        for op in entry.ops:
+            yield from _unknown_in_predicate(index, entry, library.specs.get(op))
         place = ("xfails", index, "expires")
         if not _is_date(entry.expires):
             yield Finding(place, f"must be a day, got {entry.expires!r}. Write it as 2027-01-31.")
@@ -91,6 +95,16 @@ def _unknown(index: int, key: str, names: Sequence[str], known: Sequence[str]) -
     for place, name in enumerate(names):
         if name not in known:
             yield Finding(("xfails", index, key, place), f"{name!r}: no such name.{suggestion(name, known, 'Known')}")
+
+
+def _unknown_in_predicate(index: int, entry: Xfail, spec: Spec | None) -> Iterator[Finding]:
+    try:
+        names = parse(entry.predicate).names
+    except SpecError:
+        return
+    known = [] if spec is None else [*spec.dims, *spec.attrs, *CASE_NAMES]
+    for name in sorted(names.difference(known)) if known else ():
+        yield Finding(("xfails", index, "predicate"), f"name {name!r} is unknown.{suggestion(name, known, 'Known')}")
 
 
 def _is_date(text: str) -> bool:

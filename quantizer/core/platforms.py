@@ -116,6 +116,10 @@ class FixedOutput(Model):
     """Whether the output codes have a sign; without it, as elsewhere on the platform."""
 
 
+CASE_NAMES = ("activation_bits", "lut_bits", "weight_bits", "data")
+"""What the predicate of a defect may name beside dimensions and attributes."""
+
+
 class Defect(Model):
     """A known defect of a real system, kept so that the platform stays faithful."""
 
@@ -129,8 +133,8 @@ class Defect(Model):
     """Checks that are expected to fail."""
     reason: str
     """What the real system does, and where that is known from."""
-    case: str | None = None
-    """A stored case that must fail."""
+    case: str
+    """A stored case that must fail: a path in the folder of stored cases."""
 
 
 class Platform(Model):

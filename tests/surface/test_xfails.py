@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+
 from conftest import OFF_BY_ONE, RIGHT
 
 ENTRY = """\
@@ -25,9 +26,12 @@ def broken(vendor):
     """An operator that is one too high, its failure kept, in a repository."""
     vendor.write(result=OFF_BY_ONE)
     vendor.run("-k", "a8-ideal")
-    first = sorted((vendor.root / "reports/out/failures").glob("double-a8-ideal-*.json"))[0]
+    first = min((vendor.root / "reports/out/failures").glob("double-a8-ideal-*.json"))
     first.rename(vendor.root / "stuck.json")
-    for command in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a"]):
+    for command in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a"],
+    ):
         subprocess.run(["git", "-C", vendor.root, *command], check=True)
     return vendor
 

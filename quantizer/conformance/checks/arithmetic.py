@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -190,7 +191,7 @@ def _float32_sum(trial: Trial, rescale: Rescale) -> Array:
         ratio = rescale.factors.get(name, 1.0)
         offset = abs(int(trial.qparams(name).zero_point))
         total = total + ratio * trial.reference({**zeros, name: values + offset})
-        exact &= ratio.hex().rstrip("0").split("p")[0] in ("0x1.", "0x1.0", "0x1")
+        exact &= math.frexp(ratio)[0] == 0.5
     smallest = min((ratio for ratio in rescale.factors.values()), default=1.0)
     operations = 4 * len(raw)
     short = exact and bool((total.max(initial=0.0) / min(smallest, 1.0)) < 2.0**24)

@@ -23,7 +23,7 @@ def exact(trial: Trial) -> Verdict | None:
         if trial.spec.error_model.kind == "bilinear":
             return hole(CHECK, f"family {trial.spec.quantization.family} has no window sum to compare with")
         return None
-    acc = trial.engine.accumulate(trial.call, trial.codes, trial.parameters)
+    acc = trial.accumulate(trial.call, trial.codes, trial.parameters)
     if acc is None:
         return hole(CHECK, f"engine {trial.engine.name} shows no accumulators")
     return judge_equal(

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.trial import Trial
 from quantizer.core.spec import ErrorModel
-from quantizer.core.verdict import Verdict
+from quantizer.core.verdict import Verdict, failure
 
 Array = NDArray[Any]
 CHECK = "float"
@@ -22,7 +23,11 @@ TRANSCENDENTAL_ULPS = 4
 
 def float_forward(trial: Trial) -> Verdict:
     """Judge the float32 forward by the error analysis of its sum: gamma_n * f(|x|) + ulp(y) / 2."""
-    got = trial.engine.run_float(trial.call, trial.tensors).double().numpy()
+    operands = {name: values.clone() for name, values in trial.tensors.items()}
+    got = trial.engine.run_float(trial.call, operands).double().numpy()
+    for name, values in operands.items():
+        if not torch.equal(values, trial.tensors[name]):
+            return failure(CHECK, f"the float forward wrote into operand {name}")
     if got.shape != trial.y.shape:
         return judge_reals(CHECK, got, trial.y, trial.y, trial.y, made_of="the shape of the spec")
     radius = float_radius(trial)

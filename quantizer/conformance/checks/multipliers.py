@@ -23,9 +23,13 @@ FLOAT32_CODES = 2.0**-22
 
 def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
     """Yield what is found of the handed multiplier of a sum or of products; *factors* are its operands' parameters."""
-    rescale = trial.parameters.rescale
+    rescale, platform = trial.parameters.rescale, trial.target.platform
     if rescale is None:
         return
+    declared = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
+    yield _equal("variant", declared, rescale.variant, "the platform's variant for the operator's family")
+    if rescale.variant != "exact":
+        yield _equal("divisor", 1.0, rescale.divisor, "only exact scales are divided by")
     if trial.spec.error_model.kind == "linear":
         yield from _sum_multiplier(trial, rescale)
     elif trial.spec.error_model.kind == "bilinear":
@@ -33,6 +37,10 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
             yield from _restated_multiplier(trial, rescale, factors, output)
         else:
             yield from _product_multiplier(trial, rescale)
+
+
+def _equal(what: str, wanted: object, got: object, rule: str) -> Finding:
+    return Finding(what, 0.0 if wanted == got else math.inf, f"{wanted}", f"{got}", rule)
 
 
 def multiplier_bits(trial: Trial) -> int:
@@ -129,7 +137,10 @@ def _sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     if rescale.variant == "multiplier_shift":
         yield from _integer_factors(trial, rescale)
         return
+    yield _equal("factors", sorted(params), sorted(rescale.factors), "one factor for each operand")
     for name, factor in rescale.factors.items():
+        if name not in params:
+            continue
         got = (
             Fraction(factor)
             * Fraction(float(rescale.mantissa))

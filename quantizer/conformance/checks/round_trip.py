@@ -6,7 +6,7 @@ import torch
 
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
-from quantizer.core.errors import QuantizerError
+from quantizer.core.errors import UnsupportedError
 from quantizer.core.verdict import Verdict, failure, hole, passed
 from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph, Node, Tensor
@@ -27,8 +27,8 @@ def round_trip(trial: Trial) -> Verdict | None:
     specs = {trial.spec.op: trial.spec}
     try:
         written = compass.foreign(float_graph(trial), specs)
-    except QuantizerError:
-        return None
+    except UnsupportedError as err:
+        return hole(CHECK, str(err))
     back = compass.native(compass.from_bytes(*compass.to_bytes(written)), specs)
     node = next((item for item in back.nodes if item.op == trial.spec.op), None)
     if node is None:
@@ -39,8 +39,8 @@ def round_trip(trial: Trial) -> Verdict | None:
 def _difference(trial: Trial, graph: Graph, node: Node) -> Verdict | None:
     """Return a failure where attributes, shapes or constants came back changed."""
     for name, value in trial.case.attrs.items():
-        if name in node.attrs and node.attrs[name] != value:
-            return failure(CHECK, f"attribute {name} was {value!r} and came back as {node.attrs[name]!r}")
+        if node.attrs.get(name) != value:
+            return failure(CHECK, f"attribute {name} was {value!r} and came back as {node.attrs.get(name)!r}")
     for name, read_name in zip(trial.spec.inputs, node.inputs, strict=False):
         if (read_name is None) != (name not in trial.tensors):
             return failure(CHECK, f"operand {name} came back {'absent' if read_name is None else 'present'}")

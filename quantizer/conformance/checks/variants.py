@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.case import TilePlan
 from quantizer.core.shapes import plain_name
 from quantizer.core.spec import NoTiling, Property
-from quantizer.core.verdict import Verdict, Worst, failure, hole, passed
+from quantizer.core.verdict import Verdict, Worst, failure, hole
 from quantizer.numerics.finish import finish
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.ops import REGISTRY
@@ -28,17 +28,17 @@ from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
 Array = NDArray[Any]
 
 
-def tiled(trial: Trial) -> Verdict:
-    """Tiled codes equal untiled ones bit for bit; a tiled float forward stays within the float check's bound."""
+def tiled(trial: Trial) -> Verdict | None:
+    """Tiled codes equal untiled ones bit for bit; a tiled float forward stays within the float check's bound.
+
+    None for a case that is not cut.
+    """
     if isinstance(trial.spec.tiling, NoTiling):
         return hole("tiled", trial.spec.tiling.none)
     if not trial.case.tiles.sizes:
-        return passed("tiled")
+        return None
     plan = planned(trial, trial.case.tiles)
-    if (
-        any(tile.parts > 1 for tile in plan)
-        and trial.engine.accumulate(trial.call, trial.codes, trial.parameters) is None
-    ):
+    if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
         return hole("tiled", f"engine {trial.engine.name} shows no accumulators to split")
     try:
         codes = stitch(trial.output_shape, [*_tile_codes(trial, plan)], torch.int64).numpy()
@@ -65,11 +65,11 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
         parameters = cut_parameters(trial.parameters, trial.spec, tile)
         call = trial.call.but(attrs=tile.attrs)
         if tile.parts == 1:
-            yield tile, trial.engine.run(call, operands, parameters).codes
+            yield tile, trial.run(call, operands, parameters).codes
             continue
         if tile.part:
             operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
-        part = trial.engine.accumulate(call, operands, parameters)
+        part = trial.accumulate(call, operands, parameters)
         if part is None:
             raise ValueError("the engine shows no accumulators")
         total = sums.get(tile.output)
@@ -92,7 +92,7 @@ def _tiled_float(trial: Trial, plan: list[Tile], verdict: Verdict) -> Verdict:
         operands = cut(trial.tensors, tile)
         if tile.part:
             operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
-        result = trial.engine.run_float(trial.call.but(attrs=tile.attrs), operands)
+        result = trial.run_float(trial.call.but(attrs=tile.attrs), operands)
         known = parts.get(tile.output)
         parts[tile.output] = (tile, result if known is None else known[1] + result)
     radius = float_radius(trial)
@@ -125,9 +125,7 @@ def repeat(trial: Trial) -> Verdict:
     if axis is not None:
         tile = planned(trial, TilePlan({axis: 1}))[0]
         call = trial.call.but(attrs=tile.attrs)
-        part = trial.engine.run(
-            call, cut(trial.codes, tile), cut_parameters(parameters, trial.spec, tile)
-        ).codes.numpy()
+        part = trial.run(call, cut(trial.codes, tile), cut_parameters(parameters, trial.spec, tile)).codes.numpy()
         wanted = before[slices(tile.output)]
         made_of = f"the first slice along {axis} of the whole run"
         verdict = judge_codes("repeat", trial, wanted, wanted, got=part, made_of=made_of)
@@ -157,19 +155,21 @@ def _independent_axis(trial: Trial) -> str | None:
     return None
 
 
-def properties(trial: Trial) -> Verdict:
-    """Metamorphic relations that the spec declares hold bit for bit on codes."""
-    worst = passed("properties")
+def properties(trial: Trial) -> Verdict | None:
+    """Metamorphic relations that the spec declares hold bit for bit on codes; None where none applies."""
+    found: list[Verdict] = []
     for relation in trial.spec.properties:
         if relation.when is not None and not relation.when(trial.bound):
             continue
-        verdict = {"equivariant": _equivariant, "commutes": _commutes, "shift_invariant": _shifted}[relation.relation](
-            trial, relation
-        )
+        verdict = RELATIONS[relation.relation](trial, relation)
+        if verdict is None:
+            continue
         if verdict.failing:
             return verdict
-        worst = verdict if verdict.ratio > worst.ratio else worst
-    return worst
+        found.append(verdict)
+    if not found:
+        return None
+    return replace(max(found, key=lambda verdict: verdict.ratio), elements=sum(v.elements for v in found))
 
 
 def _equivariant(trial: Trial, relation: Property) -> Verdict:
@@ -194,7 +194,7 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict:
         parameters = replace(
             parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
         )
-    got = trial.engine.run(trial.call, codes, parameters).codes.numpy()
+    got = trial.run(trial.call, codes, parameters).codes.numpy()
     wanted = np.flip(trial.got, place)
     return judge_codes(
         "properties", trial, wanted, wanted, got=got, made_of=f"the output reversed along {relation.axis}"
@@ -208,11 +208,11 @@ def _reversed(params: QParams, places: list[int]) -> QParams:
     return replace(params, scale=params.scale.flip(0), zero_point=params.zero_point.flip(0), steps=steps)
 
 
-def _commutes(trial: Trial, relation: Property) -> Verdict:
-    """Swapping two operands with their parameters changes nothing, where the order of the sum does not round."""
+def _commutes(trial: Trial, relation: Property) -> Verdict | None:
+    """Swapping two operands with their parameters changes nothing; None where the order of the sum rounds."""
     known = trial.parameters.rescale
     if known is not None and DECLARED[known.variant].float32:
-        return passed("properties")
+        return None
     first, second = relation.operands or ("", "")
     swap = {first: second, second: first}
     inputs = {name: trial.parameters.inputs[swap.get(name, name)] for name in trial.parameters.inputs}
@@ -222,19 +222,36 @@ def _commutes(trial: Trial, relation: Property) -> Verdict:
         rescale = replace(rescale, factors=factors)
     parameters: Parameters = replace(trial.parameters, inputs=inputs, rescale=rescale)
     codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
-    got = trial.engine.run(trial.call, codes, parameters).codes.numpy()
+    got = trial.run(trial.call, codes, parameters).codes.numpy()
     return judge_codes("properties", trial, trial.got, trial.got, got=got, made_of=f"{first} and {second} swapped")
 
 
-def _shifted(trial: Trial, relation: Property) -> Verdict:
-    """Adding one to every code of an operand changes nothing."""
+def _shifted(trial: Trial, relation: Property) -> Verdict | None:
+    """Adding one to every code of an operand changes nothing; None where its codes reach both ends."""
     name = (relation.operands or trial.spec.activations)[0]
     params, values = trial.qparams(name), trial.codes[name]
     if not values.numel() or int(values.max()) + 1 > params.qmax:
         if not values.numel() or int(values.min()) - 1 < params.qmin:
-            return passed("properties")
+            return None
         moved = values - 1
     else:
         moved = values + 1
-    got = trial.engine.run(trial.call, {**trial.codes, name: moved}, trial.parameters).codes.numpy()
+    got = trial.run(trial.call, {**trial.codes, name: moved}, trial.parameters).codes.numpy()
     return judge_codes("properties", trial, trial.got, trial.got, got=got, made_of=f"{name} shifted by one code")
+
+
+def _zero_preserved(trial: Trial, relation: Property) -> Verdict:
+    """Activations of zero give zero: their zero points become the output's."""
+    names = relation.operands or trial.spec.activations
+    zeros = {n: torch.zeros_like(trial.codes[n]) + trial.qparams(n).zero_point for n in names if n in trial.codes}
+    got = trial.run(trial.call, {**trial.codes, **zeros}, trial.parameters).codes.numpy()
+    wanted = np.zeros_like(got) + int(trial.output.zero_point)
+    return judge_codes("properties", trial, wanted, wanted, got=got, made_of="the output's zero point")
+
+
+RELATIONS: Mapping[str, Callable[[Trial, Property], Verdict | None]] = {
+    "equivariant": _equivariant,
+    "commutes": _commutes,
+    "shift_invariant": _shifted,
+    "zero_preserving": _zero_preserved,
+}

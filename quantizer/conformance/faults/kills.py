@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from quantizer.conformance.faults.catalogue import Fault
@@ -33,19 +33,12 @@ class Kill:
 @contextmanager
 def applied(fault: Fault, op: str, platforms: Mapping[str, object]) -> Iterator[None]:
     """Run a block with *fault* in every function of *op* that it concerns, on every platform."""
-    entered = []
-    for platform in (None, *platforms):
-        if platform is not None and not _own(op, fault.kind, platform):
-            continue
-        original = _original(fault.kind, op, platform)
-        manager = REGISTRY.overridden(op, fault.kind, fault.wrap(original), platform)
-        manager.__enter__()
-        entered.append(manager)
-    try:
+    places = [place for place in (None, *platforms) if place is None or _own(op, fault.kind, place)]
+    originals = [(place, _original(fault.kind, op, place)) for place in places]
+    with ExitStack() as stack:
+        for place, original in originals:
+            stack.enter_context(REGISTRY.overridden(op, fault.kind, fault.wrap(original), place))
         yield
-    finally:
-        for manager in reversed(entered):
-            manager.__exit__(None, None, None)
 
 
 def _own(op: str, kind: FunctionKind, platform: str) -> bool:
