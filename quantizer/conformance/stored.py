@@ -25,7 +25,6 @@ from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.files import replace_files
 from quantizer.core.library import Library
 from quantizer.core.model import Model
-from quantizer.core.model_errors import suggestion
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.core.verdict import CHECKS
@@ -135,9 +134,6 @@ def check_case(spec: Spec, case: Case) -> None:
         if name not in case.attrs or not fits(_plain(case.attrs[name]), domain):
             shown = repr(case.attrs[name]) if name in case.attrs else "nothing"
             raise CaseError(f"attrs.{name}: must be {wanted(domain)}, got {shown}.")
-    for name in case.attrs:
-        if name not in spec.attrs:
-            raise CaseError(f"attrs.{name}: no such attribute.{suggestion(name, spec.attrs, 'Known')}")
     shapes = infer_shapes(spec, case.shapes, case.attrs)
     for name, shape in {**case.shapes, **shapes}.items():
         if math.prod(shape) > MAX_ELEMENTS:

@@ -614,7 +614,7 @@ accumulator: {bits: 32, overflow: wrap}
 fixed_outputs: {softmax: {scale: 0.5, zero_point: min}}
 index_dtype: int64
 defects:
-  - {id: a, ops: [softmax], predicate: n > 1, checks: [accuracy], reason: measured}
+  - {id: a, ops: [softmax], predicate: n > 1, checks: [accuracy], case: a.json, reason: measured}
 """
 
 
