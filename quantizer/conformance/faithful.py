@@ -9,24 +9,31 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.trial import Trial
-from quantizer.numerics.qparams import Staged
-from quantizer.ops import REGISTRY
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.ops import BUILT_IN, REGISTRY
 
 
 def is_faithful(trial: Trial, check: str) -> bool:
     """Return whether the parameters (for `parameters`) or the codes (otherwise) are the built-in functions' own."""
     if check == "parameters":
-        constants = {n: t for n, t in trial.tensors.items() if trial.spec.inputs[n].role != "activation"}
-        samples = {n: t for n, t in trial.tensors.items() if n not in constants}
-        rule = REGISTRY.built_in(trial.spec.op, "quantize", trial.target.platform.platform)
-        if rule is None:
-            return True
-        return _same(rule.function(trial.target.request(trial.case, constants, samples)), trial.parameters)
+        own = built_in_parameters(trial)
+        return own is None or _same(own, trial.parameters)
     forward = REGISTRY.built_in(trial.spec.op, "quantized", trial.target.platform.platform)
-    if forward is None:
+    if forward is None or forward.origin != BUILT_IN:
         return True
     outcome = forward.function(**trial.codes, parameters=trial.parameters, **trial.case.attrs)
     return torch.equal(outcome.codes if isinstance(outcome, Staged) else outcome, torch.from_numpy(trial.got))
+
+
+def built_in_parameters(trial: Trial) -> Parameters | None:
+    """Return what the platform's built-in rule hands for the trial, or None where there is none."""
+    rule = REGISTRY.built_in(trial.spec.op, "quantize", trial.target.platform.platform)
+    if rule is None or rule.origin != BUILT_IN:
+        return None
+    constants = {n: t for n, t in trial.tensors.items() if trial.spec.inputs[n].role != "activation"}
+    samples = {n: t for n, t in trial.tensors.items() if n not in constants}
+    parameters: Parameters = rule.function(trial.target.request(trial.case, constants, samples))
+    return parameters
 
 
 def _same(first: object, second: object) -> bool:

@@ -11,6 +11,7 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.target import Target
 from quantizer.core.errors import PluginError
 from quantizer.core.library import Library
+from quantizer.core.model_errors import suggestion
 from quantizer.core.spec import Spec
 from quantizer.ops import REGISTRY, check_signature, load_built_ins
 from quantizer.plugins.bridge import connect
@@ -60,5 +61,8 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
             raise PluginError(
                 f"{entry}: operator {entry.op!r} has no spec. Write {entry.op}.yaml (quantizer spec new)."
             )
+        if entry.platform is not None and entry.platform not in library.platforms:
+            known = suggestion(entry.platform, library.platforms, "Known")
+            raise PluginError(f"{entry}: platform {entry.platform!r}: no such name.{known}")
         check_signature(spec, entry)
     return Session(options, library, OwnEngine())

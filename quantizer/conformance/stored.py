@@ -144,12 +144,21 @@ def check_case(spec: Spec, case: Case) -> None:
             raise CaseError(
                 f"ranges.{name}: must be [smallest, largest] in float32, got {list(case.ranges.get(name, ()))}."
             )
+    _check_kept(case)
     if case.data.set not in (*FILLERS, "ties"):
         raise CaseError(f"data.set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
     legal = tileable_axes(spec, case.shapes, case.attrs)
     for axis in case.tiles.sizes:
         if axis not in legal:
             raise CaseError(f"tiles.{axis}: cannot be cut here; these can: {', '.join(legal) or 'none'}.")
+
+
+def _check_kept(case: Case) -> None:
+    for name, coordinates in case.data.kept.items():
+        shape = case.shapes.get(name, ())
+        for place in coordinates:
+            if len(place) != len(shape) or any(i >= size for i, size in zip(place, shape, strict=True)):
+                raise CaseError(f"data.kept.{name}: {list(place)} lies outside shape {list(shape)}.")
 
 
 def _plain(value: AttrValue) -> object:

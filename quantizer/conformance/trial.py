@@ -14,7 +14,7 @@ from torch import Tensor
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
-from quantizer.core.errors import SpecError
+from quantizer.core.errors import GraphError, SpecError
 from quantizer.core.shapes import infer_shapes, variables
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
@@ -60,7 +60,10 @@ class Trial:
         """What the engine's quantize rule handed."""
         constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
         samples = {n: t for n, t in self.tensors.items() if n not in constants}
-        return self.engine.quantize(self.target.request(self.case, _copies(constants), _copies(samples)))
+        found = self.engine.quantize(self.target.request(self.case, _copies(constants), _copies(samples)))
+        if not isinstance(found, Parameters):
+            raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
+        return found
 
     @cached_property
     def codes(self) -> dict[str, Tensor]:
@@ -113,7 +116,10 @@ class Trial:
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Run the engine's integer forward on copies: damage in place does not reach what it is judged by."""
-        return self.engine.run(call, _copies(codes), parameters)
+        staged = self.engine.run(call, _copies(codes), parameters)
+        if staged.codes.is_floating_point() or staged.codes.dtype == torch.bool:
+            raise GraphError(f"the integer forward returned {staged.codes.dtype}: codes are integers. Round them.")
+        return Staged(staged.codes.to(torch.int64), staged.stages)
 
     def run_float(self, call: Call, tensors: Mapping[str, Tensor]) -> Tensor:
         """Run the engine's float forward on copies."""

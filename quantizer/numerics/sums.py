@@ -72,6 +72,10 @@ def _compass_sum(platform: Platform, inputs: Mapping[str, QParams], output: QPar
     y = ((a - za) * k_a + (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic.
     Source: what the Compass Optimizer writes as scale_value = [m, k_a, k_b] (cases/reference/compass/elt_add).
     """
+    if len(inputs) != 2:
+        raise UnsupportedError(
+            f"{platform.platform}: a sum has two operands, got {len(inputs)}. Name the platform under excludes."
+        )
     first, second = inputs
     steps_a, steps_b, steps_y = (_steps(p) for p in (inputs[first], inputs[second], output))
     bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits

@@ -33,10 +33,29 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
     if trial.spec.error_model.kind == "linear":
         yield from _sum_multiplier(trial, rescale)
     elif trial.spec.error_model.kind == "bilinear":
-        if rescale.variant == "multiplier_shift" and not is_replaced(trial):
-            yield from _restated_multiplier(trial, rescale, factors, output)
+        restated_ones = (
+            [*_restated_multiplier(trial, rescale, factors, output)] if rescale.variant == "multiplier_shift" else []
+        )
+        if restated_ones and (not is_replaced(trial) or all(finding.ratio == 0.0 for finding in restated_ones)):
+            yield from restated_ones
         else:
             yield from _product_multiplier(trial, rescale)
+
+
+def number_findings(trial: Trial) -> Iterator[Finding]:
+    """Yield what is found of a normalised operator's multiplier: it brings shares of 1 to output codes, as 1 / s_y does."""
+    numbers, output = trial.parameters.numbers, trial.output
+    if trial.spec.error_model.kind not in ("softmax", "normalization") or not {"multiplier", "shift"} <= numbers.keys():
+        return
+    mantissa, shift = numbers["multiplier"], numbers["shift"]
+    if is_replaced(trial) or output.steps is None:
+        yield _integer_multiplier(trial, "multiplier", mantissa, shift, 1 / Fraction(float(output.scale)))
+        return
+    bits = trial.target.scheme.activation.bits
+    wanted = restated.compass_multiplier(np.float32(output.steps.numpy()), bits)
+    yield _equal(
+        "multiplier, shift", (int(wanted[0]), wanted[1]), (mantissa, shift), "the rule's multiplier of 1 / s_y"
+    )
 
 
 def _equal(what: str, wanted: object, got: object, rule: str) -> Finding:

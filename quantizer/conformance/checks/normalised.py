@@ -50,16 +50,17 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
 def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
     """Return (numerators, denominator) of the table's value at each code's distance from the largest.
 
-    Entry i belongs to the distance `first + i * step`; between entries the chord; the last entry repeats.
+    Entry i belongs to the distance `first + i * step`; between entries the chord; the last entry repeats, and distances
+    outside the table take its ends.
     """
     codes = trial.codes["x"].numpy()
     distance = codes - codes.max(axis=trial.axis, keepdims=True)
     entries = np.append(table.entries.numpy(), table.entries.numpy()[-1])
     if table.entries.dtype.is_floating_point:
-        return entries[-distance], 1
+        return entries[np.clip(-distance, 0, table.entries.numel() - 1)], 1
     step = abs(table.step)
     place = (distance - table.first) if table.step > 0 else (table.first - distance)
-    index, part = np.divmod(place, step)
+    index, part = np.divmod(np.clip(place, 0, table.entries.numel() * step - 1), step)
     entries = entries.astype(np.int64)
     return entries[index] * step + (entries[index + 1] - entries[index]) * part, step
 

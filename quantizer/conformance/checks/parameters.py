@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from quantizer.conformance import restated
 from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.checks.multipliers import is_replaced, multiplier_bits, multiplier_findings
+from quantizer.conformance.checks.multipliers import is_replaced, multiplier_bits, multiplier_findings, number_findings
 from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
+from quantizer.core.dtypes import dtype
 from quantizer.core.verdict import Verdict, Worst
 from quantizer.numerics.qparams import QParams
 
@@ -61,8 +62,19 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     weights = _weights(trial, inputs, outputs["y"])
     yield from _constants(trial, inputs, weights)
     yield from multiplier_findings(trial, [*inputs.values(), *weights.values()], outputs["y"])
+    yield from number_findings(trial)
+    yield from _accumulator(trial)
     for name, table in trial.parameters.tables.items():
         yield from table_findings(trial, name, table)
+
+
+def _accumulator(trial: Trial) -> Iterator[Finding]:
+    declared = trial.target.platform.accumulator.bits
+    wanted = trial.target.scheme.activation.accumulator_bits if declared == "scheme" else declared
+    got = trial.parameters.accumulator_bits
+    yield Finding(
+        "accumulator", 0.0 if got == wanted else math.inf, f"{wanted} bits", f"{got} bits", "the platform's accumulator"
+    )
 
 
 def _same(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Finding]:
@@ -157,6 +169,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
             yield Finding(name, math.inf, "codes", "nothing", "every constant is decided")
             continue
         wanted = _bias(trial, [*inputs.values(), *weights.values()], part.bias_bits)
+        yield from _same(name, constant.params, wanted)
         yield from _codes(trial, name, constant.codes.numpy(), wanted, 0)
 
 
@@ -169,8 +182,9 @@ def _bias(trial: Trial, factors: list[Expected], bits: int) -> Expected:
         steps = steps * factor.steps if steps is not None and factor.steps is not None else None
     if trial.target.platform.quantizer.operation == "divide_float32":
         scale = scale.astype(np.float32).astype(np.float64)
-    kind = factors[0].dtype
-    return Expected(kind, scale, np.zeros_like(scale, dtype=np.int64), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, steps)
+    return Expected(
+        dtype(f"int{bits}"), scale, np.zeros_like(scale, dtype=np.int64), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, steps
+    )
 
 
 def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | None) -> Iterator[Finding]:

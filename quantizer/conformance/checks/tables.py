@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.faithful import built_in_parameters
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import Table
 
@@ -23,6 +24,8 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     """Each entry is within half a unit (and the declared float32 budget) of f at the code that indexes it."""
     entries = table.entries.numpy().astype(np.float64)
     places = table.first + table.step * np.arange(entries.size)
+    if name == "exp":
+        yield from _fine_enough(trial, name, table)
     found = _exponentials(trial, table, places) if name == "exp" else _function_codes(trial, places)
     if found is None:
         return
@@ -34,6 +37,17 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         f"table {name}", float(ratio[index]), f"{wanted[index]:.9g}", f"{entries[index]:.9g}",
         "half a unit of f at the code that indexes the entry", (index,),
     )  # fmt: skip
+
+
+def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
+    """No unit or step is coarser than that of the platform's own rule: what a table rounds off is forgiven later."""
+    own = built_in_parameters(trial)
+    wanted = None if own is None else own.tables.get(name)
+    if wanted is None:
+        return
+    for what, finest, got in (("unit", wanted.unit, table.unit), ("step", abs(wanted.step), abs(table.step))):
+        text = f"no coarser a {what} than the platform's rule has"
+        yield Finding(f"table {name}", 0.0 if got <= finest else math.inf, f"{what} {finest}", f"{what} {got}", text)
 
 
 def _exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Array]:

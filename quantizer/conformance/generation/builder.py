@@ -70,16 +70,23 @@ def _present(name: str, chooser: Chooser) -> bool:
 
 
 def complete(
-    target: Target, bound: Mapping[str, Any], present: Sequence[str], data: str, seed: int, chooser: Chooser
+    target: Target,
+    bound: Mapping[str, Any],
+    present: Sequence[str],
+    data: str,
+    seed: int,
+    chooser: Chooser,
+    given: Mapping[str, Range] | None = None,
 ) -> Case:
-    """Return the case of a structure that is already chosen: ranges, calibrated outputs, order and tiles."""
+    """Return the case of a structure that is already chosen: ranges (*given* or drawn), outputs, order and tiles."""
     spec = target.spec
     shapes = {name: evaluate(spec.inputs[name].axes, bound) for name in present}
     attrs = {name: bound[name] for name in spec.attrs}
     ranges: dict[str, Range] = {}
     for name in present:
         activation = spec.inputs[name].role == "activation"
-        ranges[name] = (input_range if activation else constant_range)(target, name, data, chooser)
+        draw_range = input_range if activation else constant_range
+        ranges[name] = (given or {}).get(name) or draw_range(target, name, data, chooser)
     order: AxisOrder = "channels_first"
     if any(item.spatial for item in spec.inputs.values()):
         orders: list[AxisOrder] = ["channels_first", "channels_last"]

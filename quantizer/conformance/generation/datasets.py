@@ -190,27 +190,36 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
     params = activation_of(target, case, name)
     if target.spec.error_model.kind == "softmax":
         return np.zeros(case.shapes[name])
-    spread = 1 if target.spec.error_model.kind == "index" else SMALL_CODES
-    codes = integers(case.data.seed, name, case.shapes[name], -spread, spread) + int(params.zero_point)
+    spread, centre = SMALL_CODES, int(params.zero_point)
+    if target.spec.error_model.kind == "index":
+        spread = 1
+        anywhere = integers(case.data.seed, f"{name}.centre", (1,), params.qmin, params.qmax)
+        centre = (centre, params.qmin, params.qmax, int(anywhere[0]))[case.data.seed % 4]
+    codes = integers(case.data.seed, name, case.shapes[name], -spread, spread) + centre
     return (np.clip(codes, params.qmin, params.qmax) - int(params.zero_point)) * float(params.scale)
 
 
 def _tied_weights(target: Target, case: Case, name: str) -> Array:
-    """Small codes; one element per channel at the end of the range, so that the scale is the power of two meant."""
+    """Small codes and values half way between two; one per channel at the end of the range, which sets the scale."""
     part = target.scheme.weight
     largest = case.ranges[name][1]
     if part is None:
         return np.zeros(case.shapes[name])
     span = (1 << (part.bits - 1)) - 1 if part.range == "restricted" else ((1 << part.bits) - 1) / 2
     spread = min(SMALL_CODES, (1 << (part.bits - 1)) - 1)
-    values = integers(case.data.seed, name, case.shapes[name], -spread, spread) * (largest / span)
+    codes = integers(case.data.seed, name, case.shapes[name], -spread, spread)
+    halves = integers(case.data.seed, f"{name}.halves", case.shapes[name], 0, 3) == 0
+    values = np.where(halves & (np.abs(codes) < spread), codes + 0.5, codes) * (largest / span)
     flat = values.reshape(values.shape[0], -1)
     flat[:, 0] = largest
     return values
 
 
 def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
-    """Return the bias under which one element of each channel is a tie; zeros where the output range is not set yet."""
+    """Return the bias under which one element of each channel is a tie; zeros where the output range is not set yet.
+
+    A code that four divides is given half a step more: it rounds back to that code, if ties go to even.
+    """
     shape = case.shapes[name]
     if "y" not in case.ranges:
         return np.zeros(shape)
@@ -223,6 +232,7 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
     picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
     period = np.maximum(np.round(1.0 / ratio), 2.0)
     code = np.mod(period / 2 - picked, period) + period * integers(case.data.seed, name, (flat.shape[0],), -3, 2)
+    code = np.where(code % 4 == 0, code + 0.5, code)
     solved: Array = (code * scale).reshape(shape)
     return solved
 

@@ -42,4 +42,5 @@ def example_case(target: Target, example: Example) -> Case:
             raise SpecError(f"{spec.op}: example {example.id}: value of {name!r} is missing, and it has no default.")
         bound[name] = tuple(value) if isinstance(value, list) else value
     present = [name for name in spec.inputs if name not in example.omit]
-    return complete(target, bound, present, example.data, 1, _Simplest())
+    ranges = {name: (low, high) for name, (low, high) in example.ranges.items()}
+    return complete(target, bound, present, example.data, 1, _Simplest(), ranges)

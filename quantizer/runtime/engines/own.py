@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from quantizer.core.errors import GraphError
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import infer_shapes
@@ -69,5 +70,9 @@ class OwnEngine:
         }
         outcome = run_node(spec, node, arranged, call.platform)
         staged = outcome if isinstance(outcome, Staged) else Staged(outcome, {})
+        if not isinstance(staged.codes, Tensor):
+            raise GraphError(
+                f"{call.spec.op}: a function returned {type(staged.codes).__name__}. Return a torch.Tensor."
+            )
         spatial = next(iter(spec.outputs.values())).spatial
         return Staged(to_operator_order(staged.codes, call.order, spatial=spatial), staged.stages)
