@@ -63,7 +63,14 @@ class Trial:
         found = self.engine.quantize(self.target.request(self.case, _copies(constants), _copies(samples)))
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
+        self._handed = _contents(found)
         return found
+
+    @property
+    def damaged(self) -> str | None:
+        """The handed table or constant that a forward wrote into, or None."""
+        now = _contents(self.parameters)
+        return next((name for name, values in self._handed.items() if not torch.equal(values, now[name])), None)
 
     @cached_property
     def codes(self) -> dict[str, Tensor]:
@@ -193,6 +200,11 @@ class Trial:
         _, counts = np.unique(codes, return_counts=True)
         ends = np.count_nonzero((codes <= self.output.qmin) | (codes >= self.output.qmax))
         return bool(max(int(counts.max()), int(ends)) > 0.9 * codes.size)
+
+
+def _contents(parameters: Parameters) -> dict[str, Tensor]:
+    tables = {f"table {name}": table.entries.clone() for name, table in parameters.tables.items()}
+    return tables | {f"constant {name}": constant.codes.clone() for name, constant in parameters.constants.items()}
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -45,7 +45,8 @@ def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     wanted = None if own is None else own.tables.get(name)
     if wanted is None:
         return
-    for what, finest, got in (("unit", wanted.unit, table.unit), ("step", abs(wanted.step), abs(table.step))):
+    unit = max(wanted.unit, 2.0**-wanted.bits)
+    for what, finest, got in (("unit", unit, table.unit), ("step", abs(wanted.step), abs(table.step))):
         text = f"no coarser a {what} than the platform's rule has"
         yield Finding(f"table {name}", 0.0 if got <= finest else math.inf, f"{what} {finest}", f"{what} {got}", text)
 

@@ -140,6 +140,8 @@ def repeat(trial: Trial) -> Verdict:
                 name, index, str(int(trial.codes[name][index])), str(int(values[index])), "unchanged operands"
             )
             return failure("repeat", f"the engine wrote into operand {name}", worst)
+    if trial.damaged is not None:
+        return failure("repeat", f"the engine wrote into {trial.damaged}")
     return judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
 
 

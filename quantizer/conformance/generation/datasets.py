@@ -218,7 +218,8 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
 def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
     """Return the bias under which one element of each channel is a tie; zeros where the output range is not set yet.
 
-    A code that four divides is given half a step more: it rounds back to that code, if ties go to even.
+    Some channels lie one accumulator unit beside the tie. A code that four divides is given half a step more: it rounds
+    back to that code, if ties go to even.
     """
     shape = case.shapes[name]
     if "y" not in case.ranges:
@@ -231,8 +232,11 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
     flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
     picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
     period = np.maximum(np.round(1.0 / ratio), 2.0)
-    code = np.mod(period / 2 - picked, period) + period * integers(case.data.seed, name, (flat.shape[0],), -3, 2)
-    code = np.where(code % 4 == 0, code + 0.5, code)
+    channels = (flat.shape[0],)
+    reach = max(3, (1 << (target.scheme.activation.bits - 1)) - 28)
+    code = np.mod(period / 2 - picked, period) + period * integers(case.data.seed, name, channels, -reach, reach - 1)
+    beside = integers(case.data.seed, f"{name}.beside", channels, -2, 2)
+    code = np.where(np.abs(beside) == 2, code + beside // 2, np.where(code % 4 == 0, code + 0.5, code))
     solved: Array = (code * scale).reshape(shape)
     return solved
 

@@ -12,6 +12,8 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Range
 
 SPREAD_BITS = 18
+WIDE_STEP = 17
+"""Binary places from an accumulator unit to an output code, so that ties lie beyond the 24 bits of float32."""
 TINY = 2.0**-126
 EMPTY: Range = (0.0, 0.0)
 
@@ -91,7 +93,9 @@ def output_range(target: Target, data: str, y: NDArray[np.float64], chooser: Cho
                 return range_of(target, 2.0 / hints.get("terms", 2.0), low_code)
             step = hints.get("step", 2.0**-7)
             wanted = math.ceil(math.log2(max(largest, step) / max(high_code - 1, 1)))
-            exponent = max(wanted, round(math.log2(step)) + 1 + chooser.integer("y.step", 0, 2))
+            wide = WIDE_STEP if target.scheme.weight is not None else 2
+            places = chooser.option("y.step", [0, 1, 2, wide if target.scheme.activation.bits <= 8 else min(wide, 10)])
+            exponent = max(wanted, round(math.log2(step)) + 1 + places)
             spread = max(0, (high_code - low_code) // 2 - 8)
             zero = chooser.integer("y.zero", -min(8, spread), min(8, spread)) + (low_code + high_code + 1) // 2
             return range_of(target, 2.0**exponent, zero)
