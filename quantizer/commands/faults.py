@@ -47,6 +47,11 @@ def run(args: argparse.Namespace) -> int:
         for op in fault.ops
         if (not args.op or op in args.op) and (not args.fault or fault.id in args.fault)
     ]
+    if not pairs:
+        raise UnsupportedError(
+            f"no fault of the catalogue applies to {', '.join(args.op) or 'any operator'}. "
+            "Add one in quantizer/conformance/faults/catalogue.py."
+        )
     cases = {op: list(gate_cases(session, op)) for op in sorted({op for _, op in pairs})}
     rows = []
     for fault, op in tqdm(pairs, unit="fault", disable=None, file=sys.stderr):

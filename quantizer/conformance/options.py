@@ -72,9 +72,9 @@ class Options:
     @property
     def arguments(self) -> str:
         """The options that a command must repeat to run an item again."""
-        parts = [f" --op-specs {path}" for path in self._shown(self.specs)]
-        parts += [f" --op-plugins {path}" for path in self._shown(self.plugins)]
-        parts += [f" --op-engine {self.engine}"] if self.engine != "own" else []
+        parts = [f" --op-specs={path}" for path in self._shown(self.specs)]
+        parts += [f" --op-plugins={path}" for path in self._shown(self.plugins)]
+        parts += [f" --op-engine={self.engine}"] if self.engine != "own" else []
         return "".join(parts)
 
     def _shown(self, paths: tuple[Path, ...]) -> list[Path]:

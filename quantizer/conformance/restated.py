@@ -1,6 +1,6 @@
 """The platforms' parameter rules once more, in numpy and rationals, sharing nothing with numerics.
 
-`parameters` compares what a quantize rule chose with these. Sources: facts of each system, recorded in docs/adr.
+`parameters` compares what a quantize rule chose with these. Sources: cases/reference for Compass, ONNX Runtime itself for ort.
 """
 
 from __future__ import annotations

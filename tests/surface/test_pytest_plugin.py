@@ -57,8 +57,8 @@ def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
             "  allowed     *half_even of the handed sum*",
             "  suspect     the integer forward",
             "  graph       double(x: [[]1[]]) channels_first",
-            "  rerun       pytest 'my_specs/double.yaml::double-a*-ideal' --op-plugins my_plugins",
-            "  replay      quantizer case replay reports/out/failures/double-a*.json --op-plugins my_plugins",
+            "  rerun       pytest 'my_specs/double.yaml::double-a*-ideal' --op-plugins=my_plugins",
+            "  replay      quantizer case replay reports/out/failures/double-a*.json --op-plugins=my_plugins",
         ]
     )
 

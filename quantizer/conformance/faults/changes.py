@@ -13,6 +13,7 @@ from torch import Tensor
 from quantizer.core.case import TilePlan
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.spec import Spec
+from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged, Table
 from quantizer.ops import Function
 from quantizer.tiling.windows import Tile, tiles
@@ -243,6 +244,36 @@ def in_place(original: Function) -> Function:
         return result
 
     return faulty
+
+
+def constants_in_place(original: Function) -> Function:
+    """Double the constants where they lie before the quantize rule sees them."""
+
+    def faulty(request: Request) -> Parameters:
+        for values in request.constants.values():
+            values.mul_(2)
+        result: Parameters = original(request)
+        return result
+
+    return faulty
+
+
+def tables_in_place(original: Function) -> Function:
+    """Run, then write into the handed tables."""
+
+    def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
+        result: Tensor | Staged = original(*operands, parameters=parameters, **named)
+        for table in parameters.tables.values():
+            table.entries.add_(1)
+        return result
+
+    return faulty
+
+
+def next_shift(parameters: Parameters) -> Parameters:
+    """Halve what a handed multiplier gives."""
+    numbers = {name: value + (name == "shift") for name, value in parameters.numbers.items()}
+    return replace(parameters, numbers=numbers)
 
 
 def _four(padding: Any) -> tuple[int, int, int, int]:
