@@ -22,18 +22,24 @@ xfails:
 
 
 @pytest.fixture
-def broken(vendor):
-    """An operator that is one too high, its failure kept, in a repository."""
-    vendor.write(result=OFF_BY_ONE)
-    vendor.run("-k", "a8-ideal")
-    first = min((vendor.root / "reports/out/failures").glob("double-a8-ideal-*.json"))
-    first.rename(vendor.root / "stuck.json")
-    for command in (
-        ["init", "-q"],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a"],
-    ):
+def repository(vendor):
+    """A right operator in a repository with one commit."""
+    vendor.write()
+    (vendor.root / "stuck.json").write_text("{}")
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], [*author, "commit", "-q", "--allow-empty", "-m", "a"]):
         subprocess.run(["git", "-C", vendor.root, *command], check=True)
     return vendor
+
+
+@pytest.fixture
+def broken(repository):
+    """The operator is one too high, and its failure is kept."""
+    repository.write(result=OFF_BY_ONE)
+    repository.run("-k", "a8-ideal")
+    first = min((repository.root / "reports/out/failures").glob("double-a8-ideal-*.json"))
+    first.rename(repository.root / "stuck.json")
+    return repository
 
 
 def run(vendor, *args, predicate="'true'", expires="9999-12-31", case="stuck.json"):
@@ -72,17 +78,17 @@ def test_an_entry_whose_case_passes_is_red(broken):
         ({"predicate": "widht > 1"}, "*known.yaml:5:*predicate: *widht*"),
     ],
 )
-def test_a_wrong_entry_ends_the_run(broken, change, says):
-    result = run(broken, **change)
+def test_a_wrong_entry_ends_the_run(repository, change, says):
+    result = run(repository, **change)
     assert result.ret == 4
     result.stderr.fnmatch_lines([says])
 
 
-def test_an_entry_for_an_unknown_operator_ends_the_run(broken):
-    (broken.root / "known.yaml").write_text(
+def test_an_entry_for_an_unknown_operator_ends_the_run(repository):
+    (repository.root / "known.yaml").write_text(
         ENTRY.format(predicate="'true'", expires="9999-12-31", case="stuck.json").replace("[double]", "[dubble]")
     )
-    result = broken.run("--op-xfails", "known.yaml")
+    result = repository.run("--op-xfails", "known.yaml")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*'dubble': no such name. Did you mean 'double'?*"])
 
