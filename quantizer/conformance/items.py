@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from quantizer.conformance.supported import spec_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
+from quantizer.core.errors import QuantizerError
 from quantizer.core.platforms import Defect
 from quantizer.core.record import Record
 from quantizer.core.verdict import CHECKS, Verdict
@@ -66,7 +68,7 @@ class Runner:
 
     def draw(self, integers: Callable[[int, int], int]) -> Case:
         """Return one case from Hypothesis's integers."""
-        return build_case(self._target, DrawnChooser(integers))
+        return self._built(lambda: build_case(self._target, DrawnChooser(integers)))
 
     def rows(self) -> None:
         """Run the spec's examples and the rows that the covering array deals to this target."""
@@ -74,20 +76,36 @@ class Runner:
         if reason is not None:
             pytest.skip(reason)
         for example in self._spec.examples:
-            self.run(example_case(self._target, example))
+            self.run(self._built(functools.partial(example_case, self._target, example)))
         names = [target.id for target in self._session.all_targets(self._spec)]
         for index, row in enumerate(rows(self._spec, names, self._target.id)):
-            self.run(build_case(self._target, HashChooser(key(index, self._target.id), row)))
+            self.run(self._chosen(row, index))
         self._reach_the_rest()
+
+    def _chosen(self, row: Mapping[str, str], seed: int, *names: str) -> Case:
+        chooser = HashChooser(key(seed, self._target.id, *names), row)
+        return self._built(lambda: build_case(self._target, chooser))
+
+    def _built(self, make: Callable[[], Case]) -> Case:
+        """Return the case that *make* builds; a spec or a reference that cannot give one fails the item in one line."""
+        try:
+            return make()
+        except hypothesis.errors.HypothesisException:
+            raise
+        except QuantizerError as err:
+            problem = f"the spec generates a case that is not legal: {err} Bound its domains."
+        except Exception as err:  # noqa: BLE001 - whatever a plugin's reference raises is its failure
+            problem = f"the reference raised {type(err).__name__}: {err}"
+        self._failure = problem.splitlines()[0]
+        self._failed = f"{self._target.id}: {problem}"
+        return pytest.fail(self._failed, pytrace=False)
 
     def _reach_the_rest(self) -> None:
         """Ask again, alone, for the bins that no row could reach beside the others of its row."""
         for entry in sorted(wanted_coverage(self._spec) - self._recorder.coverage):
             factor, bin_name = entry.split("=", 1)
             for attempt in range(ATTEMPTS):
-                self.run(
-                    build_case(self._target, HashChooser(key(attempt, self._target.id, entry), {factor: bin_name}))
-                )
+                self.run(self._chosen({factor: bin_name}, attempt, entry))
                 if entry in self._recorder.coverage:
                     break
 
@@ -142,7 +160,10 @@ class Runner:
         path = options.cases / "golden" / f"{self._spec.op}.jsonl"
         targets, everything = self._session.targets(self._spec), self._session.all_targets(self._spec)
         if options.golden_update is not None:
-            update_goldens(path, targets, everything, self._session.engine, options.golden_update)
+            try:
+                update_goldens(path, targets, everything, self._session.engine, options.golden_update)
+            except QuantizerError as err:
+                return [str(err)]
         step = f"Run pytest '{self._state.node_id}' --op-golden-update 'why the codes change'{options.arguments}."
         return golden_problems(targets, everything, self._session.engine, path, options.shown(path), step)
 

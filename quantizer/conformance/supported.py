@@ -43,4 +43,6 @@ def _first_case_problems(session: Session, spec: Spec) -> list[str]:
             ]
     except QuantizerError as err:
         return [f"the first generated case cannot be built: {err}"]
+    except Exception as err:  # noqa: BLE001 - whatever a plugin's reference raises is its failure
+        return [f"the reference raised {type(err).__name__}: {err}"]
     return []
