@@ -169,8 +169,25 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
             yield Finding(name, math.inf, "codes", "nothing", "every constant is decided")
             continue
         wanted = _bias(trial, [*inputs.values(), *weights.values()], part.bias_bits)
-        yield from _same(name, constant.params, wanted)
+        yield from _bias_params(trial, name, constant.params, wanted)
         yield from _codes(trial, name, constant.codes.numpy(), wanted, 0)
+
+
+def _bias_params(trial: Trial, name: str, chosen: QParams, wanted: Expected) -> Iterator[Finding]:
+    """A built-in rule's to the last bit; a plugin may multiply scales in float32 in an order of its own."""
+    if not is_replaced(trial):
+        yield from _same(name, chosen, wanted)
+        return
+    rule, scale = np.broadcast_arrays(np.atleast_1d(wanted.scale), np.atleast_1d(chosen.scale.numpy()))
+    away = np.abs(scale / rule - 1.0) / FLOAT32_CODES
+    index = (int(np.argmax(away)),)
+    shown = rule[index], scale[index]
+    yield Finding(
+        name, float(away[index]), f"scale {shown[0]!r}", f"{shown[1]!r}", "the product of the scales it is added under",
+        index,
+    )  # fmt: skip
+    offset = bool((chosen.zero_point != 0).any())
+    yield Finding(name, math.inf if offset else 0.0, "zero point 0", f"{chosen.zero_point.tolist()}", "a bias has none")
 
 
 def _bias(trial: Trial, factors: list[Expected], bits: int) -> Expected:
