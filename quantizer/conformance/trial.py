@@ -18,6 +18,7 @@ from quantizer.core.errors import GraphError, SpecError
 from quantizer.core.shapes import infer_shapes, variables
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines import Call, Engine
 
 Array = NDArray[Any]
@@ -64,6 +65,17 @@ class Trial:
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
         self._handed = _contents(found)
+        return found
+
+    @cached_property
+    def built_in(self) -> Parameters | None:
+        """What the platform's built-in rule hands for the case, or None where the operator has none."""
+        rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.platform)
+        if rule is None or rule.origin != BUILT_IN:
+            return None
+        constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
+        samples = {n: t for n, t in self.tensors.items() if n not in constants}
+        found: Parameters = rule.function(self.target.request(self.case, _copies(constants), _copies(samples)))
         return found
 
     @property

@@ -43,6 +43,11 @@ def parameters(trial: Trial) -> Verdict:
     )
 
 
+def failing(trial: Trial) -> list[Finding]:
+    """Return the findings that the check fails on."""
+    return [finding for finding in _findings(trial) if not finding.ratio <= 1.0]
+
+
 def _findings(trial: Trial) -> Iterator[Finding]:
     target, case = trial.target, trial.case
     rule, scheme = target.platform.parameters, target.scheme

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.faithful import built_in_parameters
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import Table
 
@@ -26,7 +25,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     places = table.first + table.step * np.arange(entries.size)
     if name == "exp":
         yield from _fine_enough(trial, name, table)
-    found = _exponentials(trial, table, places) if name == "exp" else _function_codes(trial, places)
+    found = exponentials(trial, table, places) if name == "exp" else _function_codes(trial, places)
     if found is None:
         return
     wanted, budget = found
@@ -41,8 +40,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
 
 def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     """No unit or step is coarser than that of the platform's own rule: what a table rounds off is forgiven later."""
-    own = built_in_parameters(trial)
-    wanted = None if own is None else own.tables.get(name)
+    wanted = None if trial.built_in is None else trial.built_in.tables.get(name)
     if wanted is None:
         return
     unit = max(wanted.unit, 2.0**-wanted.bits)
@@ -51,7 +49,7 @@ def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         yield Finding(f"table {name}", 0.0 if got <= finest else math.inf, f"{what} {finest}", f"{what} {got}", text)
 
 
-def _exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Array]:
+def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Array]:
     """Return exp at each distance from the largest code, in units of the table, and what float32 may lose of it."""
     params = trial.parameters.inputs[trial.spec.activations[0]]
     scale, zero = float(params.scale), abs(int(params.zero_point))
