@@ -184,9 +184,6 @@ def _load_library(paths: tuple[Path, ...]) -> Library:
     )
 
 
-_NAME_KEYS = {"operator": "op", "platform": "platform"}
-
-
 @dataclass(frozen=True)
 class _Entry(Generic[M]):
     model: M

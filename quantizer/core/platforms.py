@@ -18,6 +18,11 @@ RoundingMode = Literal[
     "half_even", "half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero", "stochastic"
 ]
 RatioArithmetic = Literal["float64", "float32_product", "float32"]
+"""How the ratio of scales is formed before it becomes a fixed-point multiplier; TensorFlow Lite has all three.
+
+float64: convolutions; float32_product (scales multiplied in float32, divided in float64): fully connected, batch matmul;
+float32: mul. Shown on LiteRT 2.3 with 12 to 100 million elements each.
+"""
 Variant = Literal[
     "exact",
     "f32_even",

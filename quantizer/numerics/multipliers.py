@@ -16,11 +16,6 @@ from quantizer.numerics.rounding import round_tensor
 FLOAT32_EPSILON = 1.1920929e-07
 LEFT_SHIFT = 20
 """Bits by which TensorFlow Lite's 8-bit add widens its terms."""
-"""How the ratio of scales is formed before it becomes a fixed-point multiplier; TensorFlow Lite has all three.
-
-float64: convolutions; float32_product (scales multiplied in float32, divided in float64): fully connected, batch matmul;
-float32: mul. Shown on LiteRT 2.3 with 12 to 100 million elements each.
-"""
 
 
 def fixed_point(ratio: Tensor | float, bits: int = 31) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,8 +148,3 @@ def layer_attrs(scheme: Scheme, platform: Platform, type: OpTypeValue) -> dict[s
         "bias_effective_bits": 32, "unify_shifts_for_aiff": platform.multiplier.unify_shifts, "force_dtype_int": False,
         "force_shift_positive": False, "trigger_float_op": "disable", "running_statistic_momentum": 0.9, "histc_bins": 2048,
     }  # fmt: skip
-
-
-def names_of(tensors: Sequence[PyTensor]) -> str:
-    """Return the names of *tensors* for a message."""
-    return ", ".join(tensor.name for tensor in tensors) or "none"

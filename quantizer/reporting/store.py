@@ -15,8 +15,6 @@ RECORDS = "records.jsonl"
 SUMMARY = "summary.json"
 TIMINGS = "timings.jsonl"
 
-_COUNTS = ("passed", "failed", "mistrusted", "overflow", "holes", "elements", "vacuous")
-
 
 def write_run(directory: Path, records: Iterable[Record], summary: Mapping[str, object]) -> None:
     """Write a run into *directory*: the same records give the same bytes in any order; whole files or nothing."""

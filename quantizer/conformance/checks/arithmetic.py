@@ -78,8 +78,7 @@ def _bilinear(trial: Trial) -> Verdict:
         return _replayed(trial, held, mantissa, declared)
     factor = mantissa * np.exp2(-shift.astype(np.float64))
     value = held * factor / rescale.divisor
-    extra = 0.5 * np.exp2(31.0 - shift) if declared.high_multiply else 0.0
-    extra = np.where(shift > 31, extra, 0.0) if declared.high_multiply else 0.0
+    extra = np.where(shift > 31, 0.5 * np.exp2(31.0 - shift), 0.0) if declared.high_multiply else 0.0
     exact = _exact_product(held, mantissa, shift, rescale)
     return _rounded(trial, value, declared, extra, exact, lambda index: {"accumulator": str(int(held[index]))})
 

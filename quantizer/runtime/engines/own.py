@@ -20,12 +20,9 @@ from quantizer.runtime.executor import run_node, to_node_order, to_operator_orde
 
 
 class OwnEngine:
-    """Runs whatever the registry holds; `platform` makes it compute as another platform would (faults)."""
+    """Runs whatever the registry holds."""
 
     name = "own"
-
-    def __init__(self, platform: Platform | None = None) -> None:
-        self._platform = platform
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:  # noqa: ARG002 - the protocol's
         """Return None where a quantized function is registered."""
