@@ -63,7 +63,7 @@ def choose(bound: int, *, int8: bool = False, work: int = 0, pieces: int = 0) ->
     *int8*: one matrix product of int8 operands would do; *work*: its multiplications; *pieces*: into how many parts the
     reduction must be split for float32, 0 where it cannot be. GraphError where a sum may leave int64.
     """
-    if int8 and work >= INT_MM_WORK and bound < 1 << 31 and bool(torch.backends.mkldnn.enabled) and int_mm_is_exact():
+    if int8 and work >= INT_MM_WORK and bound < 1 << 31 and int_mm_is_exact():
         return "int_mm"
     if bound <= FLOAT32_EXACT:
         return "float32"
