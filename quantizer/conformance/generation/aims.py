@@ -34,7 +34,7 @@ def _ties(trial: Trial) -> bool:
 
 
 def _saturation(trial: Trial) -> bool:
-    """Some output is within one code of an end, before saturation."""
+    """Some output is within two codes of an end, before saturation."""
     real = trial.y_hat / float(trial.output.scale) + int(trial.output.zero_point)
     return bool(((np.abs(real - trial.output.qmax) <= 2) | (np.abs(real - trial.output.qmin) <= 2)).any())
 
