@@ -16,6 +16,7 @@ from quantizer.core.spec import Spec
 FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "infer_shape", "tile"]
 KINDS: tuple[FunctionKind, ...] = ("reference", "quantize", "quantized", "accumulate", "infer_shape", "tile")
 BUILT_IN = "built-in"
+OVERRIDE = "override"
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 """
@@ -82,13 +83,19 @@ class Registry:
         return max(candidates, key=_precedence, default=None)
 
     def built_in(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration | None:
-        """Return the built-in function, whatever replaced it; the first registered one of an operator without."""
+        """Return the built-in function, whatever replaced it; of an operator without, what runs but for overrides."""
         for place in (platform, None):
             known = self.entries.get((op, kind, place), [])
             for entry in known:
                 if entry.origin == BUILT_IN:
                     return entry
-        return self.find(op, kind, platform)
+        own = [
+            known
+            for place in {platform, None}
+            for known in self.entries.get((op, kind, place), [])
+            if known.origin != OVERRIDE
+        ]
+        return max(own, key=_precedence, default=None)
 
     def get(self, op: str, kind: FunctionKind, platform: str | None = None) -> Function:
         """Return the function that runs; UnsupportedError where there is none."""
@@ -133,7 +140,7 @@ class Registry:
         """Run a block with *function* in place of the registered one (how faults are applied)."""
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
-        self.entries[key] = [*before, Registration(op, kind, function, (1 << 30,), platform, "override")]
+        self.entries[key] = [*before, Registration(op, kind, function, (1 << 30,), platform, OVERRIDE)]
         try:
             yield
         finally:

@@ -110,13 +110,13 @@ def significant_bits(count: int) -> Callable[[Tensor], Tensor]:
     return change
 
 
-def constant_codes(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the codes of a weight or a bias."""
+def constant_codes(place: int, change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
+    """Change the codes of one constant: 0 the first (weights), 1 the second where there is one (the bias)."""
 
     def changed(p: Parameters) -> Parameters:
-        if name not in p.constants:
+        if place >= len(p.constants):
             return p
-        constant = p.constants[name]
+        name, constant = list(p.constants.items())[place]
         return replace(p, constants={**p.constants, name: Constant(change(constant.codes), constant.params)})
 
     return changed

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from quantizer.conformance.checks.variants import planned
 from quantizer.conformance.faults.catalogue import Fault
 from quantizer.conformance.generation.builder import build_case, rows
 from quantizer.conformance.generation.choosers import HashChooser
@@ -33,23 +38,21 @@ class Kill:
 @contextmanager
 def applied(fault: Fault, op: str, platforms: Mapping[str, object]) -> Iterator[None]:
     """Run a block with *fault* in every function of *op* that it concerns, on every platform."""
-    places = [place for place in (None, *platforms) if place is None or _own(op, fault.kind, place)]
-    originals = [(place, _original(fault.kind, op, place)) for place in places]
+    originals = [(place, _original(fault.kind, op, place)) for place in (None, *platforms)]
     with ExitStack() as stack:
         for place, original in originals:
-            stack.enter_context(REGISTRY.overridden(op, fault.kind, fault.wrap(original), place))
+            if original is not None:
+                stack.enter_context(REGISTRY.overridden(op, fault.kind, fault.wrap(original), place))
         yield
 
 
-def _own(op: str, kind: FunctionKind, platform: str) -> bool:
-    return bool(REGISTRY.entries.get((op, kind, platform)))
-
-
-def _original(kind: FunctionKind, op: str, platform: str | None) -> Function:
+def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | None:
+    """Return what runs on *platform* (None: where no platform has its own), or None where it has nothing of its own."""
+    if platform is not None and not REGISTRY.entries.get((op, kind, platform)):
+        return None
     entry = REGISTRY.find(op, kind, platform)
-    if entry is not None:
-        return entry.function
-    return default_parameters if kind == "quantize" else tiles
+    defaults: Mapping[FunctionKind, Function] = {"quantize": default_parameters, "tile": tiles}
+    return entry.function if entry is not None else defaults.get(kind)
 
 
 def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
@@ -79,3 +82,66 @@ def kill(session: Session, fault: Fault, op: str, cases: list[tuple[Target, Case
                 if verdict.failing:
                     return Kill(target.id, verdict.check, count)
     return None
+
+
+def has_effect(session: Session, fault: Fault, op: str, cases: Iterable[tuple[Target, Case]]) -> bool:
+    """Return whether *fault* changes anything in *op* over *cases*; where it does not, it is not applicable there.
+
+    What is compared is what the changed function gives and what it leaves of its operands, on the operands of the case
+    and then on others of the same shapes.
+    """
+    for target, case in cases:
+        before = _given(session, fault.kind, target, case)
+        with applied(fault, op, session.library.platforms):
+            after = _given(session, fault.kind, target, case)
+        if not _equal(before, after):
+            return True
+    return False
+
+
+def _given(session: Session, kind: FunctionKind, target: Target, case: Case) -> object:
+    """Return everything that the functions of *kind* give for *case*; of one that raises, what it says."""
+    trial = Trial(target, case, session.engine)
+    try:
+        if kind == "tile":
+            return planned(trial, case.tiles)
+        parameters = trial.parameters
+        if kind == "quantize":
+            return parameters
+        operands = trial.tensors if kind == "reference" else trial.codes
+        found: list[object] = []
+        for change in (torch.clone, _reversed, torch.clone):
+            seen = {name: change(values) for name, values in operands.items()}
+            found += [_run(trial, kind, seen), seen]
+    except Exception as err:  # noqa: BLE001 - a fault that makes a function raise has an effect
+        return repr(err)
+    return found, parameters
+
+
+def _run(trial: Trial, kind: FunctionKind, operands: dict[str, Tensor]) -> object:
+    if kind == "reference":
+        return trial.engine.run_float(trial.call, operands)
+    if kind == "accumulate":
+        return trial.engine.accumulate(trial.call, operands, trial.parameters)
+    return trial.engine.run(trial.call, operands, trial.parameters)
+
+
+def _reversed(values: Tensor) -> Tensor:
+    return values.flip(tuple(range(values.dim())))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.dtype == other.dtype and one.shape == other.shape and _same_bits(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if is_dataclass(one) and type(one) is type(other):
+        return all(_equal(getattr(one, item.name), getattr(other, item.name)) for item in fields(one))
+    return bool(one == other)
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    same = one == other
+    return bool((same | (one.isnan() & other.isnan()) if one.is_floating_point() else same).all())
