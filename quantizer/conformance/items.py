@@ -59,7 +59,7 @@ class Runner:
     def record(self, outcome: str) -> Record:
         """Return the item's record under pytest's word for how it ended."""
         complete = self._state.kind == "cases" and outcome == "passed"
-        wanted = wanted_coverage(self._spec) if complete else ()
+        wanted = wanted_coverage(self._spec, self._target.platform) if complete else ()
         return self._recorder.record(outcome, wanted, self._failure)
 
     def replaced(self) -> list[str]:
@@ -102,7 +102,7 @@ class Runner:
 
     def _reach_the_rest(self) -> None:
         """Ask again, alone, for the bins that no row could reach beside the others of its row."""
-        for entry in sorted(wanted_coverage(self._spec) - self._recorder.coverage):
+        for entry in sorted(wanted_coverage(self._spec, self._target.platform) - self._recorder.coverage):
             factor, bin_name = entry.split("=", 1)
             for attempt in range(ATTEMPTS):
                 self.run(self._chosen({factor: bin_name}, attempt, entry))

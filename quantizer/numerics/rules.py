@@ -39,6 +39,16 @@ def activation_params(low: float, high: float, part: ActivationPart, rule: Param
     )  # fmt: skip
 
 
+def weight_part(part: WeightPart, rule: ParameterRule, family: str) -> WeightPart:
+    """Return the weight part of a scheme as the platform has it for operators of *family*."""
+    changes: dict[str, object] = {}
+    if family in rule.per_channel_weights:
+        changes["granularity"] = "channel"
+    if family in rule.weight_bits:
+        changes["bits"] = rule.weight_bits[family]
+    return part.model_copy(update=changes) if changes else part
+
+
 def weight_params(
     weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, *, group: int | None = None
 ) -> QParams:

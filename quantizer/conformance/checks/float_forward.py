@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.elements import judge_reals
+from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.trial import Trial
 from quantizer.core.spec import ErrorModel
 from quantizer.core.verdict import Verdict, failure
@@ -37,7 +38,7 @@ def float_forward(trial: Trial) -> Verdict:
     return judge_reals(CHECK, got, trial.y - radius, trial.y + radius, trial.y, made_of=made_of)
 
 
-_EXACT_KINDS = ("movement", "bilinear", "index")
+_EXACT_KINDS = ("movement", "selection", "bilinear", "index")
 """Operators without coefficients of their own: on small integers every step is exact (a mean is not)."""
 
 
@@ -67,6 +68,12 @@ def _by_terms(trial: Trial) -> Array:
     return gamma(_terms(trial)) * trial.magnitude(trial.doubles) + _half_ulp(trial.y)
 
 
+def _mean(trial: Trial) -> Array:
+    """The sum of the window's terms, and one division."""
+    terms = int(counts(trial).max(initial=1)) if trial.spec.quantization.family in SUMS else trial.y.size
+    return np.asarray(gamma(terms + 1) * trial.magnitude(trial.doubles) + _half_ulp(trial.y))
+
+
 def _by_ulps(trial: Trial) -> Array:
     """Some ulps of the function of a library, and as many of the largest term that may cancel in it."""
     relative = gamma(2 * TRANSCENDENTAL_ULPS) * trial.magnitude(trial.doubles)
@@ -90,8 +97,10 @@ def _softmax(trial: Trial) -> Array:
 
 _BOUNDS: Mapping[str, Callable[[Trial], Array]] = {
     "linear": _by_terms,
+    "mean": _mean,
     "bilinear": _by_terms,
     "movement": _exactly,
+    "selection": _exactly,
     "index": _exactly,
     "softmax": _softmax,
 }

@@ -13,7 +13,7 @@ from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.target import Target
 from quantizer.core.errors import ConstraintError, QuantizerError
-from quantizer.core.shapes import evaluate, plain_name, variables
+from quantizer.core.shapes import evaluate, named_axes, plain_name, spread_name, variables
 from quantizer.core.spec import Spec
 from quantizer.runtime.engines import Call, Engine
 
@@ -95,11 +95,13 @@ def _shapes(
         axes = spec.inputs[operand].axes
         try:
             if isinstance(axes, list):
+                places = named_axes(axes, len(old)) or {}
                 sizes = [
-                    bound[name] if (name := plain_name(axis)) else _size(axis, bound, size)
-                    for axis, size in zip(axes, old, strict=True)
+                    bound[name] if (name := plain_name(axis)) else _size(axis, bound, old[place])
+                    for place, axis in places.items()
                 ]
-                shape = tuple(int(size) for size in sizes)
+                leading = bound[spread] if (spread := spread_name(axes[0])) else ()
+                shape = (*leading, *(int(size) for size in sizes))
             else:
                 shape = evaluate(axes, bound)
         except (QuantizerError, KeyError, TypeError):

@@ -14,9 +14,11 @@ from quantizer.conformance.generation.ranges import constant_range, input_range,
 from quantizer.conformance.target import Target
 from quantizer.core.case import AxisOrder, Case, DataRecipe, Range, TilePlan
 from quantizer.core.domains import draw_order
+from quantizer.core.platforms import Platform
 from quantizer.core.shapes import evaluate, variables
-from quantizer.core.spec import NoTiling, Spec
-from quantizer.numerics.rules import weight_params
+from quantizer.core.spec import NoTiling, Output, Spec
+from quantizer.numerics.activations import LIMITS
+from quantizer.numerics.rules import weight_params, weight_part
 from quantizer.tiling.windows import tileable_axes
 
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
@@ -31,6 +33,8 @@ EMPHASIS: tuple[Mapping[str, str], ...] = (
 def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
     """Return the coverage factors of an operator: targets, data sets, axis orders, tile bins, operands, bins."""
     found: dict[str, list[str]] = {"target": list(targets), "data": list(spec.data)}
+    if spec.fuses:
+        found["activation"] = ["none", *spec.fuses]
     if any(item.spatial for item in spec.inputs.values()):
         found["order"] = ["channels_first", "channels_last"]
     if not isinstance(spec.tiling, NoTiling):
@@ -93,10 +97,21 @@ def complete(
         order = chooser.bin("order") or chooser.option("order", orders)  # type: ignore[assignment]
     case = Case(
         spec.op, target.scheme.name, target.platform.platform, shapes, attrs, ranges, order, TilePlan({}),
-        DataRecipe(data, seed),
+        DataRecipe(data, seed), _activation(target, chooser),
     )  # fmt: skip
     case = case.but(ranges=_calibrated(target, case, chooser))
     return case.but(tiles=tile_plan(target, case, chooser))
+
+
+def activations(spec: Spec, platform: Platform) -> list[str]:
+    """Return what can be fused into the operator on the platform, `none` first."""
+    return ["none", *(name for name in spec.fuses if name in platform.activations)]
+
+
+def _activation(target: Target, chooser: Chooser) -> str:
+    legal = activations(target.spec, target.platform)
+    asked = chooser.bin("activation")
+    return asked if asked in legal else chooser.option("activation", legal)
 
 
 def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range]:
@@ -107,12 +122,24 @@ def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range
     if not calibrated:
         return dict(case.ranges)
     tensors = materialise(target, case)
-    y = target.reference({name: values.double() for name, values in tensors.items()}, case).numpy()
+    y = target.real({name: values.double() for name, values in tensors.items()}, case).numpy()
     hints = {"step": _accumulator_step(target, case, tensors)}
     if spec.error_model.terms is not None:
         hints["terms"] = float(spec.error_model.terms(variables(spec, case.shapes, case.attrs)))
-    found = {name: output_range(target, case.data.set, y, chooser, hints) for name in calibrated}
+    bound = variables(spec, case.shapes, case.attrs)
+    found = {
+        name: output_range(target, case.data.set, y, chooser, hints, _limits(spec.outputs[name], case, bound))
+        for name in calibrated
+    }
     return {**case.ranges, **found}
+
+
+def _limits(output: Output, case: Case, bound: Mapping[str, Any]) -> Range:
+    """Return the smallest and the largest value that a calibration run could see, 0 included."""
+    low, high = LIMITS[case.activation]
+    low = low if output.min is None else max(low, float(output.min(bound)))
+    high = high if output.max is None else min(high, float(output.max(bound)))
+    return min(low, 0.0), max(high, 0.0)
 
 
 def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) -> float:
@@ -122,7 +149,8 @@ def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) ->
     step = min(float(activation_of(target, case, name).scale) for name in target.spec.activations)
     for name, item in target.spec.inputs.items():
         if item.role == "weight" and target.scheme.weight is not None:
-            params = weight_params(tensors[name], target.scheme.weight, target.platform.parameters, item.channel_axis)
+            part = weight_part(target.scheme.weight, target.platform.parameters, target.spec.quantization.family)
+            params = weight_params(tensors[name], part, target.platform.parameters, item.channel_axis)
             step *= float(params.scale.min())
     return step
 
@@ -178,7 +206,7 @@ def coverage(target: Target, case: Case) -> set[str]:
     """Return the coverage entries that *case* reaches."""
     spec = target.spec
     bound = variables(spec, case.shapes, case.attrs)
-    found = {f"data={case.data.set}", f"order={case.order}"}
+    found = {f"data={case.data.set}", f"order={case.order}", f"activation={case.activation}"}
     found |= tile_bin(case.tiles, tileable_axes(spec, case.shapes, case.attrs), spec)
     for name, item in spec.inputs.items():
         if item.optional:
@@ -189,6 +217,9 @@ def coverage(target: Target, case: Case) -> set[str]:
     return found
 
 
-def wanted_coverage(spec: Spec) -> set[str]:
-    """Return the coverage entries that an operator's cases together must reach."""
-    return {f"{name}={value}" for name, values in factors(spec, ["-"]).items() if name != "target" for value in values}
+def wanted_coverage(spec: Spec, platform: Platform) -> set[str]:
+    """Return the coverage entries that an operator's cases on a platform together must reach."""
+    wanted = {name: values for name, values in factors(spec, ["-"]).items() if name != "target"}
+    if "activation" in wanted:
+        wanted["activation"] = activations(spec, platform)
+    return {f"{name}={value}" for name, values in wanted.items() for value in values}

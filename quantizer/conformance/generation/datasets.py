@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from quantizer.conformance.generation.hashing import bits, integers, key, unifor
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
+from quantizer.core.shapes import channel_axis, variables
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import activation_params, weight_params
 
@@ -111,10 +113,14 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
 }
 
 
+DIRECTED = ("ties", "every_code")
+"""Sets that follow from the codes that parameters give."""
+
+
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:
     """Return the float32 tensors of *case* in the operator's axis order; CaseError for an unknown data set."""
-    if case.data.set not in (*FILLERS, "ties"):
-        raise CaseError(f"data set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
+    if case.data.set not in (*FILLERS, *DIRECTED):
+        raise CaseError(f"data set {case.data.set!r}: must be one of {', '.join((*DIRECTED, *FILLERS))}.")
     arrays = _filled(_Recipe(target, case))
     return {name: torch.from_numpy(_kept(case, name, values).astype(np.float32)) for name, values in arrays.items()}
 
@@ -125,7 +131,7 @@ class _Recipe:
     def __init__(self, target: Target, case: Case) -> None:
         self.target = target
         self.case = case
-        ranges = case.ranges if case.data.set == "ties" else {n: case.ranges.get(n) for n in case.shapes}
+        ranges = case.ranges if case.data.set in DIRECTED else {n: case.ranges.get(n) for n in case.shapes}
         self._key = (
             target.spec, target.scheme.name, target.platform.platform, case.data.set, case.data.seed,
             tuple(case.shapes.items()), tuple(ranges.items()), tuple(case.attrs.items()),
@@ -143,6 +149,8 @@ def _filled(recipe: _Recipe) -> dict[str, Array]:
     target, case = recipe.target, recipe.case
     if case.data.set == "ties":
         return _ties(target, case)
+    if case.data.set == "every_code":
+        return {name: _every_code(target, case, name) for name in case.shapes}
     filler = FILLERS[case.data.set]
     return {name: filler(_site(target, case, name)) for name in case.shapes}
 
@@ -184,6 +192,18 @@ def _ties(target: Target, case: Case) -> dict[str, Array]:
         if target.spec.inputs[name].role == "bias":
             tensors[name] = _solved_bias(target, case, name, tensors)
     return {name: tensors[name] for name in case.shapes}
+
+
+def _every_code(target: Target, case: Case, name: str) -> Array:
+    """Return the values of all codes in turn, or of codes as far apart as the elements suffice for."""
+    if target.spec.inputs[name].role != "activation":
+        return random(_site(target, case, name))
+    params = activation_of(target, case, name)
+    size = math.prod(case.shapes[name])
+    codes = params.qmin + np.arange(size) * max(1, -(-(params.qmax - params.qmin + 1) // max(size, 1)))
+    codes = np.minimum(codes, params.qmax).reshape(case.shapes[name])
+    values: Array = (codes - int(params.zero_point)) * float(params.scale)
+    return values
 
 
 def _small_codes(target: Target, case: Case, name: str) -> Array:
@@ -228,7 +248,8 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
     if weight is None or target.spec.error_model.kind != "bilinear":
         return random(_site(target, case, name))
     scale, ratio, sums = _integer_sums(target, case, tensors, weight)
-    axis = next(iter(target.spec.outputs.values())).channel_axis or 0
+    bound = variables(target.spec, case.shapes, case.attrs)
+    axis = channel_axis(target.spec, bound, sums.ndim) or 0
     flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
     picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
     period = np.maximum(np.round(1.0 / ratio), 2.0)

@@ -24,6 +24,8 @@ def draw(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) 
             return _real(name, domain, chooser, bound)
         case "shape":
             return _shape(name, domain, chooser, bound)
+        case "axes" | "permutation":
+            return _axes(name, domain, chosen, chooser, bound)
         case _:
             return _integers(name, domain, chosen, chooser, bound)
 
@@ -73,7 +75,19 @@ def _listed(
     first, last = -(-low // step), max(-(-low // step), high // step)
     if domain.length is None:
         return chooser.integer(name, first, last) * step
-    return tuple(chooser.integer(f"{name}[{i}]", first, last) * step for i in range(domain.length))
+    count = int(_value(domain.length, bound, 1))
+    return tuple(chooser.integer(f"{name}[{i}]", first, last) * step for i in range(count))
+
+
+def _axes(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return all axes in a drawn order, or some of them, at least one, in increasing order."""
+    left = list(range(int(_value(domain.axes_of, bound, 1))))
+    if chosen is not None and isinstance(chosen.value, list) and set(chosen.value) <= set(left):
+        return tuple(chosen.value)
+    if domain.type == "permutation":
+        return tuple(left.pop(chooser.integer(f"{name}[{i}]", 0, len(left) - 1)) for i in range(len(left)))
+    taken = [axis for axis in left if chooser.integer(f"{name}[{axis}]", 0, 1)]
+    return tuple(taken or left[:1])
 
 
 def _shape(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> tuple[int, ...]:
@@ -83,6 +97,11 @@ def _shape(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]
         return tuple(
             size if chooser.integer(f"{name}[{i}]", 0, 3) else 1 for i, size in enumerate(target[len(target) - rank :])
         )
+    if domain.like is not None:
+        shape = list(bound[domain.like])
+        low, high = int(_value(domain.min, bound, 1)), int(_value(domain.max, bound, 6))
+        shape[int(_value(domain.but_for, bound, 0))] = chooser.integer(f"{name}.size", low, high)
+        return tuple(shape)
     low, high = domain.rank or [1, 4]
     rank = chooser.integer(f"{name}.rank", low, high)
     if domain.product is not None:

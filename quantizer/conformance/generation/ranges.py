@@ -81,8 +81,11 @@ def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Ra
     return (-width, width)
 
 
-def output_range(target: Target, data: str, y: NDArray[np.float64], chooser: Chooser, hints: dict[str, float]) -> Range:
-    """Return the calibrated range of an output from its reference values, as the data set wants it."""
+def output_range(
+    target: Target, data: str, y: NDArray[np.float64], chooser: Chooser, hints: dict[str, float],
+    limits: Range = (-math.inf, math.inf),
+) -> Range:  # fmt: skip
+    """Return the calibrated range of an output from its reference values, as the data set wants it, within *limits*."""
     low, high = (float(y.min()), float(y.max())) if y.size else EMPTY
     low, high = min(low, 0.0), max(high, 0.0)
     largest = max(-low, high)
@@ -107,7 +110,7 @@ def output_range(target: Target, data: str, y: NDArray[np.float64], chooser: Cho
         case "zero_point_extremes" | "small_integers" | "zeros" | "one_hot":
             return (_float(low), _float(high))
     grow = chooser.option("y.coverage", [1.0, 1.0, 0.9, 1.5])
-    return (_float(low * grow), _float(high * grow))
+    return (_float(max(low * grow, limits[0])), _float(min(high * grow, limits[1])))
 
 
 def _float(value: float) -> float:
