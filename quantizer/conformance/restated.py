@@ -179,10 +179,10 @@ def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> l
     return list(np.broadcast_to(ratio, (channels,)))
 
 
-def weight_part(part: WeightPart, rule: ParameterRule, family: str) -> WeightPart:
+def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
     """Return the scheme's weight part as the platform has it for a family."""
-    always = family in rule.per_channel_weights
-    bits = rule.weight_bits.get(family, part.bits)
+    always = family in platform.per_channel_weights
+    bits = platform.weight_bits.get(family, part.bits)
     return part.model_copy(update={"bits": bits, "granularity": "channel" if always else part.granularity})
 
 
@@ -223,8 +223,10 @@ def output(
     chosen = spec.quantization.outputs.get(name, "calibrated")
     if chosen.startswith("same_as"):
         return inputs[chosen[8:-1]]
-    if spec.quantization.family in platform.parameters.same_as_input:
-        return inputs[spec.activations[0]]
+    first, family = inputs[spec.activations[0]], spec.quantization.family
+    alike = {(e.dtype.name, float(e.scale), int(e.zero_point)) for e in inputs.values()}
+    if family in platform.same_as_input or (family in platform.same_as_equal_inputs and len(alike) == 1):
+        return first
     if chosen == "index":
         kind = dtype(platform.index_dtype)
         return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max)

@@ -90,12 +90,6 @@ class ParameterRule(Model):
     """A weight scale grows where a bias of `bias_bits` bits would saturate under it (ONNX Runtime)."""
     symmetric_above_bits: int = 64
     """Wider activations are made symmetric and restricted (Compass: 16 bits and more)."""
-    same_as_input: list[str] = []
-    """Operator families whose output takes the parameters of the first input."""
-    per_channel_weights: list[str] = []
-    """Operator families whose weights have a scale for each channel, whatever the scheme."""
-    weight_bits: dict[str, Annotated[int, Field(ge=2, le=16)]] = {}
-    """Operator family -> bits of its weights, whatever the scheme."""
 
 
 class Multiplier(Model):
@@ -148,8 +142,10 @@ class FixedOutput(Model):
     """Whether the output codes have a sign; without it, as elsewhere on the platform."""
 
 
-CASE_NAMES = ("activation_bits", "lut_bits", "weight_bits", "data")
-"""What the predicate of a defect may name beside dimensions and attributes."""
+CASE_NAMES = ("activation_bits", "lut_bits", "weight_bits", "data", "activation", "input_spread", "spread")
+"""What the predicate of a defect may name beside dimensions and attributes.
+
+activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output."""
 
 
 class Defect(Model):
@@ -202,6 +198,17 @@ class Platform(Model):
     """How a function of one input becomes a lookup table."""
     activations: dict[Activation, Activation] = {"relu": "relu", "relu6": "relu6"}
     """Activations that it fuses -> what the integer arithmetic computes."""
+    same_as_input: list[str] = []
+    """Operator families whose output takes the parameters of the first input."""
+    same_as_equal_inputs: list[str] = []
+    """Operator families whose output takes the inputs' parameters where these are all equal."""
+    aligned_within: dict[str, Finite] = {}
+    """Operator family -> factor: operands are not rescaled where all scales, the output's too, lie within it and all zero
+    points are equal."""
+    per_channel_weights: list[str] = []
+    """Operator families whose weights have a scale for each channel, whatever the scheme."""
+    weight_bits: dict[str, Annotated[int, Field(ge=2, le=16)]] = {}
+    """Operator family -> bits of its weights, whatever the scheme."""
     output_signs: dict[str, str] = {}
     """Fused activation, or else operator family -> sign of the output: signed, unsigned, inputs (signed when one input
     is), or an expression over attributes that holds where it is signed. Else signed where activations are."""

@@ -34,6 +34,8 @@ def variables(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any])
             if not item.optional:
                 raise GraphError(f"{spec.op}: input {name!r} is missing.")
             continue
+        if item.needs is not None and item.needs not in shapes:
+            raise GraphError(f"{spec.op}: input {name!r} needs input {item.needs!r}, which is missing.")
         _bind(spec, name, shapes[name], bound)
     for name, item in spec.inputs.items():
         if name not in shapes and (symbol := plain_name(item.axes)) is not None and symbol in spec.dims:

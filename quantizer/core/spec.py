@@ -119,6 +119,8 @@ class Input(Model):
     """An activation changes from run to run; weights and biases are constants of the graph."""
     optional: bool = False
     """A graph may leave it out."""
+    needs: Identifier | None = None
+    """An optional input without which this one is left out too."""
     channel_axis: int | None = None
     """The axis of a weight along which scales may differ."""
     spatial: bool = False

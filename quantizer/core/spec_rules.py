@@ -71,19 +71,22 @@ def _expressions(spec: Spec) -> Iterator[tuple[Location, Expression]]:
         yield from _listed(rule, ("shape", name))
     for index, constraint in enumerate(spec.constraints):
         yield ("constraints", index, "require"), constraint.require
-    for name, output in spec.outputs.items():
-        for key in ("channel_axis", "min", "max"):
-            if (expression := getattr(output, key)) is not None:
-                yield ("outputs", name, key), expression
-    for key in ("terms", "axis"):
-        if (expression := getattr(spec.error_model, key)) is not None:
-            yield ("error_model", key), expression
+    yield from _single(spec)
     for index, relation in enumerate(spec.properties):
         if relation.when is not None:
             yield ("properties", index, "when"), relation.when
     if spec.formats.compass is not None:
         for key, expression in spec.formats.compass.derived.items():
             yield ("formats", "compass", "derived", key), expression
+
+
+def _single(spec: Spec) -> Iterator[tuple[Location, Expression]]:
+    """Yield the expressions that are the value of one key: of outputs and of the error model."""
+    for location, model, keys in (
+        *((("outputs", name), output, ("channel_axis", "min", "max")) for name, output in spec.outputs.items()),
+        (("error_model",), spec.error_model, ("terms", "axis")),
+    ):
+        yield from (((*location, key), found) for key in keys if (found := getattr(model, key)) is not None)
 
 
 def _listed(rule: list[Expression] | Expression, location: Location) -> Iterator[tuple[Location, Expression]]:
@@ -161,6 +164,10 @@ def _check_operands(spec: Spec) -> Iterator[Finding]:
             spread = isinstance(item.axes, list) and any(spread_name(axis) is not None for axis in item.axes)
             rank = len(item.axes) if isinstance(item.axes, list) and not spread else None
             yield from _check_spread(spec, item.axes, (group, name, "axes"))
+            if isinstance(item, Input) and item.needs is not None:
+                other = spec.inputs.get(item.needs)
+                if not item.optional or other is None or not other.optional or item.needs == name:
+                    yield Finding((group, name, "needs"), f"must name an optional input beside it, got {item.needs!r}.")
             if (
                 isinstance(item, Input)
                 and item.channel_axis is not None
@@ -289,10 +296,12 @@ def _check_padding(spec: Spec, pair: list[Expression], location: Location) -> It
 
 
 def _named_axes(operands: Mapping[str, Input] | Mapping[str, Output]) -> list[str]:
-    """Return the axes that carry a name of their own, in order."""
+    """Return the names that axes carry, in order; of an output's axes those of expressions too."""
     lists = (item.axes for item in operands.values() if isinstance(item.axes, list))
-    names = (plain_name(axis) for axes in lists for axis in axes)
-    return list(dict.fromkeys(name for name in names if name is not None))
+    found: list[str] = []
+    for axis in (axis for axes in lists for axis in axes):
+        found += [name] if (name := plain_name(axis)) is not None else sorted(axis.names)
+    return list(dict.fromkeys(found))
 
 
 def _check_error_model(spec: Spec) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ from quantizer.numerics.rules import (
     fixed_params,
     holding_bias,
     index_params,
+    same_numbers,
     weight_params,
     weight_part,
 )
@@ -69,8 +70,10 @@ class Request:
         rule = self.spec.quantization.outputs.get(name, "calibrated")
         if rule.startswith("same_as("):
             return self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
-        if self.spec.quantization.family in self.platform.parameters.same_as_input:
-            return next(iter(self.inputs.values()))
+        family, first = self.spec.quantization.family, next(iter(self.inputs.values()))
+        equal = all(same_numbers(first, params) for params in self.inputs.values())
+        if family in self.platform.same_as_input or (equal and family in self.platform.same_as_equal_inputs):
+            return first
         if rule == "index":
             return index_params(dtype(self.platform.index_dtype))
         bits = self.scheme.activation.bits
@@ -87,7 +90,7 @@ class Request:
             raise GraphError(f"{self.spec.op}: scheme {self.scheme.name} has no weight part. Use one such as w8a8.")
         values = self.constants[name]
         axis = self.spec.inputs[name].channel_axis
-        part = weight_part(self.scheme.weight, self.platform.parameters, self.spec.quantization.family)
+        part = weight_part(self.scheme.weight, self.platform, self.spec.quantization.family)
         params = weight_params(values, part, self.platform.parameters, axis, group=group)
         if self.platform.parameters.weights_hold_bias:
             for other, item in self.spec.inputs.items():
@@ -190,7 +193,7 @@ def _group_sizes(request: Request, name: str) -> list[int | None]:
     item = request.spec.inputs[name]
     if item.channel_axis is None or request.scheme.weight is None:
         return [None]
-    part = weight_part(request.scheme.weight, request.platform.parameters, request.spec.quantization.family)
+    part = weight_part(request.scheme.weight, request.platform, request.spec.quantization.family)
     channels = request.shapes[name][item.channel_axis]
     attribute = request.platform.parameters.weight_groups
     groups = request.attrs.get(attribute, 1) if attribute else 1

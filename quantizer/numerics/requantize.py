@@ -108,7 +108,7 @@ def requantize_sum(
         _store(codes, (total / torch.tensor(rescale.divisor).float()).round(), zero, out)
         return codes
     if rescale.variant == "multiplier_shift":
-        acc = functools.reduce(torch.add, (terms[n] * f for n, f in zip(names, _multiplied(factors), strict=True)))
+        acc = functools.reduce(torch.add, (_times(terms[n], f) for n, f in zip(names, factors, strict=True)))
         return requantize(acc.float() if float32 else acc, rescale, out, rounding=rounding, seed=seed)
     scaled = [_left_shifted(terms[n], f) for n, f in zip(names, factors, strict=True)]
     total = functools.reduce(torch.add, scaled)
@@ -116,9 +116,9 @@ def requantize_sum(
     return rounded.add_(zero).clamp_(out.qmin, out.qmax)
 
 
-def _multiplied(factors: list[float]) -> list[float] | list[int]:
-    """Return whole factors as integers; multipliers with a shift of their own (exact in float64) as they are."""
-    return [int(f) for f in factors] if all(f == int(f) for f in factors) else factors
+def _times(term: Tensor, factor: float) -> Tensor:
+    """Return int64 *term* times a whole factor as int64, times a multiplier with a shift of its own as float64: exact."""
+    return term * int(factor) if factor == int(factor) else term.double() * factor
 
 
 def _fused_sum(terms: list[Tensor], factors: list[float], zeros: list[int], zero: Tensor) -> Tensor:

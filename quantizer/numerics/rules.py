@@ -14,7 +14,7 @@ from torch import Tensor
 
 from quantizer.core.dtypes import DType, integer
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import FixedOutput, ParameterRule
+from quantizer.core.platforms import FixedOutput, ParameterRule, Platform
 from quantizer.core.schemes import ActivationPart, WeightPart
 from quantizer.numerics.qparams import QParams
 
@@ -39,13 +39,18 @@ def activation_params(low: float, high: float, part: ActivationPart, rule: Param
     )  # fmt: skip
 
 
-def weight_part(part: WeightPart, rule: ParameterRule, family: str) -> WeightPart:
+def same_numbers(a: QParams, b: QParams) -> bool:
+    """Return whether two tensors have the same format, scale and zero point."""
+    return a.dtype == b.dtype and torch.equal(a.scale, b.scale) and torch.equal(a.zero_point, b.zero_point)
+
+
+def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
     """Return the weight part of a scheme as the platform has it for operators of *family*."""
     changes: dict[str, object] = {}
-    if family in rule.per_channel_weights:
+    if family in platform.per_channel_weights:
         changes["granularity"] = "channel"
-    if family in rule.weight_bits:
-        changes["bits"] = rule.weight_bits[family]
+    if family in platform.weight_bits:
+        changes["bits"] = platform.weight_bits[family]
     return part.model_copy(update=changes) if changes else part
 
 

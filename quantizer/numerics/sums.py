@@ -50,7 +50,7 @@ def rescale_sum(
         case "multiplier_shift" if family in MEETING:
             return _compass_sum(platform, inputs, output, activation_bits, rescaled=family == "addition")
         case "multiplier_shift":
-            return _compass_ratios(platform, inputs, output, activation_bits, count)
+            return _compass_ratios(platform, family, inputs, output, activation_bits, count)
         case "area_multiplier":
             return Rescale(variant, one, none)
         case "q31_double":
@@ -60,8 +60,13 @@ def rescale_sum(
             raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
 
 
+def rescale_alone(platform: Platform, x: QParams, output: QParams, activation_bits: int) -> Rescale:
+    """Return the multiplier that brings one operand's centred codes to the output's scale (Compass)."""
+    return _compass_ratios(platform, "", {"x": x}, output, activation_bits, 1)
+
+
 def _compass_ratios(
-    platform: Platform, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, count: int
+    platform: Platform, family: str, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, count: int
 ) -> Rescale:
     """Return a multiplier and shift for each operand; of a single one as the common multiplier.
 
@@ -70,6 +75,11 @@ def _compass_ratios(
     """
     bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
     share = torch.tensor(1.0 / count, dtype=torch.float32)
+    reach = platform.aligned_within.get(family)
+    everything = [*inputs.values(), output]
+    if reach is not None and _aligned(everything, reach):
+        one = torch.tensor(1.0, dtype=torch.float64)
+        return Rescale("multiplier_shift", one, torch.tensor(0), factors=dict.fromkeys(inputs, 1.0))
     numbers = {name: compass(share * (_steps(output) / _steps(params)), bits) for name, params in inputs.items()}
     if len(numbers) == 1:
         ((mantissa, shift),) = numbers.values()
@@ -92,6 +102,13 @@ def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> li
             return [first, second] if size > 1 else [second, first]
         case _:
             return names
+
+
+def _aligned(tensors: list[QParams], reach: float) -> bool:
+    """Return whether all scales lie within a factor and all zero points are equal, in Compass's float64 arithmetic."""
+    steps = [float(_steps(params)) for params in tensors]
+    zeros = {int(params.zero_point) for params in tensors}
+    return max(steps) / (min(steps) + FLOAT32_EPSILON) <= reach and len(zeros) == 1
 
 
 def _compass_sum(

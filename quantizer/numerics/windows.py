@@ -35,7 +35,7 @@ def window_sizes(
 def pool_padding(
     sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], *, ceil_mode: bool
 ) -> list[tuple[int, int]]:
-    """Return the padding (before, after) of each axis under which floor((size + padding - kernel) / stride) + 1 windows fit.
+    """Return the padding (before, after) of each axis under which floor((size + padding - kernel) / stride) + 1 is their number.
 
     *padding*: all before, then all after. *ceil_mode* rounds the number of windows up, but the last one starts inside the
     input or the padding before it (torch, ONNX); what it overhangs is added after.
@@ -47,7 +47,7 @@ def pool_padding(
         count = (-(-free // s) if ceil_mode else free // s) + 1
         if ceil_mode and (count - 1) * s >= size + before:
             count -= 1
-        found.append((before, (count - 1) * s + k - size - before))
+        found.append((before, max(after, (count - 1) * s + k - size - before)))
     return found
 
 

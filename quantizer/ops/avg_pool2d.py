@@ -58,3 +58,28 @@ def quantized(
     inside[top : top + x.shape[2], left : left + x.shape[3]] = 1
     counts = sum(inside[index[2:]] for index in window_slices(list(inside.shape), kernel, stride))
     return finish_mean(sums, counts, parameters)
+
+
+@operator("avg_pool2d", platform="ort")
+def quantized_ort(
+    x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
+    count_include_pad: bool,
+) -> Tensor:  # fmt: skip
+    """Add dequantized float32 values place by place, divide by the count and by the scale, add the zero point, round.
+
+    One window that is the whole image, without padding, goes to the global kernel: the exact sum times one multiplier.
+    """
+    params, output = parameters.inputs["x"], parameters.outputs["y"]
+    if kernel == tuple(x.shape[2:]) and not any(padding):
+        sums = centred(x, params).sum(dim=(2, 3), keepdim=True)
+        multiplier = params.scale.float() / (output.scale.float() * (kernel[0] * kernel[1]))
+        codes = torch.round(sums.float() * multiplier).long() + output.zero_point
+        return codes.clamp(output.qmin, output.qmax)
+    (top, bottom), (left, right) = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
+    values = F.pad(centred(x, params).float() * params.scale.float(), (left, right, top, bottom))
+    inside = F.pad(torch.ones(1, 1, *x.shape[2:]), (left, right, top, bottom))
+    places = window_slices(list(values.shape[2:]), kernel, stride)
+    total = sum((values[index] for index in places), torch.zeros(()))
+    count = kernel[0] * kernel[1] if count_include_pad else sum((inside[index] for index in places), torch.zeros(()))
+    rounded = torch.round(total / count / output.scale.float() + output.zero_point)
+    return rounded.long().clamp(output.qmin, output.qmax)

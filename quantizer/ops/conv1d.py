@@ -31,6 +31,6 @@ def accumulate(
     """Sum integer products of centred codes exactly; padding is the zero point, so zero after centring."""
     acc = conv(
         centred(x, parameters.inputs["x"]), centred(weight, parameters.constants["weight"].params),
-        stride=stride, padding=list(zip(padding[:1], padding[1:], strict=True)), dilation=dilation, groups=groups,
+        stride=stride, padding=[(padding[0], padding[1])], dilation=dilation, groups=groups,
     )  # fmt: skip
     return acc if bias is None else acc + bias.reshape(-1, 1)

@@ -38,7 +38,7 @@ def tileable_axes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, A
     axes: dict[str, int] = {}
     for name, rule in spec.tiling.items():
         if name == "*":
-            own = {i for i, axis in _output_places(spec, len(output)).items() if plain_name(axis) in spec.tiling}
+            own = {i for i, axis in _output_places(spec, len(output)).items() if axis.names & spec.tiling.keys()}
             rest = [i for i in range(len(output)) if i not in own]
             axes |= {f"d{i}": output[i] for i in rest if _holds(rule.when, bound | {"i": i})}
         elif _holds(rule.when, bound):
@@ -96,7 +96,7 @@ def _cut(spec: Spec, tile: Tile, shapes: Mapping[str, Shape], bound: Mapping[str
                     tile, output=_set(tile.output, axis, cut), inputs=_sliced_by_name(spec, tile, cut.axis, cut)
                 )
             case _:
-                tile = _any_axis(tile, rule, cut, shapes, bound)
+                tile = _any_axis(spec, tile, rule, cut, shapes, bound)
     return tile
 
 
@@ -158,13 +158,17 @@ def _place(spec: Spec, name: str, shapes: Mapping[str, Shape]) -> tuple[str, int
     raise SpecError(f"{spec.op}: tiling: no operand has an axis {name!r}.")
 
 
-def _any_axis(tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]) -> Tile:
+def _any_axis(
+    spec: Spec, tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]
+) -> Tile:
+    """Return *tile* with one axis cut by its place, in the output and in the activations that have it."""
     axis = int(cut.axis.removeprefix("d"))
     rank, inputs = len(tile.output), {}
     for operand, box in tile.inputs.items():
         shape = shapes[operand]
         own = axis - (rank - len(shape)) if rule.input_axis is None else int(rule.input_axis(dict(bound) | {"i": axis}))
-        shared = 0 <= own < len(shape) and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
+        has = spec.inputs[operand].role == "activation" and 0 <= own < len(shape)
+        shared = has and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
         inputs[operand] = _set(box, own, cut) if shared else box
     return replace(tile, output=_set(tile.output, axis, cut), inputs=inputs)
 
@@ -183,7 +187,7 @@ def _output_places(spec: Spec, rank: int) -> dict[int, Expression]:
 
 
 def _output_axis(spec: Spec, name: str, rank: int) -> int:
-    return next(place for place, axis in _output_places(spec, rank).items() if plain_name(axis) == name)
+    return next(place for place, axis in _output_places(spec, rank).items() if name in axis.names)
 
 
 def _set(box: Box, axis: int, cut: _Cut) -> Box:

@@ -19,6 +19,7 @@ from quantizer.conformance.checks.arithmetic import (
     mean_ratios,
 )
 from quantizer.conformance.checks.elements import judge_reals
+from quantizer.conformance.checks.multipliers import multiplier_bits
 from quantizer.conformance.checks.normalised import softmax_stage_error
 from quantizer.conformance.checks.tables import FLOAT32_ENTRIES
 from quantizer.conformance.checks.window_sums import SUMS, counts
@@ -204,7 +205,9 @@ def _product_error(trial: Trial, rescale: Rescale) -> Array:
     if declared.float32:
         return acc * mantissa * FLOAT32_UNIT * 4 + abs(int(trial.output.zero_point)) * FLOAT32_UNIT
     unit = np.exp2(-shift.astype(np.float64))
-    lost = unit * (1.0 if trial.target.platform.multiplier.unify_shifts and rescale.mantissa.dim() else 0.5)
+    lost = unit * 0.5
+    if trial.target.platform.multiplier.unify_shifts and rescale.mantissa.dim():
+        lost = unit + mantissa * unit * 2.0 ** -multiplier_bits(trial)
     extra = 0.5 * np.exp2(31.0 - shift) if declared.high_multiply else 0.0
     one = (mantissa == 1) & (shift == 0)
     bits = trial.target.scheme.activation.bits
@@ -241,7 +244,7 @@ def _mean_error(trial: Trial) -> Array:
     if DECLARED[rescale.variant].float32:
         largest = float(terms.max(initial=1.0)) + 6
         return np.asarray(largest * FLOAT32_UNIT * (trial.magnitude(trial.values) / scale + zero))
-    ratios = mean_ratios(trial, rescale, [int(n) for n in np.unique(terms)])
+    ratios = mean_ratios(rescale, [int(n) for n in np.unique(terms)])
     got = np.array([float(ratios[int(n)]) for n in terms.ravel()]).reshape(terms.shape)
     return np.asarray(np.abs(SUMS[trial.spec.quantization.family](trial)) * np.abs(got - wanted))
 

@@ -258,7 +258,7 @@ def _mean(trial: Trial) -> Verdict:
     factor = next(iter(rescale.factors.values()), 1.0)
     if declared.float32:
         return _replayed(trial, sums, np.asarray(factor, dtype=np.float32), declared)
-    ratios = mean_ratios(trial, rescale, [int(n) for n in np.unique(terms)])
+    ratios = mean_ratios(rescale, [int(n) for n in np.unique(terms)])
     value = sums * np.array([float(ratios[int(n)]) for n in terms.ravel()]).reshape(terms.shape)
     return _rounded(
         trial, value, declared, 0.0, lambda i: int(sums[i]) * ratios[int(terms[i])],
@@ -266,7 +266,7 @@ def _mean(trial: Trial) -> Verdict:
     )  # fmt: skip
 
 
-def mean_ratios(trial: Trial, rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
+def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
     """Return for each number of terms what a sum is multiplied by, output codes per accumulator unit."""
     whole = Fraction(next(iter(rescale.factors.values()), 1.0)) * Fraction(float(rescale.mantissa))
     whole /= Fraction(2) ** int(rescale.shift) * Fraction(rescale.divisor)

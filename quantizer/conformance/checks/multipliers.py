@@ -200,12 +200,21 @@ def _integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
             yield Finding(f"multiplier[{name}]", float(abs(got - ratio) / allowed), *shown, f"{bits} bits of the ratio")
             continue
         share = np.float32(1.0 / _terms(trial)) * (np.float32(output.steps.numpy()) / np.float32(params.steps.numpy()))
-        mantissa, shift = restated.compass_multiplier(share, bits)
+        mantissa, shift = (1.0, 0) if _copied(trial) else restated.compass_multiplier(share, bits)
         wanted = Fraction(mantissa) / Fraction(2) ** shift
         yield Finding(
             f"multiplier[{name}]", 0.0 if got == wanted else math.inf, f"{int(mantissa)} * 2**-{shift}",
             f"{float(got):.9g}", f"the rule's multiplier of {bits} bits",
         )  # fmt: skip
+
+
+def _copied(trial: Trial) -> bool:
+    """Return whether the platform copies codes: all scales within its factor, all zero points equal."""
+    reach = trial.target.platform.aligned_within.get(trial.spec.quantization.family)
+    everything = [*trial.parameters.inputs.values(), trial.output]
+    steps = [float(1.0 / params.scale if params.steps is None else params.steps) for params in everything]
+    zeros = {int(params.zero_point) for params in everything}
+    return reach is not None and len(zeros) == 1 and max(steps) <= reach * (min(steps) + 2.0**-23)
 
 
 def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:

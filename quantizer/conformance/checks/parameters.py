@@ -125,7 +125,7 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
     names = [n for n, item in trial.spec.inputs.items() if item.role == "weight" and n in trial.tensors]
     if trial.target.scheme.weight is None or not names:
         return {}
-    part = restated.weight_part(trial.target.scheme.weight, platform.parameters, trial.spec.quantization.family)
+    part = restated.weight_part(trial.target.scheme.weight, platform, trial.spec.quantization.family)
     axis = trial.spec.inputs[names[0]].channel_axis
     channels = trial.case.shapes[names[0]][axis or 0]
     groups = int(trial.bound.get(platform.parameters.weight_groups or "", 1))

@@ -56,7 +56,8 @@ def _breaking(target: Target, index: int) -> Iterator[tuple[dict[str, tuple[int,
     for count, seed in itertools.product((1, 2), range(SEEDS)):
         case = build_case(target, HashChooser(key(seed, "reject", target.id), {}))
         bound = variables(spec, case.shapes, case.attrs)
-        names = [name for name in bound if name in spec.constraints[index].require.names]
+        absent = {plain_name(item.axes) for name, item in spec.inputs.items() if name not in case.shapes}
+        names = [name for name in bound if name in spec.constraints[index].require.names and name not in absent]
         for chosen in itertools.combinations(names, count):
             for values in itertools.product(*(_candidates(bound[name]) for name in chosen)):
                 changed = {**bound, **dict(zip(chosen, values, strict=True))}
@@ -70,7 +71,10 @@ def _candidates(value: Any) -> Iterator[Any]:
         yield not value
     elif isinstance(value, int):
         yield from (v for v in dict.fromkeys((0, -1, value - 1, value + 1, value + 7, -value - 9)) if v != value)
+    elif isinstance(value, float):
+        yield from (v for v in (0.0, value - 10.0, value + 10.0) if v != value)
     elif isinstance(value, tuple):
+        yield from (value[:-1], (*value, 0))
         for i, item in enumerate(value):
             yield from ((*value[:i], other, *value[i + 1 :]) for other in (item + 1, 0, -1, item + 9) if other != item)
 

@@ -16,7 +16,7 @@ from quantizer.conformance.checks.elements import judge_codes, judge_reals
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import TilePlan
-from quantizer.core.shapes import channel_axis, named_axes, plain_name
+from quantizer.core.shapes import channel_axis, named_axes
 from quantizer.core.spec import NoTiling, Property
 from quantizer.core.verdict import Verdict, Worst, failure, hole
 from quantizer.numerics.activations import activate, activate_codes
@@ -185,7 +185,7 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict:
     for name, values in trial.codes.items():
         axes = spec.inputs[name].axes
         named = (named_axes(axes, values.dim()) or {}) if isinstance(axes, list) else {}
-        places = [place for place, axis in named.items() if plain_name(axis) == relation.axis]
+        places = [place for place, axis in named.items() if relation.axis in axis.names]
         if not places:
             continue
         codes[name] = values.flip(places)
@@ -193,7 +193,7 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict:
             constants[name] = Constant(codes[name], _reversed(constants[name].params, places))
     output = next(iter(spec.outputs.values()))
     listed = named_axes(output.axes or [], len(trial.output_shape)) or {}
-    place = next(place for place, axis in listed.items() if plain_name(axis) == relation.axis)
+    place = next(place for place, axis in listed.items() if relation.axis in axis.names)
     parameters = replace(trial.parameters, constants=constants)
     rescale = parameters.rescale
     channel = channel_axis(spec, trial.bound, len(trial.output_shape))

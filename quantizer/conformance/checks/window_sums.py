@@ -35,7 +35,7 @@ def convolution(trial: Trial) -> Array:
         for group in range(groups):
             rows = slice(group * per_group, (group + 1) * per_group)
             part = seen[:, group * inputs : (group + 1) * inputs]
-            taps = w[rows][(slice(None), slice(None), *offset)]
+            taps: Array = w[(rows, slice(None), *offset)]  # type: ignore[arg-type]
             out[:, rows] += np.einsum("nc...,oc->no...", part, taps)
     return _with_bias(out, found, rank)
 

@@ -62,7 +62,10 @@ def build_case(target: Target, chooser: Chooser) -> Case:
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
         bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
-    present = [n for n, item in spec.inputs.items() if not item.optional or _present(n, chooser)]
+    present: list[str] = []
+    for name, item in spec.inputs.items():
+        if not item.optional or (item.needs in (None, *present) and _present(name, chooser)):
+            present.append(name)
     data = chooser.bin("data") or chooser.option("data", spec.data)
     seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
     return complete(target, bound, present, data, seed, chooser)
@@ -146,10 +149,11 @@ def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) ->
     """Return the real value of one accumulator unit, the smallest over channels; of one input code without weights."""
     from quantizer.conformance.generation.datasets import activation_of
 
-    step = min(float(activation_of(target, case, name).scale) for name in target.spec.activations)
+    names = [name for name in target.spec.activations if name in case.shapes]
+    step = min(float(activation_of(target, case, name).scale) for name in names)
     for name, item in target.spec.inputs.items():
         if item.role == "weight" and target.scheme.weight is not None:
-            part = weight_part(target.scheme.weight, target.platform.parameters, target.spec.quantization.family)
+            part = weight_part(target.scheme.weight, target.platform, target.spec.quantization.family)
             params = weight_params(tensors[name], part, target.platform.parameters, item.channel_axis)
             step *= float(params.scale.min())
     return step

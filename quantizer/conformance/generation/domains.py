@@ -48,11 +48,8 @@ def _integers(
         if isinstance(value, list):
             inside = all(low <= item <= high for item in value)
             return tuple(value) if inside else _listed(name, domain, low, high, chooser, bound)
-        return (
-            int(value)
-            if not isinstance(value, str) and low <= int(value) <= high
-            else _listed(name, domain, low, high, chooser, bound)
-        )
+        if not isinstance(value, str) and low <= int(value) <= high:
+            return int(value) if domain.length is None else (int(value),) * int(_value(domain.length, bound, 1))
     return _listed(name, domain, low, high, chooser, bound)
 
 
@@ -82,8 +79,9 @@ def _listed(
 def _axes(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> tuple[int, ...]:
     """Return all axes in a drawn order, or some of them, at least one, in increasing order."""
     left = list(range(int(_value(domain.axes_of, bound, 1))))
-    if chosen is not None and isinstance(chosen.value, list) and set(chosen.value) <= set(left):
-        return tuple(chosen.value)
+    asked = chosen.value if chosen is not None and isinstance(chosen.value, list) else []
+    if asked and set(asked) <= set(left) and (domain.type == "axes" or len(asked) == len(left)):
+        return tuple(asked)
     if domain.type == "permutation":
         return tuple(left.pop(chooser.integer(f"{name}[{i}]", 0, len(left) - 1)) for i in range(len(left)))
     taken = [axis for axis in left if chooser.integer(f"{name}[{axis}]", 0, 1)]
