@@ -157,7 +157,8 @@ class Runner:
                 update_goldens(path, targets, everything, self._session.engine, options.golden_update)
             except QuantizerError as err:
                 return [str(err)]
-        step = f"Run pytest '{self._state.node_id}' --op-golden-update 'why the codes change'{options.arguments}."
+        reason = "why the codes change" if path.exists() else "first goldens"
+        step = f"Run pytest '{self._state.node_id}' --op-golden-update '{reason}'{options.arguments}."
         return golden_problems(targets, everything, self._session.engine, path, options.shown(path), step)
 
     def _reject(self) -> list[str]:
