@@ -68,7 +68,10 @@ def run(args: argparse.Namespace) -> int:
         absent = [row for row in rows if row["outcome"] == NOT_APPLICABLE]
         shown = [{**row, "check": row["check"] or row["outcome"].upper()} for row in rows if row not in absent]
         lines = [tabulate([{k: v for k, v in row.items() if k != "outcome"} for row in shown], headers="keys"), ""]
-        lines += [f"changes nothing in {row['op']}: {row['fault']}" for row in absent]
+        lines += [
+            f"changes nothing in {op}: {', '.join(row['fault'] for row in absent if row['op'] == op)}"
+            for op in dict.fromkeys(row["op"] for row in absent)
+        ]
         text = "\n".join([*lines, f"{len(shown)} pairs, {len(survivors)} survivors"])
     sys.stdout.write(text + os.linesep)
     return SURVIVORS if survivors else KILLED

@@ -222,7 +222,7 @@ def golden_problems(
 ) -> list[str]:
     """Return what is wrong with one operator's goldens: missing, stale, unused or different; each with the next step."""
     if not path.exists():
-        return [f"{shown}: there is no golden. {step}"]
+        return [f"{shown}: there is no golden. Once the operator's other items are green, store its codes. {step}"]
     chosen, known = {target.id: target for target in targets}, {target.id for target in everything}
     problems = []
     seen = set()

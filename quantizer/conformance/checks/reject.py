@@ -72,7 +72,7 @@ def _candidates(value: Any) -> Iterator[Any]:
     elif isinstance(value, int):
         yield from (v for v in dict.fromkeys((0, -1, value - 1, value + 1, value + 7, -value - 9)) if v != value)
     elif isinstance(value, float):
-        yield from (v for v in (0.0, value - 10.0, value + 10.0) if v != value)
+        yield from (v for v in dict.fromkeys((0.0, -1.0, value - 1, value + 1, value + 7, -value - 9)) if v != value)
     elif isinstance(value, tuple):
         yield from (value[:-1], (*value, 0))
         for i, item in enumerate(value):

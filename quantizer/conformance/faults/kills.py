@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,7 +20,9 @@ from quantizer.conformance.session import Session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
+from quantizer.core.spec import Spec
 from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.same import same
 from quantizer.ops import REGISTRY, Function, FunctionKind
 from quantizer.tiling.windows import tiles
 
@@ -57,21 +58,33 @@ def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | N
 
 def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
     """Yield the explicit cases of the gate profile, interleaved over the targets of *op*."""
-    spec = session.library.spec(op)
-    targets = session.all_targets(spec)
-    names = [target.id for target in targets]
-    waiting = []
-    for target in targets:
-        own = [example_case(target, e) for e in spec.examples]
-        own += [
-            build_case(target, HashChooser(key(i, target.id), row))
-            for i, row in enumerate(rows(spec, names, target.id))
-        ]
-        waiting.append((target, own))
-    for turn in range(max(len(own) for _, own in waiting)):
-        for target, own in waiting:
-            if turn < len(own):
-                yield target, own[turn]
+    return explicit_cases(session, session.library.spec(op))
+
+
+def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None) -> Iterator[tuple[Target, Case]]:
+    """Yield the examples and rows of *spec*, each built when it is asked for: one of every target, then the next.
+
+    most_targets: of so many targets only, spread over all of them.
+    """
+    everything = session.all_targets(spec)
+    names = [target.id for target in everything]
+    targets = everything[:: -(-len(everything) // most_targets)] if most_targets else everything
+    waiting = {target.id: _explicit(target, names) for target in targets}
+    while waiting:
+        for target in targets:
+            own = waiting.get(target.id)
+            case = next(own, None) if own is not None else None
+            if case is not None:
+                yield target, case
+            else:
+                waiting.pop(target.id, None)
+
+
+def _explicit(target: Target, names: Sequence[str]) -> Iterator[Case]:
+    for example in target.spec.examples:
+        yield example_case(target, example)
+    for index, row in enumerate(rows(target.spec, names, target.id)):
+        yield build_case(target, HashChooser(key(index, target.id), row))
 
 
 def kill(session: Session, fault: Fault, op: str, cases: list[tuple[Target, Case]]) -> Kill | None:
@@ -94,7 +107,7 @@ def has_effect(session: Session, fault: Fault, op: str, cases: Iterable[tuple[Ta
         before = _given(session, fault.kind, target, case)
         with applied(fault, op, session.library.platforms):
             after = _given(session, fault.kind, target, case)
-        if not _equal(before, after):
+        if not same(before, after):
             return True
     return False
 
@@ -128,20 +141,3 @@ def _run(trial: Trial, kind: FunctionKind, operands: dict[str, Tensor]) -> objec
 
 def _reversed(values: Tensor) -> Tensor:
     return values.flip(tuple(range(values.dim())))
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.dtype == other.dtype and one.shape == other.shape and _same_bits(one, other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if is_dataclass(one) and type(one) is type(other):
-        return all(_equal(getattr(one, item.name), getattr(other, item.name)) for item in fields(one))
-    return bool(one == other)
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    same = one == other
-    return bool((same | (one.isnan() & other.isnan()) if one.is_floating_point() else same).all())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from quantizer.conformance.generation.choosers import Chooser
+from quantizer.conformance.generation.choosers import Chooser, HashChooser
 from quantizer.conformance.generation.covering import covering_rows
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.domains import bins_of, draw
+from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import constant_range, input_range, output_range
 from quantizer.conformance.target import Target
 from quantizer.core.case import AxisOrder, Case, DataRecipe, Range, TilePlan
@@ -23,6 +24,7 @@ from quantizer.tiling.windows import tileable_axes
 
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
 MAX_TILES = 6
+ATTEMPTS = 6
 SEED_BITS = 32
 EMPHASIS: tuple[Mapping[str, str], ...] = (
     {"data": "ties"}, {"data": "ties"}, {"data": "ties", "tiles": "prime"}, {"tiles": "ones"}, {"tiles": "prime"},
@@ -56,9 +58,31 @@ def rows(spec: Spec, targets: Sequence[str], target: str) -> list[Mapping[str, s
     return own + [row for row in EMPHASIS if all(value in found.get(name, ()) for name, value in row.items())]
 
 
+def alone(target: Target, entry: str) -> Iterator[HashChooser]:
+    """Yield the choosers that ask for one entry of the coverage, alone: what no row could reach beside its others."""
+    factor, value = entry.split("=", 1)
+    for attempt in range(ATTEMPTS):
+        yield HashChooser(key(attempt, target.id, entry), {factor: value})
+
+
 def build_case(target: Target, chooser: Chooser) -> Case:
     """Return one legal case; the same choices give the same case."""
     spec = target.spec
+    bound, present, data = _drawn(spec, chooser)
+    seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
+    return complete(target, bound, present, data, seed, chooser)
+
+
+def outline(target: Target, chooser: HashChooser) -> Case:
+    """Return the case of the same choices but for its ranges and data: all that coverage asks for, at a tenth of the cost."""
+    spec = target.spec
+    bound, present, data = _drawn(spec, chooser)
+    case = _structure(target, bound, present, DataRecipe(data, 0))
+    case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
+    return case.but(tiles=tile_plan(target, case, chooser))
+
+
+def _drawn(spec: Spec, chooser: Chooser) -> tuple[dict[str, Any], list[str], str]:
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
         bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
@@ -66,9 +90,23 @@ def build_case(target: Target, chooser: Chooser) -> Case:
     for name, item in spec.inputs.items():
         if not item.optional or (item.needs in (None, *present) and _present(name, chooser)):
             present.append(name)
-    data = chooser.bin("data") or chooser.option("data", spec.data)
-    seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
-    return complete(target, bound, present, data, seed, chooser)
+    return bound, present, chooser.bin("data") or chooser.option("data", spec.data)
+
+
+def _structure(target: Target, bound: Mapping[str, Any], present: Sequence[str], data: DataRecipe) -> Case:
+    spec = target.spec
+    shapes = {name: evaluate(spec.inputs[name].axes, bound) for name in present}
+    attrs = {name: bound[name] for name in spec.attrs}
+    return Case(
+        spec.op, target.scheme.name, target.platform.platform, shapes, attrs, {}, "channels_first", TilePlan({}), data
+    )
+
+
+def _order(spec: Spec, chooser: Chooser) -> AxisOrder:
+    if not any(item.spatial for item in spec.inputs.values()):
+        return "channels_first"
+    orders: list[AxisOrder] = ["channels_first", "channels_last"]
+    return chooser.bin("order") or chooser.option("order", orders)  # type: ignore[return-value]
 
 
 def _present(name: str, chooser: Chooser) -> bool:
@@ -87,21 +125,13 @@ def complete(
 ) -> Case:
     """Return the case of a structure that is already chosen: ranges (*given* or drawn), outputs, order and tiles."""
     spec = target.spec
-    shapes = {name: evaluate(spec.inputs[name].axes, bound) for name in present}
-    attrs = {name: bound[name] for name in spec.attrs}
     ranges: dict[str, Range] = {}
     for name in present:
         activation = spec.inputs[name].role == "activation"
         draw_range = input_range if activation else constant_range
         ranges[name] = (given or {}).get(name) or draw_range(target, name, data, chooser)
-    order: AxisOrder = "channels_first"
-    if any(item.spatial for item in spec.inputs.values()):
-        orders: list[AxisOrder] = ["channels_first", "channels_last"]
-        order = chooser.bin("order") or chooser.option("order", orders)  # type: ignore[assignment]
-    case = Case(
-        spec.op, target.scheme.name, target.platform.platform, shapes, attrs, ranges, order, TilePlan({}),
-        DataRecipe(data, seed), _activation(target, chooser),
-    )  # fmt: skip
+    case = _structure(target, bound, present, DataRecipe(data, seed)).but(ranges=ranges)
+    case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
     case = case.but(ranges=_calibrated(target, case, chooser))
     return case.but(tiles=tile_plan(target, case, chooser))
 
@@ -221,9 +251,9 @@ def coverage(target: Target, case: Case) -> set[str]:
     return found
 
 
-def wanted_coverage(spec: Spec, platform: Platform) -> set[str]:
-    """Return the coverage entries that an operator's cases on a platform together must reach."""
+def wanted_coverage(spec: Spec, platform: Platform | None = None) -> set[str]:
+    """Return the coverage entries that an operator's cases, on one platform or on all, together must reach."""
     wanted = {name: values for name, values in factors(spec, ["-"]).items() if name != "target"}
-    if "activation" in wanted:
+    if "activation" in wanted and platform is not None:
         wanted["activation"] = activations(spec, platform)
     return {f"{name}={value}" for name, values in wanted.items() for value in values}

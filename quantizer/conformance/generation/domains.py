@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quantizer.conformance.generation.choosers import Chooser
@@ -21,27 +21,37 @@ def draw(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) 
             options = [chosen.value] if chosen and chosen.value is not None else list(domain.choices or [])
             return chooser.option(name, options)  # type: ignore[return-value]
         case "float":
-            return _real(name, domain, chooser, bound)
+            return _real(name, domain, chosen, chooser, bound)
         case "shape":
-            return _shape(name, domain, chooser, bound)
+            return _shape(name, domain, chosen, chooser, bound)
         case "axes" | "permutation":
             return _axes(name, domain, chosen, chooser, bound)
         case _:
             return _integers(name, domain, chosen, chooser, bound)
 
 
-def _real(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> float:
+def _real(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> float:
     if domain.choices:
-        return float(str(chooser.option(name, domain.choices)))
+        return float(str(chooser.option(name, _choices(domain.choices, chosen, bound))))
     low, high = float(_value(domain.min, bound, 0)), float(_value(domain.max, bound, 1))
+    if chosen is not None:
+        asked = chosen.value
+        first = max(low, float(str(asked)) if asked is not None else float(_value(chosen.min, bound, low)))
+        last = min(high, float(str(asked)) if asked is not None else float(_value(chosen.max, bound, high)))
+        low, high = (first, last) if first <= last else (low, high)
     return low + (high - low) * chooser.integer(name, 0, 64) / 64
+
+
+def _choices(choices: Sequence[Any], chosen: Bin | None, bound: Mapping[str, Any]) -> list[Any]:
+    """Return the choices that lie in the bin; all of them where none does."""
+    return [c for c in choices if chosen is not None and _inside(chosen, c, bound)] or list(choices)
 
 
 def _integers(
     name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
 ) -> int | tuple[int, ...]:
     if domain.choices is not None:
-        return int(str(chooser.option(name, domain.choices)))
+        return int(str(chooser.option(name, _choices(domain.choices, chosen, bound))))
     low, high = _ends(domain, chosen, bound)
     if chosen is not None and chosen.value is not None:
         value = chosen.value
@@ -88,7 +98,16 @@ def _axes(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound
     return tuple(taken or left[:1])
 
 
-def _shape(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> tuple[int, ...]:
+def _shape(
+    name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
+) -> tuple[int, ...]:
+    if (
+        chosen is not None
+        and isinstance(chosen.value, list)
+        and domain.product is None
+        and domain.broadcasts_to is None
+    ):
+        return tuple(chosen.value)
     if domain.broadcasts_to is not None:
         target: tuple[int, ...] = bound[domain.broadcasts_to]
         rank = chooser.option(f"{name}.rank", [len(target), *range(len(target) - 1, 0, -1)])
@@ -104,7 +123,7 @@ def _shape(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]
     rank = chooser.integer(f"{name}.rank", low, high)
     if domain.product is not None:
         return _factors(name, int(_value(domain.product, bound, 1)), rank, chooser)
-    smallest, largest = int(_value(domain.min, bound, 1)), int(_value(domain.max, bound, 6))
+    smallest, largest = _ends(domain, chosen, bound)
     return tuple(chooser.integer(f"{name}[{i}]", smallest, largest) for i in range(rank))
 
 
