@@ -19,7 +19,7 @@ from quantizer.conformance.checks.arithmetic import (
     mean_ratios,
 )
 from quantizer.conformance.checks.elements import judge_reals
-from quantizer.conformance.checks.multipliers import multiplier_bits
+from quantizer.conformance.checks.multipliers import declared_loss, multiplier_bits
 from quantizer.conformance.checks.normalised import softmax_stage_error
 from quantizer.conformance.checks.tables import FLOAT32_ENTRIES
 from quantizer.conformance.checks.window_sums import SUMS, counts
@@ -215,7 +215,7 @@ def _product_error(trial: Trial, rescale: Rescale) -> Array:
 
 
 def _sum_error(trial: Trial, rescale: Rescale) -> Array:
-    """Return what the factors of a sum lost: |factor * gain - s_i / s_y| of each operand's contribution."""
+    """Return what the factors lost, |factor * gain - s_i / s_y| of each operand's part, up to what their formats allow."""
     scale = float(trial.output.scale)
     gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) / rescale.divisor
     total = np.zeros(trial.output_shape)
@@ -224,7 +224,10 @@ def _sum_error(trial: Trial, rescale: Rescale) -> Array:
         if name not in trial.parameters.inputs:
             continue
         factor = rescale.factors.get(name, 1.0) * gain
-        total = total + np.abs(part) * abs(factor - float(trial.parameters.inputs[name].scale) / scale)
+        lost = abs(factor - float(trial.parameters.inputs[name].scale) / scale)
+        if rescale.variant == "multiplier_shift":
+            lost = min(lost, declared_loss(trial, rescale, name))
+        total = total + np.abs(part) * lost
         if DECLARED[rescale.variant].float32:
             offset = abs(int(trial.parameters.inputs[name].zero_point))
             total = total + 4 * FLOAT32_UNIT * factor * (np.abs(part) + 2 * offset)

@@ -208,6 +208,20 @@ def _integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
+    """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
+
+    Half a unit of the multiplier's bits and of a factor's 15 bits, half a factor times the multiplier, and half a unit at
+    the largest shift.
+    """
+    ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
+    one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)
+    rounded = 0.5 * one if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
+    unit = 2.0**-shift if shift >= trial.target.platform.multiplier.shift_ceiling else 0.0
+    bits = trial.target.scheme.activation.bits
+    return ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * rescale.factors.get(name, 1.0)
+
+
 def _copied(trial: Trial) -> bool:
     """Return whether the platform copies codes: all scales within its factor, all zero points equal."""
     reach = trial.target.platform.aligned_within.get(trial.spec.quantization.family)
@@ -236,13 +250,10 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
                 what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "Compass's rule for sums"
             )
         return
-    one = got[0] * 2.0 ** -got[1]
-    rounded = 0.5 * one if any(factor != 1.0 for factor in got[2:]) else 0.0
-    unit = 2.0 ** -got[1] if got[1] >= trial.target.platform.multiplier.shift_ceiling else 0.0
     for name, factor in zip(names, got[2:], strict=True):
         ratio = float(trial.parameters.inputs[name].scale) / float(output.scale)
-        allowed = ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * factor
-        gain = factor * one
+        allowed = declared_loss(trial, rescale, name)
+        gain = factor * got[0] * 2.0 ** -got[1]
         yield Finding(
             f"factor[{name}]",
             abs(gain - ratio) / allowed,
