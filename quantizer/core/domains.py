@@ -144,7 +144,7 @@ def check_domain(domain: Domain, location: Location) -> Iterator[Finding]:
     for key in sorted(given - _KEYS[domain.type]):
         legal = ", ".join(sorted(_KEYS[domain.type])) or "default and bins only"
         yield Finding((*location, key), f"does not apply to type {domain.type}. Its keys: {legal}.", key=True)
-    incomplete = list(_check_complete(domain, location))
+    incomplete = [*_check_complete(domain, location), *_check_length(domain, location)]
     yield from incomplete
     if incomplete:
         return
@@ -157,6 +157,12 @@ def check_domain(domain: Domain, location: Location) -> Iterator[Finding]:
             yield Finding((*location, "default"), problem)
     for name, item in domain.bins.items():
         yield from _check_bin(item, domain, (*location, "bins", name))
+
+
+def _check_length(domain: Domain, location: Location) -> Iterator[Finding]:
+    length = constant(domain.length)
+    if length is not None and not 1 <= length <= MAX_LENGTH:
+        yield Finding((*location, "length"), f"must lie between 1 and {MAX_LENGTH}, got {length}.")
 
 
 def _check_complete(domain: Domain, location: Location) -> Iterator[Finding]:
@@ -203,8 +209,6 @@ def _check_bounds(domain: Domain, location: Location) -> Iterator[Finding]:
             wrong = True
     if wrong:
         return
-    if (length := constant(domain.length)) is not None and not 1 <= length <= MAX_LENGTH:
-        yield Finding((*location, "length"), f"must lie between 1 and {MAX_LENGTH}, got {length}.")
     low, high, step = (constant(e) for e in (domain.min, domain.max, domain.multiple_of))
     if low is not None and high is not None and low > high:
         yield Finding((*location, "max"), f"must be at least min={low}, got {high}.")

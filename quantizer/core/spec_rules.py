@@ -285,7 +285,7 @@ def _check_tile_keys(rule: TileRule, location: Location) -> Iterator[Finding]:
 def _check_padding(spec: Spec, pair: list[Expression], location: Location) -> Iterator[Finding]:
     name, index = plain_name(pair[0]), constant(pair[1])
     if name is None or (index is None and not pair[1].names):
-        shown = [part.text for part in pair]
+        shown = [part.text if (number := constant(part)) is None else number for part in pair]
         yield Finding(location, f"must be [attr, index], as in [padding, 0], got {got(shown)}.")
     elif name not in spec.attrs:
         yield Finding((*location, 0), _unknown(name, spec.attrs, "attr"))
@@ -297,10 +297,11 @@ def _check_padding(spec: Spec, pair: list[Expression], location: Location) -> It
 
 def _named_axes(operands: Mapping[str, Input] | Mapping[str, Output]) -> list[str]:
     """Return the names that axes carry, in order; of an output's axes those of expressions too."""
-    lists = (item.axes for item in operands.values() if isinstance(item.axes, list))
     found: list[str] = []
-    for axis in (axis for axes in lists for axis in axes):
-        found += [name] if (name := plain_name(axis)) is not None else sorted(axis.names)
+    for item in operands.values():
+        for axis in item.axes if isinstance(item.axes, list) else []:
+            named = [] if isinstance(item, Input) else sorted(axis.names)
+            found += [name] if (name := plain_name(axis)) is not None else named
     return list(dict.fromkeys(found))
 
 
@@ -378,7 +379,11 @@ def _check_formats(spec: Spec) -> Iterator[Finding]:
     for name, keys in compass.attrs.items():
         if name not in spec.attrs:
             yield Finding((*location, "attrs", name), _unknown(name, spec.attrs, "attr"), key=True)
-        elif isinstance(keys, list) and len(keys) != constant(spec.attrs[name].length):
+        elif (
+            isinstance(keys, list)
+            and constant(length := spec.attrs[name].length) != len(keys)
+            and not (length is not None and length.names)
+        ):
             text = f"names {_count(len(keys), 'key')}; {name} has {constant(spec.attrs[name].length) or 'no'} entries."
             yield Finding((*location, "attrs", name), text)
     for index, name in enumerate(compass.pairs):

@@ -12,8 +12,10 @@ from quantizer.core.platforms import Platform
 from quantizer.numerics.multipliers import compass, rescale_left_shifted
 from quantizer.numerics.qparams import QParams, Rescale
 
-MEETING = ("addition", "subtraction", "comparison")
-"""Families of two operands that are brought to one scale before they meet."""
+SEPARATE = ("concatenation",)
+"""Families whose operands go to the output one by one; others are brought to one scale before they meet."""
+UNSCALED = ("subtraction", "comparison")
+"""Families that Compass gives no multiplier where both operands have the same parameters."""
 FACTOR_BITS = 15
 FACTOR_LIMIT = (1 << FACTOR_BITS) - 1
 FLOAT32_EPSILON = torch.finfo(torch.float32).eps
@@ -47,8 +49,8 @@ def rescale_sum(
             divisor = output.scale.float() * count
             ratios = {name: float(inputs[name].scale.float() / divisor) for name in order}
             return Rescale(variant, one, none, factors=ratios)
-        case "multiplier_shift" if family in MEETING:
-            return _compass_sum(platform, inputs, output, activation_bits, rescaled=family == "addition")
+        case "multiplier_shift" if len(inputs) > 1 and family not in SEPARATE:
+            return _compass_sum(platform, inputs, output, activation_bits, rescaled=family not in UNSCALED)
         case "multiplier_shift":
             return _compass_ratios(platform, family, inputs, output, activation_bits, count)
         case "area_multiplier":

@@ -42,6 +42,8 @@ class Registration:
     version: tuple[int, ...]
     platform: str | None
     origin: str
+    fuses: bool = True
+    """Whether it can run with a fused activation."""
 
     def __str__(self) -> str:
         where = f" on {self.platform}" if self.platform else ""
@@ -103,6 +105,11 @@ class Registry:
             if known.origin != OVERRIDE
         ]
         return max(own, key=_precedence, default=None)
+
+    def fuses(self, op: str, platform: str) -> bool:
+        """Return whether all that runs for *op* on a platform can do so with a fused activation."""
+        found = (self.find(op, kind, platform) for kind in ("quantize", "quantized"))
+        return all(entry is None or entry.fuses for entry in found)
 
     def get(self, op: str, kind: FunctionKind, platform: str | None = None) -> Function:
         """Return the function that runs; UnsupportedError where there is none."""

@@ -158,7 +158,7 @@ def _sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     if rescale.variant == "area_multiplier":
         return
     if rescale.variant == "multiplier_shift":
-        meet = trial.spec.quantization.family in ("addition", "subtraction", "comparison")
+        meet = len(params) > 1 and trial.spec.quantization.family != "concatenation"
         yield from (_integer_factors if meet else _integer_ratios)(trial, rescale)
         return
     yield _equal("factors", sorted(params), sorted(rescale.factors), "one factor for each operand")
@@ -241,7 +241,7 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, output)]
         equal_zero = int(first.zero_point) == int(second.zero_point)
         step_a, step_b, step_y = (s.numpy() for s in steps)
-        adds = trial.spec.quantization.family == "addition"
+        adds = trial.spec.quantization.family not in ("subtraction", "comparison")
         wanted = restated.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
         for what, expected, chosen in zip(
             ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True

@@ -8,7 +8,7 @@ from typing import Any
 
 from quantizer.conformance.generation.choosers import Chooser, HashChooser
 from quantizer.conformance.generation.covering import covering_rows
-from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.generation.datasets import materialise, mean_terms
 from quantizer.conformance.generation.domains import bins_of, draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import constant_range, input_range, output_range
@@ -19,7 +19,8 @@ from quantizer.core.platforms import Platform
 from quantizer.core.shapes import evaluate, variables
 from quantizer.core.spec import NoTiling, Output, Spec
 from quantizer.numerics.activations import LIMITS
-from quantizer.numerics.rules import weight_params, weight_part
+from quantizer.numerics.rules import weight_params
+from quantizer.ops import REGISTRY
 from quantizer.tiling.windows import tileable_axes
 
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
@@ -141,8 +142,14 @@ def activations(spec: Spec, platform: Platform) -> list[str]:
     return ["none", *(name for name in spec.fuses if name in platform.activations)]
 
 
-def _activation(target: Target, chooser: Chooser) -> str:
+def _runnable(target: Target) -> list[str]:
+    """Return the activations that cases of *target* may have: none where a plugin knows nothing of them."""
     legal = activations(target.spec, target.platform)
+    return legal if REGISTRY.fuses(target.spec.op, target.platform.platform) else ["none"]
+
+
+def _activation(target: Target, chooser: Chooser) -> str:
+    legal = _runnable(target)
     asked = chooser.bin("activation")
     return asked if asked in legal else chooser.option("activation", legal)
 
@@ -157,6 +164,9 @@ def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range
     tensors = materialise(target, case)
     y = target.real({name: values.double() for name, values in tensors.items()}, case).numpy()
     hints = {"step": _accumulator_step(target, case, tensors)}
+    if spec.error_model.kind == "mean":
+        terms = mean_terms(target, case)
+        hints["mean_step"] = 2.0 * hints["step"] / (terms & -terms)
     if spec.error_model.terms is not None:
         hints["terms"] = float(spec.error_model.terms(variables(spec, case.shapes, case.attrs)))
     bound = variables(spec, case.shapes, case.attrs)
@@ -182,9 +192,8 @@ def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) ->
     names = [name for name in target.spec.activations if name in case.shapes]
     step = min(float(activation_of(target, case, name).scale) for name in names)
     for name, item in target.spec.inputs.items():
-        if item.role == "weight" and target.scheme.weight is not None:
-            part = weight_part(target.scheme.weight, target.platform, target.spec.quantization.family)
-            params = weight_params(tensors[name], part, target.platform.parameters, item.channel_axis)
+        if item.role == "weight" and target.weight is not None:
+            params = weight_params(tensors[name], target.weight, target.platform.parameters, item.channel_axis)
             step *= float(params.scale.min())
     return step
 

@@ -210,6 +210,8 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
     params = activation_of(target, case, name)
     if target.spec.error_model.kind == "softmax":
         return np.zeros(case.shapes[name])
+    if target.spec.error_model.kind == "mean":
+        return _one_of_each_sum(target, case, name, params)
     spread, centre = SMALL_CODES, int(params.zero_point)
     if target.spec.error_model.kind == "index":
         spread = 1
@@ -219,9 +221,42 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
     return (np.clip(codes, params.qmin, params.qmax) - int(params.zero_point)) * float(params.scale)
 
 
+def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> Array:
+    """Return zeros but for one element of each sum, an odd multiple of what lies half way between two codes of its mean.
+
+    Of n = 2**q * m terms, m odd, that is m where the output's step is 2**(1-q) of the input's (`ranges.output_range`), and
+    n / 2 where both have one step.
+    """
+    attrs: Mapping[str, Any] = case.attrs
+    shape, terms = case.shapes[name], mean_terms(target, case)
+    axes = attrs.get("axes", (2, 3))
+    at = [np.arange(size) == key(case.data.seed, name, str(axis)) % size for axis, size in enumerate(shape)]
+    kept = np.ones(shape, dtype=bool)
+    for axis in axes:
+        kept &= at[axis].reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    odd = terms // (terms & -terms)
+    half = terms // 2 if target.spec.quantization.family in target.platform.same_as_input else odd
+    room = max(
+        1, (min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin) // max(half, 1) + 1) // 2
+    )
+    codes = half * (2 * integers(case.data.seed, name, shape, -room, room - 1) + 1)
+    reach = min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin)
+    values: Array = np.where(kept, np.clip(codes, -reach, reach), 0) * float(params.scale)
+    return values
+
+
+def mean_terms(target: Target, case: Case) -> int:
+    """Return the number of terms of a mean, or the places of a window."""
+    bound = variables(target.spec, case.shapes, case.attrs)
+    terms = target.spec.error_model.terms
+    return max(
+        1, math.prod(bound["kernel"]) if terms is None and "kernel" in bound else int(terms(bound)) if terms else 1
+    )
+
+
 def _tied_weights(target: Target, case: Case, name: str) -> Array:
     """Small codes and values half way between two; one per channel at the end of the range, which sets the scale."""
-    part = target.scheme.weight
+    part = target.weight
     largest = case.ranges[name][1]
     if part is None:
         return np.zeros(case.shapes[name])
@@ -265,7 +300,7 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
 def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> tuple[Array, Array, Array]:
     """Return (bias step per channel, output codes per accumulator unit, accumulators without bias)."""
     x = next(n for n in tensors if target.spec.inputs[n].role == "activation")
-    part = target.scheme.weight
+    part = target.weight
     assert part is not None
     item = target.spec.inputs[weight]
     weights = weight_params(torch.from_numpy(tensors[weight]), part, target.platform.parameters, item.channel_axis)
@@ -276,8 +311,9 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
         weight: torch.from_numpy(np.round(tensors[weight] / step)),
     }
     sums = target.reference(operands, case).numpy()
-    channels = tensors[weight].shape[item.channel_axis or 0]
-    scale = np.broadcast_to(weights.scale.numpy(), (channels,)) * float(x_params.scale)
+    bound = variables(target.spec, case.shapes, case.attrs)
+    axis = channel_axis(target.spec, bound, sums.ndim) or 0
+    scale = np.resize(weights.scale.numpy(), (sums.shape[axis],)) * float(x_params.scale)
     return scale, scale / float(y_params.scale), sums
 
 

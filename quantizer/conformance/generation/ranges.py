@@ -72,8 +72,8 @@ def input_range(target: Target, name: str, data: str, chooser: Chooser) -> Range
 def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Range:
     """Return the range that a weight or a bias is filled from."""
     item = target.spec.inputs[name]
-    if data == "ties" and item.role == "weight" and target.scheme.weight is not None:
-        part = target.scheme.weight
+    if data == "ties" and item.role == "weight" and target.weight is not None:
+        part = target.weight
         span = (1 << (part.bits - 1)) - 1 if part.range == "restricted" else ((1 << part.bits) - 1) / 2
         largest = span * 2.0 ** chooser.integer(f"{name}.exponent", -10, -4)
         return (-largest, largest)
@@ -94,6 +94,8 @@ def output_range(
         case "ties":
             if target.spec.error_model.kind == "softmax":
                 return range_of(target, 2.0 / hints.get("terms", 2.0), low_code)
+            if "mean_step" in hints:
+                return range_of(target, hints["mean_step"], (low_code + high_code + 1) // 2)
             step = hints.get("step", 2.0**-7)
             wanted = math.ceil(math.log2(max(largest, step) / max(high_code - 1, 1)))
             wide = WIDE_STEP if target.scheme.weight is not None else 2
