@@ -7,16 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from quantizer.core.case import TilePlan
 from quantizer.core.platforms import RoundingMode
-from quantizer.core.spec import Spec
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged, Table
 from quantizer.ops import Function
-from quantizer.tiling.windows import Tile, tiles
+from quantizer.tiling.windows import tiles
 
 Wrap = Callable[[Function], Function]
 
@@ -153,17 +150,6 @@ def without_bias(original: Function) -> Function:
     return lambda x, weight, bias=None, **named: original(x, weight, None, **named)  # noqa: ARG005
 
 
-def raw_zero_padding(original: Function) -> Function:
-    """Pad with code 0 instead of the zero point."""
-
-    def faulty(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: Any, **named: Any) -> Tensor:
-        top, left, bottom, right = padding
-        result: Tensor = original(F.pad(x, (left, right, top, bottom)), weight, bias, padding=(0, 0, 0, 0), **named)
-        return result
-
-    return faulty
-
-
 def attribute_change(name: str, change: Callable[[Any], Any]) -> Wrap:
     """Use a changed attribute."""
 
@@ -276,31 +262,6 @@ def next_shift(parameters: Parameters) -> Parameters:
     return replace(parameters, numbers=numbers)
 
 
-def _four(padding: Any) -> tuple[int, int, int, int]:
-    top, left, bottom, right = padding
-    return top, left, bottom, right
-
-
-def no_halo(original: Function) -> Function:
-    """Cut input windows where the output tile ends: what lies beyond becomes padding."""
-    del original
-
-    def faulty(spec: Spec, shapes: Any, attrs: Any, plan: TilePlan) -> list[Tile]:
-        found: list[Tile] = []
-        for tile in tiles(spec, shapes, attrs, plan):
-            low, high = tile.inputs["x"][2]
-            if high - low > 1 and high < shapes["x"][2]:
-                box = (*tile.inputs["x"][:2], (low, high - 1), *tile.inputs["x"][3:])
-                top, left, bottom, right = _four(tile.attrs["padding"])
-                attrs = {**tile.attrs, "padding": (top, left, bottom + 1, right)}
-                found.append(replace(tile, inputs={**tile.inputs, "x": box}, attrs=attrs))
-            else:
-                found.append(tile)
-        return found
-
-    return faulty
-
-
 def last_tile_dropped(original: Function) -> Function:
     """Leave the last tile out."""
     del original
@@ -338,14 +299,3 @@ def half_precision(original: Function) -> Function:
     return lambda *operands, **named: original(
         *(v.half() for v in operands), **{k: v.half() if isinstance(v, Tensor) else v for k, v in named.items()}
     ).float()
-
-
-def swapped_pair(pair: tuple[int, int]) -> tuple[int, int]:
-    """Swap height and width."""
-    return pair[1], pair[0]
-
-
-def mirrored(padding: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    """Swap the padding before and after."""
-    top, left, bottom, right = padding
-    return bottom, right, top, left

@@ -29,6 +29,7 @@ ATTEMPTS = 6
 SEED_BITS = 32
 EMPHASIS: tuple[Mapping[str, str], ...] = (
     {"data": "ties"}, {"data": "ties"}, {"data": "ties", "tiles": "prime"}, {"tiles": "ones"}, {"tiles": "prime"},
+    {"activation": "relu6", "data": "corners"},
 )  # fmt: skip
 """What one row in a target is too little for: rounding shows at ties only, windows at seams only."""
 

@@ -1,0 +1,161 @@
+"""Small changes that only some families of operators can suffer: windows, sums, tables, movement, fused activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from quantizer.core.case import TilePlan
+from quantizer.core.spec import Spec
+from quantizer.numerics.qparams import Parameters, Staged, Table
+from quantizer.numerics.windows import torch_padding
+from quantizer.ops import Function
+from quantizer.tiling.windows import Tile, tiles
+
+Wrap = Callable[[Function], Function]
+
+
+def operand_change(name: str, change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
+    """Let the integer forward see operand *name* changed; one that is absent stays so."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
+            seen = named.get(name)
+            changed = named if seen is None else {**named, name: change(seen, parameters)}
+            result: Tensor | Staged = original(*operands, parameters=parameters, **changed)
+            return result
+
+        return faulty
+
+    return wrap
+
+
+def at_zero_point(name: str) -> Callable[[Tensor, Parameters], Tensor]:
+    """Make all codes of an activation those of zero."""
+    return lambda codes, p: torch.zeros_like(codes) + p.inputs[name].zero_point
+
+
+def last_at_zero_point(codes: Tensor, p: Parameters) -> Tensor:
+    """Leave the last element of each row of x out of its sum."""
+    changed = codes.clone()
+    changed[..., -1] = p.inputs["x"].zero_point
+    return changed
+
+
+def rolled(axis: int) -> Callable[[Tensor, Parameters], Tensor]:
+    """Give each slice along *axis* the codes of its neighbour."""
+    return lambda codes, p: codes.roll(1, axis)  # noqa: ARG005
+
+
+def flipped_kernel(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001 - called like the others
+    """Turn filters by half a turn."""
+    return codes.flip(*range(2, codes.dim()))
+
+
+def raw_padding(value: Callable[[Parameters], int]) -> Wrap:
+    """Pad the input with a code of its own before the forward, which then pads nothing."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(*, x: Tensor, parameters: Parameters, padding: Sequence[int], **named: Any) -> Tensor | Staged:
+            wide = F.pad(x, torch_padding(padding), value=value(parameters))
+            nothing = tuple(0 for _ in padding)
+            result: Tensor | Staged = original(x=wide, parameters=parameters, padding=nothing, **named)
+            return result
+
+        return faulty
+
+    return wrap
+
+
+def first_factor(p: Parameters) -> Parameters:
+    """Bring all operands to the output by the factor of the first."""
+    if p.rescale is None:
+        return p
+    first = next(iter(p.rescale.factors.values()), 1.0)
+    return replace(p, rescale=replace(p.rescale, factors=dict.fromkeys(p.rescale.factors, first)))
+
+
+def first_zero(p: Parameters) -> Parameters:
+    """Centre all operands with the zero point of the first."""
+    first = next(iter(p.inputs.values())).zero_point
+    return replace(p, inputs={name: replace(params, zero_point=first) for name, params in p.inputs.items()})
+
+
+def last_input_zero(p: Parameters) -> Parameters:
+    """Move the zero point of the last input by one."""
+    name = list(p.inputs)[-1]
+    moved = replace(p.inputs[name], zero_point=p.inputs[name].zero_point - 1)
+    return replace(p, inputs={**p.inputs, name: moved})
+
+
+def number(name: str, by: int) -> Callable[[Parameters], Parameters]:
+    """Change one of the further integers of a rule."""
+    return lambda p: replace(p, numbers={key: value + by * (key == name) for key, value in p.numbers.items()})
+
+
+def turned_table(table: Table) -> Table:
+    """Read the table with an unsigned index."""
+    return replace(table, entries=table.entries.roll(table.entries.numel() // 2))
+
+
+def one_wrong_entry(table: Table) -> Table:
+    """Raise the middle entry by one."""
+    entries = table.entries.clone()
+    entries[entries.numel() // 2] += 1
+    return replace(table, entries=entries)
+
+
+def fused_as(names: Mapping[str, str]) -> Callable[[Parameters], Parameters]:
+    """Compute fused activations as others."""
+    return lambda p: replace(
+        p, platform=p.platform.model_copy(update={"activations": {**p.platform.activations, **names}})
+    )
+
+
+def float32_accumulator(p: Parameters) -> Parameters:
+    """Round the accumulator to float32 before it is multiplied."""
+    accumulator = p.platform.accumulator.model_copy(update={"float32_before": [p.activation]})
+    return replace(p, platform=p.platform.model_copy(update={"accumulator": accumulator}))
+
+
+def inverse(perm: Sequence[int]) -> tuple[int, ...]:
+    """Return the permutation that undoes *perm*."""
+    return tuple(sorted(range(len(perm)), key=lambda place: perm[place]))
+
+
+def mirrored(padding: Sequence[int]) -> tuple[int, ...]:
+    """Swap the padding before and after."""
+    half = len(padding) // 2
+    return (*padding[half:], *padding[:half])
+
+
+def swapped(pair: Sequence[int]) -> tuple[int, ...]:
+    """Swap the entries of the axes."""
+    return tuple(reversed(pair))
+
+
+def no_halo(original: Function) -> Function:
+    """Cut input windows one element short: what lies beyond becomes padding."""
+    del original
+
+    def faulty(spec: Spec, shapes: Any, attrs: Any, plan: TilePlan) -> list[Tile]:
+        return [_short(tile, shapes["x"]) for tile in tiles(spec, shapes, attrs, plan)]
+
+    return faulty
+
+
+def _short(tile: Tile, shape: tuple[int, ...]) -> Tile:
+    padding: Any = tile.attrs["padding"]
+    after = len(padding) // 2
+    first = len(shape) - after
+    low, high = tile.inputs["x"][first]
+    if not (high - low > 1 and high < shape[first]):
+        return tile
+    box = (*tile.inputs["x"][:first], (low, high - 1), *tile.inputs["x"][first + 1 :])
+    longer = (*padding[:after], padding[after] + 1, *padding[after + 1 :])
+    return replace(tile, inputs={**tile.inputs, "x": box}, attrs={**tile.attrs, "padding": longer})
