@@ -289,6 +289,8 @@ class Example(Model):
     """Optional inputs that it leaves out."""
     data: DataSet = "random"
     """The data set that fills its tensors."""
+    activation: Literal["none"] | Activation = "none"
+    """The activation that is fused into it."""
     ranges: dict[Identifier, Annotated[list[Finite], Field(min_length=2, max_length=2)]] = {}
     """Calibrated [smallest, largest] of inputs; drawn where not given."""
 

@@ -345,6 +345,10 @@ def _check_examples(spec: Spec) -> Iterator[Finding]:
         missing = [n for n, domain in domains.items() if n not in example.values and domain.default is None]
         if missing:
             yield Finding((*location, "values"), f"must give {', '.join(missing)}: there is no default.")
+        if example.activation not in ("none", *spec.fuses):
+            yield Finding(
+                (*location, "activation"), f"must be one that the operator fuses, got {example.activation!r}."
+            )
         for place, name in enumerate(example.omit):
             if name not in optional:
                 yield Finding((*location, "omit", place), _unknown(name, optional, "optional input"))

@@ -18,7 +18,6 @@ from quantizer.core.domains import draw_order
 from quantizer.core.platforms import Platform
 from quantizer.core.shapes import evaluate, variables
 from quantizer.core.spec import NoTiling, Output, Spec
-from quantizer.numerics.activations import LIMITS
 from quantizer.numerics.rules import weight_params
 from quantizer.ops import REGISTRY
 from quantizer.tiling.windows import tileable_axes
@@ -172,17 +171,16 @@ def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range
         hints["terms"] = float(spec.error_model.terms(variables(spec, case.shapes, case.attrs)))
     bound = variables(spec, case.shapes, case.attrs)
     found = {
-        name: output_range(target, case.data.set, y, chooser, hints, _limits(spec.outputs[name], case, bound))
+        name: output_range(target, case.data.set, y, chooser, hints, _limits(spec.outputs[name], bound))
         for name in calibrated
     }
     return {**case.ranges, **found}
 
 
-def _limits(output: Output, case: Case, bound: Mapping[str, Any]) -> Range:
+def _limits(output: Output, bound: Mapping[str, Any]) -> Range:
     """Return the smallest and the largest value that a calibration run could see, 0 included."""
-    low, high = LIMITS[case.activation]
-    low = low if output.min is None else max(low, float(output.min(bound)))
-    high = high if output.max is None else min(high, float(output.max(bound)))
+    low = -math.inf if output.min is None else float(output.min(bound))
+    high = math.inf if output.max is None else float(output.max(bound))
     return min(low, 0.0), max(high, 0.0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from quantizer.conformance.generation.builder import complete
@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 class _Simplest:
-    """Takes the first option and the number nearest to zero."""
+    """Takes the first option and the number nearest to zero, but for what is asked for by name."""
+
+    def __init__(self, asked: Mapping[str, str]) -> None:
+        self._asked = asked
 
     def integer(self, name: str, low: int, high: int) -> int:  # noqa: ARG002 - the protocol names every choice
         """Return the number in [low, high] that is nearest to zero."""
@@ -26,9 +29,9 @@ class _Simplest:
         """Return the first option."""
         return options[0]
 
-    def bin(self, factor: str) -> str | None:  # noqa: ARG002
-        """Return None."""
-        return None
+    def bin(self, factor: str) -> str | None:
+        """Return what is asked for, or None."""
+        return self._asked.get(factor)
 
 
 def example_case(target: Target, example: Example) -> Case:
@@ -43,4 +46,4 @@ def example_case(target: Target, example: Example) -> Case:
         bound[name] = tuple(value) if isinstance(value, list) else value
     present = [name for name in spec.inputs if name not in example.omit]
     ranges = {name: (low, high) for name, (low, high) in example.ranges.items()}
-    return complete(target, bound, present, example.data, 1, _Simplest(), ranges)
+    return complete(target, bound, present, example.data, 1, _Simplest({"activation": example.activation}), ranges)
