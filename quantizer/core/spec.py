@@ -292,7 +292,7 @@ class Example(Model):
     activation: Literal["none"] | Activation = "none"
     """The activation that is fused into it."""
     ranges: dict[Identifier, Annotated[list[Finite], Field(min_length=2, max_length=2)]] = {}
-    """Calibrated [smallest, largest] of inputs; drawn where not given."""
+    """Calibrated [smallest, largest] of inputs and outputs; drawn, or calibrated, where not given."""
 
 
 class Spec(Model):

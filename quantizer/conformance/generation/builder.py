@@ -133,7 +133,8 @@ def complete(
         ranges[name] = (given or {}).get(name) or draw_range(target, name, data, chooser)
     case = _structure(target, bound, present, DataRecipe(data, seed)).but(ranges=ranges)
     case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
-    case = case.but(ranges=_calibrated(target, case, chooser))
+    fixed = {name: span for name, span in (given or {}).items() if name in spec.outputs}
+    case = case.but(ranges={**_calibrated(target, case, chooser), **fixed})
     return case.but(tiles=tile_plan(target, case, chooser))
 
 
