@@ -150,7 +150,7 @@ def _check_operands(spec: Spec) -> Iterator[Finding]:
     for group, operands in (("inputs", spec.inputs), ("outputs", spec.outputs)):
         for name, item in operands.items():
             rank = len(item.axes) if isinstance(item.axes, list) else None
-            if item.channel_axis is not None and (rank is None or not 0 <= item.channel_axis < rank):
+            if item.channel_axis is not None and item.channel_axis not in (range(rank) if rank is not None else (-1,)):
                 text = f"must be the index of an axis of {name}, got {item.channel_axis}."
                 yield Finding((group, name, "channel_axis"), text)
             if item.spatial and (rank is None or rank < 3):
@@ -332,6 +332,11 @@ def _check_formats(spec: Spec) -> Iterator[Finding]:
     for name in compass.inputs:
         if name not in spec.inputs:
             yield Finding((*location, "inputs", name), _unknown(name, spec.inputs, "input"), key=True)
+    for name in compass.trailing_axes:
+        if name not in spec.attrs:
+            yield Finding((*location, "trailing_axes", name), _unknown(name, spec.attrs, "attr"), key=True)
+        elif spec.attrs[name].type != "int" or spec.attrs[name].length is not None:
+            yield Finding((*location, "trailing_axes", name), f"{name} must be one integer.")
     for name, keys in compass.attrs.items():
         if name not in spec.attrs:
             yield Finding((*location, "attrs", name), _unknown(name, spec.attrs, "attr"), key=True)

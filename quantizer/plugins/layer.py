@@ -15,6 +15,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import evaluate, infer_shapes, variables
 from quantizer.core.spec import Input, Output, Spec
+from quantizer.ir.formats.compass_axes import trailing
 from quantizer.ir.formats.compass_text import parse_value
 from quantizer.plugins.aipu.dtypes import Dtype, from_ours
 from quantizer.plugins.aipu.node import PyGraph, PyNode
@@ -55,8 +56,9 @@ class Layer:
         for key, rule in (form.derived if form else {}).items():
             found[key] = theirs(rule(bound) if isinstance(rule, Expression) else rule)
         for name in self.spec.attrs:
-            keys = form.attrs.get(name, name) if form else name
-            value = theirs(bound[name])
+            keys, value = form.attrs.get(name, name) if form else name, theirs(bound[name])
+            if form and name in form.trailing_axes:
+                keys, value = form.trailing_axes[name], list(trailing(value, len(next(iter(shapes.values())))))
             found |= {keys: value} if isinstance(keys, str) else dict(zip(keys, value, strict=True))
         return found | {key: theirs(parse_value(text)) for key, text in (form.fixed if form else {}).items()}
 

@@ -29,7 +29,7 @@ def numbers_of(node: PyNode, name: str) -> Tensor | None:
 def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant]) -> Rescale | None:
     """Return the multiplier and shift: of a product one, or one for each channel; of a sum [m], [m, k_a, k_b], or lists."""
     kind, numbers, shifts = layer.spec.error_model.kind, numbers_of(node, SCALE), numbers_of(node, SHIFT)
-    if kind not in ("linear", "bilinear") or numbers is None or shifts is None:
+    if kind not in ("linear", "bilinear", "normalization") or numbers is None or shifts is None:
         return None
     if kind == "linear":
         return _sum_rescale(node, layer, numbers, shifts)

@@ -70,6 +70,8 @@ def _candidates(value: Any) -> Iterator[Any]:
         yield not value
     elif isinstance(value, int):
         yield from (v for v in dict.fromkeys((0, -1, value - 1, value + 1, value + 7, -value - 9)) if v != value)
+    elif isinstance(value, float):
+        yield from (v for v in (0.0, -value, value + 1.0, -value - 1.0) if v != value)
     elif isinstance(value, tuple):
         for i, item in enumerate(value):
             yield from ((*value[:i], other, *value[i + 1 :]) for other in (item + 1, 0, -1, item + 9) if other != item)

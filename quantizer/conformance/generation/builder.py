@@ -121,7 +121,7 @@ def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) ->
 
     step = min(float(activation_of(target, case, name).scale) for name in target.spec.activations)
     for name, item in target.spec.inputs.items():
-        if item.role == "weight" and target.scheme.weight is not None:
+        if item.role == "weight" and target.scheme.weight is not None and name in tensors:
             params = weight_params(tensors[name], target.scheme.weight, target.platform.parameters, item.channel_axis)
             step *= float(params.scale.min())
     return step

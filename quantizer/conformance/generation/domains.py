@@ -21,16 +21,18 @@ def draw(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) 
             options = [chosen.value] if chosen and chosen.value is not None else list(domain.choices or [])
             return chooser.option(name, options)  # type: ignore[return-value]
         case "float":
-            return _real(name, domain, chooser, bound)
+            return _real(name, domain, chosen, chooser, bound)
         case "shape":
             return _shape(name, domain, chooser, bound)
         case _:
             return _integers(name, domain, chosen, chooser, bound)
 
 
-def _real(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> float:
+def _real(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> float:
     if domain.choices:
-        return float(str(chooser.option(name, domain.choices)))
+        numbers = [float(str(choice)) for choice in domain.choices]
+        inside = [number for number in numbers if chosen is not None and _inside(chosen, number, bound)]
+        return chooser.option(name, inside or numbers)
     low, high = float(_value(domain.min, bound, 0)), float(_value(domain.max, bound, 1))
     return low + (high - low) * chooser.integer(name, 0, 64) / 64
 

@@ -12,6 +12,7 @@ from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
 from quantizer.core.spec import CompassFormat, Domain, Input, Output, Spec
+from quantizer.ir.formats.compass_axes import first_of_trailing, trailing
 from quantizer.ir.formats.compass_graph import CONSTANTS, STRUCTURE
 from quantizer.ir.formats.compass_params import constant_params, scale_of
 from quantizer.ir.formats.compass_text import format_loosely, parse_value
@@ -156,7 +157,11 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat) -> Node:
         raise GraphError(f"{where}: {node.op} has {sizes}: {spec.op} takes fewer, or makes {len(spec.outputs)}.")
     attrs = {name: value for name, value in _defaults(spec).items() if name not in form.attrs}
     attrs |= {name: _our_attr(where, node, name, form.attrs[name], domain) for name, domain in _mapped(spec, form)}
+    for name, key in form.trailing_axes.items():
+        if key in node.attrs:
+            attrs[name] = first_of_trailing(where, key, node.attrs[key], len(graph.tensor(str(inputs[0])).shape))
     theirs = {key for mapped in form.attrs.values() for key in ([mapped] if isinstance(mapped, str) else mapped)}
+    theirs |= set(form.trailing_axes.values())
     implied = {key for key, text in form.fixed.items() if format_loosely(node.attrs.get(key, "")) == text}
     rest = {key: v for key, v in node.attrs.items() if key not in theirs | form.derived.keys() | implied}
     rest_constants = {key: graph.tensor(str(name)) for key, name in constants.items()}
@@ -267,7 +272,8 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
         else:
             key = form.inputs[name]
             raise UnsupportedError(f"{where}: input {name!r} is computed: Compass stores {key!r} as a constant.")
-    attrs = _their_attrs(node, spec, form, _variables(graph, node, spec))
+    rank = len(graph.tensor(str(node.inputs[0])).shape)
+    attrs = _their_attrs(node, spec, form, _variables(graph, node, spec), rank)
     extra = {key: v for key, v in node.extra.items() if key.startswith("compass.") or key in STRUCTURE}
     kept = {key: v for key, v in node.extra.items() if key not in extra}
     rest = {key: value for key, value in kept.items() if isinstance(value, Tensor)}
@@ -283,7 +289,9 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
     return replace(node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", extra=extra)
 
 
-def _their_attrs(node: Node, spec: Spec, form: CompassFormat, variables: Mapping[str, object]) -> dict[str, AttrValue]:
+def _their_attrs(
+    node: Node, spec: Spec, form: CompassFormat, variables: Mapping[str, object], rank: int
+) -> dict[str, AttrValue]:
     """Return derived, mapped and fixed parameters; what the layer left out stays out while it says nothing new."""
     written = cast("tuple[str, ...] | None", node.extra.get(PARAMS))
     found: dict[str, AttrValue] = {}
@@ -291,7 +299,7 @@ def _their_attrs(node: Node, spec: Spec, form: CompassFormat, variables: Mapping
         found[key] = _evaluate(expression, variables)
     defaults = _defaults(spec)
     for name, value in node.attrs.items():
-        if name not in form.attrs and value != defaults.get(name, value):
+        if name not in {*form.attrs, *form.trailing_axes} and value != defaults.get(name, value):
             raise UnsupportedError(
                 f"node {node.name!r}: {name}={value!r}: a Compass {form.type} has {defaults[name]!r}."
             )
@@ -306,6 +314,10 @@ def _their_attrs(node: Node, spec: Spec, form: CompassFormat, variables: Mapping
         if not isinstance(values, tuple) or len(values) != len(named):
             raise GraphError(f"node {node.name!r}: {name}={value!r}: Compass writes it as {', '.join(named)}.")
         found |= dict(zip(named, values, strict=True))
+    for name, key in form.trailing_axes.items():
+        value = node.attrs[name]
+        if isinstance(value, int) and not (written is not None and key not in written and value == defaults.get(name)):
+            found[key] = trailing(value, rank)
     found |= {key: parse_value(text) for key, text in form.fixed.items()}
     left_out = set() if written is None else (form.derived.keys() | form.fixed.keys()) - set(written)
     return {key: value for key, value in found.items() if key not in left_out}
