@@ -12,6 +12,7 @@ from quantizer.conformance import bounds
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.checks.arithmetic import DECLARED, FLOAT32_UNIT
 from quantizer.conformance.checks.elements import judge_reals
+from quantizer.conformance.checks.norm_interval import norm_enclosure, norm_stage_error
 from quantizer.conformance.checks.normalised import softmax_stage_error
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict, Worst, hole
@@ -134,6 +135,7 @@ _ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
     "linear": _linear,
     "bilinear": _bilinear,
     "softmax": _softmax,
+    "normalization": lambda trial: norm_enclosure(trial, _operands(trial)),
     "monotone": _monotone,
     "piecewise_monotone": _piecewise,
 }
@@ -170,6 +172,8 @@ def _stage_error(trial: Trial) -> Array:
     kind = trial.spec.error_model.kind
     if kind == "softmax":
         return _softmax_error(trial)
+    if kind == "normalization":
+        return norm_stage_error(trial)
     if rescale is None:
         return np.zeros(trial.output_shape)
     if kind == "bilinear":

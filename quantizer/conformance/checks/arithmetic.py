@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.elements import judge_codes, judge_equal
+from quantizer.conformance.checks.layer_norm import layer_norm_arithmetic
 from quantizer.conformance.checks.normalised import softmax_arithmetic
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode, Variant
@@ -240,4 +241,5 @@ _JUDGES: Mapping[str, Callable[[Trial], Verdict]] = {
     "movement": _movement,
     "index": _index,
     "softmax": softmax_arithmetic,
+    "normalization": layer_norm_arithmetic,
 }
