@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from quantizer.conformance.faults import norm_changes as norm
 from quantizer.conformance.faults.changes import (
     Wrap,
     attribute_change,
@@ -45,8 +46,8 @@ from quantizer.conformance.faults.changes import (
 )
 from quantizer.ops import FunctionKind
 
-ALL = ("conv2d", "add", "softmax", "argmax", "reshape")
-CODES = ("conv2d", "add", "softmax")
+ALL = ("conv2d", "add", "softmax", "argmax", "reshape", "layer_norm")
+CODES = ("conv2d", "add", "softmax", "layer_norm")
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,13 @@ class Fault:
 
 CATALOGUE: tuple[Fault, ...] = (
     *(
-        Fault(f"rounding_{mode}", "requantize", ("conv2d", "add"), "quantized", rounding_mode(mode))
+        Fault(f"rounding_{mode}", "requantize", ("conv2d", "add", "layer_norm"), "quantized", rounding_mode(mode))
         for mode in ("half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero")
     ),
     Fault("truncated_quotient", "softmax division", ("softmax",), "quantized", rounding_mode("toward_zero")),
-    Fault("multiplier_7_bits", "kernel multiplier", ("conv2d",), "quantized", kernel(mantissa_change(significant_bits(7)))),
+    Fault("multiplier_7_bits", "kernel multiplier", ("conv2d", "layer_norm"), "quantized", kernel(mantissa_change(significant_bits(7)))),
     Fault("multiplier_half", "kernel multiplier", CODES, "quantized", kernel(mantissa_change(lambda m: m / 2))),
-    Fault("multiplier_next", "handed multiplier", ("conv2d", "add"), "quantize", handed(mantissa_change(lambda m: m + m * 2.0**-9))),
+    Fault("multiplier_next", "handed multiplier", ("conv2d", "add", "layer_norm"), "quantize", handed(mantissa_change(lambda m: m + m * 2.0**-9))),
     Fault("input_zero_point", "kernel zero point", ("conv2d", "add"), "quantized", kernel(input_zero)),
     Fault("input_zero_point_handed", "handed zero point", ALL, "quantize", handed(input_zero)),
     Fault("output_zero_point", "kernel zero point", CODES, "quantized", kernel(output_zero)),
@@ -80,7 +81,7 @@ CATALOGUE: tuple[Fault, ...] = (
     Fault("bias_code", "handed bias", ("conv2d",), "quantize", handed(constant_codes("bias", first_plus_one))),
     Fault("bias_halved", "handed bias", ("conv2d",), "quantize", handed(constant_codes("bias", lambda c: c // 2))),
     Fault("weight_code", "handed weight", ("conv2d",), "quantize", handed(constant_codes("weight", first_plus_one))),
-    Fault("channel_scales_rolled", "kernel multiplier", ("conv2d",), "quantized", kernel(rolled_channels)),
+    Fault("channel_scales_rolled", "kernel multiplier", ("conv2d", "layer_norm"), "quantized", kernel(rolled_channels)),
     Fault("clip_low", "clip", CODES, "quantized", output_codes(clipped_codes(1, 0))),
     Fault("clip_high", "clip", CODES, "quantized", output_codes(clipped_codes(0, 1))),
     Fault("clip_missing", "clip", CODES, "quantized", output_codes(wrapped_at_top)),
@@ -90,20 +91,52 @@ CATALOGUE: tuple[Fault, ...] = (
     Fault("padding_mirrored", "attribute", ("conv2d",), "quantized", attribute_change("padding", mirrored)),
     Fault("groups_reversed", "attribute", ("conv2d",), "quantized", weights_swapped_groups),
     Fault("halo_missing", "tile", ("conv2d",), "tile", no_halo),
-    Fault("last_tile_dropped", "tile", ("conv2d", "add", "softmax", "argmax"), "tile", last_tile_dropped),
+    Fault("last_tile_dropped", "tile", ("conv2d", "add", "softmax", "argmax", "layer_norm"), "tile", last_tile_dropped),
     Fault("factors_swapped", "kernel factors", ("add",), "quantized", kernel(swapped_factors)),
-    Fault("table_index", "kernel table", ("softmax",), "quantized", kernel(table_change(lambda t: replace(t, entries=t.entries.roll(1))))),
-    Fault("table_entries", "handed table", ("softmax",), "quantize", handed(table_change(one_entry))),
+    Fault("table_index", "kernel table", ("softmax", "layer_norm"), "quantized", kernel(table_change(lambda t: replace(t, entries=t.entries.roll(1))))),
+    Fault("table_entries", "handed table", ("softmax", "layer_norm"), "quantize", handed(table_change(one_entry))),
     Fault("softmax_without_max", "softmax", ("softmax",), "quantized", without_max),
     Fault("argmax_other_tie", "index", ("argmax",), "quantized", other_tie),
     Fault("reshape_column_major", "movement", ("reshape",), "quantized", column_major),
-    Fault("one_code_up", "output", ("conv2d", "add", "softmax", "reshape"), "quantized", output_codes(lambda c, p: (c + 1).clamp(max=p.outputs["y"].qmax))),
+    Fault("one_code_up", "output", ("conv2d", "add", "softmax", "reshape", "layer_norm"), "quantized", output_codes(lambda c, p: (c + 1).clamp(max=p.outputs["y"].qmax))),
     Fault("stale_second_run", "state", ALL, "quantized", stale_result),
     Fault("batch_statistic", "state", CODES, "quantized", batch_statistic),
     Fault("operand_in_place", "state", ALL, "quantized", in_place),
     Fault("reference_in_place", "state", ALL, "reference", in_place),
-    Fault("constants_in_place", "state", ("conv2d",), "quantize", constants_in_place),
-    Fault("tables_in_place", "state", ("softmax",), "quantized", tables_in_place),
+    Fault("constants_in_place", "state", ("conv2d", "layer_norm"), "quantize", constants_in_place),
+    Fault("tables_in_place", "state", ("softmax", "layer_norm"), "quantized", tables_in_place),
+    *(
+        Fault(name, place, ("layer_norm",), "quantized", wrap)
+        for name, place, wrap in (
+            ("epsilon_dropped", "attribute", attribute_change("epsilon", lambda _: 0.0)),
+            ("axis_last", "attribute", attribute_change("axis", lambda _: -1)),
+            ("mean_plus_one", "mean", norm.step("divide", norm.plus(1))),
+            ("mean_floored", "mean", norm.step("divide", norm.floored)),
+            ("variance_plus_one", "variance", norm.step("_variance", norm.plus(1))),
+            ("variance_unbiased", "variance", norm.unbiased),
+            ("variance_few_bits", "variance", norm.step("square_root", norm.few_bits)),
+            ("variance_few_bits_table", "variance", norm.step("table_inverse_root", norm.few_bits)),
+            ("root_minus_one", "root", norm.step("square_root", norm.root_minus_one)),
+            ("inverse_root_q15", "root", norm.step("quotient", norm.inverse_in_q15)),
+            ("inverse_root_plus_one", "root", norm.step("table_inverse_root", norm.plus(1 << 16))),
+            ("quotient_plus_one", "normalised value", norm.step("quotient", norm.plus(1))),
+            ("normalized_plus_one", "normalised value", norm.step("shift_right", norm.normalized_plus_one)),
+            ("gamma_missing", "weight", norm.without_gamma),
+            ("gamma_rolled", "weight", norm.rolled_gamma),
+            ("beta_missing", "bias", norm.without_beta),
+        )
+    ),
+    *(
+        Fault(name, place, ("layer_norm",), "quantize", handed(change))
+        for name, place, change in (
+            ("gamma_code", "handed weight", constant_codes("gamma", first_plus_one)),
+            ("beta_code", "handed bias", constant_codes("beta", first_plus_one)),
+            ("beta_halved", "handed bias", constant_codes("beta", lambda c: c // 2)),
+            ("variance_shift_next", "handed shift", norm.number_change("variance_shift", 2)),
+            ("norm_shift_next", "handed shift", norm.number_change("norm_shift", 1)),
+            ("norm_multiplier_next", "handed multiplier", norm.number_change("norm_multiplier", 1)),
+        )
+    ),
     Fault("handed_shift_next", "handed multiplier", ("softmax",), "quantize", handed(next_shift)),
-    Fault("float16_reference", "float path", ("conv2d", "add", "softmax"), "reference", half_precision),
+    Fault("float16_reference", "float path", ("conv2d", "add", "softmax", "layer_norm"), "reference", half_precision),
 )  # fmt: skip
