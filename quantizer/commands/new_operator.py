@@ -42,12 +42,14 @@ quantization: {{family: movement, outputs: {{y: same_as(x)}}}}
 
 tiling:
   "*": {{rule: independent}}
+
+oracle: torch.clone
 """,
     "custom": """\
 # yaml-language-server: $schema=operator.schema.json
 op: {name}
 version: "1.0"
-summary: Each element as it is, in groups of channels; write here what {name} computes.
+summary: Each element as it is, in groups of channels; write here what {name} computes, and name a function that judges it.
 
 dims:
   n: {{min: 1, max: 3, bins: {{one: {{max: 1}}, batch: {{min: 2}}}}}}
@@ -61,7 +63,7 @@ attrs:
 inputs:
   x: {{axes: [n, c, h, w], spatial: true}}
 outputs:
-  y: {{axes: [n, c, h, w], channel_axis: 1, spatial: true}}
+  y: {{axes: [n, c, h, w], spatial: true}}
 
 shape:
   y: [n, c, h, w]
@@ -84,6 +86,8 @@ properties:
 examples:
   - id: one_pixel
     values: {{n: 1, c: 4, h: 1, w: 1, groups: 2}}
+
+oracle: none
 """,
 }
 

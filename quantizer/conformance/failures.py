@@ -69,7 +69,8 @@ def graph_line(case: Case) -> str:
     operands = ", ".join(f"{name}: {list(shape)}" for name, shape in case.shapes.items())
     attrs = " ".join(f"{name}={list(v) if isinstance(v, tuple) else v}" for name, v in case.attrs.items())
     tiles = f" tiles={case.tiles}" if case.tiles.sizes else ""
-    return f"{case.op}({operands}) {attrs} {case.order}{tiles}".replace("  ", " ")
+    fused = f" then {case.activation}" if case.activation != "none" else ""
+    return f"{case.op}({operands}) {attrs} {case.order}{fused}{tiles}".replace("  ", " ")
 
 
 def _data_line(case: Case) -> str:

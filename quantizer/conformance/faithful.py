@@ -8,6 +8,7 @@ import torch
 from quantizer.conformance.checks.parameters import failing
 from quantizer.conformance.checks.tables import exponentials
 from quantizer.conformance.trial import Trial
+from quantizer.numerics.activations import activate_codes
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import BUILT_IN, REGISTRY
 
@@ -27,7 +28,10 @@ def is_faithful(trial: Trial, check: str) -> bool:
         outcome = forward.function(**trial.codes, parameters=trial.parameters, **trial.case.attrs)
     except KeyError:  # a plugin handed none of the tables or numbers that the built-in forward needs
         return False
-    return torch.equal(outcome.codes if isinstance(outcome, Staged) else outcome, torch.from_numpy(trial.got))
+    codes, platform = outcome.codes if isinstance(outcome, Staged) else outcome, trial.target.platform
+    if (name := trial.case.activation) != "none":
+        codes = activate_codes(codes, trial.output, platform.activations[name], platform.rounding)  # type: ignore[index]
+    return torch.equal(codes, torch.from_numpy(trial.got))
 
 
 def _is_own_table(trial: Trial, tensor: str) -> bool:

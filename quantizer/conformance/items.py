@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import pytest
 
 from quantizer.conformance.checks.reject import reject_problems
 from quantizer.conformance.failures import describe, graph_line, headline, write_replay
-from quantizer.conformance.generation.builder import build_case, rows, wanted_coverage
+from quantizer.conformance.generation.builder import alone, build_case, rows, wanted_coverage
 from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
@@ -33,9 +33,6 @@ from quantizer.ops import REGISTRY
 
 if TYPE_CHECKING:
     from quantizer.conformance.collection import State
-
-
-ATTEMPTS = 6
 
 
 class Runner:
@@ -59,7 +56,7 @@ class Runner:
     def record(self, outcome: str) -> Record:
         """Return the item's record under pytest's word for how it ended."""
         complete = self._state.kind == "cases" and outcome == "passed"
-        wanted = wanted_coverage(self._spec) if complete else ()
+        wanted = wanted_coverage(self._spec, self._target.platform) if complete else ()
         return self._recorder.record(outcome, wanted, self._failure)
 
     def replaced(self) -> list[str]:
@@ -79,12 +76,9 @@ class Runner:
             self.run(self._built(functools.partial(example_case, self._target, example)))
         names = [target.id for target in self._session.all_targets(self._spec)]
         for index, row in enumerate(rows(self._spec, names, self._target.id)):
-            self.run(self._chosen(row, index))
+            chooser = HashChooser(key(index, self._target.id), row)
+            self.run(self._built(functools.partial(build_case, self._target, chooser)))
         self._reach_the_rest()
-
-    def _chosen(self, row: Mapping[str, str], seed: int, *names: str) -> Case:
-        chooser = HashChooser(key(seed, self._target.id, *names), row)
-        return self._built(lambda: build_case(self._target, chooser))
 
     def _built(self, make: Callable[[], Case]) -> Case:
         """Return the case that *make* builds; a spec or a reference that cannot give one fails the item in one line."""
@@ -102,10 +96,9 @@ class Runner:
 
     def _reach_the_rest(self) -> None:
         """Ask again, alone, for the bins that no row could reach beside the others of its row."""
-        for entry in sorted(wanted_coverage(self._spec) - self._recorder.coverage):
-            factor, bin_name = entry.split("=", 1)
-            for attempt in range(ATTEMPTS):
-                self.run(self._chosen({factor: bin_name}, attempt, entry))
+        for entry in sorted(wanted_coverage(self._spec, self._target.platform) - self._recorder.coverage):
+            for chooser in alone(self._target, entry):
+                self.run(self._built(functools.partial(build_case, self._target, chooser)))
                 if entry in self._recorder.coverage:
                     break
 
@@ -164,7 +157,8 @@ class Runner:
                 update_goldens(path, targets, everything, self._session.engine, options.golden_update)
             except QuantizerError as err:
                 return [str(err)]
-        step = f"Run pytest '{self._state.node_id}' --op-golden-update 'why the codes change'{options.arguments}."
+        reason = "why the codes change" if path.exists() else "first goldens"
+        step = f"Run pytest '{self._state.node_id}' --op-golden-update '{reason}'{options.arguments}."
         return golden_problems(targets, everything, self._session.engine, path, options.shown(path), step)
 
     def _reject(self) -> list[str]:

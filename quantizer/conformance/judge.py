@@ -78,15 +78,25 @@ def _is_sharp(verdicts: Sequence[Verdict]) -> bool:
     return any(v.check == "arithmetic" and v.status == "pass" and 0 < v.width <= 1 for v in verdicts)
 
 
+def case_values(trial: Trial) -> dict[str, object]:
+    """Return what the predicate of a defect may name beside dimensions and attributes."""
+    scheme, parameters = trial.target.scheme, trial.parameters
+    scales = [float(params.scale.max()) for params in parameters.inputs.values()]
+    every = [*scales, *(float(params.scale.max()) for params in parameters.outputs.values())]
+    values = (
+        scheme.activation.bits, scheme.activation.lut_bits, scheme.weight.bits if scheme.weight else 0,
+        trial.case.data.set, trial.case.activation, max(scales) / min(scales), max(every) / min(every),
+    )  # fmt: skip
+    return dict(zip(CASE_NAMES, values, strict=True))
+
+
 def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
     A defect of a real system excuses only what that system does: the parameters or codes of the built-in functions,
     which are the ones that were seen to agree with it. A plugin's known failure has nothing to be compared with.
     """
-    scheme = trial.target.scheme
-    values = (scheme.activation.bits, scheme.activation.lut_bits, scheme.weight.bits if scheme.weight else 0)
-    names = {**trial.bound, **dict(zip(CASE_NAMES, (*values, trial.case.data.set), strict=True))}
+    names = {**trial.bound, **case_values(trial)}
     for defect in trial.target.platform.defects:
         if trial.spec.op not in defect.ops or check not in defect.checks or not parse(defect.predicate)(names):
             continue

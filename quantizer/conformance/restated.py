@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.core.case import Range
+from quantizer.core.case import Case, Range
 from quantizer.core.dtypes import DType, dtype, integer
+from quantizer.core.expressions import parse
 from quantizer.core.platforms import ParameterRule, Platform
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.core.spec import Spec
@@ -165,6 +166,16 @@ def _plain(ratio: Any, bits: int) -> tuple[float, int]:
     return float(np.floor(F32(ratio) * F32(2.0**shift) + F32(0.5))), shift
 
 
+def repeated(found: Expected, count: int) -> Expected:
+    """Return parameters per channel repeated as a whole until there are *count*."""
+    own = found.scale.size
+    if not found.scale.ndim or own == count or not count:
+        return found
+    times = count // own
+    steps = None if found.steps is None else np.tile(found.steps, times)
+    return replace(found, scale=np.tile(found.scale, times), zero_point=np.tile(found.zero_point, times), steps=steps)
+
+
 def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> list[Any]:
     """Return Compass's float32 ratios steps_y / (steps_x * steps_w) per channel."""
     product: Any = F32(1.0)
@@ -174,8 +185,22 @@ def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> l
     return list(np.broadcast_to(ratio, (channels,)))
 
 
-def weight_groups(part: WeightPart, platform: Platform, channels: int, groups: int) -> list[int | None]:
-    """Return how many channels may share a weight scale: the first choice, then what Compass falls back to."""
+def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
+    """Return the scheme's weight part as the platform has it for a family."""
+    always = family in platform.per_channel_weights
+    bits = platform.weight_bits.get(family, part.bits)
+    return part.model_copy(update={"bits": bits, "granularity": "channel" if always else part.granularity})
+
+
+def weight_groups(
+    part: WeightPart, platform: Platform, channels: int, groups: int, *, shared: bool = False
+) -> list[int | None]:
+    """Return how many channels may share a weight scale: the first choice, then what Compass falls back to.
+
+    *shared*: the weights are those of every group of the output.
+    """
+    if shared and part.granularity == "tensor" and platform.parameters.weight_groups:
+        return [channels]
     attribute = platform.parameters.weight_groups
     if part.granularity == "channel":
         count = channels
@@ -197,20 +222,26 @@ def output(
     name: str,
     scheme: Scheme,
     platform: Platform,
-    ranges: Mapping[str, Range],
+    case: Case,
     inputs: Mapping[str, Expected],
 ) -> Expected:
     """Return what the rule chooses for output *name*."""
     chosen = spec.quantization.outputs.get(name, "calibrated")
     if chosen.startswith("same_as"):
         return inputs[chosen[8:-1]]
+    first, family = inputs[spec.activations[0]], spec.quantization.family
+    alike = {(e.dtype.name, float(e.scale), int(e.zero_point)) for e in inputs.values()}
+    if family in platform.same_as_input or (family in platform.same_as_equal_inputs and len(alike) == 1):
+        return first
     if chosen == "index":
         kind = dtype(platform.index_dtype)
         return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max)
     rule = platform.parameters
-    sign = platform.output_signs.get(spec.quantization.family)
+    sign = platform.output_signs.get(case.activation, platform.output_signs.get(spec.quantization.family))
     if sign == "inputs":
         signed = any(expected.dtype.kind == "int" for expected in inputs.values())
+    elif sign is not None and sign not in ("signed", "unsigned"):
+        signed = bool(parse(sign)(dict(case.attrs)))
     else:
         signed = sign == "signed" if sign else rule.activation_sign != "unsigned"
     fixed = platform.fixed_outputs.get(spec.op)
@@ -218,7 +249,7 @@ def output(
         kind = integer(scheme.activation.bits, signed=signed if fixed.signed is None else fixed.signed)
         zero = {"min": kind.min, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
         return Expected(kind, np.array(fixed.scale), np.array(int(zero)), kind.min, kind.max)
-    return activation(ranges[name], scheme.activation, rule, signed=signed)
+    return activation(case.ranges[name], scheme.activation, rule, signed=signed)
 
 
 def input_sign(span: Range, rule: ParameterRule) -> bool:
@@ -239,13 +270,18 @@ def compass_multiplier(ratio: Any, bits: int) -> tuple[float, int]:
     return (1.0, 0) if mantissa == 2.0**shift else (mantissa, shift)
 
 
+def area_of_one(bits: int) -> tuple[float, int]:
+    """Return the multiplier and shift of a window of one place among larger windows: no shortcut for 1."""
+    return _plain(F32(1.0), bits)
+
+
 def compass_sum(
-    steps_a: Any, steps_b: Any, steps_y: Any, bits: int, *, equal_zero: bool
+    steps_a: Any, steps_b: Any, steps_y: Any, bits: int, *, equal_zero: bool, adds: bool = True
 ) -> tuple[float, int, float, float]:
-    """Return (multiplier, shift, factor of a, factor of b) of Compass's Eltwise ADD."""
+    """Return (multiplier, shift, factor of a, factor of b) of Compass's Eltwise; of equal operands only ADD rescales."""
     a, b, y = F32(steps_a), F32(steps_b), F32(steps_y)
     if max(a, b) / (min(a, b) + np.finfo(F32).eps) <= 1 and equal_zero:
-        return (*compass_multiplier(y / a, bits), 1.0, 1.0)
+        return (*compass_multiplier(y / a if adds else F32(1.0), bits), 1.0, 1.0)
     mantissa_a, shift_a = compass_multiplier(a, 15)
     mantissa_b, shift_b = compass_multiplier(b, 15)
     common = max(shift_a, shift_b)

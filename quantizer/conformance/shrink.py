@@ -57,6 +57,8 @@ def _simpler(target: Target, case: Case) -> Iterator[Case]:
         for axis in case.tiles.sizes:
             if len(case.tiles.sizes) > 1:
                 yield case.but(tiles=TilePlan({k: v for k, v in case.tiles.sizes.items() if k != axis}))
+    if case.activation != "none":
+        yield case.but(activation="none")
     if case.order != "channels_first":
         yield case.but(order="channels_first")
     for name, item in target.spec.inputs.items():

@@ -13,7 +13,7 @@ import numpy as np
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
-from quantizer.conformance.generation.datasets import FILLERS
+from quantizer.conformance.generation.datasets import DIRECTED, FILLERS
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.target import Target
@@ -144,9 +144,11 @@ def check_case(spec: Spec, case: Case) -> None:
             raise CaseError(
                 f"ranges.{name}: must be [smallest, largest] in float32, got {list(case.ranges.get(name, ()))}."
             )
+    if case.activation not in ("none", *spec.fuses):
+        raise CaseError(f"activation {case.activation!r}: must be one of {', '.join(('none', *spec.fuses))}.")
     _check_kept(case)
-    if case.data.set not in (*FILLERS, "ties"):
-        raise CaseError(f"data.set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
+    if case.data.set not in (*FILLERS, *DIRECTED):
+        raise CaseError(f"data.set {case.data.set!r}: must be one of {', '.join((*DIRECTED, *FILLERS))}.")
     legal = tileable_axes(spec, case.shapes, case.attrs)
     for axis in case.tiles.sizes:
         if axis not in legal:
@@ -220,7 +222,7 @@ def golden_problems(
 ) -> list[str]:
     """Return what is wrong with one operator's goldens: missing, stale, unused or different; each with the next step."""
     if not path.exists():
-        return [f"{shown}: there is no golden. {step}"]
+        return [f"{shown}: there is no golden. Once the operator's other items are green, store its codes. {step}"]
     chosen, known = {target.id: target for target in targets}, {target.id for target in everything}
     problems = []
     seen = set()

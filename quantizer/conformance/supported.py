@@ -1,19 +1,38 @@
-"""Whether an operator is complete: functions, signatures, a tile rule, an oracle for a new one."""
+"""Whether an operator is supported: functions, a judge, a spec of which every key counts, and faults that are found."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from quantizer.conformance.checks.float_forward import float_radius
+from quantizer.conformance.faults import CATALOGUE, explicit_cases, has_effect, kill
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.reach import unmet
+from quantizer.conformance.reads import unread_keys
 from quantizer.conformance.session import Session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Array, Trial
+from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
 from quantizer.core.spec import Spec
 from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.plugins.oracle import oracle_function
+from quantizer.runtime.engines.own import OwnEngine
+
+QUICK = ("input_zero_point_handed", "one_code_up", "reference_in_place")
+"""Faults of every operator, one in each of its functions; `quantizer faults` and tests/quality plant the whole catalogue."""
+QUICK_CASES = 24
+QUICK_TARGETS = 3
+"""How many cases, of how many targets, show a fault or compare a built-in reference with its oracle."""
 
 
 def spec_problems(session: Session, spec: Spec) -> list[str]:
-    """Return what keeps *spec* from being supported, each with the next step."""
+    """Return what keeps *spec* from being supported, each with the next step; the finer questions once the plain ones are settled."""
     path = session.library.paths[spec.op]
     reference = REGISTRY.find(spec.op, "reference")
     if reference is None:
@@ -30,7 +49,13 @@ def spec_problems(session: Session, spec: Spec) -> list[str]:
         )
     if not session.all_targets(spec):
         return [*problems, "no platform and scheme apply. Check `excludes` and the platforms' `schemes` and `ops`."]
-    return problems + _first_case_problems(session, spec)
+    problems += _first_case_problems(session, spec)
+    if problems:
+        return problems
+    try:
+        return [*_spec_key_problems(session, spec), *_oracle_problems(session, spec), *_fault_problems(session, spec)]
+    except QuantizerError as err:
+        return [f"the spec generates a case that is not legal: {err} Bound its domains."]
 
 
 def _first_case_problems(session: Session, spec: Spec) -> list[str]:
@@ -46,3 +71,63 @@ def _first_case_problems(session: Session, spec: Spec) -> list[str]:
     except Exception as err:  # noqa: BLE001 - whatever a plugin's reference raises is its failure
         return [f"the reference raised {type(err).__name__}: {err}"]
     return []
+
+
+def _some_cases(session: Session, spec: Spec) -> list[tuple[Target, Case]]:
+    return list(itertools.islice(explicit_cases(session, spec, QUICK_TARGETS), QUICK_CASES))
+
+
+def _spec_key_problems(session: Session, spec: Spec) -> Iterator[str]:
+    """Yield a message, with its place, for every bin that is never reached and every key that has no effect."""
+    positions = session.library.positions[spec.op]
+    found = [*unmet(spec, session.all_targets(spec), session.library)]
+    known = {location for location, _ in found}
+    found += [
+        (location, "nothing reads it, whatever the case. Remove it.")
+        for location in unread_keys(session, session.library.paths[spec.op])
+        if not any(location == place[: len(location)] for place in known)
+    ]
+    yield from (positions.message(location, text) for location, text in found)
+
+
+def _oracle_problems(session: Session, spec: Spec) -> Iterator[str]:
+    """Yield the first case in which a built-in reference differs from the oracle that its spec names.
+
+    By more than the float check allows a float32 forward. A plugin's reference is judged by its oracle in every case.
+    """
+    reference = REGISTRY.built_in(spec.op, "reference")
+    oracle = oracle_function(spec)
+    if oracle is None or reference is None or reference.origin != BUILT_IN:
+        return
+    for target, case in _some_cases(session, spec):
+        trial = Trial(target, case, session.engine)
+        wanted = oracle(**trial.doubles, **case.attrs).double().numpy()
+        if wanted.shape != trial.y.shape or not _near(wanted, trial.y, float_radius(trial)):
+            text = "the reference differs from the oracle by more than rounding. Correct one of the two."
+            yield f"{target.id}: {spec.oracle}: {text} Shapes {dict(case.shapes)}, attributes {dict(case.attrs)}."
+            return
+
+
+def _near(wanted: Array, got: Array, radius: Array) -> bool:
+    with np.errstate(invalid="ignore"):
+        close = np.abs(wanted - got) <= radius
+    return bool((close | (wanted == got) | (np.isnan(wanted) & np.isnan(got))).all())
+
+
+def _fault_problems(session: Session, spec: Spec) -> list[str]:
+    """Return what the gate does not see of three faults that every operator can have."""
+    if not isinstance(session.engine, OwnEngine):
+        return []
+    cases = _some_cases(session, spec)
+    survivors = [
+        fault
+        for fault in CATALOGUE
+        if fault.id in QUICK
+        and has_effect(session, fault, spec.op, cases)
+        and kill(session, fault, spec.op, cases) is None
+    ]
+    return [
+        f"fault {fault.id} ({fault.place}) is found by no check in {len(cases)} cases: the operator is not judged. "
+        f"Give its `error_model` a kind that has bounds, and run `quantizer faults --op {spec.op}`."
+        for fault in survivors
+    ]

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from quantizer.core.case import Case
 from quantizer.core.platforms import Platform
-from quantizer.core.schemes import Scheme
+from quantizer.core.schemes import Scheme, WeightPart
 from quantizer.core.spec import Spec
+from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
+from quantizer.numerics.rules import weight_part
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.oracle import oracle_function
 
@@ -41,8 +43,19 @@ class Target:
             case.attrs,
             case.ranges,
             constants,
+            activation=case.activation,
             samples=samples or {},
         )
+
+    @property
+    def weight(self) -> WeightPart | None:
+        """The weight part of the scheme, as the platform has it for the operator's family."""
+        part = self.scheme.weight
+        return None if part is None else weight_part(part, self.platform, self.spec.quantization.family)
+
+    def real(self, operands: Mapping[str, Tensor], case: Case) -> Tensor:
+        """Return what the graph computes: the reference, then the fused activation."""
+        return activate(self.reference(operands, case), case.activation)
 
     def reference(self, operands: Mapping[str, Tensor], case: Case) -> Tensor:
         """Return the built-in's reference on *operands*, whatever plugin replaced it; a new operator's oracle."""

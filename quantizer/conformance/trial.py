@@ -15,7 +15,8 @@ from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import GraphError, SpecError
-from quantizer.core.shapes import infer_shapes, variables
+from quantizer.core.shapes import channel_axis, infer_shapes, variables
+from quantizer.numerics.activations import LIMITS
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
@@ -34,7 +35,7 @@ class Trial:
         self.engine = engine
         self.shared: dict[str, Array] = {}
         """What one check computed and another uses too, by the name of the first."""
-        self.call = Call(target.spec, case.attrs, case.order, target.platform.platform)
+        self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.platform)
 
     @cached_property
     def bound(self) -> dict[str, Any]:
@@ -101,8 +102,8 @@ class Trial:
 
     @cached_property
     def y(self) -> Array:
-        """f(x, w, b) in float64."""
-        return self.reference(self.doubles)
+        """f(x, w, b) in float64, the fused activation included."""
+        return self.real(self.doubles)
 
     @cached_property
     def values(self) -> dict[str, Tensor]:
@@ -111,8 +112,8 @@ class Trial:
 
     @cached_property
     def y_hat(self) -> Array:
-        """f(x^, w^, b^) in float64."""
-        return self.reference(self.values)
+        """f(x^, w^, b^) in float64, the fused activation included."""
+        return self.real(self.values)
 
     @cached_property
     def centred(self) -> dict[str, Tensor]:
@@ -172,8 +173,19 @@ class Trial:
         constant: Constant | None = self.parameters.constants.get(name)
         return constant.params if constant else self.parameters.inputs[name]
 
+    def real(self, operands: Mapping[str, Tensor]) -> Array:
+        """Return the built-in's reference on *operands*, then the fused activation."""
+        result: Array = self.target.real(operands, self.case).numpy()
+        return result
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Smallest and largest real value that the fused activation lets through, as the platform computes it."""
+        name = self.case.activation
+        return LIMITS[name if name == "none" else self.target.platform.activations[name]]  # type: ignore[index]
+
     def reference(self, operands: Mapping[str, Tensor]) -> Array:
-        """Return the built-in's reference on *operands*."""
+        """Return the built-in's reference on *operands*, before any fused activation."""
         result: Array = self.target.reference(operands, self.case).numpy()
         return result
 
@@ -183,7 +195,7 @@ class Trial:
         Of a sum of operands, each operand's part is taken alone, so that `a - b` counts |a| + |b|.
         """
         absolute = {name: values.abs() for name, values in operands.items()}
-        if self.spec.error_model.kind != "linear":
+        if self.spec.error_model.kind not in ("linear", "mean"):
             return self.reference(absolute)
         zeros = {name: values * 0 for name, values in absolute.items()}
         parts = [np.abs(self.reference({**zeros, name: values})) for name, values in absolute.items()]
@@ -191,7 +203,7 @@ class Trial:
 
     def per_channel(self, values: Tensor) -> Array:
         """Return per-channel *values* shaped to broadcast against the output."""
-        axis = next(iter(self.spec.outputs.values())).channel_axis
+        axis = channel_axis(self.spec, self.bound, len(self.output_shape))
         if values.dim() and axis is not None:
             values = values.reshape([-1 if i == axis else 1 for i in range(len(self.output_shape))])
         found: Array = values.numpy()

@@ -51,6 +51,8 @@ class Case:
     order: AxisOrder
     tiles: TilePlan
     data: DataRecipe
+    activation: str = "none"
+    """The fused activation."""
 
     def to_json(self) -> str:
         """Return the one text form of this case: sorted keys, no spaces, floats by repr."""
@@ -67,6 +69,7 @@ class Case:
             "attrs": {name: list(v) if isinstance(v, tuple) else v for name, v in self.attrs.items()},
             "ranges": {name: list(pair) for name, pair in self.ranges.items()},
             "order": self.order,
+            **({"activation": self.activation} if self.activation != "none" else {}),
             "tiles": dict(self.tiles.sizes),
             "data": {
                 "set": self.data.set,

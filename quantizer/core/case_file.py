@@ -61,6 +61,7 @@ class CaseModel(Model):
     attrs: dict[str, Attribute]
     ranges: dict[str, Annotated[list[Real], Field(min_length=2, max_length=2)]]
     order: Literal["channels_first", "channels_last"]
+    activation: Literal["none", "relu", "relu6"] = "none"
     tiles: dict[str, Annotated[int, Field(ge=1)]]
     data: DataModel
 
@@ -81,6 +82,7 @@ class CaseModel(Model):
                 self.data.seed,
                 {name: tuple(tuple(c) for c in coordinates) for name, coordinates in self.data.kept.items()},
             ),
+            activation=self.activation,
         )
 
 

@@ -15,23 +15,27 @@ from quantizer.core.spec import Bin, Domain, Spec
 from quantizer.core.yaml_source import Location
 
 Number = int | float
+MAX_LENGTH = 8
+"""Numbers in an attribute that is a list."""
 
 _KEYS: dict[str, frozenset[str]] = {
     "int": frozenset({"min", "max", "multiple_of", "length", "choices"}),
     "bool": frozenset(),
     "float": frozenset({"min", "max", "choices"}),
     "enum": frozenset({"choices"}),
-    "shape": frozenset({"rank", "min", "max", "product", "broadcasts_to"}),
+    "shape": frozenset({"rank", "min", "max", "product", "broadcasts_to", "like", "but_for"}),
+    "axes": frozenset({"axes_of"}),
+    "permutation": frozenset({"axes_of"}),
 }
 _WORDS = {
     "int": "an integer", "bool": "true or false", "float": "a number", "enum": "one of the choices",
-    "shape": "a list of sizes",
+    "shape": "a list of sizes", "axes": "a list of axes, increasing", "permutation": "a list of all axes",
 }  # fmt: skip
 
 
 def expressions_of(domain: Domain) -> Iterator[tuple[Location, Expression]]:
     """Yield each expression of *domain* with its location inside it."""
-    for key in ("min", "max", "multiple_of", "product"):
+    for key in ("min", "max", "multiple_of", "product", "length", "but_for", "axes_of"):
         if (expression := getattr(domain, key)) is not None:
             yield (key,), expression
     for name, item in domain.bins.items():
@@ -43,7 +47,7 @@ def expressions_of(domain: Domain) -> Iterator[tuple[Location, Expression]]:
 def needs(domain: Domain) -> frozenset[str]:
     """Return the names whose values must be known before a value of *domain* is drawn."""
     names = frozenset[str]().union(*(expression.names for _, expression in expressions_of(domain)))
-    return names | {domain.broadcasts_to} if domain.broadcasts_to is not None else names
+    return names | {other for other in (domain.broadcasts_to, domain.like) if other is not None}
 
 
 def domains_of(spec: Spec) -> dict[str, Domain]:
@@ -116,9 +120,13 @@ def fits(value: object, domain: Domain) -> bool:
             return any(value == choice and type(value) is type(choice) for choice in domain.choices or [])
         case "shape":
             return isinstance(value, list) and all(size >= 0 for size in value)
+        case "axes":
+            return isinstance(value, list) and value == sorted(set(value)) and all(axis >= 0 for axis in value)
+        case "permutation":
+            return isinstance(value, list) and sorted(value) == list(range(len(value)))
     if domain.length is None:
         return type(value) is int
-    return isinstance(value, list) and len(value) == domain.length
+    return isinstance(value, list) and constant(domain.length) in (None, len(value))
 
 
 def wanted(domain: Domain) -> str:
@@ -126,7 +134,7 @@ def wanted(domain: Domain) -> str:
     if domain.type == "enum":
         return f"one of {', '.join(got(choice) for choice in domain.choices or [])}"
     if domain.length is not None:
-        return f"a list of {domain.length} integers"
+        return f"a list of {domain.length.text} integers"
     return _WORDS[domain.type]
 
 
@@ -136,7 +144,7 @@ def check_domain(domain: Domain, location: Location) -> Iterator[Finding]:
     for key in sorted(given - _KEYS[domain.type]):
         legal = ", ".join(sorted(_KEYS[domain.type])) or "default and bins only"
         yield Finding((*location, key), f"does not apply to type {domain.type}. Its keys: {legal}.", key=True)
-    incomplete = list(_check_complete(domain, location))
+    incomplete = [*_check_complete(domain, location), *_check_length(domain, location)]
     yield from incomplete
     if incomplete:
         return
@@ -151,6 +159,12 @@ def check_domain(domain: Domain, location: Location) -> Iterator[Finding]:
         yield from _check_bin(item, domain, (*location, "bins", name))
 
 
+def _check_length(domain: Domain, location: Location) -> Iterator[Finding]:
+    length = constant(domain.length)
+    if length is not None and not 1 <= length <= MAX_LENGTH:
+        yield Finding((*location, "length"), f"must lie between 1 and {MAX_LENGTH}, got {length}.")
+
+
 def _check_complete(domain: Domain, location: Location) -> Iterator[Finding]:
     kind = domain.type
     if kind == "enum" and domain.choices is None:
@@ -158,11 +172,17 @@ def _check_complete(domain: Domain, location: Location) -> Iterator[Finding]:
     elif kind in ("int", "float") and domain.choices is None and (domain.min is None or domain.max is None):
         yield Finding(location, f"type {kind} must have min and max, or choices.")
     elif kind == "shape":
-        ways = [key for key in ("product", "broadcasts_to") if getattr(domain, key) is not None]
-        if len(ways) == 2:
-            yield Finding(location, "has product and broadcasts_to; a shape follows from one of them.")
+        ways = [key for key in ("product", "broadcasts_to", "like") if getattr(domain, key) is not None]
+        if len(ways) > 1:
+            yield Finding(location, f"has {' and '.join(ways)}; a shape follows from one of them.")
         if not ways and not {"rank", "min", "max"} <= domain.model_fields_set:
-            yield Finding(location, "type shape must have rank, min and max, or product, or broadcasts_to.")
+            yield Finding(location, "type shape must have rank, min and max, or product, or broadcasts_to, or like.")
+        if (domain.like is None) != (domain.but_for is None):
+            yield Finding(
+                location, "like and but_for go together: the shape, and the axis in which this one may differ."
+            )
+    elif kind in ("axes", "permutation") and domain.axes_of is None:
+        yield Finding(location, f"type {kind} must have axes_of, as in axes_of: len(shape).")
     else:
         yield from _check_choices(domain, location)
 
@@ -180,9 +200,9 @@ def _check_choices(domain: Domain, location: Location) -> Iterator[Finding]:
 
 
 def _check_bounds(domain: Domain, location: Location) -> Iterator[Finding]:
-    whole = domain.type in ("int", "shape")
+    whole = domain.type != "float"
     wrong = False
-    for key in ("min", "max", "multiple_of", "product"):
+    for key in ("min", "max", "multiple_of", "product", "length", "but_for", "axes_of"):
         value = _evaluated(getattr(domain, key))
         if value is not None and not _is_number(value, whole=whole):
             yield Finding((*location, key), f"must be {'an integer' if whole else 'a number'}, got {got(value)}.")
@@ -274,12 +294,15 @@ def ends(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> AttrValue:
         return tuple(choice) if isinstance(choice, list) else choice
     if domain.type == "float":
         return _number(domain.max if high else domain.min, bound)
+    if domain.axes_of is not None:
+        axes = range(_whole(domain.axes_of, bound))
+        return tuple(reversed(axes) if high and domain.type == "permutation" else axes if high else axes[:1] or axes)
     return (_shape_end if domain.type == "shape" else _integer_end)(domain, bound, high=high)
 
 
 def _shape_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> tuple[int, ...]:
-    if domain.broadcasts_to is not None:
-        return tuple(bound[domain.broadcasts_to])
+    if (other := domain.broadcasts_to or domain.like) is not None:
+        return tuple(bound[other])
     smallest, largest = domain.rank or [1, 4]
     rank = largest if high else smallest
     if domain.product is not None:
@@ -294,7 +317,7 @@ def _integer_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> int
     if step < 1 or first > last:
         raise SpecError(f"nothing lies in min={low}, max={top}" + (f", multiple_of={step}" if step != 1 else ""))
     value = last if high else first
-    return value if domain.length is None else (value,) * domain.length
+    return value if domain.length is None else (value,) * _whole(domain.length, bound)
 
 
 def _number(expression: Expression | None, bound: Mapping[str, Any]) -> Number:

@@ -81,18 +81,60 @@ def _broadcasts(*shapes: tuple[int, ...]) -> bool:
     return True
 
 
+def _windows(size: int, window: int, stride: int, before: int, after: int, ceil: bool) -> int:  # noqa: FBT001
+    free = size + before + after - window
+    if not ceil:
+        return free // stride + 1
+    count = -(-free // stride) + 1
+    return count - 1 if (count - 1) * stride >= size + before else count
+
+
+def _padded(shape: tuple[int, ...], padding: tuple[int, ...]) -> tuple[int, ...]:
+    rank = len(shape)
+    if len(padding) != 2 * rank:
+        raise ValueError(f"{len(padding)} numbers do not pad a shape of rank {rank}")
+    return tuple(size + padding[i] + padding[i + rank] for i, size in enumerate(shape))
+
+
+def _permute(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[int, ...]:
+    if sorted(perm) != list(range(len(shape))):
+        raise ValueError(f"{list(perm)} does not name every axis of a shape of rank {len(shape)} once")
+    return tuple(shape[axis] for axis in perm)
+
+
+def _take(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(shape[_axis(shape, axis)] for axis in axes)
+
+
+def _reduce(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:  # noqa: FBT001
+    places = {_axis(shape, axis) for axis in axes}
+    return tuple(1 if i in places else size for i, size in enumerate(shape) if keepdims or i not in places)
+
+
+def _kept_axis(place: int, axes: tuple[int, ...]) -> int:
+    for axis in sorted(axes):
+        place += axis <= place
+    return place
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "broadcast": _broadcast,
     "broadcasts": _broadcasts,
     "ceil_div": lambda a, b: -(-a // b),
     "drop": _drop,
+    "kept_axis": _kept_axis,
     "len": len,
     "max": max,
     "min": min,
+    "padded": _padded,
+    "permute": _permute,
     "prod": math.prod,
+    "reduce": _reduce,
     "replace": _replace,
     "sum": sum,
+    "take": _take,
+    "windows": _windows,
 }
 
 
@@ -131,6 +173,14 @@ class Expression:
     def settled(self) -> bool | None:
         """The truth value that no variable can change; None where it depends on them."""
         return _settled(self.tree)
+
+
+def parse_axes(text: str) -> Expression:
+    """Parse "*name", which stands for the axes of the shape *name*; SpecError where what follows is no name."""
+    inner = parse(text[1:])
+    if not isinstance(inner.tree, ast.Name):
+        raise SpecError(f"expression {text!r}: * stands before the name of a shape, as in *batch.")
+    return Expression(text, inner.tree)
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -250,7 +250,7 @@ def unused_names(library: Library) -> Iterator[str]:
                 yield positions.message(location, text, key=location[-1] == op)
         for key, rules in (("requantize", platform.requantize), ("output_signs", platform.output_signs)):
             for family in rules:
-                if family not in families:
+                if family not in families and family not in platform.activations:
                     text = f"no operator is of that family.{suggestion(family, sorted(families), 'Known')}"
                     yield positions.message((key, family), text, key=True)
 

@@ -12,7 +12,7 @@ from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER, Finding, suggestion
-from quantizer.core.spec import Expr
+from quantizer.core.spec import Activation, Expr
 from quantizer.core.verdict import CHECKS
 
 RoundingMode = Literal[
@@ -34,6 +34,8 @@ Variant = Literal[
     "half_away",
     "q15_half_up",
     "multiplier_shift",
+    "area_multiplier",
+    "f32_dequantized",
     "tpulang_tflite_lshift",
     "tpulang_tflite",
     "tpulang_multiplier_shift",
@@ -51,6 +53,9 @@ FixedZeroPoint = Annotated[
     Annotated[Literal["min", "middle"], Tag("<word>")] | Annotated[int, Tag("<number>")], Discriminator(_word_or_number)
 ]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+SIGNS = ("signed", "unsigned", "inputs")
 
 
 class Quantizer(Model):
@@ -104,6 +109,17 @@ class Multiplier(Model):
     """Operator families whose channels keep their own shifts all the same."""
 
 
+class TableRule(Model):
+    """How a function of one input becomes a lookup table."""
+
+    entries: Literal["full", "lut_bits"] = "full"
+    """full: one entry for each code; lut_bits: as many as the scheme says, interpolated."""
+    arithmetic: Literal["float64", "float32"] = "float64"
+    """Number format in which an entry is dequantized, mapped and divided by the output's scale."""
+    alignment: Literal["stride", "linspace"] = "stride"
+    """stride: each entry belongs to the code that reads it; linspace: Compass's points from the smallest to the largest code."""
+
+
 class Accumulator(Model):
     """What happens to a sum that leaves the accumulator."""
 
@@ -111,6 +127,10 @@ class Accumulator(Model):
     """Bits; 'scheme': as many as the activation part of the scheme says."""
     overflow: Literal["unbounded", "wrap", "saturate", "forbidden"] = "unbounded"
     """unbounded: the arithmetic has no such limit; forbidden: a case that overflows fails."""
+    float32: list[str] = []
+    """Operator families whose sums are rounded to float32 after each operation."""
+    float32_before: list[Activation] = []
+    """Fused activations before which an exact sum is rounded to float32."""
 
 
 class FixedOutput(Model):
@@ -124,8 +144,10 @@ class FixedOutput(Model):
     """Whether the output codes have a sign; without it, as elsewhere on the platform."""
 
 
-CASE_NAMES = ("activation_bits", "lut_bits", "weight_bits", "data")
-"""What the predicate of a defect may name beside dimensions and attributes."""
+CASE_NAMES = ("activation_bits", "lut_bits", "weight_bits", "data", "activation", "input_spread", "spread")
+"""What the predicate of a defect may name beside dimensions and attributes.
+
+activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output."""
 
 
 class Defect(Model):
@@ -178,8 +200,24 @@ class Platform(Model):
     """What happens to a sum that leaves the accumulator."""
     fixed_outputs: dict[str, FixedOutput] = {}
     """Operator -> output parameters that the system fixes."""
-    output_signs: dict[str, Literal["signed", "unsigned", "inputs"]] = {}
-    """Operator family -> sign of its output; inputs: signed when one input is. Else signed where activations are."""
+    tables: TableRule = TableRule()
+    """How a function of one input becomes a lookup table."""
+    activations: dict[Activation, Activation] = {"relu": "relu", "relu6": "relu6"}
+    """Activations that it fuses -> what the integer arithmetic computes."""
+    same_as_input: list[str] = []
+    """Operator families whose output takes the parameters of the first input."""
+    same_as_equal_inputs: list[str] = []
+    """Operator families whose output takes the inputs' parameters where these are all equal."""
+    aligned_within: dict[str, Finite] = {}
+    """Operator family -> factor: operands are not rescaled where all scales, the output's too, lie within it and all zero
+    points are equal."""
+    per_channel_weights: list[str] = []
+    """Operator families whose weights have a scale for each channel, whatever the scheme."""
+    weight_bits: dict[str, Annotated[int, Field(ge=2, le=16)]] = {}
+    """Operator family -> bits of its weights, whatever the scheme."""
+    output_signs: dict[str, str] = {}
+    """Fused activation, or else operator family -> sign of the output: signed, unsigned, inputs (signed when one input
+    is), or an expression over attributes that holds where it is signed. Else signed where activations are."""
     index_dtype: str = "int64"
     """Number format of index outputs."""
     defects: list[Defect] = []
@@ -198,6 +236,16 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
             for index, name in enumerate(names)
             if name in names[:index]
         ]
+    for family, sign in platform.output_signs.items():
+        if sign not in SIGNS:
+            try:
+                parse(sign)
+            except SpecError as err:
+                findings.append(Finding(("output_signs", family), str(err)))
+            else:
+                if not parse(sign).names - {"unknown"} or sign.isidentifier():
+                    text = f"must be {', '.join(SIGNS)} or an expression over attributes, got {sign!r}."
+                    findings.append(Finding(("output_signs", family), text + suggestion(sign, SIGNS, "Known")))
     if "default" not in platform.requantize:
         findings.append(
             Finding(("requantize", "default"), "must be given: the variant of families that are not named.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quantizer.core.errors import ConstraintError, GraphError, SpecError
@@ -34,7 +34,12 @@ def variables(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any])
             if not item.optional:
                 raise GraphError(f"{spec.op}: input {name!r} is missing.")
             continue
+        if item.needs is not None and item.needs not in shapes:
+            raise GraphError(f"{spec.op}: input {name!r} needs input {item.needs!r}, which is missing.")
         _bind(spec, name, shapes[name], bound)
+    for name, item in spec.inputs.items():
+        if name not in shapes and (symbol := plain_name(item.axes)) is not None and symbol in spec.dims:
+            bound.setdefault(symbol, ())
     return bound
 
 
@@ -44,11 +49,15 @@ def _bind(spec: Spec, name: str, shape: Shape, bound: dict[str, Any]) -> None:
         if (symbol := plain_name(axes)) is not None:
             _bind_one(spec, name, symbol, tuple(shape), bound)
         return
-    if len(axes) != len(shape):
-        raise GraphError(f"{spec.op}: input {name!r} has shape {list(shape)}; it must have {len(axes)} axes.")
-    for axis, size in zip(axes, shape, strict=True):
+    places = named_axes(axes, len(shape))
+    if places is None:
+        wanted = f"{len(axes) - 1} axes or more" if spread_name(axes[0]) else f"{len(axes)} axes"
+        raise GraphError(f"{spec.op}: input {name!r} has shape {list(shape)}; it must have {wanted}.")
+    if (spread := spread_name(axes[0]) if axes else None) is not None and spread in spec.dims:
+        _bind_one(spec, name, spread, tuple(shape[: len(shape) - len(axes) + 1]), bound)
+    for place, axis in places.items():
         if (symbol := plain_name(axis)) is not None and symbol in spec.dims:
-            _bind_one(spec, name, symbol, size, bound)
+            _bind_one(spec, name, symbol, shape[place], bound)
 
 
 def _bind_one(spec: Spec, name: str, symbol: str, value: Any, bound: dict[str, Any]) -> None:
@@ -56,9 +65,33 @@ def _bind_one(spec: Spec, name: str, symbol: str, value: Any, bound: dict[str, A
         raise GraphError(f"{spec.op}: input {name!r} gives {symbol}={value}, another operand gives {bound[symbol]}.")
 
 
+def channel_axis(spec: Spec, bound: Mapping[str, Any], rank: int) -> int | None:
+    """Return the axis of the first output, of that rank, along which channels lie; None where it has none."""
+    expression = next(iter(spec.outputs.values())).channel_axis
+    return None if expression is None else int(expression(bound)) % rank
+
+
+def named_axes(axes: Sequence[Expression], rank: int) -> dict[int, Expression] | None:
+    """Return position -> expression of the axes listed one by one, for a tensor of *rank*; None where it has not so many.
+
+    What a first "*name" stands for is not among them.
+    """
+    spread = bool(axes) and spread_name(axes[0]) is not None
+    listed = list(axes[1:] if spread else axes)
+    if rank < len(listed) or (rank > len(listed) and not spread):
+        return None
+    return dict(enumerate(listed, rank - len(listed)))
+
+
+def spread_name(axis: object) -> str | None:
+    """Return the name in "*name", or None for any other expression."""
+    return axis.text[1:] if isinstance(axis, Expression) and axis.text.startswith("*") else None
+
+
 @functools.cache
 def _plain(expression: Expression) -> str | None:
-    return expression.tree.id if isinstance(expression.tree, ast.Name) else None
+    is_name = isinstance(expression.tree, ast.Name) and not expression.text.startswith("*")
+    return expression.text.strip() if is_name else None
 
 
 def plain_name(expression: Any) -> str | None:
@@ -101,6 +134,9 @@ def _check_axes(spec: Spec, name: str, shape: Shape, bound: Mapping[str, Any]) -
 
 def evaluate(rule: Any, bound: Mapping[str, Any]) -> Shape:
     """Return the shape that a list of expressions, or one expression for the whole shape, gives."""
-    if isinstance(rule, list):
-        return tuple(int(axis(bound)) for axis in rule)
-    return tuple(rule(bound))
+    if not isinstance(rule, list):
+        return tuple(rule(bound))
+    sizes: list[int] = []
+    for axis in rule:
+        sizes.extend(axis(bound) if spread_name(axis) is not None else (int(axis(bound)),))
+    return tuple(sizes)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from quantizer.core.errors import SpecError
-from quantizer.core.expressions import Expression, parse
+from quantizer.core.expressions import Expression, parse, parse_axes
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER, NUMBERS, got
 
@@ -25,7 +25,7 @@ def _to_expression(value: object) -> Expression:
     if not isinstance(value, str):
         raise ValueError(f"must be a number or an expression, got {got(value)}")  # noqa: TRY004 - pydantic collects ValueError only
     try:
-        return parse(value)
+        return parse_axes(value) if value.startswith("*") else parse(value)
     except SpecError as err:
         raise ValueError(str(err).rstrip(".")) from None
 
@@ -55,6 +55,8 @@ Value = Annotated[Scalar | list[int], PlainValidator(_to_value), WithJsonSchema(
 """What an attribute or a dimension can be."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Identifier = Annotated[str, Field(pattern=IDENTIFIER, max_length=40)]
+Activation = Literal["relu", "relu6"]
+"""What a graph may fuse into an operator: the larger of 0 and the value; then the smaller of 6 and that."""
 OneOrMoreKeys = Annotated[
     Annotated[list[str], Tag("<list>")] | Annotated[str, Tag("<expression>")], Discriminator(_is_list)
 ]
@@ -75,8 +77,9 @@ class Bin(Model):
 class Domain(Model):
     """The values that a dimension or an attribute takes in generated cases."""
 
-    type: Literal["int", "bool", "float", "enum", "shape"] = "int"
-    """int (or a list of integers, with length), bool, float, enum (one of choices), shape (a list of sizes)."""
+    type: Literal["int", "bool", "float", "enum", "shape", "axes", "permutation"] = "int"
+    """int (or a list of integers, with length), bool, float, enum (one of choices), shape (a list of sizes), axes (some
+    axes, increasing), permutation (all axes in some order)."""
     summary: str = ""
     """What it means, in one line."""
     min: Expr | None = None
@@ -85,7 +88,7 @@ class Domain(Model):
     """Largest value; of a shape, the largest size."""
     multiple_of: Expr | None = None
     """Every value is a multiple of this."""
-    length: int | None = Field(default=None, ge=1, le=6)
+    length: Expr | None = None
     """The value is a list of so many numbers."""
     choices: list[Value] | None = Field(default=None, min_length=1)
     """All values, where they are few."""
@@ -95,6 +98,12 @@ class Domain(Model):
     """A shape of so many elements."""
     broadcasts_to: str | None = None
     """A shape that broadcasts to the shape of that name."""
+    like: str | None = None
+    """A shape that equals the shape of that name but for one axis."""
+    but_for: Expr | None = None
+    """like: the axis that may differ."""
+    axes_of: Expr | None = None
+    """Rank of the shape whose axes these are."""
     default: Value | None = None
     """What a graph that does not name the attribute means."""
     bins: dict[Identifier, Bin] = {}
@@ -105,11 +114,13 @@ class Input(Model):
     """One operand."""
 
     axes: ExprOrList
-    """Its axes by name, or an expression for the whole shape."""
+    """Its axes by name, or an expression for the whole shape; a first "*name" stands for any number of axes."""
     role: Literal["activation", "weight", "bias"] = "activation"
     """An activation changes from run to run; weights and biases are constants of the graph."""
     optional: bool = False
     """A graph may leave it out."""
+    needs: Identifier | None = None
+    """An optional input without which this one is left out too."""
     channel_axis: int | None = None
     """The axis of a weight or bias along which scales may differ; -1: the last, where axes are one expression."""
     spatial: bool = False
@@ -124,13 +135,17 @@ class Output(Model):
     """One result."""
 
     axes: list[Expr] | None = None
-    """Its axes by name, where tiling needs them."""
+    """Its axes by name, where tiling needs them; a first "*name" stands for any number of axes."""
     kind: Literal["value", "index", "mask", "shape"] = "value"
     """What the elements are: real values, indices, true and false, or sizes."""
     spatial: bool = False
     """True: axis 1 is the channel, and a node may order it last."""
-    channel_axis: int | None = None
+    channel_axis: Expr | None = None
     """The axis along which channels lie."""
+    min: Expr | None = None
+    """Smallest value that it can have."""
+    max: Expr | None = None
+    """Largest value that it can have."""
     summary: str = ""
     """What it means, in one line."""
 
@@ -148,10 +163,11 @@ class ErrorModel(Model):
     """How errors of the inputs become an error of the output."""
 
     kind: Literal[
-        "movement", "linear", "bilinear", "monotone", "piecewise_monotone", "set_valued", "poles", "softmax",
-        "normalization", "resize", "index", "custom",
+        "movement", "selection", "linear", "mean", "bilinear", "monotone", "piecewise_monotone", "set_valued", "poles",
+        "softmax", "normalization", "resize", "index", "custom",
     ]  # fmt: skip
-    """movement copies; linear and bilinear add up; monotone and piecewise_monotone map one input; poles divide."""
+    """movement copies one input; selection takes one of several values; linear and bilinear add up; mean divides a sum by
+    the number of its terms; monotone and piecewise_monotone map one input; poles divide."""
     terms: Expr | None = None
     """Number of terms that one output element adds up."""
     critical_points: list[Finite] = []
@@ -183,14 +199,14 @@ class TileRule(Model):
     input_axis: Expr | None = None
     """Axis of the input that output axis i is cut along (rule '*'); default i."""
     axis: Identifier | None = None
-    """halo, accumulate: the input axis that is cut."""
+    """halo, accumulate: the input axis that is cut; of rule '*', axis i."""
     stride: Expr | None = None
     """halo: how many elements of the input lie between neighbours of the output."""
     window: Expr | None = None
     """halo: how many elements of the input one output element sees."""
-    before: list[Any] | None = Field(default=None, min_length=2, max_length=2)
+    before: list[Expr] | None = Field(default=None, min_length=2, max_length=2)
     """halo: [attribute, index] that holds the padding before the axis."""
-    after: list[Any] | None = Field(default=None, min_length=2, max_length=2)
+    after: list[Expr] | None = Field(default=None, min_length=2, max_length=2)
     """halo: [attribute, index] that holds the padding after the axis."""
 
 
@@ -240,6 +256,10 @@ class CompassFormat(Model):
     """Keys that follow from shapes and attributes."""
     fixed: dict[str, str] = {}
     """Keys with one value; a layer with another value is not this operator."""
+    pairs: list[Identifier] = []
+    """Attributes of all numbers before and then all after each axis, which the layer writes as [before, after] pairs."""
+    activation: str | None = None
+    """Key that names the fused activation."""
 
 
 class Formats(Model):
@@ -255,8 +275,9 @@ DATA_SETS = (
 )  # fmt: skip
 DataSet = Literal[
     "zeros", "one_hot", "corners", "ties", "saturation", "accumulator_limit", "scale_spread",
-    "zero_point_extremes", "small_integers", "random",
+    "zero_point_extremes", "small_integers", "random", "every_code",
 ]  # fmt: skip
+"""What fills tensors; every_code (each code in turn) is for examples."""
 
 
 class Example(Model):
@@ -291,6 +312,8 @@ class Spec(Model):
     """Its operands in order."""
     outputs: dict[Identifier, Output] = Field(min_length=1)
     """Its results in order."""
+    fuses: list[Activation] = []
+    """Activations that a graph may fuse into it."""
     attrs: dict[Identifier, Domain] = {}
     """Attributes with their domains, drawn for every case."""
     shape: dict[Identifier, ExprOrList]

@@ -8,11 +8,11 @@ import string
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from quantizer.core.domains import check_domain, check_order, domains_of, expressions_of, fits, wanted
+from quantizer.core.domains import check_domain, check_order, constant, domains_of, expressions_of, fits, wanted
 from quantizer.core.expressions import FUNCTIONS, Expression
 from quantizer.core.model_errors import Finding, got, near, suggestion
-from quantizer.core.shapes import plain_name
-from quantizer.core.spec import Input, NoTiling, Output, Spec, TileRule
+from quantizer.core.shapes import plain_name, spread_name
+from quantizer.core.spec import CompassFormat, Input, NoTiling, Output, Spec, TileRule
 from quantizer.core.spec_trial import try_values
 from quantizer.core.yaml_source import Location
 
@@ -71,15 +71,22 @@ def _expressions(spec: Spec) -> Iterator[tuple[Location, Expression]]:
         yield from _listed(rule, ("shape", name))
     for index, constraint in enumerate(spec.constraints):
         yield ("constraints", index, "require"), constraint.require
-    for key in ("terms", "axis"):
-        if (expression := getattr(spec.error_model, key)) is not None:
-            yield ("error_model", key), expression
+    yield from _single(spec)
     for index, relation in enumerate(spec.properties):
         if relation.when is not None:
             yield ("properties", index, "when"), relation.when
     if spec.formats.compass is not None:
         for key, expression in spec.formats.compass.derived.items():
             yield ("formats", "compass", "derived", key), expression
+
+
+def _single(spec: Spec) -> Iterator[tuple[Location, Expression]]:
+    """Yield the expressions that are the value of one key: of outputs and of the error model."""
+    for location, model, keys in (
+        *((("outputs", name), output, ("channel_axis", "min", "max")) for name, output in spec.outputs.items()),
+        (("error_model",), spec.error_model, ("terms", "axis")),
+    ):
+        yield from (((*location, key), found) for key in keys if (found := getattr(model, key)) is not None)
 
 
 def _listed(rule: list[Expression] | Expression, location: Location) -> Iterator[tuple[Location, Expression]]:
@@ -96,13 +103,14 @@ def _check_domain_names(spec: Spec) -> Iterator[Finding]:
             for location, expression in expressions_of(domain):
                 kind = "a number" if domain.type == "float" else "an integer"
                 yield from _check_known(expression, (group, name, *location), known, kind)
-            if domain.broadcasts_to is not None:
-                location = (group, name, "broadcasts_to")
-                target = domains_of(spec).get(domain.broadcasts_to)
+            for key in ("broadcasts_to", "like"):
+                if (other := getattr(domain, key)) is None:
+                    continue
+                target = domains_of(spec).get(other)
                 if target is None:
-                    yield Finding(location, _unknown(domain.broadcasts_to, known, "dim or attr"))
+                    yield Finding((group, name, key), _unknown(other, known, "dim or attr"))
                 elif target.type != "shape":
-                    yield Finding(location, f"must name a shape, got {domain.broadcasts_to!r} of type {target.type}.")
+                    yield Finding((group, name, key), f"must name a shape, got {other!r} of type {target.type}.")
 
 
 def _check_expressions(spec: Spec) -> Iterator[Finding]:
@@ -111,9 +119,13 @@ def _check_expressions(spec: Spec) -> Iterator[Finding]:
         yield from _check_known(expression, location, known)
     if not isinstance(spec.tiling, NoTiling):
         for axis, rule in spec.tiling.items():
+            names = {*known, "i"} if axis == "*" else known
             for key in ("when", "input_axis", "stride", "window"):
                 if (found := getattr(rule, key)) is not None:
-                    yield from _check_known(found, ("tiling", axis, key), {*known, "i"} if axis == "*" else known)
+                    yield from _check_known(found, ("tiling", axis, key), names)
+            for key in ("before", "after"):
+                if (pair := getattr(rule, key)) is not None:
+                    yield from _check_known(pair[1], ("tiling", axis, key, 1), names)
 
 
 def _check_known(
@@ -133,9 +145,9 @@ def _check_domains(spec: Spec) -> Iterator[Finding]:
             yield from check_domain(domain, (group, name))
     yield from check_order(spec)
     read = {
-        plain_name(expression)
+        plain_name(expression) or spread_name(expression)
         for item in spec.inputs.values()
-        if not item.optional
+        if not item.optional or not isinstance(item.axes, list)
         for _, expression in _listed(item.axes, ())
     }
     for name in spec.dims:
@@ -149,8 +161,18 @@ def _check_operands(spec: Spec) -> Iterator[Finding]:
         yield Finding(("inputs",), "must have an input of role activation.", key=True)
     for group, operands in (("inputs", spec.inputs), ("outputs", spec.outputs)):
         for name, item in operands.items():
-            rank = len(item.axes) if isinstance(item.axes, list) else None
-            if item.channel_axis is not None and item.channel_axis not in (range(rank) if rank is not None else (-1,)):
+            spread = isinstance(item.axes, list) and any(spread_name(axis) is not None for axis in item.axes)
+            rank = len(item.axes) if isinstance(item.axes, list) and not spread else None
+            yield from _check_spread(spec, item.axes, (group, name, "axes"))
+            if isinstance(item, Input) and item.needs is not None:
+                other = spec.inputs.get(item.needs)
+                if not item.optional or other is None or not other.optional or item.needs == name:
+                    yield Finding((group, name, "needs"), f"must name an optional input beside it, got {item.needs!r}.")
+            if (
+                isinstance(item, Input)
+                and item.channel_axis is not None
+                and item.channel_axis not in (range(rank) if rank is not None else (-1,))
+            ):
                 text = f"must be the index of an axis of {name}, got {item.channel_axis}."
                 yield Finding((group, name, "channel_axis"), text)
             if item.spatial and (rank is None or rank < 3):
@@ -160,6 +182,20 @@ def _check_operands(spec: Spec) -> Iterator[Finding]:
         if output.axes is not None and isinstance(rule, list) and len(rule) != len(output.axes):
             text = f"{name} has {len(output.axes)} axes, its shape has {len(rule)}."
             yield Finding(("outputs", name, "axes"), text)
+
+
+def _check_spread(spec: Spec, axes: Any, location: Location) -> Iterator[Finding]:
+    """A "*name" comes first and names a shape."""
+    for place, axis in enumerate(axes if isinstance(axes, list) else [axes]):
+        name = spread_name(axis)
+        if name is None:
+            continue
+        where = (*location, place) if isinstance(axes, list) else location
+        domain = domains_of(spec).get(name)
+        if not isinstance(axes, list) or place:
+            yield Finding(where, f"{axis.text!r} must be the first of a list of axes.")
+        elif domain is not None and domain.type != "shape":
+            yield Finding(where, f"{axis.text!r} must name a shape, got {name!r} of type {domain.type}.")
 
 
 def _check_shapes(spec: Spec) -> Iterator[Finding]:
@@ -226,7 +262,7 @@ def _check_tiling(spec: Spec) -> Iterator[Finding]:
 
 _TILE_KEYS = {
     "independent": ((), ("input_axis",)),
-    "halo": (("axis", "stride", "window", "before", "after"), ()),
+    "halo": (("stride", "window", "before", "after"), ("axis",)),
     "accumulate": (("axis",), ()),
 }  # fmt: skip
 
@@ -239,26 +275,34 @@ def _check_tile_keys(rule: TileRule, location: Location) -> Iterator[Finding]:
             yield Finding((*location, key), f"must be given for rule {rule.rule}.")
     for key in sorted(given - {*must, *may}):
         yield Finding((*location, key), f"does not apply to rule {rule.rule}. Remove it.", key=True)
+    if rule.rule == "halo" and ("axis" in given) == (location[-1] == "*"):
+        text = "does not apply to the axis '*'. Remove it." if "axis" in given else "must be given for rule halo."
+        yield Finding((*location, "axis"), text, key="axis" in given)
     if "input_axis" in given and location[-1] != "*":
         yield Finding((*location, "input_axis"), "applies to the axis '*' only. Remove it.", key=True)
 
 
-def _check_padding(spec: Spec, pair: list[Any], location: Location) -> Iterator[Finding]:
-    name, index = pair
-    if not isinstance(name, str) or type(index) is not int:
-        yield Finding(location, f"must be [attr, index], as in [padding, 0], got {got(pair)}.")
+def _check_padding(spec: Spec, pair: list[Expression], location: Location) -> Iterator[Finding]:
+    name, index = plain_name(pair[0]), constant(pair[1])
+    if name is None or (index is None and not pair[1].names):
+        shown = [part.text if (number := constant(part)) is None else number for part in pair]
+        yield Finding(location, f"must be [attr, index], as in [padding, 0], got {got(shown)}.")
     elif name not in spec.attrs:
         yield Finding((*location, 0), _unknown(name, spec.attrs, "attr"))
-    elif not 0 <= index < (length := spec.attrs[name].length or 0):
-        text = f"{name} has no index {index}: " + (f"its length is {length}." if length else "it is not a list.")
-        yield Finding((*location, 1), text)
+    elif spec.attrs[name].length is None:
+        yield Finding((*location, 1), f"{name} has no index {pair[1].text}: it is not a list.")
+    elif index is not None and (length := constant(spec.attrs[name].length)) is not None and not 0 <= index < length:
+        yield Finding((*location, 1), f"{name} has no index {index}: its length is {length}.")
 
 
 def _named_axes(operands: Mapping[str, Input] | Mapping[str, Output]) -> list[str]:
-    """Return the axes that carry a name of their own, in order."""
-    lists = (item.axes for item in operands.values() if isinstance(item.axes, list))
-    names = (plain_name(axis) for axes in lists for axis in axes)
-    return list(dict.fromkeys(name for name in names if name is not None))
+    """Return the names that axes carry, in order; of an output's axes those of expressions too."""
+    found: list[str] = []
+    for item in operands.values():
+        for axis in item.axes if isinstance(item.axes, list) else []:
+            named = [] if isinstance(item, Input) else sorted(axis.names)
+            found += [name] if (name := plain_name(axis)) is not None else named
+    return list(dict.fromkeys(found))
 
 
 def _check_error_model(spec: Spec) -> Iterator[Finding]:
@@ -325,6 +369,15 @@ def _check_properties(spec: Spec) -> Iterator[Finding]:
                 yield Finding((*location, "operands", place), _unknown(name, spec.inputs, "input"))
 
 
+def _check_trailing(spec: Spec, compass: CompassFormat) -> Iterator[Finding]:
+    for name in compass.trailing_axes:
+        location = ("formats", "compass", "trailing_axes", name)
+        if name not in spec.attrs:
+            yield Finding(location, _unknown(name, spec.attrs, "attr"), key=True)
+        elif spec.attrs[name].type != "int" or spec.attrs[name].length is not None:
+            yield Finding(location, f"{name} must be one integer.")
+
+
 def _check_formats(spec: Spec) -> Iterator[Finding]:
     compass, location = spec.formats.compass, ("formats", "compass")
     if compass is None:
@@ -332,17 +385,23 @@ def _check_formats(spec: Spec) -> Iterator[Finding]:
     for name in compass.inputs:
         if name not in spec.inputs:
             yield Finding((*location, "inputs", name), _unknown(name, spec.inputs, "input"), key=True)
-    for name in compass.trailing_axes:
-        if name not in spec.attrs:
-            yield Finding((*location, "trailing_axes", name), _unknown(name, spec.attrs, "attr"), key=True)
-        elif spec.attrs[name].type != "int" or spec.attrs[name].length is not None:
-            yield Finding((*location, "trailing_axes", name), f"{name} must be one integer.")
+    yield from _check_trailing(spec, compass)
     for name, keys in compass.attrs.items():
         if name not in spec.attrs:
             yield Finding((*location, "attrs", name), _unknown(name, spec.attrs, "attr"), key=True)
-        elif isinstance(keys, list) and len(keys) != spec.attrs[name].length:
-            text = f"names {_count(len(keys), 'key')}; {name} has {spec.attrs[name].length or 'no'} entries."
+        elif (
+            isinstance(keys, list)
+            and constant(length := spec.attrs[name].length) != len(keys)
+            and not (length is not None and length.names)
+        ):
+            text = f"names {_count(len(keys), 'key')}; {name} has {constant(spec.attrs[name].length) or 'no'} entries."
             yield Finding((*location, "attrs", name), text)
+    for index, name in enumerate(compass.pairs):
+        if name not in compass.attrs:
+            yield Finding((*location, "pairs", index), _unknown(name, compass.attrs, "attr with a key of its own"))
+    if (compass.activation is None) != (not spec.fuses):
+        text = "must be given: the key of the fused activation." if spec.fuses else "does not apply: nothing is fused."
+        yield Finding((*location, "activation"), text, key=not spec.fuses)
 
 
 def _check_the_rest(spec: Spec) -> Iterator[Finding]:

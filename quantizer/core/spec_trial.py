@@ -9,6 +9,7 @@ from quantizer.core.domains import domains_of, draw_order, ends, expressions_of
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import Expression
 from quantizer.core.model_errors import Finding, got
+from quantizer.core.shapes import spread_name
 from quantizer.core.spec import Domain, NoTiling, Spec
 from quantizer.core.yaml_source import Location
 
@@ -98,6 +99,10 @@ def _results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:
         yield from _sizes(item.axes, ("inputs", name, "axes"))
     for name, rule in spec.shape.items():
         yield from _sizes(rule, ("shape", name))
+    for name, output in spec.outputs.items():
+        for key, kind in (("channel_axis", "an integer"), ("min", "a number"), ("max", "a number")):
+            if (expression := getattr(output, key)) is not None:
+                yield ("outputs", name, key), expression, kind
     for key in ("terms", "axis"):
         if (expression := getattr(spec.error_model, key)) is not None:
             yield ("error_model", key), expression, "an integer"
@@ -132,6 +137,7 @@ def _tile_results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:
 
 def _sizes(rule: list[Expression] | Expression, location: Location) -> Iterator[tuple[Location, Expression, str]]:
     if isinstance(rule, list):
-        yield from (((*location, index), item, "a size") for index, item in enumerate(rule))
+        for index, item in enumerate(rule):
+            yield (*location, index), item, "a list of sizes" if spread_name(item) is not None else "a size"
     else:
         yield location, rule, "a list of sizes"

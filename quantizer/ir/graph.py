@@ -65,6 +65,8 @@ class Node:
     """What a format must keep: parameters under the format's own names, or constants as `Tensor`."""
     parameters: object | None = None
     """What the quantize rule handed (numerics.qparams.Parameters), once the node is quantized."""
+    activation: str = "none"
+    """The fused activation: none, relu or relu6."""
 
 
 @dataclass(frozen=True, eq=False)

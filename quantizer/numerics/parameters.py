@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torch import Tensor
@@ -11,8 +11,10 @@ from torch import Tensor
 from quantizer.core.case import AttrValue, Range
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import Platform
+from quantizer.core.expressions import parse
+from quantizer.core.platforms import SIGNS, Platform
 from quantizer.core.schemes import Scheme
+from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
 from quantizer.numerics.multipliers import rescale
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale
@@ -23,7 +25,9 @@ from quantizer.numerics.rules import (
     fixed_params,
     holding_bias,
     index_params,
+    same_numbers,
     weight_params,
+    weight_part,
 )
 from quantizer.numerics.sums import rescale_sum
 
@@ -43,15 +47,18 @@ class Request:
     """Weights and biases, float32."""
     given: Mapping[str, QParams] = field(default_factory=dict)
     """Parameters that inputs already have, where a producer decided them."""
+    activation: str = "none"
+    """The fused activation."""
     samples: Mapping[str, Tensor] = field(default_factory=dict)
     """Float activations to calibrate on what *ranges* does not name: tensors that a plugin keeps for itself."""
 
     @cached_property
     def inputs(self) -> dict[str, QParams]:
         """Parameters of the activations, from their ranges."""
-        return {name: self.given.get(name) or self.activation(name) for name in self.spec.activations}
+        present = [name for name in self.spec.activations if name in self.shapes or name in self.ranges]
+        return {name: self.given.get(name) or self.input(name) for name in present}
 
-    def activation(self, name: str) -> QParams:
+    def input(self, name: str) -> QParams:
         """Return the parameters of an input of the graph from its calibrated range."""
         low, high = self._range(name)
         sign = self.platform.parameters.activation_sign
@@ -63,6 +70,10 @@ class Request:
         rule = self.spec.quantization.outputs.get(name, "calibrated")
         if rule.startswith("same_as("):
             return self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
+        family, first = self.spec.quantization.family, next(iter(self.inputs.values()))
+        equal = all(same_numbers(first, params) for params in self.inputs.values())
+        if family in self.platform.same_as_input or (equal and family in self.platform.same_as_equal_inputs):
+            return first
         if rule == "index":
             return index_params(dtype(self.platform.index_dtype))
         bits = self.scheme.activation.bits
@@ -79,7 +90,8 @@ class Request:
             raise GraphError(f"{self.spec.op}: scheme {self.scheme.name} has no weight part. Use one such as w8a8.")
         values = self.constants[name]
         axis = self.spec.inputs[name].channel_axis
-        params = weight_params(values, self.scheme.weight, self.platform.parameters, axis, group=group)
+        part = weight_part(self.scheme.weight, self.platform, self.spec.quantization.family)
+        params = weight_params(values, part, self.platform.parameters, axis, group=group)
         if self.platform.parameters.weights_hold_bias:
             for other, item in self.spec.inputs.items():
                 if item.role == "bias" and other in self.constants:
@@ -105,18 +117,33 @@ class Request:
             operation = operation.model_copy(update={"operation": "exact"})
         return Constant(quantize(self.constants[name], params, operation), params)
 
+    @cached_property
+    def channels(self) -> int:
+        """Size of the output along its channel axis, 0 where it has none."""
+        shape = next(iter(infer_shapes(self.spec, self.shapes, self.attrs).values()))
+        return 0 if self.channel_axis is None else shape[self.channel_axis]
+
+    @cached_property
+    def channel_axis(self) -> int | None:
+        """The axis of the output along which channels lie."""
+        shape = next(iter(infer_shapes(self.spec, self.shapes, self.attrs).values()))
+        return channel_axis(self.spec, variables(self.spec, self.shapes, self.attrs), len(shape))
+
     def _range(self, name: str) -> Range:
         if name not in self.ranges:
             raise GraphError(f"{self.spec.op}: tensor {name!r} has no calibrated range.")
         return self.ranges[name]
 
     def _output_signed(self) -> bool:
-        sign = self.platform.output_signs.get(self.spec.quantization.family)
+        signs, family = self.platform.output_signs, self.spec.quantization.family
+        sign = signs[self.activation] if self.activation in signs else signs.get(family)
         if sign == "inputs":
             return any(params.dtype.kind == "int" for params in self.inputs.values())
         if sign is None:
             return self.platform.parameters.activation_sign != "unsigned"
-        return sign == "signed"
+        if sign in SIGNS:
+            return sign == "signed"
+        return bool(parse(sign)(variables(self.spec, self.shapes, self.attrs)))
 
 
 def default_parameters(request: Request) -> Parameters:
@@ -127,7 +154,7 @@ def default_parameters(request: Request) -> Parameters:
     spec, platform = request.spec, request.platform
     outputs = {name: request.output(name) for name in spec.outputs}
     constants, ratio = _weights_and_ratio(request, next(iter(outputs.values())))
-    factors = [*request.inputs.values(), *(constant.params for constant in constants.values())]
+    factors = [*request.inputs.values(), *(c.params.repeated(request.channels) for c in constants.values())]
     for name, item in spec.inputs.items():
         if item.role == "bias" and name in request.constants:
             constants[name] = request.bias(name, factors)
@@ -138,14 +165,17 @@ def default_parameters(request: Request) -> Parameters:
         outputs=outputs,
         constants=constants,
         rescale=ratio,
+        activation=request.activation,
         accumulator_bits=request.scheme.activation.accumulator_bits if bits == "scheme" else bits,
     )
 
 
 def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Constant], Rescale | None]:
     names = [n for n, item in request.spec.inputs.items() if item.role == "weight" and n in request.constants]
-    if request.spec.error_model.kind != "bilinear" or not names:
+    if request.spec.error_model.kind != "bilinear":
         return {name: request.weight(name) for name in names}, _sum_ratio(request, output)
+    if not names:
+        return {}, _product_ratio(request, [], output)
     weights: dict[str, Constant] = {}
     ratio: Rescale | None = None
     for group in _group_sizes(request, names[0]):
@@ -161,9 +191,10 @@ def _group_sizes(request: Request, name: str) -> list[int | None]:
 
     The number of groups is halved, rounding down; channels are dealt in groups of the rounded-up share, the last smaller.
     """
-    item, part = request.spec.inputs[name], request.scheme.weight
-    if item.channel_axis is None or part is None:
+    item = request.spec.inputs[name]
+    if item.channel_axis is None or request.scheme.weight is None:
         return [None]
+    part = weight_part(request.scheme.weight, request.platform, request.spec.quantization.family)
     channels = request.shapes[name][item.channel_axis]
     attribute = request.platform.parameters.weight_groups
     groups = request.attrs.get(attribute, 1) if attribute else 1
@@ -173,22 +204,30 @@ def _group_sizes(request: Request, name: str) -> list[int | None]:
         count = groups
     else:
         return [None]
+    if channels < request.channels:
+        count = min(count, 1) if part.granularity != "channel" else count
     sizes: list[int | None] = [-(-channels // (count >> halvings)) for halvings in range(count.bit_length())]
     return sizes if request.platform.multiplier.unify_shifts else sizes[:1]
 
 
 def _product_ratio(request: Request, weights: list[QParams], output: QParams) -> Rescale:
-    factors = [*request.inputs.values(), *weights]
+    factors = [*request.inputs.values(), *(params.repeated(request.channels) for params in weights)]
     steps = [params.steps for params in factors if params.steps is not None]
-    return rescale(
+    numbers = rescale(
         request.platform, request.spec.quantization.family, [params.scale for params in factors], float(output.scale),
         request.scheme.activation.bits, steps=steps if len(steps) == len(factors) else None, output_steps=output.steps,
         ratio=request.platform.multiplier.ratio.get(request.spec.quantization.family, "float64"),
     )  # fmt: skip
+    return replace(numbers, axis=request.channel_axis)
 
 
 def _sum_ratio(request: Request, output: QParams) -> Rescale | None:
-    if request.spec.error_model.kind != "linear":
+    """Return the ratio of a sum, of a mean (whose terms are counted where their number is fixed), or of a selection."""
+    spec = request.spec
+    if spec.error_model.kind not in ("linear", "mean", "selection"):
         return None
-    family, bits = request.spec.quantization.family, request.scheme.activation.bits
-    return rescale_sum(request.platform, family, request.inputs, output, bits, shapes=request.shapes)
+    count = 1
+    if spec.error_model.kind == "mean" and spec.error_model.terms is not None:
+        count = int(spec.error_model.terms(variables(spec, request.shapes, request.attrs)))
+    family, bits = spec.quantization.family, request.scheme.activation.bits
+    return rescale_sum(request.platform, family, request.inputs, output, bits, shapes=request.shapes, count=count)

@@ -42,6 +42,15 @@ class QParams:
             return values
         return values.reshape([-1 if i == self.axis % rank else 1 for i in range(rank)])
 
+    def repeated(self, count: int) -> QParams:
+        """Return per-axis parameters repeated as a whole until there are *count* (groups that share weights' scales)."""
+        own = self.scale.numel()
+        if self.axis is None or self.scale.dim() == 0 or own == count or not count or count % own:
+            return self
+        steps = None if self.steps is None else self.steps.repeat(count // own)
+        scale, zero = self.scale.repeat(count // own), self.zero_point.repeat(count // own)
+        return replace(self, scale=scale, zero_point=zero, steps=steps)
+
     def sliced(self, start: int, stop: int) -> QParams:
         """Return the parameters of the slices [start, stop) along `axis`; per-tensor ones stay as they are."""
         if self.axis is None or self.scale.dim() == 0:
@@ -78,6 +87,8 @@ class Rescale:
     """The output scale, where the variant divides by it exactly."""
     factors: Mapping[str, float] = field(default_factory=dict)
     """Input -> what its centred codes are multiplied by before they are added, in the order of the operation; 1 where not named."""
+    axis: int | None = None
+    """The axis of the sum along which numbers per channel lie."""
 
     def sliced(self, start: int, stop: int) -> Rescale:
         """Return the numbers of the channels [start, stop)."""
@@ -113,6 +124,8 @@ class Parameters:
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Further integers that a rule decides (widths, normalisation shifts)."""
     accumulator_bits: int = 64
+    activation: str = "none"
+    """The fused activation."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """What a plugin's rule leaves for its own forward and for the file, as in `ir.graph.Node.extra`."""
 

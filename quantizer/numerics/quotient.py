@@ -31,6 +31,20 @@ def divide(numerator: Tensor, denominator: Tensor, step: float, rounding: Roundi
     return result
 
 
+def divide_exactly(numerator: Tensor, denominator: Tensor, ratio: Fraction, rounding: RoundingMode) -> Tensor:
+    """Return `numerator * ratio / denominator` rounded once, as int64; shapes are equal, the denominator is positive.
+
+    Elements that float64 cannot decide are decided in rationals.
+    """
+    value = numerator.double() * float(ratio) / denominator.double()
+    result = round_tensor(value, rounding).to(torch.int64)
+    band = TIE_BAND * value.abs().clamp(min=1.0)
+    twice = value * 2
+    for index in map(tuple, ((twice - twice.round()).abs() <= 2 * band).nonzero().tolist()):
+        result[index] = round_scalar(int(numerator[index]) * ratio / int(denominator[index]), rounding)
+    return result
+
+
 def floor_divide(numerator: int, denominator: Tensor) -> Tensor:
     """Return `floor(numerator / denominator)`, int64, denominator > 0."""
     return torch.div(torch.full_like(denominator, numerator), denominator, rounding_mode="floor")

@@ -72,8 +72,11 @@ def requantize_sum(
     inputs: Mapping[str, QParams] | None = None,
     rounding: RoundingMode = "half_even",
     seed: int = 0,
+    float32: bool = False,
 ) -> Tensor:
     """Return int64 codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast.
+
+    *float32*: multiplier_shift rounds the sum to float32 before it is multiplied (Compass, before an activation).
 
     Terms are taken in the order of `rescale.factors`. *inputs*: their parameters; ONNX Runtime's add (`f32_even_zpin`)
     folds the zero points and rounds what it folds.
@@ -99,13 +102,23 @@ def requantize_sum(
         products = [terms[n].to(torch.float32) * f for n, f in zip(names, factors, strict=True)]
         _store(codes, functools.reduce(torch.add, products).round(), zero, out)
         return codes
+    if rescale.variant == "f32_dequantized":
+        values = [terms[n].to(torch.float32) * torch.tensor(f).float() for n, f in zip(names, factors, strict=True)]
+        total = functools.reduce(torch.add, values)
+        _store(codes, (total / torch.tensor(rescale.divisor).float()).round(), zero, out)
+        return codes
     if rescale.variant == "multiplier_shift":
-        acc = functools.reduce(torch.add, (terms[n] * int(f) for n, f in zip(names, factors, strict=True)))
-        return requantize(acc, rescale, out, rounding=rounding, seed=seed)
+        acc = functools.reduce(torch.add, (_times(terms[n], f) for n, f in zip(names, factors, strict=True)))
+        return requantize(acc.float() if float32 else acc, rescale, out, rounding=rounding, seed=seed)
     scaled = [_left_shifted(terms[n], f) for n, f in zip(names, factors, strict=True)]
     total = functools.reduce(torch.add, scaled)
     rounded = round_fixed_point(total, rescale.mantissa.to(torch.int64), rescale.shift, "q31_double")
     return rounded.add_(zero).clamp_(out.qmin, out.qmax)
+
+
+def _times(term: Tensor, factor: float) -> Tensor:
+    """Return int64 *term* times a whole factor as int64, times a multiplier with a shift of its own as float64: exact."""
+    return term * int(factor) if factor == int(factor) else term.double() * factor
 
 
 def _fused_sum(terms: list[Tensor], factors: list[float], zeros: list[int], zero: Tensor) -> Tensor:

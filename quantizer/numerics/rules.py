@@ -14,7 +14,7 @@ from torch import Tensor
 
 from quantizer.core.dtypes import DType, integer
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import FixedOutput, ParameterRule
+from quantizer.core.platforms import FixedOutput, ParameterRule, Platform
 from quantizer.core.schemes import ActivationPart, WeightPart
 from quantizer.numerics.qparams import QParams
 
@@ -37,6 +37,21 @@ def activation_params(low: float, high: float, part: ActivationPart, rule: Param
         np.array([min(low, 0.0)]), np.array([max(high, 0.0)]), integer(part.bits, signed=signed), part.bits, rule,
         symmetric=symmetric, restricted=restricted, power_of_two=part.rule == "power_of_two", axis=None,
     )  # fmt: skip
+
+
+def same_numbers(a: QParams, b: QParams) -> bool:
+    """Return whether two tensors have the same format, scale and zero point."""
+    return a.dtype == b.dtype and torch.equal(a.scale, b.scale) and torch.equal(a.zero_point, b.zero_point)
+
+
+def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
+    """Return the weight part of a scheme as the platform has it for operators of *family*."""
+    changes: dict[str, object] = {}
+    if family in platform.per_channel_weights:
+        changes["granularity"] = "channel"
+    if family in platform.weight_bits:
+        changes["bits"] = platform.weight_bits[family]
+    return part.model_copy(update=changes) if changes else part
 
 
 def weight_params(

@@ -12,6 +12,10 @@ from quantizer.core.platforms import Platform
 from quantizer.numerics.multipliers import compass, rescale_left_shifted
 from quantizer.numerics.qparams import QParams, Rescale
 
+SEPARATE = ("concatenation",)
+"""Families whose operands go to the output one by one; others are brought to one scale before they meet."""
+UNSCALED = ("subtraction", "comparison")
+"""Families that Compass gives no multiplier where both operands have the same parameters."""
 FACTOR_BITS = 15
 FACTOR_LIMIT = (1 << FACTOR_BITS) - 1
 FLOAT32_EPSILON = torch.finfo(torch.float32).eps
@@ -25,30 +29,66 @@ def rescale_sum(
     activation_bits: int,
     *,
     shapes: Mapping[str, tuple[int, ...]],
+    count: int = 1,
 ) -> Rescale:
-    """Return the factors and the multiplier of `sum(factor * (code - zero_point))`.
+    """Return the factors and the multiplier of `f(factor * (code - zero_point))`, f a sum, or one of several values.
 
-    exact: factors are the input scales, divided by the output scale. float32 variants: factors are float32 ratios.
-    multiplier_shift: integer factors of 15 bits and one multiplier (Compass, two operands). q31_double: TensorFlow
-    Lite's.
+    *count*: what a mean divides by, 1 where it is not one number. exact, f32_dequantized: factors are the input scales,
+    divided by the output scale. Other float32 variants: factors are float32 ratios. multiplier_shift: integer factors of
+    15 bits and one multiplier (Compass, two operands that meet), or a multiplier for each operand (concatenation, or one
+    operand). q31_double: TensorFlow Lite's. area_multiplier: nothing, the multiplier is that of each window's area.
     """
     variant = platform.requantize.get(family, platform.requantize["default"])
     one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
     match variant:
-        case "exact":
+        case "exact" | "f32_dequantized":
             factors = {name: float(params.scale) for name, params in inputs.items()}
             return Rescale(variant, one, none, divisor=float(output.scale), factors=factors)
         case "f32_even" | "f32_even_zpin":
             order = _kernel_order(shapes, list(inputs)) if variant == "f32_even_zpin" else list(inputs)
-            ratios = {name: float(inputs[name].scale.float() / output.scale.float()) for name in order}
+            divisor = output.scale.float() * count
+            ratios = {name: float(inputs[name].scale.float() / divisor) for name in order}
             return Rescale(variant, one, none, factors=ratios)
+        case "multiplier_shift" if len(inputs) > 1 and family not in SEPARATE:
+            return _compass_sum(platform, inputs, output, activation_bits, rescaled=family not in UNSCALED)
         case "multiplier_shift":
-            return _compass_sum(platform, inputs, output, activation_bits)
+            return _compass_ratios(platform, family, inputs, output, activation_bits, count)
+        case "area_multiplier":
+            return Rescale(variant, one, none)
         case "q31_double":
             scales = {name: float(params.scale) for name, params in inputs.items()}
             return rescale_left_shifted(variant, scales, float(output.scale))
         case _:
             raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
+
+
+def rescale_alone(platform: Platform, x: QParams, output: QParams, activation_bits: int) -> Rescale:
+    """Return the multiplier that brings one operand's centred codes to the output's scale (Compass)."""
+    return _compass_ratios(platform, "", {"x": x}, output, activation_bits, 1)
+
+
+def _compass_ratios(
+    platform: Platform, family: str, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, count: int
+) -> Rescale:
+    """Return a multiplier and shift for each operand; of a single one as the common multiplier.
+
+    Source: what the Compass Optimizer writes as scale_value and shift_value, lists of a Concat, single ones of a Reduce
+    or an Activation (cases/reference/compass).
+    """
+    bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
+    share = torch.tensor(1.0 / count, dtype=torch.float32)
+    reach = platform.aligned_within.get(family)
+    everything = [*inputs.values(), output]
+    if reach is not None and _aligned(everything, reach):
+        one = torch.tensor(1.0, dtype=torch.float64)
+        return Rescale("multiplier_shift", one, torch.tensor(0), factors=dict.fromkeys(inputs, 1.0))
+    numbers = {name: compass(share * (_steps(output) / _steps(params)), bits) for name, params in inputs.items()}
+    if len(numbers) == 1:
+        ((mantissa, shift),) = numbers.values()
+        return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors=dict.fromkeys(numbers, 1.0))
+    factors = {name: float(mantissa) * 2.0 ** -int(shift) for name, (mantissa, shift) in numbers.items()}
+    one = torch.tensor(1.0, dtype=torch.float64)
+    return Rescale("multiplier_shift", one, torch.tensor(0), factors=factors)
 
 
 def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
@@ -66,10 +106,20 @@ def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> li
             return names
 
 
-def _compass_sum(platform: Platform, inputs: Mapping[str, QParams], output: QParams, activation_bits: int) -> Rescale:
+def _aligned(tensors: list[QParams], reach: float) -> bool:
+    """Return whether all scales lie within a factor and all zero points are equal, in Compass's float64 arithmetic."""
+    steps = [float(_steps(params)) for params in tensors]
+    zeros = {int(params.zero_point) for params in tensors}
+    return max(steps) / (min(steps) + FLOAT32_EPSILON) <= reach and len(zeros) == 1
+
+
+def _compass_sum(
+    platform: Platform, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, *, rescaled: bool
+) -> Rescale:
     """Return integer factors ~ the other operand's steps, and the multiplier that undoes them.
 
-    y = ((a - za) * k_a + (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic.
+    y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands of
+    equal parameters have no factors; unless *rescaled* (ADD) they have no multiplier either, whatever the output's scale.
     Source: what the Compass Optimizer writes as scale_value = [m, k_a, k_b] (cases/reference/compass/elt_add).
     """
     if len(inputs) != 2:
@@ -80,7 +130,8 @@ def _compass_sum(platform: Platform, inputs: Mapping[str, QParams], output: QPar
     steps_a, steps_b, steps_y = (_steps(p) for p in (inputs[first], inputs[second], output))
     bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
     if _equal(inputs[first], inputs[second]):
-        mantissa, shift = compass(steps_y / steps_a, bits)
+        one = torch.ones_like(steps_a)
+        mantissa, shift = compass(steps_y / steps_a if rescaled else one, bits)
         return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors={first: 1.0, second: 1.0})
     mantissa_a, shift_a = compass(steps_a, FACTOR_BITS)
     mantissa_b, shift_b = compass(steps_b, FACTOR_BITS)

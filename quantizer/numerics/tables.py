@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode
-from quantizer.numerics.qparams import QParams, Table
+from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.qparams import Parameters, QParams, Table
 from quantizer.numerics.rounding import round_tensor
 
 Function = Callable[[Tensor], Tensor]
@@ -19,8 +21,10 @@ Alignment = Literal["stride", "linspace"]
 FULL_TABLE_BITS = 16
 
 
-def full_table(f: Function, inp: QParams, out: QParams, rounding: RoundingMode = "half_even") -> Table:
-    """Return the code of f, rounded once from float64, for every input code in [inp.qmin, inp.qmax].
+def full_table(
+    f: Function, inp: QParams, out: QParams, rounding: RoundingMode = "half_even", *, float32: bool = False
+) -> Table:
+    """Return the code of f, rounded once from float64 (or float32), for every input code in [inp.qmin, inp.qmax].
 
     Infinities saturate, NaN becomes code 0 clamped to the output's codes. GraphError above 16 bits of input.
     """
@@ -30,7 +34,8 @@ def full_table(f: Function, inp: QParams, out: QParams, rounding: RoundingMode =
             f"table of {inp.dtype}: {FULL_TABLE_BITS} bits of input at most. Use an interpolated table (lut_bits)."
         )
     codes = torch.arange(inp.qmin, inp.qmax + 1)
-    return Table(_entries(f, codes, inp, out, rounding), inp.qmin, 1, float(out.scale), out.dtype.bits)
+    entries = (_float32_entries if float32 else _entries)(f, codes, inp, out, rounding)
+    return Table(entries, inp.qmin, 1, float(out.scale), out.dtype.bits)
 
 
 def interpolated_table(
@@ -45,7 +50,7 @@ def interpolated_table(
     """Return a table of 2**lut_bits entries (2**bits if that is fewer), read with stride 2**(bits - lut_bits).
 
     stride: entry i is f at the code that reads it, first + i * stride. linspace: Compass's table, f at points spread
-    evenly from qmin to qmax, in its float32 arithmetic (f is called in float32, the zero point added before rounding);
+    evenly from qmin to qmax, in its float32 arithmetic (f rounded from float64, the zero point added before rounding);
     aligned only where the table is full. Both start at the smallest code of the format, so that restricted codes, which
     never use it, keep their stride; Compass repeats the entry of qmin there.
     """
@@ -60,6 +65,19 @@ def interpolated_table(
     else:
         entries = _linspace_entries(f, size, inp, out, rounding)
     return Table(entries, first, step, float(out.scale), out.dtype.bits)
+
+
+def tabulated(request: Request, f: Function) -> Parameters:
+    """Return what the spec decides, and the table `lut` of *f* (real values in, real values out) as the platform builds it."""
+    parameters = default_parameters(request)
+    (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
+    rule = request.platform.tables
+    if rule.entries == "full":
+        table = full_table(f, x, y, request.platform.rounding, float32=rule.arithmetic == "float32")
+    else:
+        bits = request.scheme.activation.lut_bits
+        table = interpolated_table(f, x, y, bits, request.platform.rounding, alignment=rule.alignment)
+    return replace(parameters, tables={"lut": table})
 
 
 def lookup(codes: Tensor, table: Table) -> Tensor:
@@ -87,15 +105,22 @@ def _entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: R
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
+def _float32_entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
+    """Return what `_entries` returns with each step in float32 (ONNX Runtime)."""
+    real = (codes - inp.zero_point).to(torch.float32) * inp.scale.to(torch.float32)
+    rounded = round_tensor((f(real) / out.scale.to(torch.float32)).to(torch.float64), rounding) + out.zero_point
+    return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
+
+
 def _linspace_entries(f: Function, size: int, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
     """Return Compass's entries: f at `linspace(qmin, qmax)`, twice at qmin where symmetric codes lack the smallest."""
     restricted = inp.dtype.kind == "int" and inp.qmin == -inp.qmax
     points = linspace(inp.qmin, inp.qmax, size - restricted)
     if restricted:
         points = torch.cat([points[:1], points])
-    real = (points - inp.zero_point.to(torch.float32)) / _steps(inp)
-    value = f(real).to(torch.float64) * _steps(out).to(torch.float64) + out.zero_point
-    return round_tensor(value, rounding).nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
+    real = (points - inp.zero_point.to(torch.float32)) * (1 / _steps(inp))
+    value = f(real.to(torch.float64)).to(torch.float32) * _steps(out) + out.zero_point
+    return round_tensor(value.to(torch.float64), rounding).nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
 def linspace(first: int, last: int, count: int) -> Tensor:

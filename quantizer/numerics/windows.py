@@ -32,6 +32,41 @@ def window_sizes(
     return found
 
 
+def pool_padding(
+    sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], *, ceil_mode: bool
+) -> list[tuple[int, int]]:
+    """Return the padding (before, after) of each axis under which floor((size + padding - kernel) / stride) + 1 is their number.
+
+    *padding*: all before, then all after. *ceil_mode* rounds the number of windows up, but the last one starts inside the
+    input or the padding before it (torch, ONNX); what it overhangs is added after.
+    """
+    rank, found = len(sizes), []
+    for axis, (size, k, s) in enumerate(zip(sizes, kernel, stride, strict=True)):
+        before, after = padding[axis], padding[axis + rank]
+        free = size + before + after - k
+        count = (-(-free // s) if ceil_mode else free // s) + 1
+        if ceil_mode and (count - 1) * s >= size + before:
+            count -= 1
+        found.append((before, max(after, (count - 1) * s + k - size - before)))
+    return found
+
+
+def window_slices(sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int]) -> list[tuple[slice, ...]]:
+    """Return for each place of a 2-d window the index of the (N, C, H, W) elements that all windows have there."""
+    spans = [((size - k) // s) * s + 1 for size, k, s in zip(sizes, kernel, stride, strict=True)]
+    return [
+        (slice(None), slice(None), slice(i, i + spans[0], stride[0]), slice(j, j + spans[1], stride[1]))
+        for i in range(kernel[0])
+        for j in range(kernel[1])
+    ]
+
+
+def torch_padding(padding: Sequence[int]) -> list[int]:
+    """Return padding (all before, then all after the axes) as torch.nn.functional.pad takes it: pairs, last axis first."""
+    rank = len(padding) // 2
+    return [size for axis in reversed(range(rank)) for size in (padding[axis], padding[axis + rank])]
+
+
 def pad_spatial(x: Tensor, padding: Padding) -> Tensor:
     """Return (N, C, spatial...) *x* with zeros around it; spatial sizes may be 0."""
     if not any(before or after for before, after in padding):

@@ -7,22 +7,26 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from quantizer.core.errors import PluginError, UnsupportedError
 from quantizer.core.spec import Spec
+from quantizer.numerics.finish import finish
+from quantizer.numerics.qparams import Parameters
 
 FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "infer_shape", "tile"]
 KINDS: tuple[FunctionKind, ...] = ("reference", "quantize", "quantized", "accumulate", "infer_shape", "tile")
 BUILT_IN = "built-in"
+OVERRIDE = "override"
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 """
 reference(*inputs, **attrs) -> Tensor: the operator on real numbers, in whatever float type it is given.
 quantize(request) -> Parameters: chooses parameters; compiled from the spec where a module has none.
-quantized(*inputs, parameters, **attrs) -> Tensor | Staged: int64 codes in, int64 codes out.
-accumulate(*inputs, parameters, **attrs) -> Tensor: the exact sum before requantization, for split reductions.
+quantized(*inputs, parameters, **attrs) -> Tensor | Staged: int64 codes in, int64 codes out; where a module has none,
+what `finish` makes of its accumulate.
+accumulate(*inputs, parameters, **attrs) -> Tensor: the exact sum before requantization.
 infer_shape(shapes, **attrs) -> dict of shapes: only where the spec cannot say it.
 tile(...): only where the spec cannot say it, see quantizer.tiling.
 """
@@ -38,6 +42,8 @@ class Registration:
     version: tuple[int, ...]
     platform: str | None
     origin: str
+    fuses: bool = True
+    """Whether it can run with a fused activation."""
 
     def __str__(self) -> str:
         where = f" on {self.platform}" if self.platform else ""
@@ -79,16 +85,31 @@ class Registry:
     def find(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration | None:
         """Return what runs: the highest version for the platform or for all; at equal version the platform's own."""
         candidates = [known[-1] for key in {(op, kind, platform), (op, kind, None)} if (known := self.entries.get(key))]
+        if not candidates and kind == "quantized":
+            return _finished(self.find(op, "accumulate", platform))
         return max(candidates, key=_precedence, default=None)
 
     def built_in(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration | None:
-        """Return the built-in function, whatever replaced it; the first registered one of an operator without."""
+        """Return the built-in function, whatever replaced it; of an operator without, what runs but for overrides."""
         for place in (platform, None):
             known = self.entries.get((op, kind, place), [])
             for entry in known:
                 if entry.origin == BUILT_IN:
                     return entry
-        return self.find(op, kind, platform)
+        if kind == "quantized" and (summed := self.built_in(op, "accumulate", platform)) and summed.origin == BUILT_IN:
+            return _finished(summed)
+        own = [
+            known
+            for place in {platform, None}
+            for known in self.entries.get((op, kind, place), [])
+            if known.origin != OVERRIDE
+        ]
+        return max(own, key=_precedence, default=None)
+
+    def fuses(self, op: str, platform: str) -> bool:
+        """Return whether all that runs for *op* on a platform can do so with a fused activation."""
+        found = (self.find(op, kind, platform) for kind in ("quantize", "quantized"))
+        return all(entry is None or entry.fuses for entry in found)
 
     def get(self, op: str, kind: FunctionKind, platform: str | None = None) -> Function:
         """Return the function that runs; UnsupportedError where there is none."""
@@ -133,7 +154,7 @@ class Registry:
         """Run a block with *function* in place of the registered one (how faults are applied)."""
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
-        self.entries[key] = [*before, Registration(op, kind, function, (1 << 30,), platform, "override")]
+        self.entries[key] = [*before, Registration(op, kind, function, (1 << 30,), platform, OVERRIDE)]
         try:
             yield
         finally:
@@ -141,6 +162,17 @@ class Registry:
                 self.entries[key] = before
             else:
                 del self.entries[key]
+
+
+def _finished(entry: Registration | None) -> Registration | None:
+    """Return the integer forward of an operator that registers its exact sums alone: the sums, requantized."""
+    if entry is None:
+        return None
+
+    def quantized(*operands: Any, parameters: Parameters, **named: Any) -> Any:
+        return finish(entry.function(*operands, parameters=parameters, **named), parameters)
+
+    return replace(entry, kind="quantized", function=quantized)
 
 
 def _precedence(entry: Registration) -> tuple[tuple[int, ...], bool, bool]:

@@ -123,6 +123,15 @@ def layer_type(spec: Spec) -> str | None:
     return spec.formats.compass.type if spec.formats.compass else spec.names.get(PLATFORM)
 
 
+def _reads_activation(connection: Connection) -> bool:
+    """Return whether the plugin's file names the layer's key of the fused activation, and RELU; else it fuses none."""
+    form = connection.spec.formats.compass
+    if form is None or form.activation is None:
+        return True
+    text = Path(connection.function.file).read_text(encoding="utf-8", errors="replace").casefold()
+    return form.activation in text and "relu" in text
+
+
 def _register(connection: Connection) -> list[Registration]:
     """Register a forward as reference and integer forward, a quantize function as quantize rule.
 
@@ -136,7 +145,10 @@ def _register(connection: Connection) -> list[Registration]:
         if known is None or known.origin != BUILT_IN:
             kinds.append(("reference", None, connection.reference))
     origin = shown_path(Path(function.file))
-    entries = [Registration(op, kind, code, function.version, platform, origin) for kind, platform, code in kinds]
+    fuses = _reads_activation(connection)
+    entries = [
+        Registration(op, kind, code, function.version, platform, origin, fuses) for kind, platform, code in kinds
+    ]
     with REGISTRY.loading(origin):
         for entry in entries:
             REGISTRY.add(entry)

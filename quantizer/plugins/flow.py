@@ -103,12 +103,14 @@ def _calibrated(request: Request, layer: Layer, forward: Forward, attrs: Mapping
     constants = {name: request.constants[name] for name in layer.constants if name in request.constants}
     present = [name for name in layer.activations if name in request.shapes]
     zeros = {name: torch.zeros(request.shapes[name]) for name in present}
-    node = layer.node({**zeros, **constants}, request.attrs, attrs)
+    node = layer.node({**zeros, **constants}, request.attrs, attrs, request.activation)
     forward(node)
     _free(node)
     sampled = bool(present) and all(name in request.samples for name in present)
     if sampled:
-        filled = layer.node({**{n: request.samples[n] for n in present}, **constants}, request.attrs, attrs)
+        filled = layer.node(
+            {**{n: request.samples[n] for n in present}, **constants}, request.attrs, attrs, request.activation
+        )
         for tensor, sample in zip(node.inputs, filled.inputs, strict=True):
             tensor.betensor = sample.betensor
         forward(node)

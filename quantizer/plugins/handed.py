@@ -41,9 +41,10 @@ def read(node: PyNode, layer: Layer, request: Request, before: Mapping[str, Any]
         inputs=request.inputs,
         outputs=outputs,
         constants=constants,
-        rescale=rescale_of(node, layer, constants),
+        rescale=rescale_of(node, layer, constants, request.channel_axis),
         tables=tables_of(node, layer, request, output),
         numbers=whole_numbers(node, layer),
+        activation=request.activation,
         accumulator_bits=request.scheme.activation.accumulator_bits if bits == "scheme" else bits,
         extra=_extra(node, layer, before),
     )

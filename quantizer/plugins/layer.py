@@ -56,10 +56,15 @@ class Layer:
         for key, rule in (form.derived if form else {}).items():
             found[key] = theirs(rule(bound) if isinstance(rule, Expression) else rule)
         for name in self.spec.attrs:
-            keys, value = form.attrs.get(name, name) if form else name, theirs(bound[name])
+            keys = form.attrs.get(name, name) if form else name
+            value = theirs(bound[name])
+            if form and name in form.pairs:
+                value = [list(pair) for pair in zip(value[: len(value) // 2], value[len(value) // 2 :], strict=True)]
             if form and name in form.trailing_axes:
                 keys, value = form.trailing_axes[name], list(trailing(value, len(next(iter(shapes.values())))))
             found |= {keys: value} if isinstance(keys, str) else dict(zip(keys, value, strict=True))
+        if form and form.activation is not None:
+            found[form.activation] = "NONE"
         return found | {key: theirs(parse_value(text)) for key, text in (form.fixed if form else {}).items()}
 
     def missing_biases(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -68,7 +73,13 @@ class Layer:
         absent = {n: item for n, item in self.spec.inputs.items() if item.role == "bias" and n not in shapes}
         return {name: evaluate(item.axes, bound) for name, item in absent.items()}
 
-    def node(self, operands: Mapping[str, Tensor], attrs: Mapping[str, Any], layer_attrs: Mapping[str, Any]) -> PyNode:
+    def node(
+        self,
+        operands: Mapping[str, Tensor],
+        attrs: Mapping[str, Any],
+        layer_attrs: Mapping[str, Any],
+        activation: str = "none",
+    ) -> PyNode:
         """Return the layer of *operands* (in the operator's order, of any type), without quantization fields."""
         shapes = {name: tuple(values.shape) for name, values in operands.items()}
         zeros = {name: torch.zeros(shape) for name, shape in self.missing_biases(shapes, attrs).items()}
@@ -84,6 +95,8 @@ class Layer:
         for name, shape in infer_shapes(self.spec, shapes, attrs).items():
             node.outputs.append(self._tensor(name, layer_order(torch.zeros(shape), self.spec.outputs[name])))
         node.params.update(self.params(shapes, attrs))
+        if activation != "none" and self.spec.formats.compass is not None:
+            node.params[str(self.spec.formats.compass.activation)] = activation.upper()
         batch = node.inputs[0].shape[0] if node.inputs and node.inputs[0].betensor.dim() else 1
         node.attrs.update({"layer_id": "1", "batch_size_in_IR": batch, **layer_attrs})
         node.graph = PyGraph(self.spec.op, {t.name for t in (*node.inputs, *node.outputs)}, batch)

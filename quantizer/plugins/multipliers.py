@@ -15,6 +15,8 @@ from quantizer.plugins.layer import Layer
 
 SCALE, SHIFT = "scale", "shift"
 LUT = "lut"
+SUMS = ("linear", "mean", "selection", "monotone")
+"""Kinds of operators whose multiplier brings operands, or one sum of them, to the output's codes."""
 TABULATED = ("monotone", "piecewise_monotone", "set_valued", "poles", "softmax")
 """Error models of functions of one input, whose table `lut` is read by the input's codes."""
 
@@ -26,12 +28,14 @@ def numbers_of(node: PyNode, name: str) -> Tensor | None:
     return node.constants[name].betensor.double().reshape(-1) if name in node.constants else None
 
 
-def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant]) -> Rescale | None:
+def rescale_of(
+    node: PyNode, layer: Layer, constants: Mapping[str, Constant], channel_axis: int | None
+) -> Rescale | None:
     """Return the multiplier and shift: of a product one, or one for each channel; of a sum [m], [m, k_a, k_b], or lists."""
     kind, numbers, shifts = layer.spec.error_model.kind, numbers_of(node, SCALE), numbers_of(node, SHIFT)
-    if kind not in ("linear", "bilinear", "normalization") or numbers is None or shifts is None:
+    if kind not in (*SUMS, "bilinear", "normalization") or numbers is None or shifts is None:
         return None
-    if kind == "linear":
+    if kind in SUMS:
         return _sum_rescale(node, layer, numbers, shifts)
     axes = [c.params.axis for n, c in constants.items() if layer.spec.inputs[n].role == "weight"]
     channels = next((c.codes.shape[c.params.axis or 0] for n, c in constants.items() if c.codes.dim()), 1)
@@ -42,7 +46,8 @@ def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant]) ->
             raise PluginError(
                 f"{node.type.name}: {values.numel()} {what} for {channels} channels. Write one, or one each."
             )
-    return Rescale("multiplier_shift", numbers.expand(channels).clone(), shifts.expand(channels).long())
+    own, places = numbers.expand(channels).clone(), shifts.expand(channels).long()
+    return Rescale("multiplier_shift", own, places, axis=channel_axis)
 
 
 def _sum_rescale(node: PyNode, layer: Layer, numbers: Tensor, shifts: Tensor) -> Rescale:

@@ -15,7 +15,7 @@ from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.tensor import PyTensor
 from quantizer.plugins.handed import LAYER_ATTRS, absorbed, apply
 from quantizer.plugins.layer import Layer, held_codes, theirs
-from quantizer.plugins.multipliers import LUT, SCALE, SHIFT, numbers_of
+from quantizer.plugins.multipliers import LUT, SCALE, SHIFT, SUMS, numbers_of
 
 
 def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, attrs: Mapping[str, Any]) -> PyNode:
@@ -25,7 +25,8 @@ def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, a
     *parameters*, the rest from what the quantize function left.
     """
     known: Any = parameters.extra.get(LAYER_ATTRS, {})
-    node = layer.node({name: held_codes(values) for name, values in codes.items()}, attrs, known or _bits(parameters))
+    operands = {name: held_codes(values) for name, values in codes.items()}
+    node = layer.node(operands, attrs, known or _bits(parameters), parameters.activation)
     node.quantized = True
     for tensor, name in zip(node.inputs, [n for n in layer.activations if n in codes], strict=True):
         apply(tensor, parameters.inputs[name])
@@ -76,7 +77,7 @@ def _bits(parameters: Parameters) -> dict[str, Any]:
 def _set_numbers(node: PyNode, layer: Layer, parameters: Parameters) -> None:
     """Write multiplier, shift, factors and table of *parameters* under Compass's names, in the form the layer has them."""
     rescale = parameters.rescale
-    if rescale is not None and layer.spec.error_model.kind == "linear":
+    if rescale is not None and layer.spec.error_model.kind in SUMS:
         _put_sum(node, [rescale.factors.get(t.name, 1.0) for t in node.inputs], rescale.mantissa, rescale.shift)
     elif rescale is not None:
         _put(node, SCALE, rescale.mantissa)

@@ -1,4 +1,4 @@
-"""`quantizer report`: two runs side by side, and whether the second may pass."""
+"""`quantizer report`: one run with its coverage; two runs side by side, and whether the second may pass."""
 
 from __future__ import annotations
 
@@ -63,6 +63,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     diff.add_argument(
         "--filtered", action="store_true", help="RUN was a selection (-k, --op-...): what it leaves out is no loss"
     )
+    show = verbs.add_parser(
+        "show", help="show one run", description="Show one run: failures, the worst items, coverage, holes."
+    )
+    show.add_argument("candidate", metavar="RUN", type=Path, help="a records file, or the directory of a run")
+    show.add_argument("--format", choices=_FORMATS[:2], default="terminal", help="how to write it (default: terminal)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,10 +75,26 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.core.errors import QuantizerError
 
     try:
-        return _diff(args)
+        return _show(args) if args.report_verb == "show" else _diff(args)
     except QuantizerError as err:
         _write(sys.stderr, f"error: {_one_line(err)}\n")
         return BAD_INPUT
+
+
+def _show(args: argparse.Namespace) -> int:
+    from quantizer.reporting import markdown, terminal
+    from quantizer.reporting.store import read_run
+
+    records = read_run(args.candidate)
+    lines = terminal.render(records, width=_width(), path=str(args.candidate))
+    _write(
+        sys.stdout, markdown.render(records) if args.format == "markdown" else "".join(f"{line}\n" for line in lines)
+    )
+    return 0
+
+
+def _width() -> int:
+    return max(shutil.get_terminal_size((100, 24)).columns, 80)
 
 
 def _diff(args: argparse.Namespace) -> int:
@@ -84,8 +105,7 @@ def _diff(args: argparse.Namespace) -> int:
 
     base, candidate = read_run(args.base), read_run(args.candidate)
     reasons = gate(base, candidate, args.fail_on, factor=args.factor, filtered=args.filtered)
-    width = max(shutil.get_terminal_size((100, 24)).columns, 80)
-    _write(sys.stdout, render(compare(base, candidate), args.format, width=width))
+    _write(sys.stdout, render(compare(base, candidate), args.format, width=_width()))
     _write(sys.stderr, "".join(f"gate: {reason}\n" for reason in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:
         _write(sys.stderr, f"gate: and {len(reasons) - _MOST_REASONS:,} more reasons\n")

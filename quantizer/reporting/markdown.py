@@ -1,4 +1,4 @@
-"""A run as GitHub markdown: what failed, the worst items, coverage by operator and check, holes, known failures."""
+"""A run as GitHub markdown: what failed, the worst items, coverage, holes, known failures."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from quantizer.core.record import Record
-from quantizer.core.verdict import ITEM_CHECKS
-from quantizer.reporting.figures import NOTHING, ratio_text
+from quantizer.reporting.coverage import coverage_table, hole_table, platform_table
+from quantizer.reporting.figures import ratio_text
 from quantizer.reporting.tables import Column, Section, capped
-from quantizer.reporting.tally import (
-    CASES,
-    Standing,
-    check_order,
-    coverage_holes,
-    failing_checks,
-    standing,
-    totals,
-)
+from quantizer.reporting.tally import Standing, coverage_holes, failing_checks, standing, totals
 from quantizer.reporting.terminal import totals_lines, worst_items
 
 MAX_BYTES = 1_000_000
@@ -43,6 +35,8 @@ def _sections(records: list[Record], limit: int) -> list[Section]:
         _items("Failures", records, "failed"),
         shown,
         coverage_table(records),
+        platform_table(records),
+        hole_table(records),
         _holes(records),
         _items("Known failures", records, "known"),
     ]
@@ -63,45 +57,6 @@ def failing_text(record: Record) -> str:
     return ", ".join(f"{name} {ratio_text(ratio)}" for name, ratio in failing_checks(record))
 
 
-def coverage_table(records: Iterable[Record]) -> Section:
-    """Return operator x check with the counts of pass, fail and hole; item checks count items, the others cases."""
-    counts: dict[str, dict[str, list[int]]] = {}
-    for record in records:
-        cells = counts.setdefault(record.op, {})
-        for name, check in record.checks.items():
-            _add(cells, name, check.passed, check.failed, check.holes)
-        if record.kind != CASES and record.kind not in record.checks:
-            how = standing(record)
-            _add(cells, record.kind, int(how == "passed"), int(how == "failed"), int(how == "skipped"))
-    names = sorted({name for cells in counts.values() for name in cells}, key=check_order)
-    columns = (Column("op", code=True), *(Column(_heading(name), right=True) for name in names))
-    rows = tuple((op, *(_triple(counts[op].get(name)) for name in names)) for op in sorted(counts))
-    return Section(
-        "Coverage",
-        columns,
-        rows,
-        note="Passed / failed / holes, in cases; one number where nothing failed or is missing. "
-        f"Mistrusted and overflow cases are in none. {', '.join(ITEM_CHECKS)}: in items.",
-    )
-
-
-def _heading(name: str) -> str:
-    """Return a check's name as it may head a column: names of plugins are not to be trusted with markup."""
-    return "".join(c if c.isalnum() or c in "_-." else "?" for c in name)[:40]
-
-
-def _add(cells: dict[str, list[int]], name: str, *counts: int) -> None:
-    cell = cells.setdefault(name, [0, 0, 0])
-    for i, count in enumerate(counts):
-        cell[i] += count
-
-
-def _triple(counts: list[int] | None) -> str:
-    if counts is None:
-        return NOTHING
-    return f"{counts[0]:,}" if not any(counts[1:]) else " / ".join(f"{count:,}" for count in counts)
-
-
 def _holes(records: Iterable[Record]) -> Section:
     columns = (
         Column("items", right=True),
@@ -110,4 +65,4 @@ def _holes(records: Iterable[Record]) -> Section:
         Column("for example", code=True),
     )
     rows = tuple((f"{len(hole.items):,}", hole.check, hole.reason, hole.items[0]) for hole in coverage_holes(records))
-    return Section("Holes", columns, rows)
+    return Section("Reasons of holes", columns, rows)

@@ -177,6 +177,21 @@ def totals(records: Iterable[Record]) -> Totals:
     )
 
 
+def check_totals(records: Iterable[Record]) -> dict[str, dict[str, list[int]]]:
+    """Return operator -> check -> [passed, failed, holes]: in cases; of item checks in items."""
+    counts: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for record in records:
+        found = {name: (check.passed, check.failed, check.holes) for name, check in record.checks.items()}
+        if record.kind != CASES and record.kind not in found:
+            how = standing(record)
+            found[record.kind] = (int(how == "passed"), int(how == "failed"), int(how == "skipped"))
+        for name, added in found.items():
+            known = counts[record.op].get(name, [0, 0, 0])
+            counts[record.op][name] = [a + b for a, b in zip(known, added, strict=True)]
+    return dict(counts)
+
+
 def summary_of(records: Iterable[Record]) -> dict[str, object]:
-    """Return the totals as JSON values, for summary.json."""
-    return {"version": 1, **asdict(totals(records))}
+    """Return the totals, and [passed, failed, holes] by operator and check, as JSON values, for summary.json."""
+    everything = list(records)
+    return {"version": 1, **asdict(totals(everything)), "coverage": check_totals(everything)}

@@ -1,10 +1,11 @@
-"""A run on a terminal: the worst items, one line of totals, the other kinds, and what is not checked."""
+"""A run on a terminal: the worst items, one line of totals, the other kinds, coverage, and what is not checked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from quantizer.core.record import Record
+from quantizer.reporting.coverage import compact_table
 from quantizer.reporting.figures import (
     NOTHING,
     count_text,
@@ -53,6 +54,10 @@ def render(records: Iterable[Record], *, limit: int = 20, width: int = 100, path
     lines += [""] * bool(lines)
     lines += [part for line in totals_lines(totals(everything)) for part in wrapped(line, width)]
     lines += _other_failures(everything, limit, width)
+    covered = compact_table(everything)
+    if covered.rows:
+        lines += ["", "coverage: schemes that passed on each platform, cases that a check left out"]
+        lines += text_table(covered, limit=limit, width=width, path=path)
     holes = coverage_holes(everything)
     if holes:
         lines += ["", *_hole_lines(holes, limit, width)]

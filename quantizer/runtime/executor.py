@@ -12,6 +12,7 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph, Node
+from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import REGISTRY
 
@@ -81,12 +82,23 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
     if isinstance(handed, Parameters):
         function = REGISTRY.get(spec.op, "quantized", handed.platform.platform)
         outcome = function(**arranged, parameters=handed, **node.attrs)
+        if node.activation != "none":
+            outcome = _activated(outcome, handed, node.activation)
     else:
         outcome = REGISTRY.get(spec.op, "reference", platform)(**_one_type(arranged), **node.attrs)
+        outcome = activate(outcome, node.activation)
     spatial = next(iter(spec.outputs.values())).spatial
     if isinstance(outcome, Staged):
         return Staged(to_node_order(outcome.codes, node.order, spatial=spatial), outcome.stages)
     return to_node_order(outcome, node.order, spatial=spatial)
+
+
+def _activated(outcome: Tensor | Staged, handed: Parameters, activation: str) -> Tensor | Staged:
+    """Return codes after the fused activation, as the platform computes it."""
+    name, output = handed.platform.activations[activation], next(iter(handed.outputs.values()))  # type: ignore[index]
+    if isinstance(outcome, Staged):
+        return Staged(activate_codes(outcome.codes, output, name, handed.platform.rounding), outcome.stages)
+    return activate_codes(outcome, output, name, handed.platform.rounding)
 
 
 def _one_type(operands: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from quantizer.core.shapes import channel_axis, variables
 from quantizer.core.spec import Spec
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.tiling.windows import Box, Tile, slices
@@ -24,10 +25,11 @@ def cut_parameters(parameters: Parameters, spec: Spec, tile: Tile) -> Parameters
         name: Constant(constant.codes[slices(tile.inputs[name])], _sliced(constant.params, tile.inputs[name]))
         for name, constant in parameters.constants.items()
     }
-    output = next(iter(spec.outputs.values()))
+    shapes = {name: tuple(stop - start for start, stop in box) for name, box in tile.inputs.items()}
+    axis = channel_axis(spec, variables(spec, shapes, tile.attrs), len(tile.output))
     rescale = parameters.rescale
-    if rescale is not None and output.channel_axis is not None:
-        rescale = rescale.sliced(*tile.output[output.channel_axis])
+    if rescale is not None and axis is not None:
+        rescale = rescale.sliced(*tile.output[axis])
     return replace(parameters, constants=constants, rescale=rescale)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from quantizer.core.case import AttrValue, TilePlan
 from quantizer.core.errors import SpecError, UnsupportedError
 from quantizer.core.expressions import Expression
-from quantizer.core.shapes import Shape, infer_shapes, plain_name, variables
+from quantizer.core.shapes import Shape, infer_shapes, named_axes, plain_name, variables
 from quantizer.core.spec import NoTiling, Spec, TileRule
 
 Box = tuple[tuple[int, int], ...]
@@ -38,9 +38,13 @@ def tileable_axes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, A
     axes: dict[str, int] = {}
     for name, rule in spec.tiling.items():
         if name == "*":
-            axes |= {f"d{i}": size for i, size in enumerate(output) if _holds(rule.when, bound | {"i": i})}
+            own = {i for i, axis in _output_places(spec, len(output)).items() if axis.names & spec.tiling.keys()}
+            rest = [i for i in range(len(output)) if i not in own]
+            axes |= {f"d{i}": output[i] for i in rest if _holds(rule.when, bound | {"i": i})}
         elif _holds(rule.when, bound):
-            axes[name] = bound[str(rule.axis)] if rule.rule == "accumulate" else output[_output_axis(spec, name)]
+            axes[name] = (
+                bound[str(rule.axis)] if rule.rule == "accumulate" else output[_output_axis(spec, name, len(output))]
+            )
     return axes
 
 
@@ -87,29 +91,27 @@ def _cut(spec: Spec, tile: Tile, shapes: Mapping[str, Shape], bound: Mapping[str
             case "halo":
                 tile = _halo(spec, tile, rule, cut, shapes, bound)
             case "independent" if cut.axis in spec.tiling:
-                axis = _output_axis(spec, cut.axis)
+                axis = _output_axis(spec, cut.axis, len(tile.output))
                 tile = replace(
                     tile, output=_set(tile.output, axis, cut), inputs=_sliced_by_name(spec, tile, cut.axis, cut)
                 )
             case _:
-                tile = _any_axis(tile, rule, cut, shapes, bound)
+                tile = _any_axis(spec, tile, rule, cut, shapes, bound)
     return tile
 
 
 def _sliced_by_name(spec: Spec, tile: Tile, name: str, cut: _Cut) -> dict[str, Box]:
     boxes = {}
     for operand, box in tile.inputs.items():
-        axes = spec.inputs[operand].axes
-        names = [axis.names if isinstance(axis, Expression) else frozenset() for axis in _listed(axes)]
-        for axis, used in enumerate(names):
-            if name in used:
+        for axis, expression in _places(spec.inputs[operand].axes, len(box)).items():
+            if name in expression.names:
                 box = _set(box, axis, cut)  # noqa: PLW2901 - a box is cut axis by axis
         boxes[operand] = box
     return boxes
 
 
-def _listed(axes: Any) -> list[Any]:
-    return axes if isinstance(axes, list) else []
+def _places(axes: Any, rank: int) -> dict[int, Expression]:
+    return (named_axes(axes, rank) or {}) if isinstance(axes, list) else {}
 
 
 def _halo(
@@ -121,37 +123,52 @@ def _halo(
     """
     if rule.stride is None or rule.window is None or rule.before is None or rule.after is None:
         raise SpecError(f"{spec.op}: tiling.{cut.axis}: a halo needs stride, window, before and after.")
+    if rule.axis is None:
+        axis = int(cut.axis.removeprefix("d"))
+        operand, place, bound = next(iter(shapes)), axis, dict(bound) | {"i": axis}
+    else:
+        operand, axis = _place(spec, rule.axis, shapes)
+        place = _output_axis(spec, cut.axis, len(tile.output))
     stride, window = int(rule.stride(bound)), int(rule.window(bound))
-    first = cut.start * stride - bound[rule.before[0]][rule.before[1]]
-    end = (cut.stop - 1) * stride + window - bound[rule.before[0]][rule.before[1]]
-    operand, axis = _place(spec, str(rule.axis), shapes)
+    left, right = _padding_entry(rule.before, bound), _padding_entry(rule.after, bound)
+    first = cut.start * stride - bound[left[0]][left[1]]
+    end = (cut.stop - 1) * stride + window - bound[left[0]][left[1]]
     size = shapes[operand][axis]
     low = min(max(first, 0), size)
     high = max(low, min(end, size))
     before, after = (low - first, end - high) if high > low else (end - first, 0)
     attrs = dict(tile.attrs)
-    attrs[rule.before[0]] = _at(attrs[rule.before[0]], rule.before[1], before)
-    attrs[rule.after[0]] = _at(attrs[rule.after[0]], rule.after[1], after)
+    attrs[left[0]] = _at(attrs[left[0]], left[1], before)
+    attrs[right[0]] = _at(attrs[right[0]], right[1], after)
     inputs = {**tile.inputs, operand: _put(tile.inputs[operand], axis, (low, high))}
-    return replace(tile, output=_set(tile.output, _output_axis(spec, cut.axis), cut), inputs=inputs, attrs=attrs)
+    return replace(tile, output=_set(tile.output, place, cut), inputs=inputs, attrs=attrs)
+
+
+def _padding_entry(pair: Sequence[Expression], bound: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the attribute and the index in it that hold the padding at one side."""
+    return str(plain_name(pair[0])), int(pair[1](bound))
 
 
 def _place(spec: Spec, name: str, shapes: Mapping[str, Shape]) -> tuple[str, int]:
     """Return the operand and axis that are called *name*."""
     for operand in shapes:
-        for axis, expression in enumerate(_listed(spec.inputs[operand].axes)):
+        for axis, expression in _places(spec.inputs[operand].axes, len(shapes[operand])).items():
             if plain_name(expression) == name:
                 return operand, axis
     raise SpecError(f"{spec.op}: tiling: no operand has an axis {name!r}.")
 
 
-def _any_axis(tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]) -> Tile:
+def _any_axis(
+    spec: Spec, tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]
+) -> Tile:
+    """Return *tile* with one axis cut by its place, in the output and in the activations that have it."""
     axis = int(cut.axis.removeprefix("d"))
     rank, inputs = len(tile.output), {}
     for operand, box in tile.inputs.items():
         shape = shapes[operand]
         own = axis - (rank - len(shape)) if rule.input_axis is None else int(rule.input_axis(dict(bound) | {"i": axis}))
-        shared = 0 <= own < len(shape) and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
+        has = spec.inputs[operand].role == "activation" and 0 <= own < len(shape)
+        shared = has and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
         inputs[operand] = _set(box, own, cut) if shared else box
     return replace(tile, output=_set(tile.output, axis, cut), inputs=inputs)
 
@@ -165,9 +182,12 @@ def _holds(condition: Any, bound: Mapping[str, Any]) -> bool:
     return condition is None or bool(condition(bound))
 
 
-def _output_axis(spec: Spec, name: str) -> int:
-    axes = next(iter(spec.outputs.values())).axes or []
-    return [plain_name(axis) for axis in axes].index(name)
+def _output_places(spec: Spec, rank: int) -> dict[int, Expression]:
+    return _places(next(iter(spec.outputs.values())).axes or [], rank)
+
+
+def _output_axis(spec: Spec, name: str, rank: int) -> int:
+    return next(place for place, axis in _output_places(spec, rank).items() if name in axis.names)
 
 
 def _set(box: Box, axis: int, cut: _Cut) -> Box:

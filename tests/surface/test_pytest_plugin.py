@@ -16,7 +16,7 @@ def test_a_right_operator_is_green_but_for_its_golden(vendor):
     vendor.write()
     result = vendor.run()
     result.assert_outcomes(passed=7, failed=1)
-    result.stdout.fnmatch_lines(["*double-golden: cases/golden/double.jsonl: there is no golden. Run pytest*"])
+    result.stdout.fnmatch_lines(["*double-golden: cases/golden/double.jsonl: there is no golden. * Run pytest*"])
 
 
 def test_goldens_are_written_once_and_then_hold(vendor):

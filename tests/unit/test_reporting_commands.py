@@ -1,4 +1,4 @@
-"""`quantizer report diff`: what it prints where, and with which status it ends."""
+"""`quantizer report`: what it prints where, and with which status it ends."""
 
 from __future__ import annotations
 
@@ -169,3 +169,14 @@ def test_reporting_needs_neither_torch_nor_a_test_runner() -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("form", "begins"), [("terminal", "op  scheme"), ("markdown", "## Conformance\n")])
+def test_one_run_is_shown_with_its_coverage(
+    run: Path, capsys: pytest.CaptureFixture[str], form: str, begins: str
+) -> None:
+    assert call("show", run, "--format", form) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(begins)
+    assert "overage" in out
+    assert err == ""

@@ -53,6 +53,14 @@ add      w8a8    ideal        24  arithmetic 0.97         -        -      -     
 spec 1 skipped; golden 1 passed, 1 failed
   add-golden: code 17 is 18\\nin the golden
 
+coverage: schemes that passed on each platform, cases that a check left out
+op       compass  ideal  holes
+-------  -------  -----  ----------
+argmax         1      -  tiled 24
+conv2d       0/1    0/1  coverage 1
+softmax      0/1      -  -
+add            -      1  -
+
 holes, by reason
   1 item  tiled     tiling: none
   1 item  coverage  groups=prime
@@ -125,6 +133,8 @@ def test_the_summary_is_the_totals() -> None:
     summary = summary_of(records())
     assert summary["items"] == {"passed": 2, "failed": 2, "known": 1, "skipped": 0}
     assert (summary["cases"], summary["verdicts"], summary["failed"], summary["holes"]) == (96, 141, 26, 2)
+    assert summary["coverage"]["argmax"] == {"arithmetic": [24, 0, 0], "accuracy": [21, 0, 0], "tiled": [0, 0, 24]}
+    assert summary["coverage"]["add"]["golden"] == [0, 1, 0]
 
 
 @pytest.mark.parametrize(

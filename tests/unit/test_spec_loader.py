@@ -100,10 +100,11 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         '10:20: attrs.kernel.maks: no such key. Known keys: type...',
     ]),
     ('length: 2', 'length: two', [
-        "11:21: attrs.padding.length: must be an integer, got 'two'.",
+        "11:21: attrs.padding.length: must be an integer, got 'two': no dim and no attr has that name. Known: n, c, h, kernel, padding, groups, mode, exact, slope.",
     ]),
     ('length: 2', 'length: 9', [
-        '11:21: attrs.padding.length: must be at most 6, got 9.',
+        '11:21: attrs.padding.length: must lie between 1 and 8, got 9.',
+        '43:22: formats.compass.attrs.padding: names 2 keys; padding has 9 entries.',
     ]),
     ('op: pool', 'op: 3', [
         '1:5: op: must be text, got 3. Write "3" in quotes.',

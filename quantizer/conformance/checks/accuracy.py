@@ -10,13 +10,24 @@ from numpy.typing import NDArray
 
 from quantizer.conformance import bounds
 from quantizer.conformance.bounds import Interval
-from quantizer.conformance.checks.arithmetic import DECLARED, FLOAT32_UNIT
+from quantizer.conformance.checks.arithmetic import (
+    DECLARED,
+    FLOAT32_CODES,
+    FLOAT32_UNIT,
+    candidates,
+    contributions,
+    mean_ratios,
+)
 from quantizer.conformance.checks.elements import judge_reals
+from quantizer.conformance.checks.multipliers import declared_loss, multiplier_bits
 from quantizer.conformance.checks.norm_interval import norm_enclosure, norm_stage_error
 from quantizer.conformance.checks.normalised import softmax_stage_error
+from quantizer.conformance.checks.tables import FLOAT32_ENTRIES
+from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict, Worst, hole
-from quantizer.numerics.qparams import Rescale
+from quantizer.numerics.activations import LIMITS
+from quantizer.numerics.qparams import Rescale, Table
 
 Array = NDArray[Any]
 CHECK = "accuracy"
@@ -35,7 +46,7 @@ def accuracy(trial: Trial) -> Verdict:
     output = trial.output
     scale, zero = float(output.scale), int(output.zero_point)
     low, high = scale * (output.qmin - zero), scale * (output.qmax - zero)
-    inner = enclose(trial)
+    inner = enclose(trial).saturated(*LIMITS[trial.case.activation])
     stages = scale * _stage_error(trial)
     allowed = inner.widened(scale / 2 + stages).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
@@ -91,10 +102,9 @@ def _linear(trial: Trial) -> Interval:
 
 
 def _bilinear(trial: Trial) -> Interval:
-    roles = {trial.spec.inputs[name].role: name for name in trial.tensors}
     operands = _operands(trial)
-    x, w = roles["activation"], roles["weight"]
-    b = roles.get("bias")
+    x, w = [name for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
+    b = next((name for name in trial.tensors if trial.spec.inputs[name].role == "bias"), None)
 
     def f(value: Array, weight: Array, bias: Array | None = None) -> Array:
         named = {x: value, w: weight} | ({b: bias} if b is not None and bias is not None else {})
@@ -102,8 +112,7 @@ def _bilinear(trial: Trial) -> Interval:
 
     bias = None
     if b is not None:
-        shape = trial.per_channel(as_torch(operands[b][1]))
-        bias = (operands[b][0], shape)
+        bias = (operands[b][0], np.broadcast_to(trial.per_channel(as_torch(operands[b][1])), trial.output_shape))
     return bounds.bilinear(f, f, operands[x], operands[w], bias)
 
 
@@ -132,7 +141,9 @@ def _piecewise(trial: Trial) -> Interval:
 
 _ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
     "movement": _movement,
+    "selection": _movement,
     "linear": _linear,
+    "mean": _linear,
     "bilinear": _bilinear,
     "softmax": _softmax,
     "normalization": lambda trial: norm_enclosure(trial, _operands(trial)),
@@ -174,11 +185,17 @@ def _stage_error(trial: Trial) -> Array:
         return _softmax_error(trial)
     if kind == "normalization":
         return norm_stage_error(trial)
+    if kind == "movement" and trial.target.platform.quantizer.operation != "exact":
+        return np.abs(trial.y_hat) / float(trial.output.scale) * FLOAT32_CODES
+    if kind == "monotone":
+        return _function_error(trial, rescale)
+    if kind == "mean":
+        return _mean_error(trial)
     if rescale is None:
         return np.zeros(trial.output_shape)
     if kind == "bilinear":
         return _product_error(trial, rescale)
-    if kind == "linear":
+    if kind in ("linear", "selection"):
         return _sum_error(trial, rescale)
     return np.zeros(trial.output_shape)
 
@@ -192,7 +209,9 @@ def _product_error(trial: Trial, rescale: Rescale) -> Array:
     if declared.float32:
         return acc * mantissa * FLOAT32_UNIT * 4 + abs(int(trial.output.zero_point)) * FLOAT32_UNIT
     unit = np.exp2(-shift.astype(np.float64))
-    lost = unit * (1.0 if trial.target.platform.multiplier.unify_shifts and rescale.mantissa.dim() else 0.5)
+    lost = unit * 0.5
+    if trial.target.platform.multiplier.unify_shifts and rescale.mantissa.dim():
+        lost = unit + mantissa * unit * 2.0 ** -multiplier_bits(trial)
     extra = 0.5 * np.exp2(31.0 - shift) if declared.high_multiply else 0.0
     one = (mantissa == 1) & (shift == 0)
     bits = trial.target.scheme.activation.bits
@@ -200,21 +219,76 @@ def _product_error(trial: Trial, rescale: Rescale) -> Array:
 
 
 def _sum_error(trial: Trial, rescale: Rescale) -> Array:
-    """Return what the factors of a sum lost: |factor * gain - s_i / s_y| of each operand's contribution."""
-    from quantizer.conformance.checks.arithmetic import contributions
-
+    """Return what the factors lost, |factor * gain - s_i / s_y| of each operand's part, up to what their formats allow."""
     scale = float(trial.output.scale)
     gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) / rescale.divisor
     total = np.zeros(trial.output_shape)
-    for name, part in contributions(trial).items():
+    parts = contributions(trial) if trial.spec.error_model.kind == "linear" else candidates(trial)
+    for name, part in parts.items():
+        if name not in trial.parameters.inputs:
+            continue
         factor = rescale.factors.get(name, 1.0) * gain
-        total = total + np.abs(part) * abs(factor - float(trial.parameters.inputs[name].scale) / scale)
+        lost = abs(factor - float(trial.parameters.inputs[name].scale) / scale)
+        if rescale.variant == "multiplier_shift":
+            lost = min(lost, declared_loss(trial, rescale, name))
+        total = total + np.abs(part) * lost
         if DECLARED[rescale.variant].float32:
             offset = abs(int(trial.parameters.inputs[name].zero_point))
             total = total + 4 * FLOAT32_UNIT * factor * (np.abs(part) + 2 * offset)
     if DECLARED[rescale.variant].float32:
         total = total + 4 * FLOAT32_UNIT * abs(int(trial.output.zero_point))
     return total
+
+
+def _mean_error(trial: Trial) -> Array:
+    """Return what a multiplier loses of the ratio of scales over the number of terms, and float32 of the terms."""
+    rescale, scale = trial.parameters.rescale, float(trial.output.scale)
+    if rescale is None or rescale.variant == "exact" or trial.spec.quantization.family not in SUMS:
+        return np.zeros(trial.output_shape)
+    terms, zero = counts(trial), abs(int(trial.output.zero_point))
+    params = next(iter(trial.parameters.inputs.values()))
+    wanted = float(params.scale) / scale / terms
+    if DECLARED[rescale.variant].float32:
+        largest = float(terms.max(initial=1.0)) + 6
+        return np.asarray(largest * FLOAT32_UNIT * (trial.magnitude(trial.values) / scale + zero))
+    ratios = mean_ratios(rescale, [int(n) for n in np.unique(terms)])
+    got = np.array([float(ratios[int(n)]) for n in terms.ravel()]).reshape(terms.shape)
+    return np.asarray(np.abs(SUMS[trial.spec.quantization.family](trial)) * np.abs(got - wanted))
+
+
+def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
+    """Return what a table of fewer entries than codes leaves open, or the integer steps of a function without a table.
+
+    Between two entries f lies between their values, as the chord does; after the last the table is flat.
+    """
+    params = next(iter(trial.parameters.inputs.values()))
+    tables = list(trial.parameters.tables.values())
+    budget = 0.0 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_ENTRIES
+    real = trial.y_hat / float(trial.output.scale)
+    if tables and tables[0].step == 1:
+        return np.asarray(budget * np.abs(real))
+    if tables:
+        return np.asarray(budget * np.abs(real) + 1.5 + _between(trial, tables[0]))
+    if rescale is None:
+        return np.zeros(trial.output_shape)
+    c = np.abs(next(iter(trial.centred.values())).numpy())
+    factor = next(iter(rescale.factors.values()), 1.0)
+    gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) * factor
+    lost = np.abs(c) * abs(gain - float(params.scale) / float(trial.output.scale))
+    numbers = trial.parameters.numbers
+    if "slope" in numbers:
+        return np.asarray(lost + gain * (0.5 + c * 2.0 ** -numbers["slope_shift"] / 2))
+    return np.asarray(lost + 2.0 ** -numbers.get("relay_bits", 0))
+
+
+def _between(trial: Trial, table: Table) -> Array:
+    """Return how far f moves, in output codes, over the segment of the table that each code lies in."""
+    ((name, codes),) = trial.codes.items()
+    params = trial.parameters.inputs[name]
+    low = table.first + np.floor_divide(codes.numpy() - table.first, table.step) * table.step
+    ends = [(as_torch(place).double() - params.zero_point) * params.scale for place in (low, low + table.step)]
+    first, last = (trial.reference({name: end}) for end in ends)
+    return np.asarray(np.abs(last - first) / float(trial.output.scale))
 
 
 def _softmax_error(trial: Trial) -> Array:

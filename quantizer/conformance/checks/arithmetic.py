@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.bounds.rounding import code_interval, rational_codes
+from quantizer.conformance import restated
+from quantizer.conformance.bounds.rounding import RESOLUTION, code_interval
 from quantizer.conformance.checks.elements import judge_codes, judge_equal
 from quantizer.conformance.checks.layer_norm import layer_norm_arithmetic
 from quantizer.conformance.checks.normalised import softmax_arithmetic
+from quantizer.conformance.checks.piecewise import monotone_arithmetic, stand_in
+from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode, Variant
 from quantizer.core.verdict import Verdict, Worst, failure, hole
@@ -24,6 +27,10 @@ Array = NDArray[Any]
 CHECK = "arithmetic"
 FLOAT32_UNIT = 2.0**-24
 EXACT_LIMIT = 2.0**53
+FLOAT32_CODES = 2.0**-22
+"""What a float32 quantizer may be off by, relative: of a constant that an operator fills in."""
+AREA_BITS = 8
+"""Bits of Compass's multiplier for 1 / area."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +57,24 @@ DECLARED: Mapping[Variant, Declared] = {
     "half_away": Declared("half_away"),
     "q31_double": Declared("half_away", high_multiply=True),
     "ruy": Declared("half_up", high_multiply=True),
+    "area_multiplier": Declared(),
+    "f32_dequantized": Declared("half_even", float32=True),
     "tpulang_multiplier_shift": Declared(),
 }
 
 
 def arithmetic(trial: Trial) -> Verdict:
     """Judge output codes against the exact real number that the handed parameters prescribe."""
-    judge = _JUDGES.get(trial.spec.error_model.kind, _stand_in)
+    judge = _JUDGES.get(trial.spec.error_model.kind, stand_in)
     return judge(trial)
 
 
 def _bilinear(trial: Trial) -> Verdict:
     rescale = trial.parameters.rescale
     if rescale is None:
-        return _stand_in(trial)
-    acc = trial.sums
+        return stand_in(trial)
+    platform, family = trial.target.platform, trial.spec.quantization.family
+    acc = SUMS[family](trial) if family in platform.accumulator.float32 else trial.sums
     magnitude = trial.sum_magnitudes
     if magnitude.size and float(magnitude.max()) >= EXACT_LIMIT:
         return hole(CHECK, "the accumulator leaves the integers that float64 holds")
@@ -74,6 +84,7 @@ def _bilinear(trial: Trial) -> Verdict:
     declared = DECLARED.get(rescale.variant)
     if declared is None:
         return hole(CHECK, f"variant {rescale.variant} declares no rounding stages")
+    held = _before_activation(trial, held)
     mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
     if declared.float32:
         return _replayed(trial, held, mantissa, declared)
@@ -82,6 +93,13 @@ def _bilinear(trial: Trial) -> Verdict:
     extra = np.where(shift > 31, 0.5 * np.exp2(31.0 - shift), 0.0) if declared.high_multiply else 0.0
     exact = _exact_product(held, mantissa, shift, rescale)
     return _rounded(trial, value, declared, extra, exact, lambda index: {"accumulator": str(int(held[index]))})
+
+
+def _before_activation(trial: Trial, held: Array) -> Array:
+    """Return sums in the format that the platform declares for the fused activation."""
+    if trial.case.activation not in trial.target.platform.accumulator.float32_before:
+        return held
+    return np.asarray(held.astype(np.float32).astype(np.float64))
 
 
 def _accumulator(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Verdict | None]:
@@ -134,6 +152,9 @@ def _rounded(
 ) -> Verdict:  # fmt: skip
     zero = int(trial.output.zero_point)
     mode = declared.rounding or trial.target.platform.rounding
+    least, most = (limit / float(trial.output.scale) for limit in trial.limits)
+    value = np.clip(value, least, most)
+    exact = _limited(trial, exact)
     low, high = code_interval(
         value, e_over_s=extra, zero_point=zero, qmin=trial.output.qmin, qmax=trial.output.qmax, rounding=mode,
         zero_point_first=declared.zero_point_first, exact=exact,
@@ -146,29 +167,148 @@ def _rounded(
     )  # fmt: skip
 
 
+def _limited(trial: Trial, exact: Callable[[tuple[int, ...]], Fraction]) -> Callable[[tuple[int, ...]], Fraction]:
+    """Return *exact* clamped as the fused activation clamps real values."""
+    if trial.case.activation == "none":
+        return exact
+    scale = Fraction(float(trial.output.scale))
+    low, high = (None if math.isinf(limit) else Fraction(limit) / scale for limit in trial.limits)
+
+    def clamped(index: tuple[int, ...]) -> Fraction:
+        value = exact(index)
+        value = value if low is None else max(value, low)
+        return value if high is None else min(value, high)
+
+    return clamped
+
+
 def _linear(trial: Trial) -> Verdict:
-    """Judge a sum of operands: each one's contribution is exact, its factor is handed."""
+    """Judge a sum of operands, or one of several values: each operand's part is exact, its factor is handed."""
     rescale = trial.parameters.rescale
     if rescale is None:
-        return _stand_in(trial)
-    parts = contributions(trial)
+        return stand_in(trial)
     declared = DECLARED.get(rescale.variant)
     if declared is None:
         return hole(CHECK, f"variant {rescale.variant} declares no rounding stages")
-    gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) / rescale.divisor
-    value = (
-        sum((part * rescale.factors.get(name, 1.0) for name, part in parts.items()), np.zeros(trial.output_shape))
-        * gain
-    )
-
-    def exact(index: tuple[int, ...]) -> Fraction:
-        total = sum(
-            (Fraction(rescale.factors.get(name, 1.0)) * int(part[index]) for name, part in parts.items()), Fraction(0)
-        )
-        return total * Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift) / Fraction(rescale.divisor)
-
+    whole = {name: Fraction(rescale.factors.get(name, 1.0)) for name in trial.centred}
+    gain = Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift) / Fraction(rescale.divisor)
+    parts = (contributions if trial.spec.error_model.kind == "linear" else candidates)(trial)
+    value, exact = _combined(trial, parts, whole, gain)
+    if rescale.variant == "f32_dequantized":
+        return _dequantized(trial, parts, rescale)
     extra = _float32_sum(trial, rescale) if declared.float32 else np.zeros(trial.output_shape)
+    if trial.case.activation in trial.target.platform.accumulator.float32_before:
+        held = _before_activation(trial, value / float(gain))
+        value = held * float(gain)
+        return _rounded(trial, value, declared, extra, lambda i: Fraction(float(held[i])) * gain, lambda _: {})
     return _rounded(trial, value, declared, extra, exact, lambda i: {n: str(int(p[i])) for n, p in parts.items()})
+
+
+def _combined(
+    trial: Trial, parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain: Fraction
+) -> tuple[Array, Callable[[tuple[int, ...]], Fraction]]:
+    """Return v/s as float64 and, element by element, in rationals: the sum of the parts, or the one that is selected."""
+    scaled = {name: part * float(factors.get(name, Fraction(1)) * gain) for name, part in parts.items()}
+    if trial.spec.error_model.kind == "linear":
+        value = sum(scaled.values(), np.zeros(trial.output_shape))
+        return value, lambda i: sum((factors[n] * int(p[i]) for n, p in parts.items()), Fraction(0)) * gain
+    operands = {name: values * float(factors[name] * gain) for name, values in trial.centred.items()}
+    value = trial.reference(operands)
+
+    def selected(index: tuple[int, ...]) -> Fraction:
+        near = [factors.get(name, Fraction(1)) * int(part[index]) * gain for name, part in parts.items()]
+        return min(near, key=lambda number: abs(number - Fraction(float(value[index]))))
+
+    return value, selected
+
+
+def candidates(trial: Trial) -> dict[str, Array]:
+    """Return every value that a selecting operator may give, centred codes in the shape of the output; 0 is one."""
+    found = {name: values.numpy() for name, values in trial.centred.items()}
+    shaped = {name: np.broadcast_to(values, trial.output_shape) for name, values in found.items()}
+    return {**shaped, "0": np.zeros(trial.output_shape)}
+
+
+def _dequantized(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> Verdict:
+    """Replay a float32 stage: each code dequantized, added, divided by the output's scale, rounded half to even."""
+    total = np.zeros(trial.output_shape, dtype=np.float32)
+    for name, part in parts.items():
+        total = total + part.astype(np.float32) * np.float32(rescale.factors.get(name, 1.0))
+    value = (total / np.float32(rescale.divisor)).astype(np.float64)
+    return _rounded(
+        trial, value, DECLARED["f32_dequantized"], 0.0, lambda i: Fraction(float(value[i])),
+        lambda i: {n: str(int(p[i])) for n, p in parts.items()},
+    )  # fmt: skip
+
+
+def _mean(trial: Trial) -> Verdict:
+    """Judge a sum divided by the number of its terms: both are exact, the multiplier is handed or follows from the number."""
+    rescale, family = trial.parameters.rescale, trial.spec.quantization.family
+    if rescale is None or family not in SUMS:
+        return stand_in(trial)
+    sums, terms = SUMS[family](trial), counts(trial)
+    declared = DECLARED.get(rescale.variant)
+    if declared is None:
+        return hole(CHECK, f"variant {rescale.variant} declares no rounding stages")
+    if rescale.variant == "f32_dequantized" and not _is_global(trial):
+        return _dequantized_mean(trial, terms, rescale)
+    if rescale.variant == "f32_dequantized":
+        ratio = np.float32(next(iter(rescale.factors.values())))
+        mantissa = ratio / (np.float32(rescale.divisor) * terms.astype(np.float32))
+        return _replayed(trial, sums, mantissa, DECLARED["f32_even"])
+    factor = next(iter(rescale.factors.values()), 1.0)
+    if declared.float32:
+        return _replayed(trial, sums, np.asarray(factor, dtype=np.float32), declared)
+    ratios = mean_ratios(rescale, [int(n) for n in np.unique(terms)])
+    value = sums * np.array([float(ratios[int(n)]) for n in terms.ravel()]).reshape(terms.shape)
+    return _rounded(
+        trial, value, declared, 0.0, lambda i: int(sums[i]) * ratios[int(terms[i])],
+        lambda i: {"accumulator": str(int(sums[i])), "divided by": str(int(terms[i]))},
+    )  # fmt: skip
+
+
+def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
+    """Return for each number of terms what a sum is multiplied by, output codes per accumulator unit."""
+    whole = Fraction(next(iter(rescale.factors.values()), 1.0)) * Fraction(float(rescale.mantissa))
+    whole /= Fraction(2) ** int(rescale.shift) * Fraction(rescale.divisor)
+    if rescale.variant == "exact":
+        return {n: whole / n for n in numbers}
+    if rescale.variant != "area_multiplier":
+        return dict.fromkeys(numbers, whole)
+    found = {n: restated.compass_multiplier(np.float32(1.0 / n), AREA_BITS) for n in numbers}
+    if numbers != [1] and 1 in found:
+        found[1] = restated.area_of_one(AREA_BITS)
+    return {n: Fraction(mantissa) / Fraction(2) ** shift for n, (mantissa, shift) in found.items()}
+
+
+def _is_global(trial: Trial) -> bool:
+    """Return whether one window without padding covers the whole image: ONNX Runtime then takes its global kernel."""
+    attrs: Mapping[str, Any] = trial.case.attrs
+    return tuple(attrs["kernel"]) == trial.case.shapes["x"][2:] and not any(attrs["padding"])
+
+
+def _dequantized_mean(trial: Trial, terms: Array, rescale: Rescale) -> Verdict:
+    """Replay ONNX Runtime's average: dequantized, added row by row, / count, / scale, + zero point, rounded half to even."""
+    attrs: Mapping[str, Any] = trial.case.attrs
+    x = trial.centred["x"].numpy().astype(np.float32) * np.float32(next(iter(rescale.factors.values())))
+    zero = int(trial.output.zero_point)
+    total = np.zeros(trial.output_shape, dtype=np.float32)
+    for place in np.ndindex(*trial.output_shape[2:]):
+        rows, columns = (
+            range(max(0, i * s - p), min(size, i * s - p + k))
+            for i, s, p, k, size in zip(
+                place, attrs["stride"], attrs["padding"][:2], attrs["kernel"], x.shape[2:], strict=True
+            )
+        )
+        for row in rows:
+            for column in columns:
+                total[(slice(None), slice(None), *place)] += x[:, :, row, column]
+    value = total / terms.astype(np.float32) / np.float32(rescale.divisor) + np.float32(zero)
+    real = value.astype(np.float64) - zero
+    return _rounded(
+        trial, real, Declared("half_even", zero_point_first=True, float32=True), 0.0,
+        lambda i: Fraction(float(real[i])), lambda i: {"divided by": str(int(terms[i]))},
+    )  # fmt: skip
 
 
 def contributions(trial: Trial) -> dict[str, Array]:
@@ -202,11 +342,14 @@ def _movement(trial: Trial) -> Verdict:
     """Codes move as they are; where the output has other parameters than the input, they are rescaled exactly."""
     name = trial.spec.activations[0]
     params, output = trial.qparams(name), trial.output
-    moved = trial.sums
-    if float(params.scale) == float(output.scale):
-        wanted = np.clip(moved.astype(np.int64) + int(output.zero_point), output.qmin, output.qmax)
-        return judge_equal(CHECK, trial, trial.got, wanted, "the codes of the input, moved")
-    return _stand_in(trial)
+    if float(params.scale) != float(output.scale) or int(params.zero_point) != int(output.zero_point):
+        return stand_in(trial)
+    real = trial.y_hat / float(output.scale)
+    slack = 0.0 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_CODES * np.abs(real)
+    return _rounded(
+        trial, real, Declared(), np.where(np.abs(real - np.rint(real)) < RESOLUTION * np.abs(real), 0.0, slack),
+        lambda i: Fraction(float(trial.y_hat[i])) / Fraction(float(output.scale)), lambda _: {},
+    )  # fmt: skip
 
 
 def _index(trial: Trial) -> Verdict:
@@ -215,29 +358,12 @@ def _index(trial: Trial) -> Verdict:
     return judge_equal(CHECK, trial, trial.got, wanted, "the reference's index on the codes, ties by the declared rule")
 
 
-def _stand_in(trial: Trial) -> Verdict:
-    """Where nothing is handed, f on the values of the codes stands in; float64 leaves 2**-40 of it open.
-
-    Only a value that float64 puts exactly between two codes is held to the declared mode: beside a tie both codes pass.
-    """
-    output, scale = trial.output, Fraction(float(trial.output.scale))
-    zero, mode = int(output.zero_point), trial.target.platform.rounding
-    value = trial.y_hat / float(scale)
-    low, high = code_interval(value, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode)
-    for index in zip(*(places.tolist() for places in np.nonzero(low != high)), strict=True):
-        exact = Fraction(float(trial.y_hat[index])) / scale
-        if (2 * exact).denominator == 1:
-            code = rational_codes(exact, mode)[0] + zero
-            low[index] = high[index] = min(max(code, output.qmin), output.qmax)
-    return judge_codes(
-        CHECK, trial, low, high, value=value, allowance=0.5 if mode.startswith("half") else 1.0, zero=zero,
-        made_of=f"{mode} of f on the values of the codes", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
-    )  # fmt: skip
-
-
 _JUDGES: Mapping[str, Callable[[Trial], Verdict]] = {
     "bilinear": _bilinear,
     "linear": _linear,
+    "selection": _linear,
+    "mean": _mean,
+    "monotone": monotone_arithmetic,
     "movement": _movement,
     "index": _index,
     "softmax": softmax_arithmetic,

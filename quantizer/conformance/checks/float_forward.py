@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.norm_interval import norm_float_radius
+from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.trial import Trial
 from quantizer.core.spec import ErrorModel
 from quantizer.core.verdict import Verdict, failure
@@ -38,7 +39,7 @@ def float_forward(trial: Trial) -> Verdict:
     return judge_reals(CHECK, got, trial.y - radius, trial.y + radius, trial.y, made_of=made_of)
 
 
-_EXACT_KINDS = ("movement", "bilinear", "index")
+_EXACT_KINDS = ("bilinear", "index")
 """Operators without coefficients of their own: on small integers every step is exact (a mean is not)."""
 
 
@@ -68,6 +69,12 @@ def _by_terms(trial: Trial) -> Array:
     return gamma(_terms(trial)) * trial.magnitude(trial.doubles) + _half_ulp(trial.y)
 
 
+def _mean(trial: Trial) -> Array:
+    """The sum of the window's terms, and one division."""
+    terms = int(counts(trial).max(initial=1)) if trial.spec.quantization.family in SUMS else trial.y.size
+    return np.asarray(gamma(terms + 1) * trial.magnitude(trial.doubles) + _half_ulp(trial.y))
+
+
 def _by_ulps(trial: Trial) -> Array:
     """Some ulps of the function of a library, and as many of the largest term that may cancel in it."""
     relative = gamma(2 * TRANSCENDENTAL_ULPS) * trial.magnitude(trial.doubles)
@@ -76,6 +83,11 @@ def _by_ulps(trial: Trial) -> Array:
 
 def _exactly(trial: Trial) -> Array:
     return np.zeros(trial.output_shape)
+
+
+def _moved(trial: Trial) -> Array:
+    """Nothing is rounded but a constant that an attribute names; the next float32 number is a whole ulp away."""
+    return _half_ulp(trial.y)
 
 
 def _softmax(trial: Trial) -> Array:
@@ -91,8 +103,10 @@ def _softmax(trial: Trial) -> Array:
 
 _BOUNDS: Mapping[str, Callable[[Trial], Array]] = {
     "linear": _by_terms,
+    "mean": _mean,
     "bilinear": _by_terms,
-    "movement": _exactly,
+    "movement": _moved,
+    "selection": _moved,
     "index": _exactly,
     "softmax": _softmax,
     "normalization": norm_float_radius,

@@ -28,9 +28,11 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
         return
     declared = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
     yield _equal("variant", declared, rescale.variant, "the platform's variant for the operator's family")
-    if rescale.variant != "exact":
-        yield _equal("divisor", 1.0, rescale.divisor, "only exact scales are divided by")
-    if trial.spec.error_model.kind == "linear":
+    if rescale.variant == "f32_dequantized":
+        yield _equal("divisor", float(trial.output.scale), rescale.divisor, "the output's scale")
+    elif rescale.variant != "exact":
+        yield _equal("divisor", 1.0, rescale.divisor, "only scales are divided by")
+    if trial.spec.error_model.kind in ("linear", "mean", "selection"):
         yield from _sum_multiplier(trial, rescale)
     elif trial.spec.error_model.kind == "normalization":
         if rescale.variant == "multiplier_shift" and not is_replaced(trial):
@@ -108,7 +110,7 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
     mantissas = np.atleast_1d(rescale.mantissa.numpy())
     shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)
-    columns = [np.broadcast_to(p.scale.numpy(), mantissas.shape) for p in params]
+    columns = [np.resize(p.scale.numpy(), mantissas.shape) for p in params]
     output = float(trial.output.scale)
     for channel, (mantissa, shift) in enumerate(zip(mantissas, shifts, strict=True)):
         scales = [float(column[channel]) for column in columns]
@@ -162,8 +164,11 @@ def _sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Factors of a sum: the exact scales, float32 ratios to the last bit, or the rule's integers."""
     output = trial.output
     params = trial.parameters.inputs
+    if rescale.variant == "area_multiplier":
+        return
     if rescale.variant == "multiplier_shift":
-        yield from _integer_factors(trial, rescale)
+        meet = len(params) > 1 and trial.spec.quantization.family != "concatenation"
+        yield from (_integer_factors if meet else _integer_ratios)(trial, rescale)
         return
     yield _equal("factors", sorted(params), sorted(rescale.factors), "one factor for each operand")
     for name, factor in rescale.factors.items():
@@ -175,13 +180,64 @@ def _sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
             / Fraction(2) ** int(rescale.shift)
             / Fraction(rescale.divisor)
         )
-        if rescale.variant == "exact":
+        if rescale.variant in ("exact", "f32_dequantized"):
             wanted = Fraction(float(params[name].scale)) / Fraction(float(output.scale))
         else:
-            wanted = Fraction(float(np.float32(float(params[name].scale)) / np.float32(float(output.scale))))
+            divisor = np.float32(float(output.scale)) * np.float32(_terms(trial))
+            wanted = Fraction(float(np.float32(float(params[name].scale)) / divisor))
         yield Finding(
             f"factor[{name}]", 0.0 if got == wanted else math.inf, f"{float(wanted)!r}", f"{float(got)!r}", "s_x / s_y",
         )  # fmt: skip
+
+
+def _terms(trial: Trial) -> int:
+    """Return what a mean divides by, where its multiplier holds that; 1 for other operators."""
+    model = trial.spec.error_model
+    return int(model.terms(trial.bound)) if model.kind == "mean" and model.terms is not None else 1
+
+
+def _integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """One multiplier and shift for each operand that goes to the output alone: the rule's, or near the ratio."""
+    bits, output, common = trial.target.scheme.activation.bits, trial.output, Fraction(2) ** -int(rescale.shift)
+    common *= Fraction(float(rescale.mantissa))
+    for name, params in trial.parameters.inputs.items():
+        got = Fraction(rescale.factors.get(name, 1.0)) * common
+        ratio = Fraction(float(params.scale)) / Fraction(float(output.scale)) / _terms(trial)
+        if is_replaced(trial) or params.steps is None or output.steps is None:
+            allowed = ratio * (Fraction(1, 2**bits) + Fraction(FLOAT32_CODES))
+            shown = f"{float(ratio):.9g}", f"{float(got):.9g}"
+            yield Finding(f"multiplier[{name}]", float(abs(got - ratio) / allowed), *shown, f"{bits} bits of the ratio")
+            continue
+        share = np.float32(1.0 / _terms(trial)) * (np.float32(output.steps.numpy()) / np.float32(params.steps.numpy()))
+        mantissa, shift = (1.0, 0) if _copied(trial) else restated.compass_multiplier(share, bits)
+        wanted = Fraction(mantissa) / Fraction(2) ** shift
+        yield Finding(
+            f"multiplier[{name}]", 0.0 if got == wanted else math.inf, f"{int(mantissa)} * 2**-{shift}",
+            f"{float(got):.9g}", f"the rule's multiplier of {bits} bits",
+        )  # fmt: skip
+
+
+def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
+    """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
+
+    Half a unit of the multiplier's bits and of a factor's 15 bits, half a factor times the multiplier, and half a unit at
+    the largest shift.
+    """
+    ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
+    one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)
+    rounded = 0.5 * one if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
+    unit = 2.0**-shift if shift >= trial.target.platform.multiplier.shift_ceiling else 0.0
+    bits = trial.target.scheme.activation.bits
+    return ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * rescale.factors.get(name, 1.0)
+
+
+def _copied(trial: Trial) -> bool:
+    """Return whether the platform copies codes: all scales within its factor, all zero points equal."""
+    reach = trial.target.platform.aligned_within.get(trial.spec.quantization.family)
+    everything = [*trial.parameters.inputs.values(), trial.output]
+    steps = [float(1.0 / params.scale if params.steps is None else params.steps) for params in everything]
+    zeros = {int(params.zero_point) for params in everything}
+    return reach is not None and len(zeros) == 1 and max(steps) <= reach * (min(steps) + 2.0**-23)
 
 
 def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
@@ -194,7 +250,8 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, output)]
         equal_zero = int(first.zero_point) == int(second.zero_point)
         step_a, step_b, step_y = (s.numpy() for s in steps)
-        wanted = restated.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero)
+        adds = trial.spec.quantization.family not in ("subtraction", "comparison")
+        wanted = restated.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
         for what, expected, chosen in zip(
             ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True
         ):
@@ -202,13 +259,10 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
                 what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "Compass's rule for sums"
             )
         return
-    one = got[0] * 2.0 ** -got[1]
-    rounded = 0.5 * one if any(factor != 1.0 for factor in got[2:]) else 0.0
-    unit = 2.0 ** -got[1] if got[1] >= trial.target.platform.multiplier.shift_ceiling else 0.0
     for name, factor in zip(names, got[2:], strict=True):
         ratio = float(trial.parameters.inputs[name].scale) / float(output.scale)
-        allowed = ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * factor
-        gain = factor * one
+        allowed = declared_loss(trial, rescale, name)
+        gain = factor * got[0] * 2.0 ** -got[1]
         yield Finding(
             f"factor[{name}]",
             abs(gain - ratio) / allowed,

@@ -25,6 +25,7 @@ from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
+from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst
 from quantizer.numerics.qparams import QParams
 
@@ -66,15 +67,15 @@ def _findings(trial: Trial) -> Iterator[Finding]:
         inputs[name] = restated.activation(case.ranges[name], scheme.activation, rule, signed=signed)
         yield from _same(name, trial.parameters.inputs.get(name), inputs[name])
     outputs = {
-        name: restated.output(trial.spec, name, scheme, target.platform, case.ranges, inputs)
-        for name in trial.spec.outputs
+        name: restated.output(trial.spec, name, scheme, target.platform, case, inputs) for name in trial.spec.outputs
     }
     for name, wanted in outputs.items():
         yield from _same(name, trial.parameters.outputs.get(name), wanted)
     factors = norm_factors(trial) or inputs
     weights = _weights(trial, factors, outputs["y"])
     yield from _constants(trial, factors, weights)
-    yield from multiplier_findings(trial, [*factors.values(), *weights.values()], outputs["y"])
+    spread = [restated.repeated(wanted, _channels(trial)) for wanted in weights.values()]
+    yield from multiplier_findings(trial, [*factors.values(), *spread], outputs["y"])
     yield from number_findings(trial)
     yield from norm_findings(trial)
     yield from _accumulator(trial)
@@ -129,15 +130,18 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
 
     A plugin with shifts of its own has no shared multiplier: it may keep the finest grouping.
     """
-    part, platform = trial.target.scheme.weight, trial.target.platform
+    platform = trial.target.platform
     names = [n for n, item in trial.spec.inputs.items() if item.role == "weight" and n in trial.tensors]
-    if part is None or not names:
+    if trial.target.scheme.weight is None or not names:
         return {}
+    part = restated.weight_part(trial.target.scheme.weight, platform, trial.spec.quantization.family)
     axis = trial.spec.inputs[names[0]].channel_axis
     channels = trial.case.shapes[names[0]][axis or 0]
     groups = int(trial.bound.get(platform.parameters.weight_groups or "", 1))
     found: dict[str, Expected] = {}
-    sizes = restated.weight_groups(part, platform, channels, groups) if axis is not None else [None]
+    outputs = _channels(trial)
+    shared = channels < outputs
+    sizes = restated.weight_groups(part, platform, channels, groups, shared=shared) if axis is not None else [None]
     for place, size in enumerate(sizes):
         found = {
             name: restated.weight(
@@ -150,7 +154,8 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
             break
         if place == 0 and is_replaced(trial) and _hands(trial, names[0], found[names[0]]):
             break
-        ratios = restated.product_ratios([*inputs.values(), *found.values()], output, channels)
+        spread = [restated.repeated(wanted, outputs) for wanted in found.values()]
+        ratios = restated.product_ratios([*inputs.values(), *spread], output, outputs or channels)
         if min(mantissa for mantissa, _ in restated.unified(ratios, multiplier_bits(trial))) > 0:
             break
     if not platform.parameters.weights_hold_bias:
@@ -159,6 +164,12 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
         factor, values = float(next(iter(inputs.values())).scale), trial.tensors[bias].numpy()
         found = {n: restated.holding_bias(wanted, values, factor, part.bias_bits) for n, wanted in found.items()}
     return found
+
+
+def _channels(trial: Trial) -> int:
+    """Return the size of the output along its channel axis, 0 where it has none."""
+    axis = channel_axis(trial.spec, trial.bound, len(trial.output_shape))
+    return 0 if axis is None else trial.output_shape[axis]
 
 
 def _hands(trial: Trial, name: str, wanted: Expected) -> bool:
@@ -182,7 +193,8 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
         if constant is None:
             yield Finding(name, math.inf, "codes", "nothing", "every constant is decided")
             continue
-        wanted = _bias(trial, [*inputs.values(), *weights.values()], part.bias_bits)
+        spread = [restated.repeated(wanted, _channels(trial)) for wanted in weights.values()]
+        wanted = _bias(trial, [*inputs.values(), *spread], part.bias_bits)
         yield from _bias_params(trial, name, constant.params, wanted)
         yield from _codes(trial, name, constant.codes.numpy(), wanted, item.channel_axis or 0)
 

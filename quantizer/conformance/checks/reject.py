@@ -13,7 +13,7 @@ from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.target import Target
 from quantizer.core.errors import ConstraintError, QuantizerError
-from quantizer.core.shapes import evaluate, plain_name, variables
+from quantizer.core.shapes import evaluate, named_axes, plain_name, spread_name, variables
 from quantizer.core.spec import Spec
 from quantizer.runtime.engines import Call, Engine
 
@@ -56,7 +56,8 @@ def _breaking(target: Target, index: int) -> Iterator[tuple[dict[str, tuple[int,
     for count, seed in itertools.product((1, 2), range(SEEDS)):
         case = build_case(target, HashChooser(key(seed, "reject", target.id), {}))
         bound = variables(spec, case.shapes, case.attrs)
-        names = [name for name in bound if name in spec.constraints[index].require.names]
+        absent = {plain_name(item.axes) for name, item in spec.inputs.items() if name not in case.shapes}
+        names = [name for name in bound if name in spec.constraints[index].require.names and name not in absent]
         for chosen in itertools.combinations(names, count):
             for values in itertools.product(*(_candidates(bound[name]) for name in chosen)):
                 changed = {**bound, **dict(zip(chosen, values, strict=True))}
@@ -71,8 +72,9 @@ def _candidates(value: Any) -> Iterator[Any]:
     elif isinstance(value, int):
         yield from (v for v in dict.fromkeys((0, -1, value - 1, value + 1, value + 7, -value - 9)) if v != value)
     elif isinstance(value, float):
-        yield from (v for v in (0.0, -value, value + 1.0, -value - 1.0) if v != value)
+        yield from (v for v in dict.fromkeys((0.0, -1.0, value - 1, value + 1, value + 7, -value - 9)) if v != value)
     elif isinstance(value, tuple):
+        yield from (value[:-1], (*value, 0))
         for i, item in enumerate(value):
             yield from ((*value[:i], other, *value[i + 1 :]) for other in (item + 1, 0, -1, item + 9) if other != item)
 
@@ -97,11 +99,13 @@ def _shapes(
         axes = spec.inputs[operand].axes
         try:
             if isinstance(axes, list):
+                places = named_axes(axes, len(old)) or {}
                 sizes = [
-                    bound[name] if (name := plain_name(axis)) else _size(axis, bound, size)
-                    for axis, size in zip(axes, old, strict=True)
+                    bound[name] if (name := plain_name(axis)) else _size(axis, bound, old[place])
+                    for place, axis in places.items()
                 ]
-                shape = tuple(int(size) for size in sizes)
+                leading = bound[spread] if (spread := spread_name(axes[0])) else ()
+                shape = (*leading, *(int(size) for size in sizes))
             else:
                 shape = evaluate(axes, bound)
         except (QuantizerError, KeyError, TypeError):

@@ -38,6 +38,8 @@ def round_trip(trial: Trial) -> Verdict | None:
 
 def _difference(trial: Trial, graph: Graph, node: Node) -> Verdict | None:
     """Return a failure where attributes, shapes or constants came back changed."""
+    if node.activation != trial.case.activation:
+        return failure(CHECK, f"the fused activation was {trial.case.activation} and came back as {node.activation}")
     for name, value in trial.case.attrs.items():
         if node.attrs.get(name) != value:
             return failure(CHECK, f"attribute {name} was {value!r} and came back as {node.attrs.get(name)!r}")
@@ -66,6 +68,6 @@ def float_graph(trial: Trial) -> Graph:
     shape = tuple(to_node_order(torch.empty(trial.output_shape), "channels_last", spatial=output.spatial).shape)
     tensors["y"] = Tensor("y", shape, dtype("int32" if output.kind == "index" else "float32"))
     inputs = tuple(name if name in trial.tensors else None for name in spec.inputs)
-    node = Node(spec.op, spec.op, inputs, ("y",), trial.case.attrs, "channels_last")
+    node = Node(spec.op, spec.op, inputs, ("y",), trial.case.attrs, "channels_last", activation=trial.case.activation)
     feeds = tuple(name for name in trial.tensors if spec.inputs[name].role == "activation")
     return Graph(spec.op, (node,), tensors, feeds, ("y",))

@@ -16,9 +16,10 @@ from quantizer.conformance.checks.elements import judge_codes, judge_reals
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import TilePlan
-from quantizer.core.shapes import plain_name
+from quantizer.core.shapes import channel_axis, named_axes
 from quantizer.core.spec import NoTiling, Property
 from quantizer.core.verdict import Verdict, Worst, failure, hole
+from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.finish import finish
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.ops import REGISTRY
@@ -75,8 +76,11 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
         total = sums.get(tile.output)
         sums[tile.output] = part if total is None else total + part
         if tile.part == tile.parts - 1:
-            axis = next(iter(trial.spec.outputs.values())).channel_axis
-            yield tile, finish(sums[tile.output], parameters, channel_axis=axis)
+            codes = finish(sums[tile.output], parameters)
+            if (name := trial.case.activation) != "none":
+                platform = parameters.platform
+                codes = activate_codes(codes, trial.output, platform.activations[name], platform.rounding)  # type: ignore[index]
+            yield tile, codes
 
 
 def _tiled_float(trial: Trial, plan: list[Tile], verdict: Verdict) -> Verdict:
@@ -92,12 +96,12 @@ def _tiled_float(trial: Trial, plan: list[Tile], verdict: Verdict) -> Verdict:
         operands = cut(trial.tensors, tile)
         if tile.part:
             operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
-        result = trial.run_float(trial.call.but(attrs=tile.attrs), operands)
+        result = trial.run_float(trial.call.but(attrs=tile.attrs, activation="none"), operands)
         known = parts.get(tile.output)
         parts[tile.output] = (tile, result if known is None else known[1] + result)
     radius = float_radius(trial)
     for tile, result in parts.values():
-        box, got = slices(tile.output), result.double().numpy()
+        box, got = slices(tile.output), activate(result, trial.case.activation).double().numpy()
         y, allowed = trial.y[box], radius[box]
         found = judge_reals("tiled", got, y - allowed, y + allowed, y, made_of="the float check's bound, in one tile")
         if found.failing:
@@ -180,19 +184,20 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict:
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
         axes = spec.inputs[name].axes
-        places = (
-            [i for i, axis in enumerate(axes) if plain_name(axis) == relation.axis] if isinstance(axes, list) else []
-        )
+        named = (named_axes(axes, values.dim()) or {}) if isinstance(axes, list) else {}
+        places = [place for place, axis in named.items() if relation.axis in axis.names]
         if not places:
             continue
         codes[name] = values.flip(places)
         if name in constants:
             constants[name] = Constant(codes[name], _reversed(constants[name].params, places))
     output = next(iter(spec.outputs.values()))
-    place = [plain_name(axis) for axis in output.axes or []].index(relation.axis)
+    listed = named_axes(output.axes or [], len(trial.output_shape)) or {}
+    place = next(place for place, axis in listed.items() if relation.axis in axis.names)
     parameters = replace(trial.parameters, constants=constants)
     rescale = parameters.rescale
-    if rescale is not None and output.channel_axis == place and rescale.mantissa.dim():
+    channel = channel_axis(spec, trial.bound, len(trial.output_shape))
+    if rescale is not None and channel == place and rescale.mantissa.dim():
         parameters = replace(
             parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
         )

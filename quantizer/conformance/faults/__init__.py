@@ -3,7 +3,7 @@
 What the gate is worth is what it kills of these.
 """
 
-from quantizer.conformance.faults.catalogue import ALL, CATALOGUE, Fault
-from quantizer.conformance.faults.kills import Kill, applied, gate_cases, kill
+from quantizer.conformance.faults.catalogue import CATALOGUE, Fault, pairs
+from quantizer.conformance.faults.kills import Kill, applied, explicit_cases, gate_cases, has_effect, kill
 
-__all__ = ["ALL", "CATALOGUE", "Fault", "Kill", "applied", "gate_cases", "kill"]
+__all__ = ["CATALOGUE", "Fault", "Kill", "applied", "explicit_cases", "gate_cases", "has_effect", "kill", "pairs"]

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from quantizer.conformance.faults import norm_changes as norm
+from quantizer.conformance.faults.capabilities import (
+    Capability,
+    added,
+    biased,
+    calibrated,
+    computed,
+    cut,
+    every,
+    summed,
+    valued,
+    weighted,
+)
 from quantizer.conformance.faults.changes import (
     Wrap,
     attribute_change,
@@ -44,10 +57,8 @@ from quantizer.conformance.faults.changes import (
     without_max,
     wrapped_at_top,
 )
+from quantizer.core.spec import Spec
 from quantizer.ops import FunctionKind
-
-ALL = ("conv2d", "add", "softmax", "argmax", "reshape", "layer_norm")
-CODES = ("conv2d", "add", "softmax", "layer_norm")
 
 
 @dataclass(frozen=True)
@@ -56,55 +67,59 @@ class Fault:
 
     id: str
     place: str
-    ops: tuple[str, ...]
+    where: tuple[str, ...] | Capability
+    """Operators by name, for what only they can get wrong; else what an operator must have (`capabilities`)."""
     kind: FunctionKind
     wrap: Wrap
+
+    def concerns(self, spec: Spec) -> bool:
+        """Return whether the fault is planted in the operator; where it changes nothing it is not applicable."""
+        return spec.op in self.where if isinstance(self.where, tuple) else self.where(spec)
 
 
 CATALOGUE: tuple[Fault, ...] = (
     *(
-        Fault(f"rounding_{mode}", "requantize", ("conv2d", "add", "layer_norm"), "quantized", rounding_mode(mode))
+        Fault(f"rounding_{mode}", "requantize", calibrated, "quantized", rounding_mode(mode))
         for mode in ("half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero")
     ),
-    Fault("truncated_quotient", "softmax division", ("softmax",), "quantized", rounding_mode("toward_zero")),
-    Fault("multiplier_7_bits", "kernel multiplier", ("conv2d", "layer_norm"), "quantized", kernel(mantissa_change(significant_bits(7)))),
-    Fault("multiplier_half", "kernel multiplier", CODES, "quantized", kernel(mantissa_change(lambda m: m / 2))),
-    Fault("multiplier_next", "handed multiplier", ("conv2d", "add", "layer_norm"), "quantize", handed(mantissa_change(lambda m: m + m * 2.0**-9))),
-    Fault("input_zero_point", "kernel zero point", ("conv2d", "add"), "quantized", kernel(input_zero)),
-    Fault("input_zero_point_handed", "handed zero point", ALL, "quantize", handed(input_zero)),
-    Fault("output_zero_point", "kernel zero point", CODES, "quantized", kernel(output_zero)),
-    Fault("output_zero_point_handed", "handed zero point", CODES, "quantize", handed(output_zero)),
-    Fault("output_scale_x2", "handed scale", CODES, "quantize", handed(scaled_output(2.0))),
-    Fault("output_scale_x1.02", "handed scale", CODES, "quantize", handed(scaled_output(1.02))),
+    Fault("multiplier_7_bits", "kernel multiplier", weighted, "quantized", kernel(mantissa_change(significant_bits(7)))),
+    Fault("multiplier_half", "kernel multiplier", calibrated, "quantized", kernel(mantissa_change(lambda m: m / 2))),
+    Fault("multiplier_next", "handed multiplier", summed, "quantize", handed(mantissa_change(lambda m: m + m * 2.0**-9))),
+    Fault("input_zero_point", "kernel zero point", calibrated, "quantized", kernel(input_zero)),
+    Fault("input_zero_point_handed", "handed zero point", every, "quantize", handed(input_zero)),
+    Fault("output_zero_point", "kernel zero point", calibrated, "quantized", kernel(output_zero)),
+    Fault("output_zero_point_handed", "handed zero point", calibrated, "quantize", handed(output_zero)),
+    Fault("output_scale_x2", "handed scale", calibrated, "quantize", handed(scaled_output(2.0))),
+    Fault("output_scale_x1.02", "handed scale", calibrated, "quantize", handed(scaled_output(1.02))),
     Fault("padding_raw_zero", "padding", ("conv2d",), "quantized", raw_zero_padding),
-    Fault("bias_missing", "bias", ("conv2d",), "quantized", without_bias),
-    Fault("bias_code", "handed bias", ("conv2d",), "quantize", handed(constant_codes("bias", first_plus_one))),
-    Fault("bias_halved", "handed bias", ("conv2d",), "quantize", handed(constant_codes("bias", lambda c: c // 2))),
-    Fault("weight_code", "handed weight", ("conv2d",), "quantize", handed(constant_codes("weight", first_plus_one))),
-    Fault("channel_scales_rolled", "kernel multiplier", ("conv2d", "layer_norm"), "quantized", kernel(rolled_channels)),
-    Fault("clip_low", "clip", CODES, "quantized", output_codes(clipped_codes(1, 0))),
-    Fault("clip_high", "clip", CODES, "quantized", output_codes(clipped_codes(0, 1))),
-    Fault("clip_missing", "clip", CODES, "quantized", output_codes(wrapped_at_top)),
-    Fault("accumulator_int16", "accumulator", ("conv2d",), "quantized", kernel(narrow_accumulator)),
+    Fault("bias_missing", "bias", biased, "quantized", without_bias),
+    Fault("bias_code", "handed bias", biased, "quantize", handed(constant_codes(1, first_plus_one))),
+    Fault("bias_halved", "handed bias", biased, "quantize", handed(constant_codes(1, lambda c: c // 2))),
+    Fault("weight_code", "handed weight", weighted, "quantize", handed(constant_codes(0, first_plus_one))),
+    Fault("channel_scales_rolled", "kernel multiplier", weighted, "quantized", kernel(rolled_channels)),
+    Fault("clip_low", "clip", calibrated, "quantized", output_codes(clipped_codes(1, 0))),
+    Fault("clip_high", "clip", calibrated, "quantized", output_codes(clipped_codes(0, 1))),
+    Fault("clip_missing", "clip", valued, "quantized", output_codes(wrapped_at_top)),
+    Fault("accumulator_int16", "accumulator", weighted, "quantized", kernel(narrow_accumulator)),
     Fault("stride_swapped", "attribute", ("conv2d",), "quantized", attribute_change("stride", swapped_pair)),
     Fault("dilation_swapped", "attribute", ("conv2d",), "quantized", attribute_change("dilation", swapped_pair)),
     Fault("padding_mirrored", "attribute", ("conv2d",), "quantized", attribute_change("padding", mirrored)),
     Fault("groups_reversed", "attribute", ("conv2d",), "quantized", weights_swapped_groups),
     Fault("halo_missing", "tile", ("conv2d",), "tile", no_halo),
-    Fault("last_tile_dropped", "tile", ("conv2d", "add", "softmax", "argmax", "layer_norm"), "tile", last_tile_dropped),
-    Fault("factors_swapped", "kernel factors", ("add",), "quantized", kernel(swapped_factors)),
-    Fault("table_index", "kernel table", ("softmax", "layer_norm"), "quantized", kernel(table_change(lambda t: replace(t, entries=t.entries.roll(1))))),
-    Fault("table_entries", "handed table", ("softmax", "layer_norm"), "quantize", handed(table_change(one_entry))),
+    Fault("last_tile_dropped", "tile", cut, "tile", last_tile_dropped),
+    Fault("factors_swapped", "kernel factors", added, "quantized", kernel(swapped_factors)),
+    Fault("table_index", "kernel table", computed, "quantized", kernel(table_change(lambda t: replace(t, entries=t.entries.roll(1))))),
+    Fault("table_entries", "handed table", computed, "quantize", handed(table_change(one_entry))),
     Fault("softmax_without_max", "softmax", ("softmax",), "quantized", without_max),
     Fault("argmax_other_tie", "index", ("argmax",), "quantized", other_tie),
     Fault("reshape_column_major", "movement", ("reshape",), "quantized", column_major),
-    Fault("one_code_up", "output", ("conv2d", "add", "softmax", "reshape", "layer_norm"), "quantized", output_codes(lambda c, p: (c + 1).clamp(max=p.outputs["y"].qmax))),
-    Fault("stale_second_run", "state", ALL, "quantized", stale_result),
-    Fault("batch_statistic", "state", CODES, "quantized", batch_statistic),
-    Fault("operand_in_place", "state", ALL, "quantized", in_place),
-    Fault("reference_in_place", "state", ALL, "reference", in_place),
-    Fault("constants_in_place", "state", ("conv2d", "layer_norm"), "quantize", constants_in_place),
-    Fault("tables_in_place", "state", ("softmax", "layer_norm"), "quantized", tables_in_place),
+    Fault("one_code_up", "output", every, "quantized", output_codes(lambda c, p: (c + 1).clamp(max=p.outputs["y"].qmax))),
+    Fault("stale_second_run", "state", every, "quantized", stale_result),
+    Fault("batch_statistic", "state", every, "quantized", batch_statistic),
+    Fault("operand_in_place", "state", every, "quantized", in_place),
+    Fault("reference_in_place", "state", every, "reference", in_place),
+    Fault("constants_in_place", "state", weighted, "quantize", constants_in_place),
+    Fault("tables_in_place", "state", computed, "quantized", tables_in_place),
     *(
         Fault(name, place, ("layer_norm",), "quantized", wrap)
         for name, place, wrap in (
@@ -123,20 +138,22 @@ CATALOGUE: tuple[Fault, ...] = (
             ("normalized_plus_one", "normalised value", norm.step("shift_right", norm.normalized_plus_one)),
             ("gamma_missing", "weight", norm.without_gamma),
             ("gamma_rolled", "weight", norm.rolled_gamma),
-            ("beta_missing", "bias", norm.without_beta),
         )
     ),
     *(
         Fault(name, place, ("layer_norm",), "quantize", handed(change))
         for name, place, change in (
-            ("gamma_code", "handed weight", constant_codes("gamma", first_plus_one)),
-            ("beta_code", "handed bias", constant_codes("beta", first_plus_one)),
-            ("beta_halved", "handed bias", constant_codes("beta", lambda c: c // 2)),
             ("variance_shift_next", "handed shift", norm.number_change("variance_shift", 2)),
             ("norm_shift_next", "handed shift", norm.number_change("norm_shift", 1)),
             ("norm_multiplier_next", "handed multiplier", norm.number_change("norm_multiplier", 1)),
         )
     ),
-    Fault("handed_shift_next", "handed multiplier", ("softmax",), "quantize", handed(next_shift)),
-    Fault("float16_reference", "float path", ("conv2d", "add", "softmax", "layer_norm"), "reference", half_precision),
+    Fault("handed_shift_next", "handed multiplier", computed, "quantize", handed(next_shift)),
+    Fault("float16_reference", "float path", every, "reference", half_precision),
 )  # fmt: skip
+
+
+def pairs(specs: Iterable[Spec]) -> list[tuple[Fault, str]]:
+    """Return every fault with every operator that it concerns, in the order of the catalogue."""
+    known = list(specs)
+    return [(fault, spec.op) for fault in CATALOGUE for spec in known if fault.concerns(spec)]

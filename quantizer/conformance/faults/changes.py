@@ -110,13 +110,13 @@ def significant_bits(count: int) -> Callable[[Tensor], Tensor]:
     return change
 
 
-def constant_codes(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the codes of a weight or a bias."""
+def constant_codes(place: int, change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
+    """Change the codes of one constant: 0 the first (weights), 1 the second where there is one (the bias)."""
 
     def changed(p: Parameters) -> Parameters:
-        if name not in p.constants:
+        if place >= len(p.constants):
             return p
-        constant = p.constants[name]
+        name, constant = list(p.constants.items())[place]
         return replace(p, constants={**p.constants, name: Constant(change(constant.codes), constant.params)})
 
     return changed
@@ -149,8 +149,13 @@ def one_entry(table: Table) -> Table:
 
 
 def without_bias(original: Function) -> Function:
-    """Leave the bias out."""
-    return lambda x, weight, bias=None, **named: original(x, weight, None, **named)  # noqa: ARG005
+    """Leave the bias out, or what a normalisation calls beta."""
+
+    def faulty(*operands: Tensor, **named: Any) -> Any:
+        kept = (*operands[:2], *(None for _ in operands[2:]))
+        return original(*kept, **{name: None if name in ("bias", "beta") else v for name, v in named.items()})
+
+    return faulty
 
 
 def raw_zero_padding(original: Function) -> Function:

@@ -109,11 +109,6 @@ def without_gamma(original: Function) -> Function:
     return lambda x, gamma=None, beta=None, **named: original(x, None, beta, **named)  # noqa: ARG005
 
 
-def without_beta(original: Function) -> Function:
-    """Leave beta out."""
-    return lambda x, gamma=None, beta=None, **named: original(x, gamma, None, **named)  # noqa: ARG005
-
-
 def rolled_gamma(original: Function) -> Function:
     """Give each channel the gamma of its neighbour."""
 

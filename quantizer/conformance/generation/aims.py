@@ -34,9 +34,11 @@ def _ties(trial: Trial) -> bool:
 
 
 def _saturation(trial: Trial) -> bool:
-    """Some output is within two codes of an end, before saturation."""
+    """Some output is within two codes of an end, or beyond it, before saturation; or there is no range to choose."""
+    if trial.spec.quantization.family in trial.target.platform.same_as_input:
+        return True
     real = trial.y_hat / float(trial.output.scale) + int(trial.output.zero_point)
-    return bool(((np.abs(real - trial.output.qmax) <= 2) | (np.abs(real - trial.output.qmin) <= 2)).any())
+    return bool(((real >= trial.output.qmax - 2) | (real <= trial.output.qmin + 2)).any())
 
 
 def _accumulator_limit(trial: Trial) -> bool:

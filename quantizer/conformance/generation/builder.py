@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from quantizer.conformance.generation.choosers import Chooser
+from quantizer.conformance.generation.choosers import Chooser, HashChooser
 from quantizer.conformance.generation.covering import covering_rows
-from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.generation.datasets import materialise, mean_terms
 from quantizer.conformance.generation.domains import bins_of, draw
+from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import constant_range, input_range, output_range
 from quantizer.conformance.target import Target
 from quantizer.core.case import AxisOrder, Case, DataRecipe, Range, TilePlan
 from quantizer.core.domains import draw_order
+from quantizer.core.platforms import Platform
 from quantizer.core.shapes import evaluate, variables
-from quantizer.core.spec import NoTiling, Spec
+from quantizer.core.spec import NoTiling, Output, Spec
+from quantizer.numerics.activations import LIMITS
 from quantizer.numerics.rules import weight_params
+from quantizer.ops import REGISTRY
 from quantizer.tiling.windows import tileable_axes
 
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
 MAX_TILES = 6
+ATTEMPTS = 6
 SEED_BITS = 32
 EMPHASIS: tuple[Mapping[str, str], ...] = (
     {"data": "ties"}, {"data": "ties"}, {"data": "ties", "tiles": "prime"}, {"tiles": "ones"}, {"tiles": "prime"},
@@ -31,6 +36,8 @@ EMPHASIS: tuple[Mapping[str, str], ...] = (
 def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
     """Return the coverage factors of an operator: targets, data sets, axis orders, tile bins, operands, bins."""
     found: dict[str, list[str]] = {"target": list(targets), "data": list(spec.data)}
+    if spec.fuses:
+        found["activation"] = ["none", *spec.fuses]
     if any(item.spatial for item in spec.inputs.values()):
         found["order"] = ["channels_first", "channels_last"]
     if not isinstance(spec.tiling, NoTiling):
@@ -52,16 +59,55 @@ def rows(spec: Spec, targets: Sequence[str], target: str) -> list[Mapping[str, s
     return own + [row for row in EMPHASIS if all(value in found.get(name, ()) for name, value in row.items())]
 
 
+def alone(target: Target, entry: str) -> Iterator[HashChooser]:
+    """Yield the choosers that ask for one entry of the coverage, alone: what no row could reach beside its others."""
+    factor, value = entry.split("=", 1)
+    for attempt in range(ATTEMPTS):
+        yield HashChooser(key(attempt, target.id, entry), {factor: value})
+
+
 def build_case(target: Target, chooser: Chooser) -> Case:
     """Return one legal case; the same choices give the same case."""
     spec = target.spec
+    bound, present, data = _drawn(spec, chooser)
+    seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
+    return complete(target, bound, present, data, seed, chooser)
+
+
+def outline(target: Target, chooser: HashChooser) -> Case:
+    """Return the case of the same choices but for its ranges and data: all that coverage asks for, at a tenth of the cost."""
+    spec = target.spec
+    bound, present, data = _drawn(spec, chooser)
+    case = _structure(target, bound, present, DataRecipe(data, 0))
+    case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
+    return case.but(tiles=tile_plan(target, case, chooser))
+
+
+def _drawn(spec: Spec, chooser: Chooser) -> tuple[dict[str, Any], list[str], str]:
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
         bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
-    present = [n for n, item in spec.inputs.items() if not item.optional or _present(n, chooser)]
-    data = chooser.bin("data") or chooser.option("data", spec.data)
-    seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
-    return complete(target, bound, present, data, seed, chooser)
+    present: list[str] = []
+    for name, item in spec.inputs.items():
+        if not item.optional or (item.needs in (None, *present) and _present(name, chooser)):
+            present.append(name)
+    return bound, present, chooser.bin("data") or chooser.option("data", spec.data)
+
+
+def _structure(target: Target, bound: Mapping[str, Any], present: Sequence[str], data: DataRecipe) -> Case:
+    spec = target.spec
+    shapes = {name: evaluate(spec.inputs[name].axes, bound) for name in present}
+    attrs = {name: bound[name] for name in spec.attrs}
+    return Case(
+        spec.op, target.scheme.name, target.platform.platform, shapes, attrs, {}, "channels_first", TilePlan({}), data
+    )
+
+
+def _order(spec: Spec, chooser: Chooser) -> AxisOrder:
+    if not any(item.spatial for item in spec.inputs.values()):
+        return "channels_first"
+    orders: list[AxisOrder] = ["channels_first", "channels_last"]
+    return chooser.bin("order") or chooser.option("order", orders)  # type: ignore[return-value]
 
 
 def _present(name: str, chooser: Chooser) -> bool:
@@ -80,23 +126,32 @@ def complete(
 ) -> Case:
     """Return the case of a structure that is already chosen: ranges (*given* or drawn), outputs, order and tiles."""
     spec = target.spec
-    shapes = {name: evaluate(spec.inputs[name].axes, bound) for name in present}
-    attrs = {name: bound[name] for name in spec.attrs}
     ranges: dict[str, Range] = {}
     for name in present:
         activation = spec.inputs[name].role == "activation"
         draw_range = input_range if activation else constant_range
         ranges[name] = (given or {}).get(name) or draw_range(target, name, data, chooser)
-    order: AxisOrder = "channels_first"
-    if any(item.spatial for item in spec.inputs.values()):
-        orders: list[AxisOrder] = ["channels_first", "channels_last"]
-        order = chooser.bin("order") or chooser.option("order", orders)  # type: ignore[assignment]
-    case = Case(
-        spec.op, target.scheme.name, target.platform.platform, shapes, attrs, ranges, order, TilePlan({}),
-        DataRecipe(data, seed),
-    )  # fmt: skip
+    case = _structure(target, bound, present, DataRecipe(data, seed)).but(ranges=ranges)
+    case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
     case = case.but(ranges=_calibrated(target, case, chooser))
     return case.but(tiles=tile_plan(target, case, chooser))
+
+
+def activations(spec: Spec, platform: Platform) -> list[str]:
+    """Return what can be fused into the operator on the platform, `none` first."""
+    return ["none", *(name for name in spec.fuses if name in platform.activations)]
+
+
+def _runnable(target: Target) -> list[str]:
+    """Return the activations that cases of *target* may have: none where a plugin knows nothing of them."""
+    legal = activations(target.spec, target.platform)
+    return legal if REGISTRY.fuses(target.spec.op, target.platform.platform) else ["none"]
+
+
+def _activation(target: Target, chooser: Chooser) -> str:
+    legal = _runnable(target)
+    asked = chooser.bin("activation")
+    return asked if asked in legal else chooser.option("activation", legal)
 
 
 def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range]:
@@ -107,22 +162,38 @@ def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range
     if not calibrated:
         return dict(case.ranges)
     tensors = materialise(target, case)
-    y = target.reference({name: values.double() for name, values in tensors.items()}, case).numpy()
+    y = target.real({name: values.double() for name, values in tensors.items()}, case).numpy()
     hints = {"step": _accumulator_step(target, case, tensors)}
+    if spec.error_model.kind == "mean":
+        terms = mean_terms(target, case)
+        hints["mean_step"] = 2.0 * hints["step"] / (terms & -terms)
     if spec.error_model.terms is not None:
         hints["terms"] = float(spec.error_model.terms(variables(spec, case.shapes, case.attrs)))
-    found = {name: output_range(target, case.data.set, y, chooser, hints) for name in calibrated}
+    bound = variables(spec, case.shapes, case.attrs)
+    found = {
+        name: output_range(target, case.data.set, y, chooser, hints, _limits(spec.outputs[name], case, bound))
+        for name in calibrated
+    }
     return {**case.ranges, **found}
+
+
+def _limits(output: Output, case: Case, bound: Mapping[str, Any]) -> Range:
+    """Return the smallest and the largest value that a calibration run could see, 0 included."""
+    low, high = LIMITS[case.activation]
+    low = low if output.min is None else max(low, float(output.min(bound)))
+    high = high if output.max is None else min(high, float(output.max(bound)))
+    return min(low, 0.0), max(high, 0.0)
 
 
 def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) -> float:
     """Return the real value of one accumulator unit, the smallest over channels; of one input code without weights."""
     from quantizer.conformance.generation.datasets import activation_of
 
-    step = min(float(activation_of(target, case, name).scale) for name in target.spec.activations)
+    names = [name for name in target.spec.activations if name in case.shapes]
+    step = min(float(activation_of(target, case, name).scale) for name in names)
     for name, item in target.spec.inputs.items():
-        if item.role == "weight" and target.scheme.weight is not None and name in tensors:
-            params = weight_params(tensors[name], target.scheme.weight, target.platform.parameters, item.channel_axis)
+        if item.role == "weight" and target.weight is not None and name in tensors:
+            params = weight_params(tensors[name], target.weight, target.platform.parameters, item.channel_axis)
             step *= float(params.scale.min())
     return step
 
@@ -178,7 +249,7 @@ def coverage(target: Target, case: Case) -> set[str]:
     """Return the coverage entries that *case* reaches."""
     spec = target.spec
     bound = variables(spec, case.shapes, case.attrs)
-    found = {f"data={case.data.set}", f"order={case.order}"}
+    found = {f"data={case.data.set}", f"order={case.order}", f"activation={case.activation}"}
     found |= tile_bin(case.tiles, tileable_axes(spec, case.shapes, case.attrs), spec)
     for name, item in spec.inputs.items():
         if item.optional:
@@ -189,6 +260,9 @@ def coverage(target: Target, case: Case) -> set[str]:
     return found
 
 
-def wanted_coverage(spec: Spec) -> set[str]:
-    """Return the coverage entries that an operator's cases together must reach."""
-    return {f"{name}={value}" for name, values in factors(spec, ["-"]).items() if name != "target" for value in values}
+def wanted_coverage(spec: Spec, platform: Platform | None = None) -> set[str]:
+    """Return the coverage entries that an operator's cases, on one platform or on all, together must reach."""
+    wanted = {name: values for name, values in factors(spec, ["-"]).items() if name != "target"}
+    if "activation" in wanted and platform is not None:
+        wanted["activation"] = activations(spec, platform)
+    return {f"{name}={value}" for name, values in wanted.items() for value in values}

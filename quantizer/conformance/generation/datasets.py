@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from quantizer.conformance.generation.hashing import bits, integers, key, unifor
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
+from quantizer.core.shapes import channel_axis, variables
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import activation_params, weight_params
 
@@ -112,10 +114,14 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
 }
 
 
+DIRECTED = ("ties", "every_code")
+"""Sets that follow from the codes that parameters give."""
+
+
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:
     """Return the float32 tensors of *case* in the operator's axis order; CaseError for an unknown data set."""
-    if case.data.set not in (*FILLERS, "ties"):
-        raise CaseError(f"data set {case.data.set!r}: must be one of ties, {', '.join(FILLERS)}.")
+    if case.data.set not in (*FILLERS, *DIRECTED):
+        raise CaseError(f"data set {case.data.set!r}: must be one of {', '.join((*DIRECTED, *FILLERS))}.")
     arrays = _filled(_Recipe(target, case))
     return {name: torch.from_numpy(_kept(case, name, values).astype(np.float32)) for name, values in arrays.items()}
 
@@ -126,7 +132,7 @@ class _Recipe:
     def __init__(self, target: Target, case: Case) -> None:
         self.target = target
         self.case = case
-        ranges = case.ranges if case.data.set == "ties" else {n: case.ranges.get(n) for n in case.shapes}
+        ranges = case.ranges if case.data.set in DIRECTED else {n: case.ranges.get(n) for n in case.shapes}
         self._key = (
             target.spec, target.scheme.name, target.platform.platform, case.data.set, case.data.seed,
             tuple(case.shapes.items()), tuple(ranges.items()), tuple(case.attrs.items()),
@@ -144,6 +150,8 @@ def _filled(recipe: _Recipe) -> dict[str, Array]:
     target, case = recipe.target, recipe.case
     if case.data.set == "ties":
         return _ties(target, case)
+    if case.data.set == "every_code":
+        return {name: _every_code(target, case, name) for name in case.shapes}
     filler = FILLERS[case.data.set]
     return {name: filler(_site(target, case, name)) for name in case.shapes}
 
@@ -187,10 +195,24 @@ def _ties(target: Target, case: Case) -> dict[str, Array]:
     return {name: tensors[name] for name in case.shapes}
 
 
+def _every_code(target: Target, case: Case, name: str) -> Array:
+    """Return the values of all codes in turn, or of codes as far apart as the elements suffice for."""
+    if target.spec.inputs[name].role != "activation":
+        return random(_site(target, case, name))
+    params = activation_of(target, case, name)
+    size = math.prod(case.shapes[name])
+    codes = params.qmin + np.arange(size) * max(1, -(-(params.qmax - params.qmin + 1) // max(size, 1)))
+    codes = np.minimum(codes, params.qmax).reshape(case.shapes[name])
+    values: Array = (codes - int(params.zero_point)) * float(params.scale)
+    return values
+
+
 def _small_codes(target: Target, case: Case, name: str) -> Array:
     params = activation_of(target, case, name)
     if target.spec.error_model.kind == "softmax":
         return np.zeros(case.shapes[name])
+    if target.spec.error_model.kind == "mean":
+        return _one_of_each_sum(target, case, name, params)
     spread, centre = SMALL_CODES, int(params.zero_point)
     if target.spec.error_model.kind == "normalization":
         signs = 1 - 2 * (np.indices(case.shapes[name]).sum(axis=0) % 2)
@@ -203,9 +225,42 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
     return (np.clip(codes, params.qmin, params.qmax) - int(params.zero_point)) * float(params.scale)
 
 
+def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> Array:
+    """Return zeros but for one element of each sum, an odd multiple of what lies half way between two codes of its mean.
+
+    Of n = 2**q * m terms, m odd, that is m where the output's step is 2**(1-q) of the input's (`ranges.output_range`), and
+    n / 2 where both have one step.
+    """
+    attrs: Mapping[str, Any] = case.attrs
+    shape, terms = case.shapes[name], mean_terms(target, case)
+    axes = attrs.get("axes", (2, 3))
+    at = [np.arange(size) == key(case.data.seed, name, str(axis)) % size for axis, size in enumerate(shape)]
+    kept = np.ones(shape, dtype=bool)
+    for axis in axes:
+        kept &= at[axis].reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    odd = terms // (terms & -terms)
+    half = terms // 2 if target.spec.quantization.family in target.platform.same_as_input else odd
+    room = max(
+        1, (min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin) // max(half, 1) + 1) // 2
+    )
+    codes = half * (2 * integers(case.data.seed, name, shape, -room, room - 1) + 1)
+    reach = min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin)
+    values: Array = np.where(kept, np.clip(codes, -reach, reach), 0) * float(params.scale)
+    return values
+
+
+def mean_terms(target: Target, case: Case) -> int:
+    """Return the number of terms of a mean, or the places of a window."""
+    bound = variables(target.spec, case.shapes, case.attrs)
+    terms = target.spec.error_model.terms
+    return max(
+        1, math.prod(bound["kernel"]) if terms is None and "kernel" in bound else int(terms(bound)) if terms else 1
+    )
+
+
 def _tied_weights(target: Target, case: Case, name: str) -> Array:
     """Small codes and values half way between two; one per channel at the end of the range, which sets the scale."""
-    part = target.scheme.weight
+    part = target.weight
     largest = case.ranges[name][1]
     if part is None:
         return np.zeros(case.shapes[name])
@@ -233,7 +288,8 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
     if weight is None or target.spec.error_model.kind != "bilinear":
         return random(_site(target, case, name))
     scale, ratio, sums = _integer_sums(target, case, tensors, weight)
-    axis = next(iter(target.spec.outputs.values())).channel_axis or 0
+    bound = variables(target.spec, case.shapes, case.attrs)
+    axis = channel_axis(target.spec, bound, sums.ndim) or 0
     flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
     picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
     period = np.maximum(np.round(1.0 / ratio), 2.0)
@@ -249,7 +305,7 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
 def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> tuple[Array, Array, Array]:
     """Return (bias step per channel, output codes per accumulator unit, accumulators without bias)."""
     x = next(n for n in tensors if target.spec.inputs[n].role == "activation")
-    part = target.scheme.weight
+    part = target.weight
     assert part is not None
     item = target.spec.inputs[weight]
     weights = weight_params(torch.from_numpy(tensors[weight]), part, target.platform.parameters, item.channel_axis)
@@ -260,8 +316,9 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
         weight: torch.from_numpy(np.round(tensors[weight] / step)),
     }
     sums = target.reference(operands, case).numpy()
-    channels = tensors[weight].shape[item.channel_axis or 0]
-    scale = np.broadcast_to(weights.scale.numpy(), (channels,)) * float(x_params.scale)
+    bound = variables(target.spec, case.shapes, case.attrs)
+    axis = channel_axis(target.spec, bound, sums.ndim) or 0
+    scale = np.resize(weights.scale.numpy(), (sums.shape[axis],)) * float(x_params.scale)
     return scale, scale / float(y_params.scale), sums
 
 

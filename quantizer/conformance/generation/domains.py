@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quantizer.conformance.generation.choosers import Chooser
@@ -23,36 +23,43 @@ def draw(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) 
         case "float":
             return _real(name, domain, chosen, chooser, bound)
         case "shape":
-            return _shape(name, domain, chooser, bound)
+            return _shape(name, domain, chosen, chooser, bound)
+        case "axes" | "permutation":
+            return _axes(name, domain, chosen, chooser, bound)
         case _:
             return _integers(name, domain, chosen, chooser, bound)
 
 
 def _real(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> float:
     if domain.choices:
-        numbers = [float(str(choice)) for choice in domain.choices]
-        inside = [number for number in numbers if chosen is not None and _inside(chosen, number, bound)]
-        return chooser.option(name, inside or numbers)
+        return float(str(chooser.option(name, _choices(domain.choices, chosen, bound))))
     low, high = float(_value(domain.min, bound, 0)), float(_value(domain.max, bound, 1))
+    if chosen is not None:
+        asked = chosen.value
+        first = max(low, float(str(asked)) if asked is not None else float(_value(chosen.min, bound, low)))
+        last = min(high, float(str(asked)) if asked is not None else float(_value(chosen.max, bound, high)))
+        low, high = (first, last) if first <= last else (low, high)
     return low + (high - low) * chooser.integer(name, 0, 64) / 64
+
+
+def _choices(choices: Sequence[Any], chosen: Bin | None, bound: Mapping[str, Any]) -> list[Any]:
+    """Return the choices that lie in the bin; all of them where none does."""
+    return [c for c in choices if chosen is not None and _inside(chosen, c, bound)] or list(choices)
 
 
 def _integers(
     name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
 ) -> int | tuple[int, ...]:
     if domain.choices is not None:
-        return int(str(chooser.option(name, domain.choices)))
+        return int(str(chooser.option(name, _choices(domain.choices, chosen, bound))))
     low, high = _ends(domain, chosen, bound)
     if chosen is not None and chosen.value is not None:
         value = chosen.value
         if isinstance(value, list):
             inside = all(low <= item <= high for item in value)
             return tuple(value) if inside else _listed(name, domain, low, high, chooser, bound)
-        return (
-            int(value)
-            if not isinstance(value, str) and low <= int(value) <= high
-            else _listed(name, domain, low, high, chooser, bound)
-        )
+        if not isinstance(value, str) and low <= int(value) <= high:
+            return int(value) if domain.length is None else (int(value),) * int(_value(domain.length, bound, 1))
     return _listed(name, domain, low, high, chooser, bound)
 
 
@@ -75,21 +82,48 @@ def _listed(
     first, last = -(-low // step), max(-(-low // step), high // step)
     if domain.length is None:
         return chooser.integer(name, first, last) * step
-    return tuple(chooser.integer(f"{name}[{i}]", first, last) * step for i in range(domain.length))
+    count = int(_value(domain.length, bound, 1))
+    return tuple(chooser.integer(f"{name}[{i}]", first, last) * step for i in range(count))
 
 
-def _shape(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> tuple[int, ...]:
+def _axes(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return all axes in a drawn order, or some of them, at least one, in increasing order."""
+    left = list(range(int(_value(domain.axes_of, bound, 1))))
+    asked = chosen.value if chosen is not None and isinstance(chosen.value, list) else []
+    if asked and set(asked) <= set(left) and (domain.type == "axes" or len(asked) == len(left)):
+        return tuple(asked)
+    if domain.type == "permutation":
+        return tuple(left.pop(chooser.integer(f"{name}[{i}]", 0, len(left) - 1)) for i in range(len(left)))
+    taken = [axis for axis in left if chooser.integer(f"{name}[{axis}]", 0, 1)]
+    return tuple(taken or left[:1])
+
+
+def _shape(
+    name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
+) -> tuple[int, ...]:
+    if (
+        chosen is not None
+        and isinstance(chosen.value, list)
+        and domain.product is None
+        and domain.broadcasts_to is None
+    ):
+        return tuple(chosen.value)
     if domain.broadcasts_to is not None:
         target: tuple[int, ...] = bound[domain.broadcasts_to]
         rank = chooser.option(f"{name}.rank", [len(target), *range(len(target) - 1, 0, -1)])
         return tuple(
             size if chooser.integer(f"{name}[{i}]", 0, 3) else 1 for i, size in enumerate(target[len(target) - rank :])
         )
+    if domain.like is not None:
+        shape = list(bound[domain.like])
+        low, high = int(_value(domain.min, bound, 1)), int(_value(domain.max, bound, 6))
+        shape[int(_value(domain.but_for, bound, 0))] = chooser.integer(f"{name}.size", low, high)
+        return tuple(shape)
     low, high = domain.rank or [1, 4]
     rank = chooser.integer(f"{name}.rank", low, high)
     if domain.product is not None:
         return _factors(name, int(_value(domain.product, bound, 1)), rank, chooser)
-    smallest, largest = int(_value(domain.min, bound, 1)), int(_value(domain.max, bound, 6))
+    smallest, largest = _ends(domain, chosen, bound)
     return tuple(chooser.integer(f"{name}[{i}]", smallest, largest) for i in range(rank))
 
 

@@ -72,8 +72,8 @@ def input_range(target: Target, name: str, data: str, chooser: Chooser) -> Range
 def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Range:
     """Return the range that a weight or a bias is filled from."""
     item = target.spec.inputs[name]
-    if data == "ties" and item.role == "weight" and target.scheme.weight is not None:
-        part = target.scheme.weight
+    if data == "ties" and item.role == "weight" and target.weight is not None:
+        part = target.weight
         span = (1 << (part.bits - 1)) - 1 if part.range == "restricted" else ((1 << part.bits) - 1) / 2
         largest = span * 2.0 ** chooser.integer(f"{name}.exponent", -10, -4)
         return (-largest, largest)
@@ -81,8 +81,11 @@ def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Ra
     return (-width, width)
 
 
-def output_range(target: Target, data: str, y: NDArray[np.float64], chooser: Chooser, hints: dict[str, float]) -> Range:
-    """Return the calibrated range of an output from its reference values, as the data set wants it."""
+def output_range(
+    target: Target, data: str, y: NDArray[np.float64], chooser: Chooser, hints: dict[str, float],
+    limits: Range = (-math.inf, math.inf),
+) -> Range:  # fmt: skip
+    """Return the calibrated range of an output from its reference values, as the data set wants it, within *limits*."""
     low, high = (float(y.min()), float(y.max())) if y.size else EMPTY
     low, high = min(low, 0.0), max(high, 0.0)
     largest = max(-low, high)
@@ -91,6 +94,8 @@ def output_range(target: Target, data: str, y: NDArray[np.float64], chooser: Cho
         case "ties":
             if target.spec.error_model.kind == "softmax":
                 return range_of(target, 2.0 / hints.get("terms", 2.0), low_code)
+            if "mean_step" in hints:
+                return range_of(target, hints["mean_step"], (low_code + high_code + 1) // 2)
             step = hints.get("step", 2.0**-7)
             wanted = math.ceil(math.log2(max(largest, step) / max(high_code - 1, 1)))
             wide = WIDE_STEP if target.scheme.weight is not None else 2
@@ -107,7 +112,7 @@ def output_range(target: Target, data: str, y: NDArray[np.float64], chooser: Cho
         case "zero_point_extremes" | "small_integers" | "zeros" | "one_hot":
             return (_float(low), _float(high))
     grow = chooser.option("y.coverage", [1.0, 1.0, 0.9, 1.5])
-    return (_float(low * grow), _float(high * grow))
+    return (_float(max(low * grow, limits[0])), _float(min(high * grow, limits[1])))
 
 
 def _float(value: float) -> float:

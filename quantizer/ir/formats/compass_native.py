@@ -11,6 +11,7 @@ import torch
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
+from quantizer.core.shapes import named_axes
 from quantizer.core.spec import CompassFormat, Domain, Input, Output, Spec
 from quantizer.ir.formats.compass_axes import first_of_trailing, trailing
 from quantizer.ir.formats.compass_graph import CONSTANTS, STRUCTURE
@@ -119,6 +120,11 @@ def _add_sources(graph: Graph, nodes: list[Node], tensors: dict[str, Tensor]) ->
         nodes.insert(position, Node(label, layer, constants, (name,), order="channels_last", extra=extra))
 
 
+def _fused(node: Node, key: str) -> str:
+    """Return the fused activation that a layer says; none where it says nothing."""
+    return format_loosely(node.attrs.get(key, "NONE")).casefold()
+
+
 def _constant_keys(node: Node) -> tuple[str, ...]:
     return cast("tuple[str, ...]", node.extra.get(CONSTANTS, ()))
 
@@ -128,6 +134,8 @@ def _match(node: Node, candidates: list[tuple[Spec, CompassFormat]]) -> tuple[Sp
     fits = []
     for spec, form in candidates:
         said = {key: format_loosely(node.attrs[key]) if key in node.attrs else "NONE" for key in form.fixed}
+        if form.activation is not None and _fused(node, form.activation) not in ("none", *spec.fuses):
+            continue
         if all(said[key].casefold() == wanted.casefold() for key, wanted in form.fixed.items()):
             fits.append((spec, form))
     fits.sort(key=lambda fit: -len(fit[1].fixed))
@@ -156,6 +164,8 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat) -> Node:
         sizes = f"{count} inputs and {len(node.outputs)} outputs"
         raise GraphError(f"{where}: {node.op} has {sizes}: {spec.op} takes fewer, or makes {len(spec.outputs)}.")
     attrs = {name: value for name, value in _defaults(spec).items() if name not in form.attrs}
+    if form.pairs:
+        node = replace(node, attrs={**node.attrs, **_unpaired(where, node, form)})
     attrs |= {name: _our_attr(where, node, name, form.attrs[name], domain) for name, domain in _mapped(spec, form)}
     for name, key in form.trailing_axes.items():
         if key in node.attrs:
@@ -163,14 +173,32 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat) -> Node:
     theirs = {key for mapped in form.attrs.values() for key in ([mapped] if isinstance(mapped, str) else mapped)}
     theirs |= set(form.trailing_axes.values())
     implied = {key for key, text in form.fixed.items() if format_loosely(node.attrs.get(key, "")) == text}
+    fused = "none" if form.activation is None else _fused(node, form.activation)
+    if form.activation is not None and format_loosely(node.attrs.get(form.activation, "")) == fused.upper():
+        implied.add(form.activation)
     rest = {key: v for key, v in node.attrs.items() if key not in theirs | form.derived.keys() | implied}
     rest_constants = {key: graph.tensor(str(name)) for key, name in constants.items()}
     extra = {key: value for key, value in node.extra.items() if key != CONSTANTS}
     extra |= rest | rest_constants | {PARAMS: tuple(node.attrs), CONSTANT_ORDER: keys}
-    ours = replace(node, op=spec.op, inputs=tuple(inputs), attrs=attrs, order="channels_last", extra=extra)
+    ours = replace(
+        node, op=spec.op, inputs=tuple(inputs), attrs=attrs, order="channels_last", activation=fused, extra=extra
+    )
     if form.derived:
         _check_derived(ours, node, form, _variables(graph, ours, spec))
     return ours
+
+
+def _unpaired(where: str, node: Node, form: CompassFormat) -> dict[str, AttrValue]:
+    """Return parameters of [before, after] pairs as all numbers before and then all after."""
+    found: dict[str, AttrValue] = {}
+    for key in (str(form.attrs[name]) for name in form.pairs):
+        value = node.attrs.get(key, ())
+        if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+            shown = format_loosely(value)
+            raise GraphError(f"{where}: {key}: got {shown}: must be a list of pairs, such as [[0,0],[1,1]].")
+        pairs = cast("tuple[tuple[AttrValue, AttrValue], ...]", value)
+        found[key] = (*(before for before, _ in pairs), *(after for _, after in pairs))
+    return found
 
 
 def _mapped(spec: Spec, form: CompassFormat) -> list[tuple[str, Domain]]:
@@ -199,12 +227,14 @@ def _our_attr(where: str, node: Node, name: str, keys: str | list[str], domain: 
         "bool": bool,
         "float": (int, float),
         "shape": int,
+        "axes": int,
+        "permutation": int,
         "enum": (bool, int, float, str),
     }
     value: AttrValue = values
     if isinstance(keys, str):
         value = values[0]
-        many = domain.type == "shape" or domain.length is not None
+        many = domain.type in ("shape", "axes", "permutation") or domain.length is not None
         if isinstance(value, tuple) is not many:
             wanted = "a list" if many else "one value"
             raise GraphError(f"{where}: {keys}: got {format_loosely(value)}: {name!r} is {wanted}.")
@@ -243,11 +273,11 @@ def _variables(graph: Graph, node: Node, spec: Spec) -> dict[str, object]:
             shape = (shape[0], shape[-1], *shape[1:-1])
         if not isinstance(item.axes, list):
             pairs: list[tuple[object, object]] = [(item.axes, shape)]
-        elif len(item.axes) != len(shape):
-            axes = ", ".join(axis.text if isinstance(axis, Expression) else str(axis) for axis in item.axes)
+        elif (places := named_axes(item.axes, len(shape))) is None:
+            axes = ", ".join(axis.text for axis in item.axes)
             raise GraphError(f"layer {node.name!r}: {name!r} has rank {len(shape)}: {spec.op} takes [{axes}].")
         else:
-            pairs = list(zip(item.axes, shape, strict=True))
+            pairs = [(axis, shape[place]) for place, axis in places.items()]
         for axis, size in pairs:
             if isinstance(axis, Expression) and axis.names == {axis.text} and found.setdefault(axis.text, size) != size:
                 raise GraphError(f"layer {node.name!r}: {axis.text} is {found[axis.text]} and in {name!r} {size}.")
@@ -286,7 +316,9 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
     constants = _ordered(constants, cast("tuple[str, ...]", extra.pop(CONSTANT_ORDER, ())))
     extra = {CONSTANTS: tuple(constants)} | extra
     inputs = (*bottoms, *(tensor.name for tensor in constants.values()))
-    return replace(node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", extra=extra)
+    return replace(
+        node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", activation="none", extra=extra
+    )
 
 
 def _their_attrs(
@@ -313,14 +345,31 @@ def _their_attrs(
         values = (value,) if isinstance(keys, str) else value
         if not isinstance(values, tuple) or len(values) != len(named):
             raise GraphError(f"node {node.name!r}: {name}={value!r}: Compass writes it as {', '.join(named)}.")
+        if name in form.pairs and isinstance(value, tuple):
+            values = (tuple(zip(value[: len(value) // 2], value[len(value) // 2 :], strict=True)),)
         found |= dict(zip(named, values, strict=True))
+    found |= _trailing(node, form, rank, defaults, written)
+    found |= {key: parse_value(text) for key, text in form.fixed.items()}
+    implied = form.derived.keys() | form.fixed.keys()
+    if form.activation is not None:
+        found[form.activation] = parse_value(node.activation.upper())
+        implied |= {form.activation} if node.activation == "none" else set()
+    elif node.activation != "none":
+        raise UnsupportedError(f"node {node.name!r}: a Compass {form.type} fuses no {node.activation}.")
+    left_out = set() if written is None else implied - set(written)
+    return {key: value for key, value in found.items() if key not in left_out}
+
+
+def _trailing(
+    node: Node, form: CompassFormat, rank: int, defaults: Mapping[str, AttrValue], written: tuple[str, ...] | None
+) -> dict[str, AttrValue]:
+    """Return the lists of trailing axes, but those that the layer left out and that are as it means them."""
+    found: dict[str, AttrValue] = {}
     for name, key in form.trailing_axes.items():
         value = node.attrs[name]
         if isinstance(value, int) and not (written is not None and key not in written and value == defaults.get(name)):
             found[key] = trailing(value, rank)
-    found |= {key: parse_value(text) for key, text in form.fixed.items()}
-    left_out = set() if written is None else (form.derived.keys() | form.fixed.keys()) - set(written)
-    return {key: value for key, value in found.items() if key not in left_out}
+    return found
 
 
 def _requantize(node: Node, key: str, tensor: Tensor, attrs: dict[str, AttrValue], rest: dict[str, Tensor]) -> None:

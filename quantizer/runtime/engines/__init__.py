@@ -23,6 +23,7 @@ class Call:
     spec: Spec
     attrs: Mapping[str, AttrValue]
     order: AxisOrder = "channels_first"
+    activation: str = "none"
     platform: str | None = None
     """Whose float forward runs, where a plugin has replaced it there."""
 

@@ -60,7 +60,9 @@ class OwnEngine:
         """Run the operator as the executor runs a node: operands in the node's order, the result turned back."""
         spec = call.spec
         inputs = tuple(name if name in operands else None for name in spec.inputs)
-        node = Node(spec.op, spec.op, inputs, ("y",), call.attrs, call.order, parameters=parameters)
+        node = Node(
+            spec.op, spec.op, inputs, ("y",), call.attrs, call.order, parameters=parameters, activation=call.activation
+        )
         arranged = {
             name: to_node_order(values, call.order, spatial=spec.inputs[name].spatial).contiguous()
             for name, values in operands.items()

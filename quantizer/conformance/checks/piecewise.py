@@ -1,0 +1,117 @@
+"""Arithmetic of functions of one input: a handed table, or Compass's integer steps with a rounding before the last."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.bounds.rounding import code_interval, rational_codes
+from quantizer.conformance.checks.elements import judge_codes, judge_equal
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict
+from quantizer.numerics.qparams import Table
+
+Array = NDArray[Any]
+CHECK = "arithmetic"
+
+
+def monotone_arithmetic(trial: Trial) -> Verdict:
+    """Judge a function of one input by the table that was handed, by its stages, or by f on the values of the codes."""
+    tables = trial.parameters.tables
+    if len(tables) == 1 and len(trial.codes) == 1:
+        (table,) = tables.values()
+        wanted = np.clip(looked_up(trial, table), trial.output.qmin, trial.output.qmax)
+        return judge_equal(CHECK, trial, trial.got, wanted, "the handed table at the code, interpolated down")
+    stages, numbers = trial.outcome.stages, trial.parameters.numbers
+    if "negative" in stages and "slope" in numbers:
+        return _leaky(trial, stages["negative"].numpy(), numbers["slope"], numbers["slope_shift"])
+    if "relay" in stages and {"low", "high", "relay_bits"} <= numbers.keys():
+        return _clamped(trial, stages["relay"].numpy())
+    return stand_in(trial)
+
+
+def looked_up(trial: Trial, table: Table) -> Array:
+    """Return T[i] + floor((T[i+1] - T[i]) * rest / step) at every input code; the last entry repeats."""
+    codes = next(iter(trial.codes.values())).numpy()
+    entries = table.entries.numpy().astype(np.int64)
+    entries = np.append(entries, entries[-1])
+    place = np.clip(codes - table.first, 0, table.entries.numel() * table.step - 1)
+    index, rest = np.divmod(place, table.step)
+    return np.asarray(entries[index] + np.floor_divide((entries[index + 1] - entries[index]) * rest, table.step))
+
+
+def _ratio(trial: Trial) -> Fraction:
+    rescale = trial.parameters.rescale
+    if rescale is None:
+        return Fraction(0)
+    factor = next(iter(rescale.factors.values()), 1.0)
+    return Fraction(factor) * Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift)
+
+
+def _leaky(trial: Trial, negative: Array, slope: int, shift: int) -> Verdict:
+    """Judge the negative side first: slope * min(c, 0) * 2**-shift, rounded; then both sides times the multiplier."""
+    c = next(iter(trial.centred.values())).numpy().astype(np.int64)
+    below = np.minimum(c, 0)
+    first = _stage(trial, below * slope, Fraction(1, 2**shift), negative, "negative", zero=0)
+    if first.failing:
+        return first
+    return _stage(trial, np.maximum(c, 0) + negative, _ratio(trial), trial.got, "y", zero=int(trial.output.zero_point))
+
+
+def _clamped(trial: Trial, relay: Array) -> Verdict:
+    """Judge the clamped code of relay_bits more bits first, then the rounding of those bits."""
+    numbers = trial.parameters.numbers
+    bits = numbers["relay_bits"]
+    c = next(iter(trial.centred.values())).numpy().astype(np.int64)
+    ends = (numbers["low"], numbers["high"])
+    first = _stage(trial, c, _ratio(trial) * 2**bits, relay, "relay", zero=0, ends=ends)
+    if first.failing:
+        return first
+    return _stage(trial, relay, Fraction(1, 2**bits), trial.got, "y", zero=int(trial.output.zero_point))
+
+
+def _stage(
+    trial: Trial,
+    whole: Array,
+    ratio: Fraction,
+    got: Array,
+    tensor: str,
+    *,
+    zero: int,
+    ends: tuple[int, int] | None = None,
+) -> Verdict:
+    """Judge codes that are `whole * ratio`, rounded once, plus *zero*; clamped to the output's codes, or to *ends*."""
+    output, mode = trial.output, trial.target.platform.rounding
+    own = (output.qmin, output.qmax) if tensor == "y" else (-(1 << 62), 1 << 62)
+    qmin, qmax = ends or own
+    value = whole * float(ratio)
+    low, high = code_interval(
+        value, zero_point=zero, qmin=qmin, qmax=qmax, rounding=mode, exact=lambda i: int(whole[i]) * ratio
+    )
+    return judge_codes(
+        CHECK, trial, low, high, value=value if tensor == "y" else None, got=got, tensor=tensor, zero=zero,
+        made_of=f"{mode} of the handed stage before it", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )  # fmt: skip
+
+
+def stand_in(trial: Trial) -> Verdict:
+    """Where nothing is handed, f on the values of the codes stands in; float64 leaves 2**-40 of it open.
+
+    Only a value that float64 puts exactly between two codes is held to the declared mode: beside a tie both codes pass.
+    """
+    output, scale = trial.output, Fraction(float(trial.output.scale))
+    zero, mode = int(output.zero_point), trial.target.platform.rounding
+    value = trial.y_hat / float(scale)
+    low, high = code_interval(value, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode)
+    for index in zip(*(places.tolist() for places in np.nonzero(low != high)), strict=True):
+        exact = Fraction(float(trial.y_hat[index])) / scale
+        if (2 * exact).denominator == 1:
+            code = rational_codes(exact, mode)[0] + zero
+            low[index] = high[index] = min(max(code, output.qmin), output.qmax)
+    return judge_codes(
+        CHECK, trial, low, high, value=value, allowance=0.5 if mode.startswith("half") else 1.0, zero=zero,
+        made_of=f"{mode} of f on the values of the codes", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )  # fmt: skip

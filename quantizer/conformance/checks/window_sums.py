@@ -1,0 +1,166 @@
+"""Plain int64 sums over explicit windows in numpy, one function per operator family; no platform, no torch kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.trial import Trial
+
+Array = NDArray[Any]
+
+
+def operands(trial: Trial) -> dict[str, Array]:
+    """Return code - zero_point of every operand, int64."""
+    return {name: values.numpy().astype(np.int64) for name, values in trial.centred.items()}
+
+
+def convolution(trial: Trial) -> Array:
+    """Return sum over windows of (x - z_x) * (w - z_w), plus the bias; channels first, any rank."""
+    found = operands(trial)
+    x, w = found["x"], found["weight"]
+    attrs: Mapping[str, Any] = trial.case.attrs
+    rank = w.ndim - 2
+    groups = int(attrs["groups"]) if "groups" in attrs else x.shape[1]
+    x = np.pad(x, [(0, 0), (0, 0), *zip(attrs["padding"][:rank], attrs["padding"][rank:], strict=True)])
+    sizes = _sizes(x.shape[2:], w.shape[2:], attrs["stride"], attrs["dilation"])
+    out = np.zeros((x.shape[0], w.shape[0], *sizes), dtype=np.int64)
+    per_group, inputs = w.shape[0] // groups, w.shape[1]
+    for offset, window in _windows(w.shape[2:], sizes, attrs["stride"], attrs["dilation"]):
+        seen = x[(slice(None), slice(None), *window)]
+        for group in range(groups):
+            rows = slice(group * per_group, (group + 1) * per_group)
+            part = seen[:, group * inputs : (group + 1) * inputs]
+            taps: Array = w[(rows, slice(None), *offset)]  # type: ignore[arg-type]
+            out[:, rows] += np.einsum("nc...,oc->no...", part, taps)
+    return _with_bias(out, found, rank)
+
+
+def transposed_convolution(trial: Trial) -> Array:
+    """Return what every input element times the filters adds to the places of its window, plus the bias."""
+    found = operands(trial)
+    x, w = found["x"], found["weight"]
+    attrs: Mapping[str, Any] = trial.case.attrs
+    rank, groups = w.ndim - 2, int(attrs["groups"])
+    stride, dilation, padding = attrs["stride"], attrs["dilation"], attrs["padding"]
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, w.shape[2:], strict=True)]
+    extra = attrs["output_padding"]
+    full = [(n - 1) * s + r + e for n, s, r, e in zip(x.shape[2:], stride, reach, extra, strict=True)]
+    outputs, inputs = w.shape[0], x.shape[1] // groups
+    out = np.zeros((x.shape[0], outputs * groups, *full), dtype=np.int64)
+    for place in np.ndindex(*x.shape[2:]):
+        for offset in np.ndindex(*w.shape[2:]):
+            target = tuple(i * s + o * d for i, s, o, d in zip(place, stride, offset, dilation, strict=True))
+            for group in range(groups):
+                part = x[(slice(None), slice(group * inputs, (group + 1) * inputs), *place)]
+                taps = w[(slice(None), slice(group * inputs, (group + 1) * inputs), *offset)]
+                out[(slice(None), slice(group * outputs, (group + 1) * outputs), *target)] += part @ taps.T
+    crop = tuple(slice(padding[i], full[i] - padding[i + rank]) for i in range(rank))
+    return _with_bias(out[(slice(None), slice(None), *crop)], found, rank)
+
+
+def fully_connected(trial: Trial) -> Array:
+    """Return rows times filters, plus the bias."""
+    found = operands(trial)
+    return _with_bias(np.einsum("nc,oc->no", found["x"], found["weight"]), found, 0)
+
+
+def matrix_product(trial: Trial) -> Array:
+    """Return the products of matrices, leading axes broadcast."""
+    found = operands(trial)
+    return np.asarray((found["a"][..., :, :, None] * found["b"][..., None, :, :]).sum(axis=-2))
+
+
+def multiplication(trial: Trial) -> Array:
+    """Return element-wise products."""
+    found = operands(trial)
+    return np.asarray(found["a"] * found["b"])
+
+
+def scaling(trial: Trial) -> Array:
+    """Return x times the factor of its slice, plus the constant; in float32 steps on raw codes where the platform has those.
+
+    Compass adds zero_point * weight to the constant, and rounds product and sum to float32.
+    """
+    found = operands(trial)
+    attrs: Mapping[str, Any] = trial.case.attrs
+    axis = attrs["axis"] % found["x"].ndim
+    along = [-1 if i == axis else 1 for i in range(found["x"].ndim)]
+    factor = found["weight"].reshape(along)
+    constant = found["bias"].reshape(along) if "bias" in found else np.zeros_like(factor)
+    if trial.spec.quantization.family not in trial.target.platform.accumulator.float32:
+        return np.asarray(found["x"] * factor + constant)
+    absorbed = (constant - int(trial.qparams("x").zero_point) * factor).astype(np.float32)
+    product = trial.codes["x"].numpy().astype(np.float32) * factor.astype(np.float32)
+    return np.asarray((product + absorbed).astype(np.int64))
+
+
+def reduction(trial: Trial) -> Array:
+    """Return sums along the reduced axes."""
+    x, attrs = operands(trial)["x"], trial.case.attrs
+    if "axes" not in attrs:
+        return np.asarray(x.sum(axis=(2, 3), keepdims=True))
+    axes: Any = attrs["axes"]
+    return np.asarray(x.sum(axis=tuple(axes), keepdims=bool(attrs["keepdims"])))
+
+
+def pooling(trial: Trial) -> Array:
+    """Return sums over windows; places outside the input add nothing."""
+    return _pooled(trial, operands(trial)["x"])
+
+
+def counts(trial: Trial) -> Array:
+    """Return what each sum of a mean is divided by, int64, in the shape of the output."""
+    attrs: Mapping[str, Any] = trial.case.attrs
+    if "kernel" not in attrs:
+        axes = tuple(attrs["axes"]) if "axes" in attrs else (2, 3)
+        return np.full(trial.output_shape, math.prod(trial.case.shapes["x"][axis] for axis in axes))
+    if attrs["count_include_pad"]:
+        return np.full(trial.output_shape, math.prod(attrs["kernel"]))
+    return _pooled(trial, np.ones(trial.case.shapes["x"], dtype=np.int64))
+
+
+def _pooled(trial: Trial, x: Array) -> Array:
+    attrs: Mapping[str, Any] = trial.case.attrs
+    out = np.zeros(trial.output_shape, dtype=np.int64)
+    for place in np.ndindex(*trial.output_shape[2:]):
+        low = [i * s - p for i, s, p in zip(place, attrs["stride"], attrs["padding"], strict=False)]
+        window = [slice(max(0, start), max(0, start + k)) for start, k in zip(low, attrs["kernel"], strict=True)]
+        out[(slice(None), slice(None), *place)] = x[(slice(None), slice(None), *window)].sum(axis=(2, 3))
+    return out
+
+
+def _sizes(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    return [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(size, kernel, stride, dilation, strict=True)]
+
+
+def _windows(
+    kernel: Sequence[int], sizes: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Yield each place of the window with the input elements that all windows have there."""
+    for offset in np.ndindex(*kernel):
+        steps = zip(offset, dilation, stride, sizes, strict=True)
+        yield offset, tuple(slice(o * d, o * d + s * (n - 1) + 1, s) for o, d, s, n in steps)
+
+
+def _with_bias(out: Array, found: Mapping[str, Array], rank: int) -> Array:
+    return out + found["bias"].reshape([-1] + [1] * rank) if "bias" in found else out
+
+
+SUMS: Mapping[str, Callable[[Trial], Array]] = {
+    "convolution": convolution,
+    "depthwise_convolution": convolution,
+    "transposed_convolution": transposed_convolution,
+    "fully_connected": fully_connected,
+    "matrix_product": matrix_product,
+    "multiplication": multiplication,
+    "scaling": scaling,
+    "mean": reduction,
+    "sum": reduction,
+    "global_average": reduction,
+    "average_pooling": pooling,
+}

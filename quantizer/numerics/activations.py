@@ -1,0 +1,35 @@
+"""Activations that are fused into an operator: on real numbers, and on codes that are rounded already."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from torch import Tensor
+
+from quantizer.core.platforms import RoundingMode
+from quantizer.numerics.qparams import QParams
+from quantizer.numerics.rounding import round_scalar
+
+SIX = 6
+LIMITS = {"none": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6": (0.0, float(SIX))}
+"""Activation -> smallest and largest real value that it lets through."""
+
+
+def activate(values: Tensor, name: str) -> Tensor:
+    """Return real *values* clamped to the limits of activation *name*, in their own type."""
+    return values if name == "none" else values.clamp(*LIMITS[name])
+
+
+def activate_codes(codes: Tensor, output: QParams, name: str, rounding: RoundingMode) -> Tensor:
+    """Return int64 codes of activated values, from the codes of the values before.
+
+    Rounding rises and takes 0 to the zero point, so that clamping codes equals clamping the numbers that they round.
+    """
+    if name == "none":
+        return codes
+    zero = int(output.zero_point)
+    if name == "relu":
+        return codes.clamp(min=max(zero, output.qmin))
+    top = round_scalar(Fraction(SIX) / Fraction(float(output.scale)), rounding) + zero
+    return codes.clamp(max(zero, output.qmin), min(top, output.qmax))

@@ -1,0 +1,85 @@
+"""Mean of each window."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_mean
+from quantizer.numerics.kernels import pool_sum
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.numerics.windows import pool_padding, window_slices
+from quantizer.ops import operator
+
+Pair = tuple[int, int]
+Four = tuple[int, int, int, int]
+
+
+@operator("avg_pool2d")
+def reference(
+    x: Tensor, *, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool, count_include_pad: bool
+) -> Tensor:
+    """Average each window of x [n, c, h, w]: over all its places, or over those inside x."""
+    (top, bottom), (left, right) = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
+    sums = F.avg_pool2d(F.pad(x, (left, right, top, bottom)), kernel, stride, divisor_override=1)
+    if count_include_pad:
+        return sums / (kernel[0] * kernel[1])
+    return sums / F.avg_pool2d(
+        F.pad(torch.ones_like(x[:1, :1]), (left, right, top, bottom)), kernel, stride, divisor_override=1
+    )
+
+
+@operator("avg_pool2d")
+def accumulate(
+    x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
+    count_include_pad: bool,
+) -> Tensor:  # fmt: skip
+    """Sum the centred codes of each window; padding is the zero point, so zero."""
+    around = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
+    return pool_sum(centred(x, parameters.inputs["x"]), kernel, stride=stride, padding=around)
+
+
+@operator("avg_pool2d")
+def quantized(
+    x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
+    count_include_pad: bool,
+) -> Tensor:  # fmt: skip
+    """Divide the exact sum by the places that count, round once."""
+    sums = accumulate(
+        x, parameters=parameters, kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )  # fmt: skip
+    if count_include_pad:
+        return finish_mean(sums, kernel[0] * kernel[1], parameters)
+    (top, bottom), (left, right) = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
+    inside = torch.zeros(x.shape[2] + top + bottom, x.shape[3] + left + right, dtype=torch.int64)
+    inside[top : top + x.shape[2], left : left + x.shape[3]] = 1
+    counts = sum(inside[index[2:]] for index in window_slices(list(inside.shape), kernel, stride))
+    return finish_mean(sums, counts, parameters)
+
+
+@operator("avg_pool2d", platform="ort")
+def quantized_ort(
+    x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
+    count_include_pad: bool,
+) -> Tensor:  # fmt: skip
+    """Add dequantized float32 values place by place, divide by the count and by the scale, add the zero point, round.
+
+    One window that is the whole image, without padding, goes to the global kernel: the exact sum times one multiplier.
+    """
+    params, output = parameters.inputs["x"], parameters.outputs["y"]
+    if kernel == tuple(x.shape[2:]) and not any(padding):
+        sums = centred(x, params).sum(dim=(2, 3), keepdim=True)
+        multiplier = params.scale.float() / (output.scale.float() * (kernel[0] * kernel[1]))
+        codes = torch.round(sums.float() * multiplier).long() + output.zero_point
+        return codes.clamp(output.qmin, output.qmax)
+    (top, bottom), (left, right) = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
+    values = F.pad(centred(x, params).float() * params.scale.float(), (left, right, top, bottom))
+    inside = F.pad(torch.ones(1, 1, *x.shape[2:]), (left, right, top, bottom))
+    places = window_slices(list(values.shape[2:]), kernel, stride)
+    total = sum((values[index] for index in places), torch.zeros(()))
+    count = kernel[0] * kernel[1] if count_include_pad else sum((inside[index] for index in places), torch.zeros(()))
+    rounded = torch.round(total / count / output.scale.float() + output.zero_point)
+    return rounded.long().clamp(output.qmin, output.qmax)

@@ -1,0 +1,70 @@
+"""Clamp to two bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.quantize import centred
+from quantizer.numerics.rounding import round_tensor
+from quantizer.numerics.sums import rescale_alone
+from quantizer.numerics.tables import lookup, tabulated
+from quantizer.ops import operator
+
+RELAY_BITS = 8
+
+
+@operator("clip")
+def reference(x: Tensor, *, low: float, high: float) -> Tensor:
+    """Return x clamped to [low, high]."""
+    return x.clamp(low, high)
+
+
+@operator("clip")
+def quantize(request: Request) -> Parameters:
+    """Hand a table of the function, as the platform builds it."""
+    low = float(request.attrs["low"])  # type: ignore[arg-type]
+    high = float(request.attrs["high"])  # type: ignore[arg-type]
+    return tabulated(
+        request, lambda v: torch.minimum(torch.maximum(v, torch.full_like(v, low)), torch.full_like(v, high))
+    )
+
+
+@operator("clip")
+def quantized(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Tensor:
+    """Look the code up."""
+    return lookup(x, parameters.tables["lut"])
+
+
+@operator("clip", platform="compass")
+def quantize_compass(request: Request) -> Parameters:
+    """Hand the multiplier, and both bounds as codes of eight bits more (none more for outputs of over eight bits)."""
+    parameters, bits = default_parameters(request), request.scheme.activation.bits
+    (x,), y = parameters.inputs.values(), parameters.outputs["y"]
+    relay = RELAY_BITS if bits <= RELAY_BITS else 0
+    steps = (y.steps if y.steps is not None else (1 / y.scale).float()) * 2**relay
+    ends = [torch.round(float(request.attrs[name]) * steps).clamp(-(2**31), 2**31 - 1) for name in ("low", "high")]  # type: ignore[arg-type]
+    return replace(
+        parameters, rescale=rescale_alone(request.platform, x, y, bits),
+        numbers={"low": int(ends[0]), "high": int(ends[1]), "relay_bits": relay},
+    )  # fmt: skip
+
+
+@operator("clip", platform="compass")
+def quantized_compass(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Staged:
+    """Bring the code to eight bits more than the output has, round, clamp, drop those bits and round again.
+
+    Source: the Compass Optimizer's Clip.
+    """
+    numbers, output, mode = parameters.numbers, parameters.outputs["y"], parameters.platform.rounding
+    assert parameters.rescale is not None
+    factor = float(parameters.rescale.mantissa) * 2.0 ** (numbers["relay_bits"] - int(parameters.rescale.shift))
+    relay = round_tensor(centred(x, parameters.inputs["x"]).double() * factor, mode).clamp(
+        numbers["low"], numbers["high"]
+    )
+    codes = round_tensor(relay * 2.0 ** -numbers["relay_bits"], mode).long() + output.zero_point
+    return Staged(codes.clamp(output.qmin, output.qmax), {"relay": relay.long()})

@@ -1,0 +1,42 @@
+"""2-d convolution of each channel with filters of its own."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+from torch import Tensor
+
+from quantizer.numerics.kernels import conv
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+Pair = tuple[int, int]
+Four = tuple[int, int, int, int]
+
+
+@operator("depthwise_conv2d")
+def reference(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Pair, padding: Four, dilation: Pair
+) -> Tensor:
+    """Sum products over the windows of one channel: x [n, c, h, w], weight [c * multiplier, 1, kh, kw], bias [c * multiplier].
+
+    Output channel o sees input channel o // multiplier.
+    """
+    top, left, bottom, right = padding
+    wide = F.pad(x, (left, right, top, bottom)).repeat_interleave(weight.shape[0] // x.shape[1], dim=1)
+    return F.conv2d(wide, weight, bias, stride, 0, dilation, wide.shape[1])
+
+
+@operator("depthwise_conv2d")
+def accumulate(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters,
+    stride: Pair, padding: Four, dilation: Pair,
+) -> Tensor:  # fmt: skip
+    """Sum integer products of centred codes exactly, a group for each input channel."""
+    top, left, bottom, right = padding
+    acc = conv(
+        centred(x, parameters.inputs["x"]), centred(weight, parameters.constants["weight"].params),
+        stride=stride, padding=[(top, bottom), (left, right)], dilation=dilation, groups=max(1, x.shape[1]),
+    )  # fmt: skip
+    return acc if bias is None else torch.add(acc, bias.reshape(-1, 1, 1))

@@ -1,0 +1,24 @@
+"""Fully connected layer."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+from torch import Tensor
+
+from quantizer.numerics.kernels import linear
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("fully_connected")
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Multiply rows with filters: x [n, c], weight [o, c], bias [o]."""
+    return F.linear(x, weight, bias)
+
+
+@operator("fully_connected")
+def accumulate(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters) -> Tensor:
+    """Sum integer products of centred codes exactly."""
+    acc = linear(centred(x, parameters.inputs["x"]), centred(weight, parameters.constants["weight"].params))
+    return acc if bias is None else acc + bias

@@ -1,0 +1,23 @@
+"""Matrix product of two activations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics import kernels
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("matmul")
+def reference(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply [..., m, k] with [..., k, n]; leading axes broadcast."""
+    return torch.matmul(a, b)
+
+
+@operator("matmul")
+def accumulate(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
+    """Sum integer products of centred codes exactly."""
+    return kernels.matmul(centred(a, parameters.inputs["a"]), centred(b, parameters.inputs["b"]))

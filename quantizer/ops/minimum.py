@@ -1,0 +1,25 @@
+"""Element-wise minimum."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_each
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("minimum")
+def reference(a: Tensor, b: Tensor) -> Tensor:
+    """Take the smaller one; shapes broadcast."""
+    return torch.minimum(a, b)
+
+
+@operator("minimum")
+def quantized(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
+    """Bring both operands to codes of the output and take the smaller: rounding rises."""
+    terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
+    codes = finish_each(terms, parameters)
+    return torch.minimum(codes["a"], codes["b"])

@@ -1,0 +1,30 @@
+"""Constant values around a tensor."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+from torch import Tensor
+
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import quantize as to_codes
+from quantizer.ops import operator
+
+
+@operator("pad")
+def reference(x: Tensor, *, padding: tuple[int, ...], value: float) -> Tensor:
+    """Add padding[i] elements before and padding[i + rank] after axis i."""
+    pairs = zip(padding[: x.dim()], padding[x.dim() :], strict=True)
+    return F.pad(x, [size for pair in reversed(list(pairs)) for size in pair], value=value)
+
+
+@operator("pad")
+def quantized(x: Tensor, *, parameters: Parameters, padding: tuple[int, ...], value: float) -> Tensor:
+    """Move codes into a tensor of the code of *value*; the output shares the input's parameters."""
+    params = parameters.inputs["x"]
+    code = to_codes(torch.tensor(value), params, parameters.platform.quantizer)
+    rank = x.dim()
+    sizes = [size + padding[i] + padding[i + rank] for i, size in enumerate(x.shape)]
+    codes = torch.full(sizes, int(code), dtype=torch.int64)
+    codes[tuple(slice(padding[i], padding[i] + size) for i, size in enumerate(x.shape))] = x
+    return codes

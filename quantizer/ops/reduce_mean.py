@@ -1,0 +1,34 @@
+"""Mean along some axes."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_mean
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("reduce_mean")
+def reference(x: Tensor, *, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Average along *axes*, which stay with size 1 if *keepdims*."""
+    return x.mean(dim=axes, keepdim=keepdims)
+
+
+@operator("reduce_mean")
+def accumulate(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Sum centred codes exactly, one axis after the other."""
+    total = centred(x, parameters.inputs["x"])
+    for axis in sorted(axes, reverse=True):
+        total = total.sum(dim=axis, keepdim=keepdims)
+    return total
+
+
+@operator("reduce_mean")
+def quantized(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Divide the exact sum by the number of its terms, round once."""
+    sums = accumulate(x, parameters=parameters, axes=axes, keepdims=keepdims)
+    return finish_mean(sums, math.prod(x.shape[axis] for axis in axes), parameters)

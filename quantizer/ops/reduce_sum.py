@@ -1,0 +1,32 @@
+"""Sum along some axes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("reduce_sum")
+def reference(x: Tensor, *, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Add up along *axes*, which stay with size 1 if *keepdims*."""
+    return x.sum(dim=axes, keepdim=keepdims)
+
+
+@operator("reduce_sum")
+def accumulate(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Sum centred codes exactly, one axis after the other."""
+    total = centred(x, parameters.inputs["x"])
+    for axis in sorted(axes, reverse=True):
+        total = total.sum(dim=axis, keepdim=keepdims)
+    return total
+
+
+@operator("reduce_sum")
+def quantized(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Bring the exact sum to the output's scale, round once."""
+    sums = accumulate(x, parameters=parameters, axes=axes, keepdims=keepdims)
+    return finish_sum({"x": sums}, parameters)

@@ -1,0 +1,22 @@
+"""Rectified linear unit."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("relu")
+def reference(x: Tensor) -> Tensor:
+    """Return the larger of x and 0."""
+    return x.clamp(min=0)
+
+
+@operator("relu")
+def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
+    """Cut at the zero point, bring to the output's scale, round once."""
+    return finish_sum({"x": centred(x, parameters.inputs["x"]).clamp(min=0)}, parameters)

@@ -1,0 +1,138 @@
+"""What is covered: operator x check, operator x platform with its schemes, and the targets where something is missing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from quantizer.core.record import Record
+from quantizer.core.verdict import ITEM_CHECKS
+from quantizer.reporting.figures import NOTHING
+from quantizer.reporting.tables import Column, Section
+from quantizer.reporting.tally import CASES, COVERAGE, check_order, check_totals, standing
+
+
+def coverage_table(records: Iterable[Record]) -> Section:
+    """Return operator x check with the counts of pass, fail and hole; item checks count items, the others cases."""
+    counts = check_totals(records)
+    names = sorted({name for cells in counts.values() for name in cells}, key=check_order)
+    columns = (Column("op", code=True), *(Column(heading(name), right=True) for name in names))
+    rows = tuple((op, *(_triple(counts[op].get(name)) for name in names)) for op in sorted(counts))
+    return Section(
+        "Coverage",
+        columns,
+        rows,
+        note="Passed / failed / holes, in cases; one number where nothing failed or is missing. "
+        f"Mistrusted and overflow cases are in none. {', '.join(ITEM_CHECKS)}: in items.",
+    )
+
+
+def platform_table(records: Iterable[Record]) -> Section:
+    """Return operator x platform with the schemes that passed; those that did not are named behind `not`."""
+    found = _by_platform(records)
+    platforms = _platforms(found)
+    rows = tuple((op, *(_schemes(found[op].get(name, ())) for name in platforms)) for op in sorted(found))
+    columns = (Column("op", code=True), *(Column(heading(name), code=True) for name in platforms))
+    return Section("Platforms", columns, rows, note="Schemes under which the operator passed on each platform.")
+
+
+def hole_table(records: Iterable[Record]) -> Section:
+    """Return operator x check with the targets where the check could not be made, and in how many of their cases.
+
+    Of `coverage` the entries are counted that were asked for and not reached.
+    """
+    everything = [record for record in records if record.kind == CASES]
+    targets: dict[str, list[Record]] = defaultdict(list)
+    for record in everything:
+        targets[record.op].append(record)
+    columns = (
+        Column("op", code=True), Column("check", code=True), Column("targets", right=True), Column("cases", right=True),
+        Column("where", code=True),
+    )  # fmt: skip
+    rows = []
+    for op in sorted(targets):
+        for check in sorted({name for record in targets[op] for name in _holes(record)}, key=check_order):
+            missing = [record for record in targets[op] if check in _holes(record)]
+            count = sum(_holes(record)[check] for record in missing)
+            cases = f"{count:,}" if check == COVERAGE else f"{count:,} of {sum(r.cases for r in missing):,}"
+            rows.append((op, check, f"{len(missing):,} of {len(targets[op]):,}", cases, _where(missing, targets[op])))
+    return Section(
+        "Targets with holes", columns, tuple(rows), note="Where a check could not be made, and in how many cases."
+    )
+
+
+def compact_table(records: Iterable[Record]) -> Section:
+    """Return one line an operator, those that lack something first: schemes passed on each platform, holes by check."""
+    everything = [record for record in records if record.kind == CASES]
+    found = _by_platform(everything)
+    platforms = _platforms(found)
+    lines = []
+    for op in sorted(found):
+        holes: dict[str, int] = defaultdict(int)
+        for record in everything:
+            for check, count in _holes(record).items() if record.op == op else ():
+                holes[check] += count
+        text = ", ".join(f"{check} {holes[check]:,}" for check in sorted(holes, key=check_order))
+        lines.append((op, *(_passed(found[op].get(name, ())) for name in platforms), text or NOTHING))
+    lines.sort(key=lambda line: (line[-1] == NOTHING and not any("/" in cell for cell in line[1:-1]), line[0]))
+    columns = (
+        Column("op", cut="middle", code=True), *(Column(heading(name), right=True) for name in platforms),
+        Column("holes", cut="end"),
+    )  # fmt: skip
+    return Section("Coverage", columns, tuple(lines))
+
+
+def heading(name: str) -> str:
+    """Return a name as it may head a column: names of plugins are not to be trusted with markup."""
+    return "".join(c if c.isalnum() or c in "_-." else "?" for c in name)[:40]
+
+
+def _holes(record: Record) -> dict[str, int]:
+    """Return how much of a value item is missing, by check."""
+    found = {name: check.holes for name, check in record.checks.items() if check.holes}
+    return found | ({COVERAGE: len(set(record.holes))} if record.holes else {})
+
+
+def _by_platform(records: Iterable[Record]) -> dict[str, dict[str, list[Record]]]:
+    found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if record.kind == CASES:
+            found[record.op][record.platform].append(record)
+    return found
+
+
+def _platforms(found: Mapping[str, Mapping[str, Sequence[Record]]]) -> list[str]:
+    return sorted({name for platforms in found.values() for name in platforms})
+
+
+def _named(records: Iterable[Record]) -> str:
+    return " ".join(sorted({record.scheme or NOTHING for record in records}))
+
+
+def _schemes(records: Sequence[Record]) -> str:
+    passed = [record for record in records if standing(record) == "passed"]
+    others = [record for record in records if standing(record) != "passed"]
+    return " ".join(filter(None, (_named(passed), f"not {_named(others)}" if others else ""))) or NOTHING
+
+
+def _passed(records: Sequence[Record]) -> str:
+    count = sum(standing(record) == "passed" for record in records)
+    return NOTHING if not records else f"{count}" if count == len(records) else f"{count}/{len(records)}"
+
+
+def _where(missing: Sequence[Record], everything: Sequence[Record]) -> str:
+    """Name targets by platform: `ideal: a4 a8`; a platform alone where all its schemes are among them."""
+    if len(missing) == len(everything):
+        return "everywhere"
+    parts = []
+    for platform in sorted({record.platform for record in missing}):
+        own = [record for record in missing if record.platform == platform]
+        whole = len(own) == sum(record.platform == platform for record in everything)
+        parts.append(platform if whole else f"{platform}: {_named(own)}")
+    return "; ".join(parts)
+
+
+def _triple(counts: Sequence[int] | None) -> str:
+    if counts is None:
+        return NOTHING
+    return f"{counts[0]:,}" if not any(counts[1:]) else " / ".join(f"{count:,}" for count in counts)

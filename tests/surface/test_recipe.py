@@ -1,0 +1,140 @@
+"""CONTRIBUTING's recipe "add an operator", run as it is written: by a newcomer with a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("quantizer", "op_specs", "cases", "conftest.py", "tox.ini", "pyproject.toml", "CONTRIBUTING.md")
+PROGRAMS = {"quantizer": ["-m", "quantizer"], "pytest": ["-m", "pytest", "-p", "no:cacheprovider"]}
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```\n", re.DOTALL | re.MULTILINE)
+
+
+Done = subprocess.CompletedProcess[str]
+
+
+def run(command: str, folder: Path, package: Path) -> Done:
+    """Run a line of the recipe in *folder*, with the quantizer that lies in *package*."""
+    program, *arguments = shlex.split(command)
+    left_out = ("CI", "PYTEST_ADDOPTS", "AIPUPLUGIN_PATH")
+    env = {name: value for name, value in os.environ.items() if name not in left_out}
+    return subprocess.run(
+        [sys.executable, *PROGRAMS[program], *arguments], capture_output=True, check=False, text=True,
+        cwd=folder, env=env | {"PYTHONPATH": str(package)},
+    )  # fmt: skip
+
+
+class Newcomer:
+    """Does what the recipe says in a folder of their own, step by step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+        recipe = text[text.index("\n## Add an operator\n") :]
+        recipe = recipe[: recipe.index("\n## ", 1)]
+        parts = re.split(r"^\d+\. ", recipe, flags=re.MULTILINE)
+        self.prose = parts[0]
+        self.steps = [[(kind, textwrap.dedent(body)) for kind, body in BLOCK.findall(part)] for part in parts[1:]]
+        self.said = parts[1:]
+        self.op = re.search(r"quantizer spec new (\w+)", recipe)[1]  # type: ignore[index]
+
+    def commands(self, step: int) -> list[str]:
+        """Return the commands of a step, in order."""
+        return [line for kind, body in self.steps[step] if not kind for line in body.splitlines()]
+
+    def run(self, command: str) -> Done:
+        return run(command, self.folder, self.folder)
+
+    def write(self, step: int, kind: str, path: Path) -> None:
+        """Put the code block of a step where the prose says that it goes."""
+        assert f"`{path.as_posix()}`" in self.said[step] or kind == "python"
+        (body,) = [body for name, body in self.steps[step] if name == kind]
+        (self.folder / path).write_text(body, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "reference", "models"))
+        else:
+            shutil.copy(source, folder / name)
+    return Newcomer(folder)
+
+
+def failures(done: Done) -> list[str]:
+    return re.findall(r"^FAILED \S+::(\S+)", done.stdout, re.MULTILINE)
+
+
+def test_the_recipe_leads_from_one_red_check_to_green_and_every_fault_is_found(newcomer: Newcomer) -> None:
+    op, golden = newcomer.op, f"{newcomer.op}-golden"
+    spec, module = Path("op_specs") / f"{op}.yaml", Path("quantizer/ops") / f"{op}.py"
+    new, first = newcomer.commands(0)
+    done = newcomer.run(new)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"wrote {spec}\nwrote {module}\nnext: pytest {spec}\n"
+
+    done = newcomer.run(first)
+    assert failures(done) == [golden], done.stdout
+    last = f"Run pytest '{spec}::{golden}' --op-golden-update 'first goldens'."
+    assert (
+        f"{golden}: cases/golden/{op}.jsonl: there is no golden. Once the operator's other items are green"
+        in done.stdout
+    )
+    assert last in done.stdout
+
+    newcomer.write(1, "yaml", spec)
+    newcomer.write(2, "python", module)
+    assert newcomer.run("quantizer spec lint").returncode == 0
+    (again,) = newcomer.commands(3)
+    done = newcomer.run(again)
+    assert failures(done) == [golden], done.stdout
+    assert last in done.stdout
+
+    store, green = newcomer.commands(4)
+    assert newcomer.run(store).returncode == 0
+    assert (newcomer.folder / f"cases/golden/{op}.jsonl").is_file()
+    done = newcomer.run(green)
+    assert done.returncode == 0, done.stdout
+    assert f"{op} " in done.stdout
+
+    (plant,) = newcomer.commands(5)
+    done = newcomer.run(plant)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^(\d\d) pairs, 0 survivors$", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_the_recipe_is_short(newcomer: Newcomer) -> None:
+    """Fifteen minutes: six steps, nine commands at most, and fewer than 1,000 words around them."""
+    assert len(newcomer.steps) == 6
+    assert sum(len(newcomer.commands(step)) for step in range(6)) <= 9
+    prose = BLOCK.sub("", " ".join(newcomer.said))
+    assert len(prose.split()) < 1000
+
+
+@pytest.mark.parametrize("kind", ["elementwise", "custom"])
+def test_a_new_operator_in_a_repository_of_its_own_fails_one_check_that_says_what_is_next(
+    tmp_path: Path, kind: str
+) -> None:
+    done = run(f"quantizer spec new my_op --kind {kind}", tmp_path, ROOT)
+    following = done.stdout.splitlines()[-1].removeprefix("next: ")
+    done = run(following, tmp_path, ROOT)
+    assert failures(done) == ["my_op-golden"]
+    step = re.search(r"Run (pytest '.*')?.*--op-golden-update '.*' --op-plugins=op_plugins\.", done.stdout)
+    assert step is not None
+    assert run(step[0].removeprefix("Run ").rstrip("."), tmp_path, ROOT).returncode == 0
+    assert run(following, tmp_path, ROOT).returncode == 0
+    done = run("quantizer faults --op my_op --op-specs op_specs --op-plugins op_plugins", tmp_path, ROOT)
+    assert done.returncode == 0
+    assert done.stdout.endswith(" 0 survivors\n")

@@ -1,0 +1,111 @@
+"""Every key that a spec may have is read by something beside the rules that check specs."""
+
+import itertools
+from pathlib import Path
+
+from quantizer.conformance.checks.reject import reject_problems
+from quantizer.conformance.faults import explicit_cases
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.reads import given_keys, recorded
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core import spec as models
+from quantizer.core.library import read_spec
+from quantizer.core.model import Model
+from quantizer.ops import REGISTRY
+from quantizer.plugins.oracle import oracle_function
+
+TOLD = {
+    "Domain.summary": "for readers of the spec",
+    "Example.id": "for readers of the spec, and of what is wrong with the example",
+    "Exclude.reason": "for readers of the spec",
+    "Input.summary": "for readers of the spec",
+    "Output.summary": "for readers of the spec",
+    "Spec.summary": "for readers of the spec, and of `quantizer spec list`",
+    "Spec.version": "for readers of the spec, and of `quantizer spec list`",
+}
+"""Keys that no case reads, and whom they are for."""
+FOLDED = """\
+op: folded
+version: "1.0"
+summary: The absolute value.
+dims:
+  shape: {type: shape, rank: [1, 2], min: 1, max: 4}
+inputs:
+  x: {axes: shape}
+outputs:
+  y: {}
+shape:
+  y: shape
+error_model: {kind: piecewise_monotone, critical_points: [0.0]}
+quantization: {family: movement}
+tiling:
+  "*": {rule: independent}
+excludes: [{scheme: a16, platform: ideal, reason: a test}]
+oracle: torch.abs
+"""
+"""What no shipped operator says yet."""
+CASES = 60
+
+
+def test_a_run_reads_every_key_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "folded.yaml").write_text(FOLDED)
+    session = open_session(Options(root=Path.cwd(), specs=(tmp_path,)))
+    read: set[str] = set()
+    with (
+        REGISTRY.overridden("folded", "reference", lambda x: x.abs(), None),
+        REGISTRY.overridden("folded", "quantized", lambda x, parameters: x, None),
+    ):
+        for path in session.library.paths.values():
+            read |= _read(session, read_spec(path)[0])
+    every = {
+        f"{model.__name__}.{key}"
+        for model in vars(models).values()
+        if isinstance(model, type) and issubclass(model, Model) and model is not Model
+        for key in model.model_fields
+    }
+    assert every - read == TOLD.keys(), "nothing reads a key: use it, remove it, or say whom it is for"
+
+
+def _read(session: Session, spec: models.Spec) -> set[str]:
+    """Return `Class.key` of everything that a run of *spec* reads of it."""
+    names = _models(spec)
+    with recorded() as found:
+        for target, case in itertools.islice(explicit_cases(session, spec), CASES):
+            judge(Trial(target, case, session.engine))
+        reject_problems(session.all_targets(spec)[0], session.engine)
+        oracle_function(spec)
+    return {f"{names[model]}.{key}" for model, key in found if model in names}
+
+
+def _models(value: object) -> dict[int, str]:
+    """Return id -> class name of every model in *value*."""
+    found: dict[int, str] = {}
+    inner: object = ()
+    if isinstance(value, Model):
+        found[id(value)] = type(value).__name__
+        inner = [getattr(value, name) for name in type(value).model_fields]
+    elif isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+    for part in inner:
+        found |= _models(part)
+    return found
+
+
+def test_recording_leaves_models_as_they_were():
+    spec = read_spec(Path("op_specs/reshape.yaml"))[0]
+    with recorded() as found:
+        assert spec.op == "reshape"
+    assert (id(spec), "op") in found
+    assert spec.version
+    assert (id(spec), "version") not in found
+    assert "__getattribute__" not in vars(Model)
+
+
+def test_keys_that_are_written_come_with_their_place_and_required_ones_do_not():
+    spec = read_spec(Path("op_specs/reshape.yaml"))[0]
+    places = [place for place, _ in given_keys(spec)]
+    assert ("dims", "from_shape", "rank") in places
+    assert ("op",) not in places
+    assert ("names",) not in places
