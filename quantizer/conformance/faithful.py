@@ -24,7 +24,10 @@ def is_faithful(trial: Trial, check: str) -> bool:
     forward = REGISTRY.built_in(trial.spec.op, "quantized", trial.target.platform.platform)
     if forward is None or forward.origin != BUILT_IN:
         return True
-    outcome = forward.function(**trial.codes, parameters=trial.parameters, **trial.case.attrs)
+    try:
+        outcome = forward.function(**trial.codes, parameters=trial.parameters, **trial.case.attrs)
+    except KeyError:  # a plugin handed none of the tables or numbers that the built-in forward needs
+        return False
     codes, platform = outcome.codes if isinstance(outcome, Staged) else outcome, trial.target.platform
     if (name := trial.case.activation) != "none":
         codes = activate_codes(codes, trial.output, platform.activations[name], platform.rounding)  # type: ignore[index]

@@ -153,6 +153,12 @@ def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
     return [(float(m), shift) for m in mantissas]
 
 
+def separate(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
+    """Return Compass's multipliers of channels that keep their own shifts; 1 and 0 for all where every ratio is 2**0."""
+    own = [_plain(ratio, bits) for ratio in ratios]
+    return [(1.0, 0)] * len(own) if all(mantissa == 2.0**shift for mantissa, shift in own) else own
+
+
 def _plain(ratio: Any, bits: int) -> tuple[float, int]:
     """Return one ratio's multiplier and shift, without the shortcut for powers of two."""
     top = F32(2.0 ** min(15, bits) - 1)

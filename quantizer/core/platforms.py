@@ -12,7 +12,7 @@ from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER, Finding, suggestion
-from quantizer.core.spec import Activation
+from quantizer.core.spec import Activation, Expr
 from quantizer.core.verdict import CHECKS
 
 RoundingMode = Literal[
@@ -105,6 +105,8 @@ class Multiplier(Model):
     """No shift is larger."""
     unify_shifts: bool = False
     """One shift for all channels; where a multiplier would become 0, neighbouring channels share their weight scale."""
+    own_shifts: list[str] = []
+    """Operator families whose channels keep their own shifts all the same."""
 
 
 class TableRule(Model):
@@ -190,6 +192,10 @@ class Platform(Model):
     """Operator family -> requantization variant; 'default' where a family is not named."""
     multiplier: Multiplier = Multiplier()
     """How a real ratio becomes integers."""
+    bias_effective_bits: dict[str, int] = {}
+    """Operator family -> bits of a bias that count: where the largest code has more, low bits of all are cleared."""
+    significant_bits: dict[Literal["inverse_root"], Expr] = {}
+    """Real number between two stages -> significant bits of its format, over activation_bits."""
     accumulator: Accumulator = Accumulator()
     """What happens to a sum that leaves the accumulator."""
     fixed_outputs: dict[str, FixedOutput] = {}
@@ -248,6 +254,9 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
         integers = [name for name, dtype in DTYPES.items() if dtype.is_integer]
         text = f"{platform.index_dtype!r}: no such integer format.{suggestion(platform.index_dtype, integers, 'Known')}"
         findings.append(Finding(("index_dtype",), text))
+    for key, expression in platform.significant_bits.items():
+        for name in sorted(expression.names - {"activation_bits"}):
+            findings.append(Finding(("significant_bits", key), f"name {name!r} is not activation_bits."))
     return findings + check_defects(platform.defects, "defects")
 
 

@@ -122,7 +122,7 @@ class Input(Model):
     needs: Identifier | None = None
     """An optional input without which this one is left out too."""
     channel_axis: int | None = None
-    """The axis of a weight along which scales may differ."""
+    """The axis of a weight or bias along which scales may differ; -1: the last, where axes are one expression."""
     spatial: bool = False
     """True: axis 1 is the channel, and a node may order it last."""
     domain: list[float] | None = Field(default=None, min_length=2, max_length=2)
@@ -250,6 +250,8 @@ class CompassFormat(Model):
     """Constant operands: our name -> theirs."""
     attrs: dict[Identifier, OneOrMoreKeys] = {}
     """Attribute -> their key, or one key for each entry of a list."""
+    trailing_axes: dict[Identifier, str] = {}
+    """Attribute, an axis of the first input -> their key, which lists that axis and all after it."""
     derived: dict[str, Expr] = {}
     """Keys that follow from shapes and attributes."""
     fixed: dict[str, str] = {}

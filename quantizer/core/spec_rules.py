@@ -12,7 +12,7 @@ from quantizer.core.domains import check_domain, check_order, constant, domains_
 from quantizer.core.expressions import FUNCTIONS, Expression
 from quantizer.core.model_errors import Finding, got, near, suggestion
 from quantizer.core.shapes import plain_name, spread_name
-from quantizer.core.spec import Input, NoTiling, Output, Spec, TileRule
+from quantizer.core.spec import CompassFormat, Input, NoTiling, Output, Spec, TileRule
 from quantizer.core.spec_trial import try_values
 from quantizer.core.yaml_source import Location
 
@@ -171,7 +171,7 @@ def _check_operands(spec: Spec) -> Iterator[Finding]:
             if (
                 isinstance(item, Input)
                 and item.channel_axis is not None
-                and (rank is None or not 0 <= item.channel_axis < rank)
+                and item.channel_axis not in (range(rank) if rank is not None else (-1,))
             ):
                 text = f"must be the index of an axis of {name}, got {item.channel_axis}."
                 yield Finding((group, name, "channel_axis"), text)
@@ -373,6 +373,15 @@ def _check_properties(spec: Spec) -> Iterator[Finding]:
                 yield Finding((*location, "operands", place), _unknown(name, spec.inputs, "input"))
 
 
+def _check_trailing(spec: Spec, compass: CompassFormat) -> Iterator[Finding]:
+    for name in compass.trailing_axes:
+        location = ("formats", "compass", "trailing_axes", name)
+        if name not in spec.attrs:
+            yield Finding(location, _unknown(name, spec.attrs, "attr"), key=True)
+        elif spec.attrs[name].type != "int" or spec.attrs[name].length is not None:
+            yield Finding(location, f"{name} must be one integer.")
+
+
 def _check_formats(spec: Spec) -> Iterator[Finding]:
     compass, location = spec.formats.compass, ("formats", "compass")
     if compass is None:
@@ -380,6 +389,7 @@ def _check_formats(spec: Spec) -> Iterator[Finding]:
     for name in compass.inputs:
         if name not in spec.inputs:
             yield Finding((*location, "inputs", name), _unknown(name, spec.inputs, "input"), key=True)
+    yield from _check_trailing(spec, compass)
     for name, keys in compass.attrs.items():
         if name not in spec.attrs:
             yield Finding((*location, "attrs", name), _unknown(name, spec.attrs, "attr"), key=True)

@@ -102,6 +102,8 @@ def rescale(
         return _unshifted(variant, _ratio(scales, output_scale, ratio))
     if variant == "multiplier_shift":
         mantissa, shift = _compass_numbers(platform, scales, output_scale, activation_bits, steps, output_steps)
+        if platform.multiplier.unify_shifts and family not in platform.multiplier.own_shifts and mantissa.dim():
+            mantissa, shift = unify_shifts(mantissa, shift)
     else:
         real = _ratio(scales, output_scale, ratio)
         bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
@@ -153,10 +155,7 @@ def _compass_numbers(
     ratio = torch.as_tensor(output_steps, dtype=torch.float32) / _product([s.to(torch.float32) for s in steps])
     rule = platform.multiplier
     bits = activation_bits if rule.bits == "activation" else rule.bits
-    mantissa, shift = compass(ratio, bits, rule.bits_ceiling, rule.shift_ceiling)
-    if rule.unify_shifts and mantissa.dim():
-        mantissa, shift = unify_shifts(mantissa, shift)
-    return mantissa, shift
+    return compass(ratio, bits, rule.bits_ceiling, rule.shift_ceiling)
 
 
 def _product(factors: Sequence[Tensor]) -> Tensor:

@@ -109,7 +109,8 @@ class Request:
             steps = steps * other.steps if steps is not None and other.steps is not None else None
         if self.platform.quantizer.operation == "divide_float32":
             scale = scale.float().double()
-        axis = next((0 for params in factors if params.axis is not None), None)
+        channel = self.spec.inputs[name].channel_axis or 0
+        axis = next((channel for params in factors if params.axis is not None), None)
         params = bias_params(scale, steps, self.scheme.weight.bias_bits, axis)
         operation = self.platform.quantizer
         if operation.operation == "divide_float32":

@@ -45,7 +45,7 @@ class QParams:
     def repeated(self, count: int) -> QParams:
         """Return per-axis parameters repeated as a whole until there are *count* (groups that share weights' scales)."""
         own = self.scale.numel()
-        if self.axis is None or self.scale.dim() == 0 or own == count or count % own:
+        if self.axis is None or self.scale.dim() == 0 or own == count or not count or count % own:
             return self
         steps = None if self.steps is None else self.steps.repeat(count // own)
         scale, zero = self.scale.repeat(count // own), self.zero_point.repeat(count // own)

@@ -103,6 +103,19 @@ def bias_params(scale: Tensor, steps: Tensor | None, bits: int, axis: int | None
     )  # fmt: skip
 
 
+def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
+    """Return *codes* of a bias as hardware that keeps *bits* of the largest one reads them; None keeps all.
+
+    Low bits of all codes are cleared (a floor); what is left is rounded to float32, as Compass stores it.
+    """
+    if bits is None or not codes.numel():
+        return codes
+    least, most = min(int(codes.min()), -1), max(int(codes.max()), 1)
+    limit = 1 << (bits - 1)
+    excess = max(math.ceil(math.log2(most / (limit - 1))), math.ceil(math.log2(-least / limit)))
+    return codes if excess <= 0 else (codes >> excess << excess).to(torch.float32).to(torch.int64)
+
+
 def fixed_params(fixed: FixedOutput, bits: int, *, signed: bool) -> QParams:
     """Return output parameters that a platform fixes, whatever the calibrated range."""
     signed = signed if fixed.signed is None else fixed.signed

@@ -138,7 +138,8 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
         item = layer.spec.inputs[name]
         if name in request.constants and item.role == "bias":
             tensor = _stored(node, key)
-            found[name] = Constant(_released(tensor, absorbed(node, layer)), quantization(tensor, 0))
+            params = quantization(tensor, item.channel_axis or 0)
+            found[name] = Constant(_released(tensor, absorbed(node, layer)), params)
     return found
 
 
@@ -174,7 +175,7 @@ def _weight_params(tensor: PyTensor, item: Input, request: Request) -> QParams:
 def absorbed(node: PyNode, layer: Layer) -> Tensor:
     """Return what Compass adds to bias codes: zerop of the input times the sum of each channel's weight codes."""
     zerop = node.inputs[0].zerop if node.inputs else None
-    for name, key in layer.constants.items():
+    for name, key in layer.constants.items() if layer.spec.error_model.kind == "bilinear" else ():
         item = layer.spec.inputs[name]
         if item.role == "weight" and key in node.constants and zerop is not None:
             codes = codes_of(node.constants[key], "constant").movedim(layer_axis(item), 0)

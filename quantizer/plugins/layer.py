@@ -15,6 +15,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import evaluate, infer_shapes, variables
 from quantizer.core.spec import Input, Output, Spec
+from quantizer.ir.formats.compass_axes import trailing
 from quantizer.ir.formats.compass_text import parse_value
 from quantizer.plugins.aipu.dtypes import Dtype, from_ours
 from quantizer.plugins.aipu.node import PyGraph, PyNode
@@ -59,6 +60,8 @@ class Layer:
             value = theirs(bound[name])
             if form and name in form.pairs:
                 value = [list(pair) for pair in zip(value[: len(value) // 2], value[len(value) // 2 :], strict=True)]
+            if form and name in form.trailing_axes:
+                keys, value = form.trailing_axes[name], list(trailing(value, len(next(iter(shapes.values())))))
             found |= {keys: value} if isinstance(keys, str) else dict(zip(keys, value, strict=True))
         if form and form.activation is not None:
             found[form.activation] = "NONE"

@@ -33,7 +33,7 @@ def rescale_of(
 ) -> Rescale | None:
     """Return the multiplier and shift: of a product one, or one for each channel; of a sum [m], [m, k_a, k_b], or lists."""
     kind, numbers, shifts = layer.spec.error_model.kind, numbers_of(node, SCALE), numbers_of(node, SHIFT)
-    if kind not in (*SUMS, "bilinear") or numbers is None or shifts is None:
+    if kind not in (*SUMS, "bilinear", "normalization") or numbers is None or shifts is None:
         return None
     if kind in SUMS:
         return _sum_rescale(node, layer, numbers, shifts)

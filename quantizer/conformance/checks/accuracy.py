@@ -20,6 +20,7 @@ from quantizer.conformance.checks.arithmetic import (
 )
 from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.multipliers import declared_loss, multiplier_bits
+from quantizer.conformance.checks.norm_interval import norm_enclosure, norm_stage_error
 from quantizer.conformance.checks.normalised import softmax_stage_error
 from quantizer.conformance.checks.tables import FLOAT32_ENTRIES
 from quantizer.conformance.checks.window_sums import SUMS, counts
@@ -145,6 +146,7 @@ _ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
     "mean": _linear,
     "bilinear": _bilinear,
     "softmax": _softmax,
+    "normalization": lambda trial: norm_enclosure(trial, _operands(trial)),
     "monotone": _monotone,
     "piecewise_monotone": _piecewise,
 }
@@ -181,6 +183,8 @@ def _stage_error(trial: Trial) -> Array:
     kind = trial.spec.error_model.kind
     if kind == "softmax":
         return _softmax_error(trial)
+    if kind == "normalization":
+        return norm_stage_error(trial)
     if kind == "movement" and trial.target.platform.quantizer.operation != "exact":
         return np.abs(trial.y_hat) / float(trial.output.scale) * FLOAT32_CODES
     if kind == "monotone":

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from quantizer.conformance import restated
 from quantizer.conformance.bounds.rounding import RESOLUTION, code_interval
 from quantizer.conformance.checks.elements import judge_codes, judge_equal
+from quantizer.conformance.checks.layer_norm import layer_norm_arithmetic
 from quantizer.conformance.checks.normalised import softmax_arithmetic
 from quantizer.conformance.checks.piecewise import monotone_arithmetic, stand_in
 from quantizer.conformance.checks.window_sums import SUMS, counts
@@ -366,4 +367,5 @@ _JUDGES: Mapping[str, Callable[[Trial], Verdict]] = {
     "movement": _movement,
     "index": _index,
     "softmax": softmax_arithmetic,
+    "normalization": layer_norm_arithmetic,
 }

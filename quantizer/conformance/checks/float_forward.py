@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.elements import judge_reals
+from quantizer.conformance.checks.norm_interval import norm_float_radius
 from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.trial import Trial
 from quantizer.core.spec import ErrorModel
@@ -108,4 +109,5 @@ _BOUNDS: Mapping[str, Callable[[Trial], Array]] = {
     "selection": _moved,
     "index": _exactly,
     "softmax": _softmax,
+    "normalization": norm_float_radius,
 }

@@ -34,6 +34,9 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
         yield _equal("divisor", 1.0, rescale.divisor, "only scales are divided by")
     if trial.spec.error_model.kind in ("linear", "mean", "selection"):
         yield from _sum_multiplier(trial, rescale)
+    elif trial.spec.error_model.kind == "normalization":
+        if rescale.variant == "multiplier_shift" and not is_replaced(trial):
+            yield from _restated_multiplier(trial, rescale, factors, output)
     elif trial.spec.error_model.kind == "bilinear":
         restated_ones = (
             [*_restated_multiplier(trial, rescale, factors, output)] if rescale.variant == "multiplier_shift" else []
@@ -71,6 +74,12 @@ def multiplier_bits(trial: Trial) -> int:
     return min(bits, rule.bits_ceiling)
 
 
+def unifies_shifts(trial: Trial) -> bool:
+    """Return whether all channels share one shift on the platform."""
+    rule = trial.target.platform.multiplier
+    return rule.unify_shifts and trial.spec.quantization.family not in rule.own_shifts
+
+
 def _restated_multiplier(
     trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected
 ) -> Iterator[Finding]:
@@ -78,10 +87,10 @@ def _restated_multiplier(
     mantissas, shifts = np.atleast_1d(rescale.mantissa.numpy()), np.atleast_1d(rescale.shift.numpy())
     ratios = restated.product_ratios(factors, output, mantissas.size)
     bits = multiplier_bits(trial)
-    if rescale.mantissa.dim() and trial.target.platform.multiplier.unify_shifts:
+    if rescale.mantissa.dim() and unifies_shifts(trial):
         wanted = restated.unified(ratios, bits)
     else:
-        wanted = [restated.compass_multiplier(ratio, bits) for ratio in ratios]
+        wanted = restated.separate(ratios, bits)
     for channel, (expected, mantissa, shift) in enumerate(zip(wanted, mantissas, shifts, strict=True)):
         same = expected == (float(mantissa), int(shift))
         yield Finding(

@@ -65,11 +65,14 @@ def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
     return entries[index] * step + (entries[index + 1] - entries[index]) * part, step
 
 
-def _final(trial: Trial, value: Array, extra: Array | float, exact: Exact, made_of: str) -> Verdict:
+def final_codes(
+    trial: Trial, value: Array, extra: Array | float, exact: Exact, made_of: str, magnitude: Array | float = 0.0
+) -> Verdict:
+    """Judge the output codes of *value*, in steps without the zero point; *magnitude*: what cancels in it."""
     output = trial.output
     mode: RoundingMode = trial.target.platform.rounding
     low, high = code_interval(
-        value, e_over_s=extra, zero_point=int(output.zero_point), qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        value, e_over_s=extra, magnitude=magnitude, zero_point=int(output.zero_point), qmin=output.qmin, qmax=output.qmax, rounding=mode,
         exact=exact,
     )  # fmt: skip
     spread = 0.5 + np.broadcast_to(np.asarray(extra), value.shape)
@@ -87,7 +90,7 @@ def _from_sum(trial: Trial, exponentials: Array, total: Array) -> Verdict:
     def exact(index: tuple[int, ...]) -> Fraction:
         return Fraction(int(exponentials[index]), int(wide[index])) / Fraction(scale)
 
-    return _final(trial, value, 0.0, exact, "half_even of exp / sum / scale")
+    return final_codes(trial, value, 0.0, exact, "half_even of exp / sum / scale")
 
 
 def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal: Array) -> Verdict:
@@ -103,7 +106,7 @@ def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal
         return verdict
     value = exponentials * reciprocal * 2.0 ** -(shift + enlarge)
     wide = np.broadcast_to(reciprocal, exponentials.shape)
-    return _final(
+    return final_codes(
         trial, value, 0.0,
         lambda i: Fraction(int(exponentials[i]) * int(wide[i])) / Fraction(2) ** (shift + enlarge),
         "half_even of exp * reciprocal * 2**-n",
@@ -124,7 +127,7 @@ def _from_quotient(trial: Trial, exponentials: Array, total: Array, quotient: Ar
         return verdict
     shift = numbers["shift"] + enlarge
     value = quotient * numbers["multiplier"] * 2.0**-shift
-    return _final(
+    return final_codes(
         trial, value, 0.0, lambda i: Fraction(int(quotient[i]) * numbers["multiplier"]) / Fraction(2) ** shift,
         "half_even of quotient * multiplier * 2**-n",
     )  # fmt: skip
@@ -144,7 +147,7 @@ def _without_stages(trial: Trial, table: Table) -> Verdict:
         extra = share / scale * (terms + 1) * FLOAT32_UNIT
     else:
         extra = softmax_stage_error(trial, share, total)
-    return _final(
+    return final_codes(
         trial, share / scale, extra, lambda i: Fraction(float(share[i])) / Fraction(scale), "exp / sum / scale"
     )
 

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from quantizer.conformance import restated
 from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.checks.multipliers import is_replaced, multiplier_bits, multiplier_findings, number_findings
+from quantizer.conformance.checks.multipliers import (
+    is_replaced,
+    multiplier_bits,
+    multiplier_findings,
+    number_findings,
+    unifies_shifts,
+)
+from quantizer.conformance.checks.norm_parameters import norm_factors, norm_findings
 from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
@@ -64,11 +71,13 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     }
     for name, wanted in outputs.items():
         yield from _same(name, trial.parameters.outputs.get(name), wanted)
-    weights = _weights(trial, inputs, outputs["y"])
-    yield from _constants(trial, inputs, weights)
+    factors = norm_factors(trial) or inputs
+    weights = _weights(trial, factors, outputs["y"])
+    yield from _constants(trial, factors, weights)
     spread = [restated.repeated(wanted, _channels(trial)) for wanted in weights.values()]
-    yield from multiplier_findings(trial, [*inputs.values(), *spread], outputs["y"])
+    yield from multiplier_findings(trial, [*factors.values(), *spread], outputs["y"])
     yield from number_findings(trial)
+    yield from norm_findings(trial)
     yield from _accumulator(trial)
     for name, table in trial.parameters.tables.items():
         yield from table_findings(trial, name, table)
@@ -141,7 +150,7 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
             )
             for name in names
         }  # fmt: skip
-        if size is None or not platform.multiplier.unify_shifts:
+        if size is None or not unifies_shifts(trial):
             break
         if place == 0 and is_replaced(trial) and _hands(trial, names[0], found[names[0]]):
             break
@@ -187,7 +196,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
         spread = [restated.repeated(wanted, _channels(trial)) for wanted in weights.values()]
         wanted = _bias(trial, [*inputs.values(), *spread], part.bias_bits)
         yield from _bias_params(trial, name, constant.params, wanted)
-        yield from _codes(trial, name, constant.codes.numpy(), wanted, 0)
+        yield from _codes(trial, name, constant.codes.numpy(), wanted, item.channel_axis or 0)
 
 
 def _bias_params(trial: Trial, name: str, chosen: QParams, wanted: Expected) -> Iterator[Finding]:
@@ -279,4 +288,4 @@ def _is_exact(wanted: Expected, operation: str) -> bool:
 def _along(values: Array, rank: int, axis: int | None) -> Array:
     if values.ndim == 0 or axis is None:
         return values
-    return values.reshape([-1 if i == axis else 1 for i in range(rank)])
+    return values.reshape([-1 if i == axis % rank else 1 for i in range(rank)])

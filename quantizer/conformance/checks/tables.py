@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.restated_norm import inverse_roots
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import Table
 
@@ -23,9 +24,14 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     """Each entry is within half a unit (and the declared float32 budget) of f at the code that indexes it."""
     entries = table.entries.numpy().astype(np.float64)
     places = table.first + table.step * np.arange(entries.size)
-    if name == "exp":
+    if name in ("exp", "inverse_root"):
         yield from _fine_enough(trial, name, table)
-    found = exponentials(trial, table, places) if name == "exp" else _function_codes(trial, places)
+    if name == "exp":
+        found: tuple[Array, Array] | None = exponentials(trial, table, places)
+    elif name == "inverse_root":
+        found = inverse_roots(places, table.unit), np.zeros(places.shape)
+    else:
+        found = _function_codes(trial, places)
     if found is None:
         return
     wanted, budget = found

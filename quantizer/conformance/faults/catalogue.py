@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from quantizer.conformance.faults import norm_changes as norm
 from quantizer.conformance.faults.capabilities import (
     Capability,
     added,
@@ -165,6 +166,34 @@ CATALOGUE: tuple[Fault, ...] = (
     Fault("reference_in_place", "state", every, "reference", in_place),
     Fault("constants_in_place", "state", weighted, "quantize", constants_in_place),
     Fault("tables_in_place", "state", computed, "quantized", tables_in_place),
+    *(
+        Fault(name, place, ("layer_norm",), "quantized", wrap)
+        for name, place, wrap in (
+            ("epsilon_dropped", "attribute", attribute_change("epsilon", lambda _: 0.0)),
+            ("axis_last", "attribute", attribute_change("axis", lambda _: -1)),
+            ("mean_plus_one", "mean", norm.step("divide", norm.plus(1))),
+            ("mean_floored", "mean", norm.step("divide", norm.floored)),
+            ("variance_plus_one", "variance", norm.step("_variance", norm.plus(1))),
+            ("variance_unbiased", "variance", norm.unbiased),
+            ("variance_few_bits", "variance", norm.step("square_root", norm.few_bits)),
+            ("variance_few_bits_table", "variance", norm.step("table_inverse_root", norm.few_bits)),
+            ("root_minus_one", "root", norm.step("square_root", norm.root_minus_one)),
+            ("inverse_root_q15", "root", norm.step("quotient", norm.inverse_in_q15)),
+            ("inverse_root_plus_one", "root", norm.step("table_inverse_root", norm.plus(1 << 16))),
+            ("quotient_plus_one", "normalised value", norm.step("quotient", norm.plus(1))),
+            ("normalized_plus_one", "normalised value", norm.step("shift_right", norm.normalized_plus_one)),
+            ("gamma_missing", "weight", norm.without_gamma),
+            ("gamma_rolled", "weight", norm.rolled_gamma),
+        )
+    ),
+    *(
+        Fault(name, place, ("layer_norm",), "quantize", handed(change))
+        for name, place, change in (
+            ("variance_shift_next", "handed shift", norm.number_change("variance_shift", 2)),
+            ("norm_shift_next", "handed shift", norm.number_change("norm_shift", 1)),
+            ("norm_multiplier_next", "handed multiplier", norm.number_change("norm_multiplier", 1)),
+        )
+    ),
     Fault("handed_shift_next", "handed multiplier", computed, "quantize", handed(next_shift)),
     Fault("float16_reference", "float path", every, "reference", half_precision),
 )  # fmt: skip

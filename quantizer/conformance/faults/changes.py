@@ -146,8 +146,13 @@ def one_entry(table: Table) -> Table:
 
 
 def without_bias(original: Function) -> Function:
-    """Leave the bias out."""
-    return lambda x, weight, bias=None, **named: original(x, weight, None, **named)  # noqa: ARG005
+    """Leave the bias out, or what a normalisation calls beta."""
+
+    def faulty(*operands: Tensor, **named: Any) -> Any:
+        kept = (*operands[:2], *(None for _ in operands[2:]))
+        return original(*kept, **{name: None if name in ("bias", "beta") else v for name, v in named.items()})
+
+    return faulty
 
 
 def attribute_change(name: str, change: Callable[[Any], Any]) -> Wrap:

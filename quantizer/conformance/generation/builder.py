@@ -192,7 +192,7 @@ def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) ->
     names = [name for name in target.spec.activations if name in case.shapes]
     step = min(float(activation_of(target, case, name).scale) for name in names)
     for name, item in target.spec.inputs.items():
-        if item.role == "weight" and target.weight is not None:
+        if item.role == "weight" and target.weight is not None and name in tensors:
             params = weight_params(tensors[name], target.weight, target.platform.parameters, item.channel_axis)
             step *= float(params.scale.min())
     return step

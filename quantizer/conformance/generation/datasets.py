@@ -86,9 +86,10 @@ def accumulator_limit(site: Site) -> Array:
 def scale_spread(site: Site) -> Array:
     """Random; the first channel of a weight tiny, the last one dead."""
     values = random(site)
-    if site.role == "weight" and site.shape[0] > 1:
-        values[0] *= TINY
-        values[-1] = 0.0
+    channels = np.moveaxis(values, site.channel_axis or 0, 0)
+    if site.role == "weight" and len(channels) > 1:
+        channels[0] *= TINY
+        channels[-1] = 0.0
     return values
 
 
@@ -213,6 +214,9 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
     if target.spec.error_model.kind == "mean":
         return _one_of_each_sum(target, case, name, params)
     spread, centre = SMALL_CODES, int(params.zero_point)
+    if target.spec.error_model.kind == "normalization":
+        signs = 1 - 2 * (np.indices(case.shapes[name]).sum(axis=0) % 2)
+        return np.asarray(signs * spread * float(params.scale))
     if target.spec.error_model.kind == "index":
         spread = 1
         anywhere = integers(case.data.seed, f"{name}.centre", (1,), params.qmin, params.qmax)
@@ -265,8 +269,9 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
     codes = integers(case.data.seed, name, case.shapes[name], -spread, spread)
     halves = integers(case.data.seed, f"{name}.halves", case.shapes[name], 0, 3) == 0
     values = np.where(halves & (np.abs(codes) < spread), codes + 0.5, codes) * (largest / span)
-    flat = values.reshape(values.shape[0], -1)
-    flat[:, 0] = largest
+    channels = np.moveaxis(values, target.spec.inputs[name].channel_axis or 0, 0)
+    first: tuple[Any, ...] = (slice(None), *[0] * (values.ndim - 1))
+    channels[first] = largest
     return values
 
 

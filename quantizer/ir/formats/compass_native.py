@@ -13,6 +13,7 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
 from quantizer.core.shapes import named_axes
 from quantizer.core.spec import CompassFormat, Domain, Input, Output, Spec
+from quantizer.ir.formats.compass_axes import first_of_trailing, trailing
 from quantizer.ir.formats.compass_graph import CONSTANTS, STRUCTURE
 from quantizer.ir.formats.compass_params import constant_params, scale_of
 from quantizer.ir.formats.compass_text import format_loosely, parse_value
@@ -166,7 +167,11 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat) -> Node:
     if form.pairs:
         node = replace(node, attrs={**node.attrs, **_unpaired(where, node, form)})
     attrs |= {name: _our_attr(where, node, name, form.attrs[name], domain) for name, domain in _mapped(spec, form)}
+    for name, key in form.trailing_axes.items():
+        if key in node.attrs:
+            attrs[name] = first_of_trailing(where, key, node.attrs[key], len(graph.tensor(str(inputs[0])).shape))
     theirs = {key for mapped in form.attrs.values() for key in ([mapped] if isinstance(mapped, str) else mapped)}
+    theirs |= set(form.trailing_axes.values())
     implied = {key for key, text in form.fixed.items() if format_loosely(node.attrs.get(key, "")) == text}
     fused = "none" if form.activation is None else _fused(node, form.activation)
     if form.activation is not None and format_loosely(node.attrs.get(form.activation, "")) == fused.upper():
@@ -297,7 +302,8 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
         else:
             key = form.inputs[name]
             raise UnsupportedError(f"{where}: input {name!r} is computed: Compass stores {key!r} as a constant.")
-    attrs = _their_attrs(node, spec, form, _variables(graph, node, spec))
+    rank = len(graph.tensor(str(node.inputs[0])).shape)
+    attrs = _their_attrs(node, spec, form, _variables(graph, node, spec), rank)
     extra = {key: v for key, v in node.extra.items() if key.startswith("compass.") or key in STRUCTURE}
     kept = {key: v for key, v in node.extra.items() if key not in extra}
     rest = {key: value for key, value in kept.items() if isinstance(value, Tensor)}
@@ -315,7 +321,9 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
     )
 
 
-def _their_attrs(node: Node, spec: Spec, form: CompassFormat, variables: Mapping[str, object]) -> dict[str, AttrValue]:
+def _their_attrs(
+    node: Node, spec: Spec, form: CompassFormat, variables: Mapping[str, object], rank: int
+) -> dict[str, AttrValue]:
     """Return derived, mapped and fixed parameters; what the layer left out stays out while it says nothing new."""
     written = cast("tuple[str, ...] | None", node.extra.get(PARAMS))
     found: dict[str, AttrValue] = {}
@@ -323,7 +331,7 @@ def _their_attrs(node: Node, spec: Spec, form: CompassFormat, variables: Mapping
         found[key] = _evaluate(expression, variables)
     defaults = _defaults(spec)
     for name, value in node.attrs.items():
-        if name not in form.attrs and value != defaults.get(name, value):
+        if name not in {*form.attrs, *form.trailing_axes} and value != defaults.get(name, value):
             raise UnsupportedError(
                 f"node {node.name!r}: {name}={value!r}: a Compass {form.type} has {defaults[name]!r}."
             )
@@ -340,6 +348,7 @@ def _their_attrs(node: Node, spec: Spec, form: CompassFormat, variables: Mapping
         if name in form.pairs and isinstance(value, tuple):
             values = (tuple(zip(value[: len(value) // 2], value[len(value) // 2 :], strict=True)),)
         found |= dict(zip(named, values, strict=True))
+    found |= _trailing(node, form, rank, defaults, written)
     found |= {key: parse_value(text) for key, text in form.fixed.items()}
     implied = form.derived.keys() | form.fixed.keys()
     if form.activation is not None:
@@ -349,6 +358,18 @@ def _their_attrs(node: Node, spec: Spec, form: CompassFormat, variables: Mapping
         raise UnsupportedError(f"node {node.name!r}: a Compass {form.type} fuses no {node.activation}.")
     left_out = set() if written is None else implied - set(written)
     return {key: value for key, value in found.items() if key not in left_out}
+
+
+def _trailing(
+    node: Node, form: CompassFormat, rank: int, defaults: Mapping[str, AttrValue], written: tuple[str, ...] | None
+) -> dict[str, AttrValue]:
+    """Return the lists of trailing axes, but those that the layer left out and that are as it means them."""
+    found: dict[str, AttrValue] = {}
+    for name, key in form.trailing_axes.items():
+        value = node.attrs[name]
+        if isinstance(value, int) and not (written is not None and key not in written and value == defaults.get(name)):
+            found[key] = trailing(value, rank)
+    return found
 
 
 def _requantize(node: Node, key: str, tensor: Tensor, attrs: dict[str, AttrValue], rest: dict[str, Tensor]) -> None:

@@ -1,0 +1,275 @@
+"""Arithmetic of layer normalisation: moments, inverse root, normalised value and output, each from the codes before it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.bounds.rounding import code_interval
+from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.norm_interval import (
+    NORMAL_PLACES,
+    affine,
+    effective_beta,
+    exact_error,
+    final_interval,
+    is_integer,
+)
+from quantizer.conformance.checks.normalised import Exact, final_codes
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict, Worst, hole
+
+Array = NDArray[Any]
+CHECK = "arithmetic"
+ROOT_BITS = 32
+"""Significant bits of the exact platform's square root."""
+UNIT_BITS = 30
+"""Binary places of its normalised value."""
+CODE_LIMIT = 1 << 62
+
+
+def layer_norm_arithmetic(trial: Trial) -> Verdict:
+    """Judge each handed stage from the handed codes before it, then the output; without stages by the summed e."""
+    stages = {name: values.numpy() for name, values in trial.outcome.stages.items()}
+    if not is_integer(trial) and {"root", "exponent", "normalized"} <= stages.keys():
+        return _exact_platform(trial, stages)
+    if is_integer(trial) and {"mean", "variance", "root", "normalized"} <= stages.keys():
+        return _Compass(trial, stages).verdict()
+    return _without_stages(trial)
+
+
+def _moments(trial: Trial) -> tuple[Array, Array, int]:
+    """Return N * x - sum x and N * sum x**2 - (sum x)**2 of the codes, exact integers, and N."""
+    codes = trial.codes["x"].numpy().astype(np.int64)
+    axes = tuple(range(trial.axis % codes.ndim, codes.ndim))
+    count = math.prod(codes.shape[i] for i in axes)
+    codes = codes - codes.min(axis=axes, keepdims=True)
+    total = codes.sum(axis=axes, keepdims=True)
+    return count * codes - total, count * (codes * codes).sum(axis=axes, keepdims=True) - total * total, count
+
+
+def _stage(trial: Trial, name: str, got: Array, low: Array, high: Array, made_of: str) -> Verdict:
+    return judge_codes(CHECK, trial, low, high, got=got, tensor=name, made_of=made_of)
+
+
+def _rounded_stage(
+    trial: Trial, name: str, got: Array, value: Array, exact: Exact, ends: tuple[int, int], made_of: str
+) -> Verdict:
+    """Judge a stage that rounds *value* once in the platform's mode and clamps it."""
+    mode = trial.target.platform.rounding
+    low, high = code_interval(value, qmin=ends[0], qmax=ends[1], rounding=mode, exact=exact)
+    return _stage(trial, name, got, low, high, f"{mode} of {made_of}")
+
+
+def _exact_platform(trial: Trial, stages: dict[str, Array]) -> Verdict:
+    """The root is floored to 32 significant bits; the quotient is rounded to 2**-30, the output once more."""
+    deviation, spread, count = _moments(trial)
+    scale, epsilon = Fraction(float(trial.parameters.inputs["x"].scale)), Fraction(float(trial.bound["epsilon"]))
+    offset = epsilon * count * count / scale**2
+    roots = [_floored_root(int(value) + offset) for value in spread.ravel()]
+    for place, name in enumerate(("exponent", "root")):
+        wanted = np.array([pair[1 - place] for pair in roots], dtype=np.int64).reshape(spread.shape)
+        made_of = f"sqrt(N**2 * (variance + epsilon)) in steps of x, {ROOT_BITS} bits, down"
+        verdict = _stage(trial, name, stages[name], wanted, wanted, made_of)
+        if verdict.failing:
+            return verdict
+    root, exponent = (np.broadcast_to(stages[name], deviation.shape) for name in ("root", "exponent"))
+    value = deviation * np.exp2(exponent + float(UNIT_BITS)) / np.maximum(root, 1) * (root > 0)
+
+    def exact(index: tuple[int, ...]) -> Fraction:
+        places = Fraction(2) ** int(exponent[index] + UNIT_BITS)
+        return Fraction(int(deviation[index])) * places / max(int(root[index]), 1) * int(root[index] > 0)
+
+    ends = (-CODE_LIMIT, CODE_LIMIT)
+    verdict = _rounded_stage(trial, "normalized", stages["normalized"], value, exact, ends, "deviation / root * 2**30")
+    return verdict if verdict.failing else _exact_output(trial, stages["normalized"])
+
+
+def _floored_root(square: Fraction) -> tuple[int, int]:
+    """Return (mantissa, places) of sqrt(square): floor(sqrt(square) * 2**places) in [2**31, 2**32); (0, 0) of 0."""
+    if square == 0:
+        return 0, 0
+    places = ROOT_BITS + (square.denominator.bit_length() - square.numerator.bit_length()) // 2
+    while (root := math.isqrt(math.floor(square * Fraction(4) ** places))) >= 1 << ROOT_BITS:
+        places -= 1
+    while root < 1 << (ROOT_BITS - 1):
+        places += 1
+        root = math.isqrt(math.floor(square * Fraction(4) ** places))
+    return root, places
+
+
+def _exact_output(trial: Trial, normalized: Array) -> Verdict:
+    scale = Fraction(float(trial.output.scale))
+    gamma, gamma_scale = affine(trial, "gamma", normalized.shape)
+    beta, beta_scale = affine(trial, "beta", normalized.shape)
+    first = normalized * gamma * gamma_scale * (2.0**-UNIT_BITS / float(scale))
+    second = beta * beta_scale / float(scale)
+
+    def exact(index: tuple[int, ...]) -> Fraction:
+        product = Fraction(int(normalized[index]) * int(gamma[index])) * Fraction(float(gamma_scale[index]))
+        total: Fraction = product / 2**UNIT_BITS + int(beta[index]) * Fraction(float(beta_scale[index]))
+        return total / scale
+
+    made_of = f"{trial.target.platform.rounding} of (normalized * gamma + beta) / s_y"
+    return final_codes(trial, first + second, 0.0, exact, made_of, np.abs(first) + np.abs(second))
+
+
+@dataclass(frozen=True)
+class _Compass:
+    """Compass's stages: integer mean, shifted or divided variance, inverse root in units of 2**-15, normalised codes."""
+
+    trial: Trial
+    stages: dict[str, Array]
+
+    @cached_property
+    def codes(self) -> Array:
+        return self.trial.codes["x"].numpy().astype(np.int64)
+
+    @cached_property
+    def axes(self) -> tuple[int, ...]:
+        return tuple(range(self.trial.axis % self.codes.ndim, self.codes.ndim))
+
+    @property
+    def narrow(self) -> bool:
+        return self.trial.target.scheme.activation.bits <= 8
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        handed = self.trial.parameters.numbers
+        return handed["variance_shift"], handed["norm_multiplier"], handed["norm_shift"]
+
+    def verdict(self) -> Verdict:
+        """Return the verdict of the first stage that fails, else that of the output."""
+        if (
+            "inverse_root" not in self.trial.parameters.tables
+            or not {"variance_shift", "norm_shift"} <= self.trial.parameters.numbers.keys()
+        ):
+            return hole(CHECK, "no table of inverse roots or no shifts were handed")
+        own = [] if self.narrow else [self.factor, self.deviation]
+        judges = [self.mean, self.variance, self.root, *own, self.normalized]
+        for judge in judges:
+            if (verdict := judge()).failing:
+                return verdict
+        return self.output()
+
+    def mean(self) -> Verdict:
+        """The mean of the codes, an integer."""
+        count = math.prod(self.codes.shape[i] for i in self.axes)
+        total = self.codes.sum(axis=self.axes, keepdims=True)
+        params = self.trial.parameters.inputs["x"]
+        return _rounded_stage(
+            self.trial, "mean", self.stages["mean"], total / count, lambda i: Fraction(int(total[i]), count),
+            (params.qmin, params.qmax), "the mean of the codes",
+        )  # fmt: skip
+
+    def variance(self) -> Verdict:
+        """Squares of deviations from the handed mean: their sum shifted (8 bits), their mean (16 bits), floored."""
+        deviation = self.codes - self.stages["mean"]
+        squares = (deviation * deviation).sum(axis=self.axes, keepdims=True)
+        shift = self.numbers[0]
+        if self.narrow:
+            wanted = squares >> shift if shift >= 0 else squares << -shift
+            return _stage(
+                self.trial, "variance", self.stages["variance"], wanted, wanted, f"sum of squares * 2**-{shift}, down"
+            )
+        count = math.prod(self.codes.shape[i] for i in self.axes)
+        wanted = squares // count
+        return _stage(self.trial, "variance", self.stages["variance"], wanted, wanted, "mean of squares, down")
+
+    def root(self) -> Verdict:
+        """The handed table at m = variance / 4**k, the chord at 15 bits of the place between entries, shifted by k.
+
+        Of the place the rest is dropped, which raises the chord by less than a bit of it. Where the platform declares
+        significant bits, an integer in units of 2**-15 must have them too.
+        """
+        variance, entries = self.stages["variance"], self.trial.parameters.tables["inverse_root"].entries.numpy()
+        first = self.trial.parameters.tables["inverse_root"].first
+        halves = (np.frexp(np.maximum(variance, 1).astype(np.float64))[1] - 1) // 2
+        place = np.maximum(variance, 1) / 4.0**halves * first
+        index = np.clip(np.floor(place).astype(np.int64) - first, 0, entries.size - 2)
+        drop = entries[index] - entries[index + 1]
+        value = (entries[index] - drop * (place - index - first)) / 2.0**halves
+        spare = np.where(np.exp2(15.0) * place % 1 == 0, 0.0, drop * 2.0**-15 / 2.0**halves)
+        low, high = (np.floor(end + 0.5).astype(np.int64) for end in (value, value + spare))
+        verdict = _stage(
+            self.trial, "root", self.stages["root"], low, high, "the handed table at the variance, half up"
+        )
+        return verdict if verdict.failing else self.significance(value, spare) or verdict
+
+    def significance(self, value: Array, spare: Array) -> Verdict | None:
+        """The root must hold its value in as many significant bits as the platform declares, whatever its unit."""
+        declared = self.trial.target.platform.significant_bits.get("inverse_root")
+        if declared is None:
+            return None
+        bits, root = int(declared({"activation_bits": self.trial.target.scheme.activation.bits})), self.stages["root"]
+        away = np.maximum(value - root, root - value - spare) / (value * 2.0**-bits) * (self.stages["variance"] > 0)
+        if not away.size or float(away.max()) <= 1.0:
+            return None
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(away)), away.shape))
+        worst = Worst(
+            "root", index, f"{value[index]:.6g} * 2**-15", f"{int(root[index])} * 2**-15",
+            f"{bits} significant bits, the format that the platform declares",
+        )  # fmt: skip
+        failed = int(np.count_nonzero(away > 1.0))
+        return Verdict(CHECK, "fail", ratio=float(away.max()), elements=away.size, failed=failed, worst=worst)
+
+    def factor(self) -> Verdict:
+        """16 bits: the handed root times the handed multiplier."""
+        root, (_, multiplier, shift) = self.stages["root"], self.numbers
+        return _rounded_stage(
+            self.trial, "factor", self.stages["factor"], root * float(multiplier) * 2.0**-shift,
+            lambda i: Fraction(int(root[i]) * multiplier) / Fraction(2) ** shift, (0, (1 << 16) - 1), "root * m * 2**-n",
+        )  # fmt: skip
+
+    def deviation(self) -> Verdict:
+        """16 bits: half of the deviation from the handed mean, floored."""
+        wanted = (self.codes - self.stages["mean"]) >> 1
+        return _stage(self.trial, "deviation", self.stages["deviation"], wanted, wanted, "(x - mean) / 2, down")
+
+    def normalized(self) -> Verdict:
+        """Deviation times the handed root or factor, shifted, clamped to the codes of the output's width."""
+        _, multiplier, shift = self.numbers
+        if self.narrow:
+            product, places = (
+                (self.codes - self.stages["mean"]) * self.stages["root"] * multiplier,
+                NORMAL_PLACES + shift,
+            )
+        else:
+            product, places = self.stages["deviation"] * self.stages["factor"], NORMAL_PLACES - 1
+        end = 1 << (self.trial.output.dtype.bits - 1)
+        return _rounded_stage(
+            self.trial, "normalized", self.stages["normalized"], product * 2.0**-places,
+            lambda i: Fraction(int(product[i])) / Fraction(2) ** places, (-end, end - 1), f"deviation * root * 2**-{places}",
+        )  # fmt: skip
+
+    def output(self) -> Verdict:
+        """(normalized * gamma + beta) * m * 2**-n, from the handed codes."""
+        trial, rescale = self.trial, self.trial.parameters.rescale
+        if rescale is None:
+            return hole(CHECK, "no multiplier was handed")
+        shape = self.codes.shape
+        gamma, beta = affine(trial, "gamma", shape)[0], effective_beta(trial, shape)
+        acc = self.stages["normalized"] * gamma + beta
+        mantissa, shift = (np.broadcast_to(part.numpy(), shape) for part in (rescale.mantissa, rescale.shift))
+        return final_codes(
+            trial, acc * (mantissa * np.exp2(-shift.astype(np.float64))), 0.0,
+            lambda i: Fraction(int(acc[i]) * int(mantissa[i])) / Fraction(2) ** int(shift[i]),
+            f"{trial.target.platform.rounding} of (normalized * gamma + beta) * m * 2**-n",
+        )  # fmt: skip
+
+
+def _without_stages(trial: Trial) -> Verdict:
+    """Judge an engine that shows no stages by the sum of their errors; on an integer platform it may keep epsilon or not."""
+    if is_integer(trial):
+        low, high = final_interval(trial, declared=False, epsilon=float(trial.bound["epsilon"]))
+        value, extra = (low + high) / 2, (high - low) / 2
+    else:
+        value, extra = trial.y_hat / float(trial.output.scale), exact_error(trial)
+    made_of = "(normalized * gamma + beta) / s_y, all stages"
+    return final_codes(trial, value, extra, lambda i: Fraction(float(value[i])), made_of)

@@ -1,0 +1,193 @@
+"""What rounding stages of a normalisation may make of the values of its codes: e, from declared formats only."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance import bounds, restated_norm
+from quantizer.conformance.bounds import Interval
+from quantizer.conformance.trial import Trial
+
+Array = NDArray[Any]
+ROOT_PLACES = 15
+"""Binary places of Compass's inverse root: its largest value is 1."""
+NORMAL_PLACES = 8
+"""Binary places by which its product with the deviation is shifted."""
+FLOATS = 1 + 2.0**-40
+"""What float64 may lose of the ends that are computed here."""
+UNIT = 2.0**-24
+
+
+def table_error(entries: int, bits: int) -> float:
+    """Return the relative error of 1 / sqrt(m), m in [1, 4], from a table of so many entries of *bits* bits, chords between.
+
+    The chord: h**2 / 8 * f'' / f = 3/4 / m**2 * h**2 / 8 at most; an entry: half a unit of at least 1/2; saturating the
+    first one: a unit.
+    """
+    width = 3.0 / (entries - 1)
+    return 0.75 * width**2 / 8 + 2.0 * 2.0 ** -(bits - 1)
+
+
+def affine(trial: Trial, name: str, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return centred codes and scales of gamma or beta for every element; an absent gamma is 1, an absent beta 0."""
+    if name not in trial.tensors:
+        return np.full(shape, int(name == "gamma")), np.ones(shape)
+    codes = trial.centred[name].numpy().astype(np.int64)
+    return np.broadcast_to(codes, shape), np.broadcast_to(trial.broadcast(name, trial.qparams(name).scale), shape)
+
+
+def effective_beta(trial: Trial, shape: tuple[int, ...]) -> Array:
+    """Return the codes of beta as the platform reads them: with cleared low bits where it declares effective bits."""
+    codes = affine(trial, "beta", shape)[0]
+    bits = trial.target.platform.bias_effective_bits.get(trial.spec.quantization.family)
+    return restated_norm.effective(codes, bits)
+
+
+def is_integer(trial: Trial) -> bool:
+    """Return whether the platform multiplies and shifts (Compass); else its arithmetic is exact up to its root."""
+    platform = trial.target.platform
+    return platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"]) == "multiplier_shift"
+
+
+def lines(trial: Trial) -> tuple[Array, Array, int]:
+    """Return deviations from the mean and the variance of the codes of x, in steps of x, and N."""
+    codes = trial.codes["x"].numpy().astype(np.float64)
+    axes = tuple(range(trial.axis % codes.ndim, codes.ndim))
+    deviation = codes - codes.mean(axis=axes, keepdims=True)
+    return deviation, (deviation**2).mean(axis=axes, keepdims=True), math.prod(codes.shape[i] for i in axes)
+
+
+def standardized(trial: Trial) -> Array:
+    """Return deviation / standard deviation of the codes, without epsilon; 0 where nothing deviates."""
+    deviation, variance, _ = lines(trial)
+    return np.asarray(deviation / np.sqrt(np.where(variance > 0, variance, 1.0)))
+
+
+def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tuple[Array, Array]:
+    """Return the ends of what the platform's formats may make of the normalised value, in its codes.
+
+    An integer mean moves the deviations by its distance from the exact one, and the squares with them; the variance is
+    a floor; its inverse root comes from the table, in units of 2**-15 (8 bits) or in the declared significant bits,
+    twice (16 bits: the factor too); deviations of 16 bits are halved, floored; the product is rounded and clamped.
+    *epsilon*: the most that may be added to the variance; Compass adds nothing. *declared*: 16-bit values have the scale of
+    their codes, whatever multiplier is handed.
+    """
+    codes = trial.codes["x"].numpy().astype(np.float64)
+    axes = tuple(range(trial.axis % codes.ndim, codes.ndim))
+    bits, numbers = trial.target.scheme.activation.bits, trial.parameters.numbers
+    deviation, variance, count = lines(trial)
+    exact_mean = codes.mean(axis=axes, keepdims=True)
+    moved = np.abs(exact_mean - np.rint(exact_mean))
+    squares = count * (variance + moved**2)
+    added = count * epsilon / float(trial.parameters.inputs["x"].scale) ** 2
+    table = table_error(193, ROOT_PLACES + 1)
+    wanted = restated_norm.compass_numbers(count, trial.target.scheme, trial.target.platform)
+    if bits <= 8:
+        unit = 2.0 ** numbers.get("variance_shift", wanted["variance_shift"])
+        gain = numbers.get("norm_multiplier", 1) * 2.0 ** (
+            ROOT_PLACES - NORMAL_PLACES - numbers.get("norm_shift", wanted["norm_shift"])
+        )
+        absolute, relative = 2.0 ** -(ROOT_PLACES + 1), table
+    else:
+        unit = float(count)
+        steps = restated_norm.normalized(count, trial.target.scheme, trial.target.platform).scale
+        own = numbers.get("norm_multiplier", 0) * 2.0 ** (ROOT_PLACES - NORMAL_PLACES - numbers.get("norm_shift", 0))
+        gain = 1.0 / float(steps) if declared or not own else own
+        format_bits = trial.target.platform.significant_bits.get("inverse_root")
+        significant = int(format_bits({"activation_bits": bits})) if format_bits else bits
+        absolute, relative = 0.0, table + 2 * 2.0**-significant
+    least, most = np.floor(squares / unit / FLOATS), np.floor((squares + added) / unit * FLOATS)
+    high = np.minimum(1.0, 1.0 / np.sqrt(np.maximum(least, 1.0))) * (1 + relative) * FLOATS + absolute
+    low = np.minimum(1.0, 1.0 / np.sqrt(np.maximum(most, 1.0))) * (1 - relative) / FLOATS - absolute
+    halved = float(bits > 8)
+    ends = [end * root * gain for end in (deviation - moved - halved, deviation + moved) for root in (low, high)]
+    end = 2.0 ** (bits - 1)
+    return (
+        np.clip(np.minimum.reduce(ends) - 0.5, -end, end - 1),
+        np.clip(np.maximum.reduce(ends) + 0.5, -end, end - 1),
+    )
+
+
+def final_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tuple[Array, Array]:
+    """Return the ends of (normalized * gamma + beta) times the handed multiplier, in steps of the output.
+
+    Where none is handed, times the real ratio of scales, known to as many bits as the activation has.
+    """
+    low, high = normalized_interval(trial, declared=declared, epsilon=epsilon)
+    shape, rescale = trial.output_shape, trial.parameters.rescale
+    gamma, gamma_scale = affine(trial, "gamma", shape)
+    beta, loss = effective_beta(trial, shape), 0.0
+    if rescale is None:
+        scale = restated_norm.normalized(lines(trial)[2], trial.target.scheme, trial.target.platform).scale
+        ratio, loss = gamma_scale * float(scale) / float(trial.output.scale), 2.0**-trial.target.scheme.activation.bits
+    else:
+        ratio = np.broadcast_to(rescale.mantissa.numpy() * np.exp2(-rescale.shift.numpy().astype(np.float64)), shape)
+    ends = [(end * gamma + beta) * ratio * (1 + part) for end in (low, high) for part in {-loss, loss}]
+    return np.minimum.reduce(ends), np.maximum.reduce(ends)
+
+
+def exact_error(trial: Trial) -> Array:
+    """Return e of the exact platform in steps of the output: a root of 32 bits, floored, and a quotient of 2**-30."""
+    gamma, scale = affine(trial, "gamma", trial.output_shape)
+    share = (np.abs(standardized(trial)) + 1.0) * 2.0**-31
+    return np.asarray(share * np.abs(gamma * scale) / float(trial.output.scale))
+
+
+def norm_stage_error(trial: Trial) -> Array:
+    """Return e of all stages and what the handed numbers lost, in steps of the output, around the value without epsilon."""
+    if not is_integer(trial):
+        return exact_error(trial)
+    shape, scale = trial.output_shape, float(trial.output.scale)
+    (gamma, gamma_scale), (beta, beta_scale) = (affine(trial, name, shape) for name in ("gamma", "beta"))
+    centre = (standardized(trial) * gamma * gamma_scale + beta * beta_scale) / scale
+    low, high = final_interval(trial, declared=True)
+    return np.asarray(np.maximum(np.maximum(high - centre, centre - low), 0.0) * FLOATS)
+
+
+def norm_enclosure(trial: Trial, operands: dict[str, tuple[Array, Array]]) -> Interval:
+    """Return the enclosure of the reference over the intervals of x, gamma and beta."""
+    x, dx = operands["x"]
+    axes = tuple(range(trial.axis % x.ndim, x.ndim))
+    gamma, beta = (
+        Interval.around(*np.broadcast_arrays(*operands[name])) if name in operands else None
+        for name in ("gamma", "beta")
+    )
+    return bounds.normalization(x, dx, axes, eps=float(trial.bound["epsilon"]), gamma=gamma, beta=beta)
+
+
+def norm_float_radius(trial: Trial) -> Array:
+    """Return how far a float32 forward may be from y, whatever order it adds in.
+
+    With u = 2**-24, g(n) = n*u / (1 - n*u), c the exact deviations, s = sqrt(var + eps):
+    the mean is off by m <= g(N) * mean|x|, so a deviation by a <= m + u * (|c| + m); the root mean square of computed
+    deviations by rms(a) (triangle), and computing the variance, adding eps and taking the root costs half of g(N + 3)
+    and two ulps of the root: |s' - s| <= t = rms(a) + (s + rms(a)) * g(N/2 + 4). Then y' - y <= (a + |y| t) / (s - t),
+    s - t at least what eps alone gives; three more roundings, then gamma and beta with one each.
+    """
+    x, gamma, beta = (trial.doubles[name].numpy() if name in trial.doubles else None for name in ("x", "gamma", "beta"))
+    assert x is not None
+    axes = tuple(range(trial.axis % x.ndim, x.ndim))
+    count, eps = math.prod(x.shape[i] for i in axes), float(trial.bound["epsilon"])
+    deviation = x - x.mean(axis=axes, keepdims=True)
+    s = np.sqrt((deviation**2).mean(axis=axes, keepdims=True) + eps)
+    mean = _gamma(count) * np.abs(x).mean(axis=axes, keepdims=True)
+    a = mean + UNIT * (np.abs(deviation) + mean)
+    rms = np.sqrt((a * a).mean(axis=axes, keepdims=True))
+    flushed = math.sqrt(np.finfo(np.float32).smallest_normal)
+    t = rms + (s + rms) * _gamma(count // 2 + 5) + flushed
+    least = np.maximum(s - t, math.sqrt(eps) * (1 - _gamma(count // 2 + 5)))
+    y = np.abs(deviation) / s
+    away = (a + y * t) / least
+    away = away + _gamma(4) * (y + away)
+    size = 1.0 if gamma is None else np.abs(gamma)
+    shift = 0.0 if beta is None else np.abs(beta)
+    half_ulp = np.spacing(np.abs(trial.y).astype(np.float32)).astype(np.float64) / 2
+    return np.asarray(size * away + _gamma(3) * (size * (y + away) + shift) + half_ulp)
+
+
+def _gamma(operations: int) -> float:
+    return operations * UNIT / (1 - operations * UNIT)

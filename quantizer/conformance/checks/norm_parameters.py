@@ -1,0 +1,39 @@
+"""What a normalisation's quantize rule hands beside scales and codes: Compass's shifts and multiplier of the variance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from quantizer.conformance import restated_norm
+from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.checks.multipliers import is_replaced
+from quantizer.conformance.restated import Expected
+from quantizer.conformance.trial import Trial
+
+
+def norm_count(trial: Trial) -> int:
+    """Return N, the number of elements that are normalised together."""
+    return math.prod(trial.case.shapes["x"][trial.axis :])
+
+
+def norm_factors(trial: Trial) -> dict[str, Expected]:
+    """Return what gamma multiplies, so that beta is added under it: the normalised value; empty for other operators."""
+    if trial.spec.error_model.kind != "normalization":
+        return {}
+    return {"normalized": restated_norm.normalized(norm_count(trial), trial.target.scheme, trial.target.platform)}
+
+
+def norm_findings(trial: Trial) -> Iterator[Finding]:
+    """Yield the numbers of an integer normalisation against the platform's rule; a plugin may have its own."""
+    platform = trial.target.platform
+    variant = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
+    if trial.spec.error_model.kind != "normalization" or variant != "multiplier_shift" or is_replaced(trial):
+        return
+    wanted = restated_norm.compass_numbers(norm_count(trial), trial.target.scheme, platform)
+    for name, number in wanted.items():
+        got = trial.parameters.numbers.get(name)
+        ratio = 0.0 if got == number else math.inf
+        yield Finding(name, ratio, f"{number}", f"{got}", "the platform's rule for N elements")
+    if "inverse_root" not in trial.parameters.tables:
+        yield Finding("table inverse_root", math.inf, "a table", "nothing", "the platform looks inverse roots up")

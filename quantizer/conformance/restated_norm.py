@@ -1,0 +1,56 @@
+"""Parameter rules of normalisations once more, sharing nothing with numerics: the normalised value, Compass's numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance import restated
+from quantizer.conformance.restated import Expected
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+
+Array = NDArray[Any]
+F32 = np.float32
+
+
+def normalized(count: int, scheme: Scheme, platform: Platform) -> Expected:
+    """Return the parameters of a value that is normalised over *count* elements: no such value leaves +-sqrt(count)."""
+    reach = math.sqrt(count)
+    return restated.activation((-reach, reach), scheme.activation, platform.parameters, signed=True)
+
+
+def compass_numbers(count: int, scheme: Scheme, platform: Platform) -> dict[str, int]:
+    """Return the shifts and the multiplier that Compass chooses for *count* elements.
+
+    8 bits: the sum of squares of 30 bits and the bits of the count must fit 31 bits with 3 to spare, rounded up to even,
+    for half of it is undone after the root; so the inverse root of the largest variance has 7 bits. 16 bits: the
+    multiplier of steps / 127.
+    """
+    bits = scheme.activation.bits
+    if bits <= 8:
+        shift = (count - 1).bit_length() - 4
+        shift = shift + shift % 2
+        return {"variance_shift": shift, "norm_multiplier": 1, "norm_shift": shift // 2}
+    steps = normalized(count, scheme, platform).steps
+    mantissa, places = restated.compass_multiplier(F32(0 if steps is None else steps) / F32(127), bits)
+    return {"variance_shift": 0, "norm_multiplier": int(mantissa), "norm_shift": places}
+
+
+def effective(codes: Array, bits: int | None) -> Array:
+    """Return the codes of a bias as the platform's hardware reads them: the leading *bits* of the largest, in float32."""
+    if bits is None or not codes.size:
+        return codes
+    largest = max(int(codes.max()) / (2 ** (bits - 1) - 1), -int(codes.min()) / 2 ** (bits - 1))
+    if largest <= 1:
+        return codes
+    unit = 2 ** math.ceil(math.log2(largest))
+    return np.asarray(np.floor_divide(codes, unit) * unit).astype(F32).astype(np.int64)
+
+
+def inverse_roots(places: Array, unit: float) -> Array:
+    """Return 1 / sqrt(m) in units, m = place / 64: what the entries of Compass's table stand for, saturated to int16."""
+    return np.asarray(np.minimum(1.0 / np.sqrt(places / 64.0) / unit, 2.0**15 - 1))
