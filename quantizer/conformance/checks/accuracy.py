@@ -22,7 +22,7 @@ from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.multipliers import declared_loss, multiplier_bits
 from quantizer.conformance.checks.norm_interval import norm_enclosure, norm_stage_error
 from quantizer.conformance.checks.normalised import softmax_stage_error
-from quantizer.conformance.checks.tables import FLOAT32_ENTRIES
+from quantizer.conformance.checks.tables import FLOAT32_ENTRIES, cancelled
 from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict, Worst, hole
@@ -266,7 +266,7 @@ def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
     budget = 0.0 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_ENTRIES
     real = trial.y_hat / float(trial.output.scale)
     if tables and tables[0].step == 1:
-        return np.asarray(budget * np.abs(real))
+        return np.asarray(budget * np.abs(real) + cancelled(trial))
     if tables:
         return np.asarray(budget * np.abs(real) + 1.5 + _between(trial, tables[0]))
     if rescale is None:

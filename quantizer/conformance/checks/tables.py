@@ -78,4 +78,16 @@ def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
         return None
     slack = 2.0**-45 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_ENTRIES
     budget = slack * np.minimum(np.abs(real), output.qmax - output.qmin + 1.0)
-    return np.clip(real, output.qmin, output.qmax), budget
+    return np.clip(real, output.qmin, output.qmax), budget + cancelled(trial)
+
+
+def cancelled(trial: Trial) -> float:
+    """Return what a small entry may lose, in codes, where a platform evaluates a bounded f in float32.
+
+    A logistic function that is a difference from 1/2 has the absolute error of its bound wherever it is small.
+    """
+    y = trial.spec.outputs["y"]
+    if trial.target.platform.tables.arithmetic != "float32" or y.min is None or y.max is None:
+        return 0.0
+    largest = max(abs(float(end(trial.bound))) for end in (y.min, y.max))
+    return FLOAT32_ENTRIES * largest / float(trial.output.scale)
