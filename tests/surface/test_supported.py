@@ -134,7 +134,7 @@ def test_a_built_in_reference_is_compared_with_its_oracle():
     add = session.library.spec("add")
     assert spec_problems(session, add.model_copy(update={"oracle": "torch.add"})) == []
     (problem,) = spec_problems(session, add.model_copy(update={"oracle": "torch.sub"}))
-    assert problem.startswith("add-a8-compass: torch.sub: the reference differs from the oracle by more than rounding.")
+    assert "torch.sub: the reference differs from the oracle by more than rounding." in problem
 
 
 def test_an_operator_of_which_no_fault_is_found_is_not_supported(monkeypatch):

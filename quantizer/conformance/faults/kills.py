@@ -49,7 +49,10 @@ def applied(fault: Fault, op: str, platforms: Mapping[str, object]) -> Iterator[
 
 def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | None:
     """Return what runs on *platform* (None: where no platform has its own), or None where it has nothing of its own."""
-    if platform is not None and not REGISTRY.entries.get((op, kind, platform)):
+    own = REGISTRY.entries.get((op, kind, platform))
+    if kind == "quantized":
+        own = own or REGISTRY.entries.get((op, "accumulate", platform))
+    if platform is not None and not own:
         return None
     entry = REGISTRY.find(op, kind, platform)
     defaults: Mapping[FunctionKind, Function] = {"quantize": default_parameters, "tile": tiles}
