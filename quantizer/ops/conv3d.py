@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
-from quantizer.numerics.kernels import conv
+from quantizer.numerics.products import convolved
 from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.quantize import centred
 from quantizer.numerics.windows import torch_padding
 from quantizer.ops import operator
 
@@ -28,9 +27,5 @@ def accumulate(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters,
     stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
 ) -> Tensor:  # fmt: skip
-    """Sum integer products of centred codes exactly; padding is the zero point, so zero after centring."""
-    acc = conv(
-        centred(x, parameters.inputs["x"]), centred(weight, parameters.constants["weight"].params),
-        stride=stride, padding=list(zip(padding[:3], padding[3:], strict=True)), dilation=dilation, groups=groups,
-    )  # fmt: skip
-    return acc if bias is None else acc + bias.reshape(-1, 1, 1, 1)
+    """Sum integer products of centred codes exactly."""
+    return convolved(x, weight, bias, parameters, stride=stride, padding=padding, dilation=dilation, groups=groups)

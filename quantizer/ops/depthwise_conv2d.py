@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
-from quantizer.numerics.kernels import conv
+from quantizer.numerics.products import convolved
 from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
 
 Pair = tuple[int, int]
@@ -34,9 +32,5 @@ def accumulate(
     stride: Pair, padding: Four, dilation: Pair,
 ) -> Tensor:  # fmt: skip
     """Sum integer products of centred codes exactly, a group for each input channel."""
-    top, left, bottom, right = padding
-    acc = conv(
-        centred(x, parameters.inputs["x"]), centred(weight, parameters.constants["weight"].params),
-        stride=stride, padding=[(top, bottom), (left, right)], dilation=dilation, groups=max(1, x.shape[1]),
-    )  # fmt: skip
-    return acc if bias is None else torch.add(acc, bias.reshape(-1, 1, 1))
+    groups = max(1, x.shape[1])
+    return convolved(x, weight, bias, parameters, stride=stride, padding=padding, dilation=dilation, groups=groups)

@@ -1,0 +1,27 @@
+"""Exact sums of products of an activation and weights, from their codes: what convolutions of every rank share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from quantizer.numerics.kernels import conv
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+
+
+def convolved(
+    x: Tensor, weight: Tensor, bias: Tensor | None, parameters: Parameters, *,
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """Return the int64 convolution of codes (N, C, spatial...) *x* with (O, C/groups, kernel...) *weight*, plus *bias* (O).
+
+    *padding*: all before, then all after the spatial axes; it is the zero point, so zero after centring.
+    """
+    rank = weight.dim() - 2
+    acc = conv(
+        centred(x, parameters.inputs["x"]), centred(weight, parameters.constants["weight"].params), stride=stride,
+        padding=list(zip(padding[:rank], padding[rank:], strict=True)), dilation=dilation, groups=groups,
+    )  # fmt: skip
+    return acc if bias is None else acc + bias.reshape(-1, *(1,) * rank)
