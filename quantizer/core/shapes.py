@@ -19,6 +19,15 @@ def variables(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any])
 
     Raises GraphError for a missing operand or attribute, a wrong rank, or one name bound to two sizes.
     """
+    plain = tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in attrs.items())
+    return dict(_variables(spec, tuple(shapes.items()), plain))
+
+
+@functools.lru_cache(maxsize=4096)
+def _variables(
+    spec: Spec, sizes: tuple[tuple[str, Shape], ...], values: tuple[tuple[str, Any], ...]
+) -> Mapping[str, Any]:
+    shapes, attrs = dict(sizes), dict(values)
     bound: dict[str, Any] = {}
     for name, domain in spec.attrs.items():
         if name not in attrs and domain.default is None:
