@@ -140,6 +140,25 @@ def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) ->
     return replace(found, scale=np.array(grown).reshape(found.scale.shape))
 
 
+def held_bias(values: Array, steps: Array, added: Array, bits: int, effective: int) -> Array:
+    """Return bias codes after Compass has kept them in float32 with what the input's zero point adds to the sums.
+
+    *added*: those integers, one per channel; they are taken out again, so that the code is what the channel's sums see.
+    """
+    ends = F32(-(2.0 ** (bits - 1))), F32(2.0 ** (bits - 1) - 1)
+    codes = np.clip(np.rint(values.astype(F32) * steps), *ends)
+    held = [int(v) for v in np.clip(codes + added.astype(F32), *ends)]
+    places = 0
+    while max(held, default=0) > (2 ** (effective - 1) - 1) << places or min(held, default=0) < -1 << (
+        effective - 1 + places
+    ):
+        places += 1
+    if places:
+        held = [int(F32(v >> places << places)) for v in held]
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    return np.array([min(high, max(low, v - int(a))) for v, a in zip(held, added, strict=True)], dtype=np.int64)
+
+
 def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
     """Return Compass's multipliers of several channels under one shift; 1 and 0 for all where every ratio is 2**0."""
     own = [_plain(ratio, bits) for ratio in ratios]
@@ -249,7 +268,13 @@ def output(
         kind = integer(scheme.activation.bits, signed=signed if fixed.signed is None else fixed.signed)
         zero = {"min": kind.min, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
         return Expected(kind, np.array(fixed.scale), np.array(int(zero)), kind.min, kind.max)
-    return activation(case.ranges[name], scheme.activation, rule, signed=signed)
+    low, high = case.ranges[name]
+    if family in platform.within_limits:
+        item, bound = spec.outputs[name], dict(case.attrs)
+        least = -math.inf if item.min is None else float(F32(item.min(bound)))
+        most = math.inf if item.max is None else float(F32(item.max(bound)))
+        low, high = sorted((low, least, most))[1], sorted((high, least, most))[1]
+    return activation((low, high), scheme.activation, rule, signed=signed)
 
 
 def input_sign(span: Range, rule: ParameterRule) -> bool:

@@ -204,6 +204,11 @@ class Platform(Model):
     """How a function of one input becomes a lookup table."""
     activations: dict[Activation, Activation] = {"relu": "relu", "relu6": "relu6"}
     """Activations that it fuses -> what the integer arithmetic computes."""
+    absorbs_zero_point: list[str] = []
+    """Operator families whose bias is kept in float32 together with what the input's zero point adds to the sums (Compass):
+    codes of more than 24 bits lose low bits."""
+    within_limits: list[str] = []
+    """Operator families whose calibrated range is clamped to the smallest and the largest value that the output can have."""
     same_as_input: list[str] = []
     """Operator families whose output takes the parameters of the first input."""
     same_as_equal_inputs: list[str] = []

@@ -256,6 +256,14 @@ class CompassFormat(Model):
     """Keys that follow from shapes and attributes."""
     fixed: dict[str, str] = {}
     """Keys with one value; a layer with another value is not this operator."""
+    absent: dict[str, str] = {}
+    """What the system takes for a key that the layer leaves out."""
+    layouts: dict[Identifier, list[str]] = {}
+    """Constant operand -> its axes in the order of the layer, where that is not the channel last."""
+    zeros: list[Identifier] = []
+    """Optional constants that the system needs: a layer is written with zeros for them."""
+    from_front: list[Identifier] = []
+    """Axis attributes that are written as counted from the front: the system does not count from the end."""
     pairs: list[Identifier] = []
     """Attributes of all numbers before and then all after each axis, which the layer writes as [before, after] pairs."""
     activation: str | None = None

@@ -27,7 +27,7 @@ def check_spec(spec: Spec, stem: str) -> list[Finding]:
     rules = (
         _check_names, _check_domain_names, _check_expressions, _check_domains, _check_operands, _check_shapes,
         _check_constraints, _check_tiling, _check_error_model, _check_quantization, _check_examples,
-        _check_properties, _check_formats, _check_the_rest,
+        _check_properties, _check_formats, _check_layers, _check_the_rest,
     )  # fmt: skip
     findings = [finding for rule in rules for finding in rule(spec)]
     if spec.op != stem:
@@ -406,6 +406,30 @@ def _check_formats(spec: Spec) -> Iterator[Finding]:
     if (compass.activation is None) != (not spec.fuses):
         text = "must be given: the key of the fused activation." if spec.fuses else "does not apply: nothing is fused."
         yield Finding((*location, "activation"), text, key=not spec.fuses)
+
+
+def _check_layers(spec: Spec) -> Iterator[Finding]:
+    compass, location = spec.formats.compass, ("formats", "compass")
+    if compass is None:
+        return
+    for name, axes in compass.layouts.items():
+        declared = spec.inputs[name].axes if name in spec.inputs else None
+        if name not in compass.inputs:
+            yield Finding((*location, "layouts", name), _unknown(name, compass.inputs, "constant"), key=True)
+        elif not isinstance(declared, list) or sorted(axes) != sorted(axis.text for axis in declared):
+            yield Finding((*location, "layouts", name), f"must name every axis of {name} once, as inputs does.")
+    optional = [name for name in compass.inputs if name in spec.inputs and spec.inputs[name].optional]
+    for index, name in enumerate(compass.zeros):
+        if name not in optional:
+            yield Finding((*location, "zeros", index), _unknown(name, optional, "optional constant"))
+    for index, name in enumerate(compass.from_front):
+        if name not in compass.attrs:
+            yield Finding((*location, "from_front", index), _unknown(name, compass.attrs, "attr with a key of its own"))
+    mapped = [key for keys in compass.attrs.values() for key in ([keys] if isinstance(keys, str) else keys)]
+    for key in compass.absent:
+        if key not in (*compass.fixed, *mapped):
+            known = _unknown(key, [*compass.fixed, *mapped], "key of attrs or fixed")
+            yield Finding((*location, "absent", key), known, key=True)
 
 
 def _check_the_rest(spec: Spec) -> Iterator[Finding]:

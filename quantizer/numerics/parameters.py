@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from quantizer.core.case import AttrValue, Range
@@ -23,6 +25,7 @@ from quantizer.numerics.rules import (
     activation_params,
     bias_params,
     fixed_params,
+    held_with_zero_point,
     holding_bias,
     index_params,
     same_numbers,
@@ -80,6 +83,8 @@ class Request:
         if fixed := self.platform.fixed_outputs.get(self.spec.op):
             return fixed_params(fixed, bits, signed=self._output_signed())
         low, high = self._range(name)
+        if family in self.platform.within_limits:
+            low, high = self._limited(name, low, high)
         return activation_params(
             low, high, self.scheme.activation, self.platform.parameters, signed=self._output_signed()
         )
@@ -99,8 +104,11 @@ class Request:
                     params = holding_bias(params, self.constants[other], factor, self.scheme.weight.bias_bits)
         return Constant(quantize(values, params, self.platform.quantizer), params)
 
-    def bias(self, name: str, factors: list[QParams]) -> Constant:
-        """Return codes of a bias whose scale is the product of the scales of *factors*."""
+    def bias(self, name: str, factors: list[QParams], weights: Mapping[str, Constant] | None = None) -> Constant:
+        """Return codes of a bias whose scale is the product of the scales of *factors*.
+
+        *weights*: constants whose sums take part where the platform keeps a bias with what the input's zero point adds.
+        """
         if self.scheme.weight is None:
             raise GraphError(f"{self.spec.op}: scheme {self.scheme.name} has no weight part. Use one such as w8a8.")
         scale, steps = factors[0].scale, factors[0].steps
@@ -115,7 +123,14 @@ class Request:
         operation = self.platform.quantizer
         if operation.operation == "divide_float32":
             operation = operation.model_copy(update={"operation": "exact"})
-        return Constant(quantize(self.constants[name], params, operation), params)
+        codes = quantize(self.constants[name], params, operation)
+        family = self.spec.quantization.family
+        if family in self.platform.absorbs_zero_point:
+            for weight in (weights or {}).values():
+                sums = weight.codes.reshape(len(weight.codes), -1).sum(1).repeat(len(codes) // len(weight.codes))
+                zero = next(iter(self.inputs.values())).zero_point
+                codes = held_with_zero_point(codes, -zero * sums, params, self.platform.bias_effective_bits.get(family))
+        return Constant(codes, params)
 
     @cached_property
     def channels(self) -> int:
@@ -128,6 +143,15 @@ class Request:
         """The axis of the output along which channels lie."""
         shape = next(iter(infer_shapes(self.spec, self.shapes, self.attrs).values()))
         return channel_axis(self.spec, variables(self.spec, self.shapes, self.attrs), len(shape))
+
+    def _limited(self, name: str, low: float, high: float) -> Range:
+        """Return a range clamped to the limits that the spec gives output *name*."""
+        bound, item = variables(self.spec, self.shapes, self.attrs), self.spec.outputs[name]
+        least, most = (
+            default if end is None else torch.tensor(float(end(bound)), dtype=torch.float32).item()
+            for end, default in ((item.min, -math.inf), (item.max, math.inf))
+        )
+        return min(max(low, least), most), max(min(high, most), least)
 
     def _range(self, name: str) -> Range:
         if name not in self.ranges:
@@ -154,10 +178,11 @@ def default_parameters(request: Request) -> Parameters:
     spec, platform = request.spec, request.platform
     outputs = {name: request.output(name) for name in spec.outputs}
     constants, ratio = _weights_and_ratio(request, next(iter(outputs.values())))
+    weights = list(constants)
     factors = [*request.inputs.values(), *(c.params.repeated(request.channels) for c in constants.values())]
     for name, item in spec.inputs.items():
         if item.role == "bias" and name in request.constants:
-            constants[name] = request.bias(name, factors)
+            constants[name] = request.bias(name, factors, {n: c for n, c in constants.items() if n in weights})
     bits = platform.accumulator.bits
     return Parameters(
         platform=platform,

@@ -116,6 +116,15 @@ def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
     return codes if excess <= 0 else (codes >> excess << excess).to(torch.float32).to(torch.int64)
 
 
+def held_with_zero_point(codes: Tensor, added: Tensor, params: QParams, effective: int | None) -> Tensor:
+    """Return what is left of bias *codes* once they were kept in float32 together with *added*, and clamped (Compass).
+
+    *effective*: as in `effective_bits`.
+    """
+    held = (codes.float() + added.float()).clamp(float(params.qmin), float(params.qmax)).long()
+    return (effective_bits(held, effective) - added).clamp(params.qmin, params.qmax)
+
+
 def fixed_params(fixed: FixedOutput, bits: int, *, signed: bool) -> QParams:
     """Return output parameters that a platform fixes, whatever the calibrated range."""
     signed = signed if fixed.signed is None else fixed.signed

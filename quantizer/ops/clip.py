@@ -47,10 +47,13 @@ def quantize_compass(request: Request) -> Parameters:
     (x,), y = parameters.inputs.values(), parameters.outputs["y"]
     relay = RELAY_BITS if bits <= RELAY_BITS else 0
     steps = (y.steps if y.steps is not None else (1 / y.scale).float()) * 2**relay
-    ends = [torch.round(float(request.attrs[name]) * steps).clamp(-(2**31), 2**31 - 1) for name in ("low", "high")]  # type: ignore[arg-type]
+    low, high = (
+        max(-(2**31), min(2**31 - 1, int(torch.round(float(request.attrs[name]) * steps))))  # type: ignore[arg-type]
+        for name in ("low", "high")
+    )
     return replace(
         parameters, rescale=rescale_alone(request.platform, x, y, bits),
-        numbers={"low": int(ends[0]), "high": int(ends[1]), "relay_bits": relay},
+        numbers={"low": low, "high": high, "relay_bits": relay},
     )  # fmt: skip
 
 

@@ -86,7 +86,7 @@ class Connection:
             theirs = {self.layer.constants.get(n, n): n for n in self.spec.inputs}
             tensors = {theirs[t.name]: t for t in node.inputs}
             tensors |= {theirs[key]: tensor for key, tensor in node.constants.items() if key in theirs}
-            operands = {n: operator_order(t.betensor, self.spec.inputs[n]) for n, t in tensors.items()}
+            operands = {n: self.layer.restored(n, t.betensor) for n, t in tensors.items()}
             output = next(iter(self.spec.outputs.values()))
             node.outputs[0].betensor = layer_order(entry.function(**operands, **attrs), output)
 

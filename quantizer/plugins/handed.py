@@ -20,7 +20,7 @@ from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.plugins.aipu.dtypes import Dtype, bits2dtype, is_float, is_signed, ours
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.tensor import PyTensor
-from quantizer.plugins.layer import FLOAT32_INTEGERS, Layer, layer_axis, operator_order
+from quantizer.plugins.layer import FLOAT32_INTEGERS, Layer, layer_axis
 from quantizer.plugins.multipliers import rescale_of, tables_of, whole_numbers
 
 DECIDED = ("dtype", "scale", "zerop", "qbits", "qinvariant")
@@ -132,7 +132,7 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
         if name in request.constants and item.role != "bias":
             tensor = _stored(node, key)
             found[name] = Constant(
-                operator_order(codes_of(tensor, "constant"), item), _weight_params(tensor, item, request)
+                layer.restored(name, codes_of(tensor, "constant")), _weight_params(tensor, item, request)
             )
     for name, key in layer.constants.items():
         item = layer.spec.inputs[name]

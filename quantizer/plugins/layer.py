@@ -15,7 +15,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import evaluate, infer_shapes, variables
 from quantizer.core.spec import Input, Output, Spec
-from quantizer.ir.formats.compass_axes import trailing
+from quantizer.ir.formats.compass_axes import constant_order, from_front, trailing
 from quantizer.ir.formats.compass_text import parse_value
 from quantizer.plugins.aipu.dtypes import Dtype, from_ours
 from quantizer.plugins.aipu.node import PyGraph, PyNode
@@ -58,6 +58,8 @@ class Layer:
         for name in self.spec.attrs:
             keys = form.attrs.get(name, name) if form else name
             value = theirs(bound[name])
+            if form and name in form.from_front:
+                value = from_front(value, len(next(iter(shapes.values()))))
             if form and name in form.pairs:
                 value = [list(pair) for pair in zip(value[: len(value) // 2], value[len(value) // 2 :], strict=True)]
             if form and name in form.trailing_axes:
@@ -86,7 +88,7 @@ class Layer:
         node = PyNode(self.spec.op, self.type)
         for name, values in {**operands, **zeros}.items():
             item = self.spec.inputs[name]
-            tensor = self._tensor(name, layer_order(values, item).clone(memory_format=torch.contiguous_format))
+            tensor = self._tensor(name, self.arranged(name, values).clone(memory_format=torch.contiguous_format))
             if name in self.constants:
                 tensor.key_axis = tensor.key_axis_c = layer_axis(item)
                 node.constants[self.constants[name]] = tensor
@@ -101,6 +103,25 @@ class Layer:
         node.attrs.update({"layer_id": "1", "batch_size_in_IR": batch, **layer_attrs})
         node.graph = PyGraph(self.spec.op, {t.name for t in (*node.inputs, *node.outputs)}, batch)
         return node
+
+    def arranged(self, name: str, values: Tensor) -> Tensor:
+        """Return a view of operand *name* in the layer's axis order."""
+        last = layer_order(values, self.spec.inputs[name])
+        if name not in self.layouts:
+            return last
+        order = constant_order(self.spec, name)
+        return last.permute([order.index(axis) for axis in range(len(order))])
+
+    def restored(self, name: str, values: Tensor) -> Tensor:
+        """Return a view of operand *name* in the operator's axis order, the inverse of `arranged`."""
+        if name in self.layouts:
+            values = values.permute(constant_order(self.spec, name))
+        return operator_order(values, self.spec.inputs[name])
+
+    @property
+    def layouts(self) -> Mapping[str, list[str]]:
+        """Operands that the layer has in an axis order of its own."""
+        return self.spec.formats.compass.layouts if self.spec.formats.compass else {}
 
     @staticmethod
     def _tensor(name: str, values: Tensor) -> PyTensor:

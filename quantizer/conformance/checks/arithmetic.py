@@ -197,7 +197,7 @@ def _linear(trial: Trial) -> Verdict:
     if rescale.variant == "f32_dequantized":
         return _dequantized(trial, parts, rescale)
     extra = _float32_sum(trial, rescale) if declared.float32 else np.zeros(trial.output_shape)
-    if trial.case.activation in trial.target.platform.accumulator.float32_before:
+    if gain and trial.case.activation in trial.target.platform.accumulator.float32_before:
         held = _before_activation(trial, value / float(gain))
         value = held * float(gain)
         return _rounded(trial, value, declared, extra, lambda i: Fraction(float(held[i])) * gain, lambda _: {})

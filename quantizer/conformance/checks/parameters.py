@@ -196,7 +196,10 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
         spread = [restated.repeated(wanted, _channels(trial)) for wanted in weights.values()]
         wanted = _bias(trial, [*inputs.values(), *spread], part.bias_bits)
         yield from _bias_params(trial, name, constant.params, wanted)
-        yield from _codes(trial, name, constant.codes.numpy(), wanted, item.channel_axis or 0)
+        if trial.spec.quantization.family in trial.target.platform.absorbs_zero_point and wanted.steps is not None:
+            yield from _held_bias(trial, name, constant.codes.numpy(), wanted, next(iter(weights)))
+        else:
+            yield from _codes(trial, name, constant.codes.numpy(), wanted, item.channel_axis or 0)
 
 
 def _bias_params(trial: Trial, name: str, chosen: QParams, wanted: Expected) -> Iterator[Finding]:
@@ -256,6 +259,37 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
     yield Finding(
         name, float(ratio[index]), f"{exact[index]:.9g} + {int(np.broadcast_to(zero, values.shape)[index])}",
         f"code {int(got[index])}", "the nearest code, ties by the declared mode", index,
+    )  # fmt: skip
+
+
+def _held_bias(trial: Trial, name: str, got: Array, wanted: Expected, weight: str) -> Iterator[Finding]:
+    """Codes of a bias that the platform keeps together with what the input's zero point adds, to the last one.
+
+    A plugin may round its scales in an order of its own, and keep a saturated bias at the end of the codes.
+    """
+    handed, (x, *_) = trial.parameters.constants.get(weight), trial.parameters.inputs.values()
+    values = trial.tensors[name].numpy()
+    if handed is None or got.shape != values.shape:
+        yield Finding(name, math.inf, f"codes of shape {values.shape}", f"{got.shape}", "one code per value")
+        return
+    if not values.size:
+        return
+    codes = handed.codes.numpy()
+    sums = np.resize(codes.reshape(len(codes), -1).sum(1), values.shape)
+    added = -int(x.zero_point) * sums
+    bits = wanted.dtype.bits
+    effective = trial.target.platform.bias_effective_bits.get(trial.spec.quantization.family, bits)
+    exact = restated.held_bias(values, np.asarray(wanted.steps), added, bits, effective)
+    room = np.full(values.shape, 0.5)
+    if is_replaced(trial):
+        ends = np.abs(exact + added) >= 2.0 ** (bits - 1) * (1 - FLOAT32_CODES)
+        room += FLOAT32_CODES * (np.abs(exact) + np.abs(added)) + np.where(ends, np.abs(added), 0)
+    ratio = np.abs(got - exact) / room
+    ratio = np.where((got < wanted.qmin) | (got > wanted.qmax), math.inf, ratio)
+    index = (int(np.argmax(ratio)),)
+    yield Finding(
+        name, float(ratio[index]), f"code {int(exact[index])}", f"code {int(got[index])}",
+        "the nearest code, kept in float32 with what the input's zero point adds", index,
     )  # fmt: skip
 
 

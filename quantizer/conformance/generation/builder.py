@@ -11,7 +11,7 @@ from quantizer.conformance.generation.covering import covering_rows
 from quantizer.conformance.generation.datasets import materialise, mean_terms
 from quantizer.conformance.generation.domains import bins_of, draw
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.ranges import constant_range, input_range, output_range
+from quantizer.conformance.generation.ranges import constant_range, input_range, output_range, ranges_within
 from quantizer.conformance.target import Target
 from quantizer.core.case import AxisOrder, Case, DataRecipe, Range, TilePlan
 from quantizer.core.domains import draw_order
@@ -134,8 +134,18 @@ def complete(
     case = _structure(target, bound, present, DataRecipe(data, seed)).but(ranges=ranges)
     case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
     fixed = {name: span for name, span in (given or {}).items() if name in spec.outputs}
-    case = case.but(ranges={**_calibrated(target, case, chooser), **fixed})
+    tied = {} if given else _tied_within_limits(target, case, chooser)
+    case = case.but(ranges={**_calibrated(target, case, chooser), **tied, **fixed})
     return case.but(tiles=tile_plan(target, case, chooser))
+
+
+def _tied_within_limits(target: Target, case: Case, chooser: Chooser) -> Mapping[str, Range]:
+    """Return the ranges of ties where the platform clamps the output's to what the operator can give."""
+    spec = target.spec
+    if case.data.set != "ties" or spec.quantization.family not in target.platform.within_limits:
+        return {}
+    limits = _limits(spec.outputs["y"], variables(spec, case.shapes, case.attrs))
+    return ranges_within(target, spec.activations[0], limits, chooser)
 
 
 def activations(spec: Spec, platform: Platform) -> list[str]:

@@ -69,6 +69,25 @@ def input_range(target: Target, name: str, data: str, chooser: Chooser) -> Range
     return (low, high) if low < high else (low, low + width)
 
 
+def ranges_within(target: Target, name: str, limits: Range, chooser: Chooser) -> dict[str, Range]:
+    """Return ranges of activation *name* and the output for ties, where a range is clamped to *limits*: powers of two inside.
+
+    The input's step is a half to an eighth of the output's; nothing where the limits leave no room.
+    """
+    (low, high), (low_code, high_code) = limits, _codes(target)
+    part = target.scheme.activation
+    symmetric = part.symmetry == "symmetric" or part.bits > target.platform.parameters.symmetric_above_bits
+    room = 2 * max(-low, high) if symmetric else (high - low) / 2
+    if room <= 0:
+        return {}
+    scale = 2.0 ** math.floor(math.log2(room / (high_code - low_code)))
+    least, most = math.ceil(high_code - high / scale), math.floor(low_code - low / scale)
+    zero = 0 if symmetric else min(max(0, least), most)
+    own = chooser.integer(f"{name}.zero", low_code // 2, high_code // 2)
+    finer = range_of(target, scale / 2.0 ** chooser.integer(f"{name}.finer", 1, 3), own)
+    return {name: finer, "y": range_of(target, scale, zero)}
+
+
 def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Range:
     """Return the range that a weight or a bias is filled from."""
     item = target.spec.inputs[name]

@@ -1,8 +1,12 @@
-"""Lists of trailing axes of Compass layers: our operators name the first one."""
+"""Axes as Compass layers have them: listed where ours name the first one, from the front, constants in another order."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from quantizer.core.errors import GraphError
+from quantizer.core.expressions import Expression
+from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_text import format_loosely
 from quantizer.ir.graph import AttrValue
 
@@ -20,3 +24,22 @@ def first_of_trailing(where: str, key: str, listed: AttrValue, rank: int) -> int
 def trailing(axis: int, rank: int) -> tuple[int, ...]:
     """Return *axis* and all after it in a tensor of *rank* axes, negative where it is."""
     return tuple(range(axis, 0 if axis < 0 else rank))
+
+
+def from_front(value: Any, rank: int) -> Any:
+    """Return one axis or several, negative ones counted from the front of *rank* axes."""
+    if isinstance(value, tuple | list):
+        return type(value)(from_front(item, rank) for item in value)
+    return value + rank if value < 0 else value
+
+
+def constant_order(spec: Spec, name: str) -> list[int]:
+    """Return for each axis of constant *name* of a node that is channels_last which axis of the layer's it is.
+
+    For constants with a layout in `formats.compass` alone.
+    """
+    assert spec.formats.compass is not None
+    item = spec.inputs[name]
+    ours = [axis.text for axis in cast("list[Expression]", item.axes)]
+    last = [ours[0], *ours[2:], ours[1]] if item.spatial else ours
+    return [spec.formats.compass.layouts[name].index(axis) for axis in last]

@@ -13,11 +13,11 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
 from quantizer.core.shapes import named_axes
 from quantizer.core.spec import CompassFormat, Domain, Input, Output, Spec
-from quantizer.ir.formats.compass_axes import first_of_trailing, trailing
+from quantizer.ir.formats.compass_axes import constant_order, first_of_trailing, from_front, trailing
 from quantizer.ir.formats.compass_graph import CONSTANTS, STRUCTURE
 from quantizer.ir.formats.compass_params import constant_params, scale_of
 from quantizer.ir.formats.compass_text import format_loosely, parse_value
-from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, difference, nearest
+from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container, difference, nearest
 
 _T = TypeVar("_T")
 SOURCES = "compass.sources"
@@ -43,6 +43,7 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
     nodes: list[Node] = []
     sources: list[_Source] = []
     folded: dict[str, Tensor] = {}
+    arranged: dict[str, Tensor] = {}
     for position, node in enumerate(graph.nodes):
         if node.op == "Input" and not node.inputs and set(node.outputs) <= set(graph.inputs):
             sources.append((position, node, None))
@@ -52,12 +53,16 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
             folded[node.outputs[0]] = replace(graph.tensor(node.outputs[0]), data=source.data)
             continue
         found = _match(node, known.get(node.op, [])) if CONSTANTS in node.extra else None
-        nodes.append(node if found is None else _to_ours(graph, node, *found))
+        nodes.append(node if found is None else _to_ours(graph, node, *found, arranged))
     read = {name for node in nodes for name in (*node.inputs, *node.outputs)}
     set_aside = {name for node in graph.nodes for name in node.inputs if name is not None} - read
     return graph.with_(
         nodes=tuple(nodes),
-        tensors={name: folded.get(name, tensor) for name, tensor in graph.tensors.items() if name not in set_aside},
+        tensors={
+            name: {**folded, **arranged}.get(name, tensor)
+            for name, tensor in graph.tensors.items()
+            if name not in set_aside
+        },
         extra={**graph.extra, SOURCES: tuple(sources)},
         subgraphs={name: native(body, specs) for name, body in graph.subgraphs.items()},
     )
@@ -133,7 +138,10 @@ def _match(node: Node, candidates: list[tuple[Spec, CompassFormat]]) -> tuple[Sp
     """Return the spec whose fixed keys the layer has; of several the one that fixes most. NONE may be left out."""
     fits = []
     for spec, form in candidates:
-        said = {key: format_loosely(node.attrs[key]) if key in node.attrs else "NONE" for key in form.fixed}
+        said = {
+            key: format_loosely(node.attrs[key]) if key in node.attrs else form.absent.get(key, "NONE")
+            for key in form.fixed
+        }
         if form.activation is not None and _fused(node, form.activation) not in ("none", *spec.fuses):
             continue
         if all(said[key].casefold() == wanted.casefold() for key, wanted in form.fixed.items()):
@@ -146,7 +154,8 @@ def _match(node: Node, candidates: list[tuple[Spec, CompassFormat]]) -> tuple[Sp
     return fits[0] if fits else None
 
 
-def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat) -> Node:
+def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat, arranged: dict[str, Tensor]) -> Node:
+    """Return the layer as a node of ours; constants that the layer has in another axis order go to *arranged*."""
     keys = _constant_keys(node)
     count = len(node.inputs) - len(keys)
     constants = dict(zip(keys, node.inputs[count:], strict=True))
@@ -166,7 +175,7 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat) -> Node:
     attrs = {name: value for name, value in _defaults(spec).items() if name not in form.attrs}
     if form.pairs:
         node = replace(node, attrs={**node.attrs, **_unpaired(where, node, form)})
-    attrs |= {name: _our_attr(where, node, name, form.attrs[name], domain) for name, domain in _mapped(spec, form)}
+    attrs |= {name: _our_attr(where, node, name, form, domain) for name, domain in _mapped(spec, form)}
     for name, key in form.trailing_axes.items():
         if key in node.attrs:
             attrs[name] = first_of_trailing(where, key, node.attrs[key], len(graph.tensor(str(inputs[0])).shape))
@@ -183,9 +192,30 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat) -> Node:
     ours = replace(
         node, op=spec.op, inputs=tuple(inputs), attrs=attrs, order="channels_last", activation=fused, extra=extra
     )
+    for name, tensor in zip(spec.inputs, inputs, strict=True):
+        if name in form.layouts and tensor is not None:
+            given = graph.tensor(tensor)
+            arranged[tensor] = _arranged(given, tensor, _checked_order(where, spec, name, given))
     if form.derived:
-        _check_derived(ours, node, form, _variables(graph, ours, spec))
+        _check_derived(ours, node, form, _variables(graph.with_tensors(*arranged.values()), ours, spec))
     return ours
+
+
+def _checked_order(where: str, spec: Spec, name: str, tensor: Tensor) -> list[int]:
+    order = constant_order(spec, name)
+    if len(tensor.shape) != len(order):
+        raise GraphError(f"{where}: {name!r} has rank {len(tensor.shape)}: {spec.op} takes rank {len(order)}.")
+    return order
+
+
+def _arranged(tensor: Tensor, name: str, order: list[int]) -> Tensor:
+    """Return *tensor* called *name*, whose axis i is axis order[i] of the given one."""
+    shape = tuple(tensor.shape[axis] for axis in order)
+    data = None if tensor.data is None else tensor.data.permute(order).contiguous()
+    params = tensor.qparams
+    if params is not None and params.axis is not None:
+        params = replace(params, axis=order.index(params.axis % len(order)))
+    return replace(tensor, name=name, shape=shape, data=data, qparams=params)
 
 
 def _unpaired(where: str, node: Node, form: CompassFormat) -> dict[str, AttrValue]:
@@ -214,14 +244,16 @@ def _defaults(spec: Spec) -> dict[str, AttrValue]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def _our_attr(where: str, node: Node, name: str, keys: str | list[str], domain: Domain) -> AttrValue:
+def _our_attr(where: str, node: Node, name: str, form: CompassFormat, domain: Domain) -> AttrValue:
+    keys = form.attrs[name]
     named = [keys] if isinstance(keys, str) else keys
-    missing = [key for key in named if key not in node.attrs]
+    said = {key: parse_value(form.absent[key]) for key in named if key in form.absent} | dict(node.attrs)
+    missing = [key for key in named if key not in said]
     if missing:
         if domain.default is not None and len(missing) == len(named):
             return tuple(domain.default) if isinstance(domain.default, list) else domain.default
         raise GraphError(f"{where}: {node.op} without {missing[0]}: write {missing[0]}=... for {name!r}.")
-    values = tuple(node.attrs[key] for key in named)
+    values = tuple(said[key] for key in named)
     kinds: dict[str, type | tuple[type, ...]] = {
         "int": int,
         "bool": bool,
@@ -292,18 +324,25 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
         raise UnsupportedError(f"{where}: Compass layers are channels_last: transpose its tensors and set its order.")
     bottoms: list[str] = []
     constants: dict[str, Tensor] = {}
+    bound = _variables(graph, node, spec)
     for name, tensor in zip(spec.inputs, node.inputs, strict=True):
         if tensor is None:
-            continue
-        if name not in form.inputs:
+            if name in form.zeros and CONSTANT_ORDER not in node.extra:
+                zeros = _zeros(node, spec, name, form.inputs[name], bound, list(constants.values()))
+                tensors[zeros.name] = constants[form.inputs[name]] = zeros
+        elif name not in form.inputs:
             bottoms.append(tensor)
         elif graph.tensor(tensor).is_constant:
             constants[form.inputs[name]] = graph.tensor(tensor)
+            if name in form.layouts:
+                order = _checked_order(where, spec, name, graph.tensor(tensor))
+                back = [order.index(axis) for axis in range(len(order))]
+                label = _free(f"{node.name}:{form.inputs[name]}", tensors, tensor)
+                tensors[label] = constants[form.inputs[name]] = _arranged(graph.tensor(tensor), label, back)
         else:
             key = form.inputs[name]
             raise UnsupportedError(f"{where}: input {name!r} is computed: Compass stores {key!r} as a constant.")
-    rank = len(graph.tensor(str(node.inputs[0])).shape)
-    attrs = _their_attrs(node, spec, form, _variables(graph, node, spec), rank)
+    attrs = _their_attrs(node, spec, form, bound, len(graph.tensor(str(node.inputs[0])).shape))
     extra = {key: v for key, v in node.extra.items() if key.startswith("compass.") or key in STRUCTURE}
     kept = {key: v for key, v in node.extra.items() if key not in extra}
     rest = {key: value for key, value in kept.items() if isinstance(value, Tensor)}
@@ -319,6 +358,27 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
     return replace(
         node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", activation="none", extra=extra
     )
+
+
+def _free(label: str, tensors: Mapping[str, Tensor], own: str) -> str:
+    """Return *label*, lengthened until no tensor but *own* is called so."""
+    while label in tensors and label != own:
+        label += "_"
+    return label
+
+
+def _zeros(
+    node: Node, spec: Spec, name: str, key: str, variables: Mapping[str, object], constants: list[Tensor]
+) -> Tensor:
+    """Return zeros for optional constant *name*, of the type of the node's other constants."""
+    dtype = constants[0].dtype if constants else DTYPES["float32"]
+    if dtype.is_integer:
+        raise UnsupportedError(
+            f"node {node.name!r}: quantized and without {name!r}: Compass needs {key!r}, which hold the input's zero "
+            "point too. Give the float graph zeros for it."
+        )
+    shape = tuple(int(cast("int", axis(variables))) for axis in cast("list[Expression]", spec.inputs[name].axes))
+    return Tensor(f"{node.name}:{key}", shape, dtype, torch.zeros(shape, dtype=container(dtype)))
 
 
 def _their_attrs(
@@ -339,6 +399,8 @@ def _their_attrs(
         if name not in node.attrs:
             raise GraphError(f"node {node.name!r}: {spec.op} without attribute {name!r}: Compass writes it.")
         value, keys = node.attrs[name], form.attrs[name]
+        if written is None and name in form.from_front:
+            value = from_front(value, rank)
         named = [keys] if isinstance(keys, str) else keys
         if written is not None and value == defaults.get(name) and not set(named) & set(written):
             continue
@@ -356,6 +418,7 @@ def _their_attrs(
         implied |= {form.activation} if node.activation == "none" else set()
     elif node.activation != "none":
         raise UnsupportedError(f"node {node.name!r}: a Compass {form.type} fuses no {node.activation}.")
+    implied |= {key for key, text in form.absent.items() if found.get(key) == parse_value(text)}
     left_out = set() if written is None else implied - set(written)
     return {key: value for key, value in found.items() if key not in left_out}
 
