@@ -31,7 +31,7 @@ def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict]
     others = [v.check for v in verdicts if v.status in ("pass", "mistrusted")]
     lines = [f"{item_id}: {headline(first)}"]
     lines += _element(first)
-    lines.append(f"  suspect     {SUSPECTS.get(first.check, first.check)}")
+    lines.append(f"  suspect     {SUSPECTS.get(first.check, first.check)}{_stage(first)}")
     if len(failing) > 1:
         lines.append(f"  also        {', '.join(v.check for v in failing[1:])} fail")
     lines.append(f"  passing     {', '.join(others) or 'nothing else'}")
@@ -39,6 +39,12 @@ def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict]
     lines += _parameter_lines(trial)
     lines += [f"  rerun       {rerun}", f"  replay      {replay}"]
     return "\n".join(lines)
+
+
+def _stage(verdict: Verdict) -> str:
+    """Return the declared stage that fails before the output does."""
+    worst = verdict.worst
+    return f", stage {worst.tensor}" if verdict.check == "arithmetic" and worst and worst.tensor != "y" else ""
 
 
 def headline(verdict: Verdict) -> str:
@@ -86,6 +92,8 @@ def _parameter_lines(trial: Trial) -> list[str]:
         return []
     lines = []
     for name, params in {**parameters.inputs, **parameters.outputs}.items():
+        if name in trial.spec.inputs and name not in trial.case.shapes:
+            continue
         lines.append(
             f"  {name:<11} {params.dtype} scale {float(params.scale.max()):.9g} zero point {int(params.zero_point.max())}"
         )

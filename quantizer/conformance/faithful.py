@@ -7,17 +7,21 @@ import torch
 
 from quantizer.conformance.checks.parameters import failing
 from quantizer.conformance.checks.tables import exponentials
+from quantizer.conformance.checks.variants import planned, stitched
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.activations import activate_codes
 from quantizer.numerics.qparams import Staged
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import BUILT_IN, REGISTRY, Function
+from quantizer.runtime.engines.own import OwnEngine
+from quantizer.tiling.windows import tiles
 
 
 def is_faithful(trial: Trial, check: str) -> bool:
     """Return whether a failing *check* fails as the built-in functions do; True for an operator that has none.
 
     `parameters`: on tables alone, each the built-in rule's but for a unit and twice the float32 budget (exponentials of
-    two libraries). Other checks: the codes are those of the built-in integer forward under the handed parameters.
+    two libraries). Other checks: the codes are those of the built-in integer forward under the handed parameters; `tiled`:
+    those of its tiles too.
     """
     if check == "parameters":
         return trial.built_in is None or all(_is_own_table(trial, finding.tensor) for finding in failing(trial))
@@ -31,7 +35,20 @@ def is_faithful(trial: Trial, check: str) -> bool:
     codes, platform = outcome.codes if isinstance(outcome, Staged) else outcome, trial.target.platform
     if (name := trial.case.activation) != "none":
         codes = activate_codes(codes, trial.output, platform.activations[name], platform.rounding)  # type: ignore[index]
-    return torch.equal(codes, torch.from_numpy(trial.got))
+    same = torch.equal(codes, torch.from_numpy(trial.got))
+    return same and (check != "tiled" or _tiled_alike(trial, forward.function))
+
+
+def _tiled_alike(trial: Trial, forward: Function) -> bool:
+    """Return whether the built-in forward, cut by the spec's rule, gives the codes that the engine's tiles give."""
+    own = Trial(trial.target, trial.case, OwnEngine())
+    own.parameters, own.codes = trial.parameters, trial.codes
+    with REGISTRY.overridden(trial.spec.op, "quantized", forward, trial.target.platform.platform):
+        wanted = stitched(own, tiles(trial.spec, trial.case.shapes, trial.case.attrs, trial.case.tiles))
+    try:
+        return np.array_equal(stitched(trial, planned(trial, trial.case.tiles)), wanted)
+    except ValueError:
+        return False
 
 
 def _is_own_table(trial: Trial, tensor: str) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from quantizer.conformance.checks.reject import reject_problems
 from quantizer.conformance.failures import describe, graph_line, headline, write_replay
-from quantizer.conformance.generation.builder import alone, build_case, rows, wanted_coverage
+from quantizer.conformance.generation.builder import alone, build_case, dealt, wanted_coverage
 from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
@@ -74,8 +74,7 @@ class Runner:
             pytest.skip(reason)
         for example in self._spec.examples:
             self.run(self._built(functools.partial(example_case, self._target, example)))
-        names = [target.id for target in self._session.all_targets(self._spec)]
-        for index, row in enumerate(rows(self._spec, names, self._target.id)):
+        for index, row in enumerate(dealt(self._session.all_targets(self._spec), self._target)):
             chooser = HashChooser(key(index, self._target.id), row)
             self.run(self._built(functools.partial(build_case, self._target, chooser)))
         self._reach_the_rest()

@@ -9,8 +9,8 @@ from quantizer.conformance.generation.builder import (
     alone,
     build_case,
     coverage,
+    dealt,
     outline,
-    rows,
     wanted_coverage,
 )
 from quantizer.conformance.generation.choosers import HashChooser
@@ -42,17 +42,16 @@ def unmet(spec: Spec, targets: Sequence[Target], library: Library) -> Iterator[P
     """Yield what *spec* declares and no case over *targets* meets."""
     yield from _idle_names(spec)
     yield from _idle_excludes(spec, library)
-    cases = [*_outlines(spec, targets)]
+    cases = [*_outlines(targets)]
     yield from _unreached(spec, targets, cases)
     yield from _idle_conditions(spec, [case for _, case in cases])
     yield from _idle_attributes(spec, targets[0])
 
 
-def _outlines(spec: Spec, targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
+def _outlines(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
     """Yield the structure of every case that the covering array deals to *targets*."""
-    names = [target.id for target in targets]
     for target in targets:
-        for index, row in enumerate(rows(spec, names, target.id)):
+        for index, row in enumerate(dealt(targets, target)):
             yield target, outline(target, HashChooser(key(index, target.id), row))
 
 

@@ -62,8 +62,12 @@ def _simpler(target: Target, case: Case) -> Iterator[Case]:
     if case.order != "channels_first":
         yield case.but(order="channels_first")
     for name, item in target.spec.inputs.items():
-        if item.optional and name in case.shapes:
-            yield case.but(shapes={k: v for k, v in case.shapes.items() if k != name})
+        needed = any(target.spec.inputs[other].needs == name for other in case.shapes)
+        if item.optional and name in case.shapes and not needed:
+            yield case.but(
+                shapes={k: v for k, v in case.shapes.items() if k != name},
+                ranges={k: v for k, v in case.ranges.items() if k != name},
+            )
     bound = variables(target.spec, case.shapes, case.attrs)
     for name in reversed(draw_order(target.spec)):
         for value in _smaller_values(target, name, bound):

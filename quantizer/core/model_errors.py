@@ -154,7 +154,7 @@ def _fields(model: type[Model], location: Location) -> Iterator[dict[str, str]]:
     for outer in found:
         for member in _members(outer):
             if isinstance(member, type) and issubclass(member, Model):
-                yield {name: info.description or "" for name, info in member.model_fields.items()}
+                yield {name: " ".join((info.description or "").split()) for name, info in member.model_fields.items()}
 
 
 def _members(annotation: object) -> Iterator[object]:

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from quantizer.conformance.generation.aims import hit
-from quantizer.conformance.generation.builder import build_case, coverage, factors, rows, tile_plan, wanted_coverage
+from quantizer.conformance.generation.builder import build_case, coverage, dealt, factors, tile_plan, wanted_coverage
 from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.covering import covering_rows
 from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import bits, integers, key, splitmix64, uniform
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
@@ -60,6 +61,22 @@ def test_every_pair_of_factor_values_meets_in_a_row(op):
     assert len(table) <= 1.5 * longest[0] * longest[1]
 
 
+@pytest.mark.parametrize("op", SESSION.library.specs)
+def test_every_pair_of_bins_meets_on_every_platform(op):
+    """Code of one platform sees the cases of that platform only."""
+    spec = SESSION.library.spec(op)
+    targets = SESSION.all_targets(spec)
+    found = factors(spec, ["-"])
+    names = sorted(found.keys() - {"target"})
+    wanted = {(a, x, b, y) for a, b in itertools.combinations(names, 2) for x in found[a] for y in found[b]}
+    for platform in {target.platform.platform for target in targets}:
+        own = [row for t in targets if t.platform.platform == platform for row in dealt(targets, t)]
+        met = {
+            (a, row[a], b, row[b]) for row in own for a, b in itertools.combinations(names, 2) if {a, b} <= row.keys()
+        }
+        assert wanted <= met
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=IDS)
 def test_cases_are_legal_repeatable_and_round_trip_through_json(target):
     for seed in range(5):
@@ -78,15 +95,27 @@ def test_the_rows_of_all_targets_reach_every_declared_bin(op):
     """A bin, data set, order or tile class that no case of the gate reaches would be a silent hole."""
     spec = SESSION.library.spec(op)
     targets = SESSION.all_targets(spec)
-    names = [target.id for target in targets]
     reached = set()
     for target in targets:
-        for index, row in enumerate(rows(spec, names, target.id)):
+        for index, row in enumerate(dealt(targets, target)):
             reached |= coverage(target, build_case(target, HashChooser(key(index, target.id), row)))
     assert wanted_coverage(spec) - reached == set()
 
 
 DIRECTED = ("ties", "saturation", "accumulator_limit", "scale_spread", "zero_point_extremes")
+
+
+EVERY_CODE = [
+    (target, example) for target in TARGETS for example in target.spec.examples if example.data == "every_code"
+]
+
+
+@pytest.mark.parametrize(("target", "example"), EVERY_CODE, ids=[f"{t.id}-{e.id}" for t, e in EVERY_CODE])
+def test_every_code_reaches_both_ends(target, example):
+    trial = Trial(target, example_case(target, example), SESSION.engine)
+    for name, codes in trial.codes.items():
+        params = trial.qparams(name)
+        assert (int(codes.min()), int(codes.max())) == (params.qmin, params.qmax)
 
 
 AIMED = [(target, data) for target in TARGETS for data in DIRECTED if data in target.spec.data]

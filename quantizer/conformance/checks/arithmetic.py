@@ -149,6 +149,7 @@ def _replayed(trial: Trial, held: Array, mantissa: Array, declared: Declared) ->
 def _rounded(
     trial: Trial, value: Array, declared: Declared, extra: Array | float,
     exact: Callable[[tuple[int, ...]], Fraction], detail: Callable[[tuple[int, ...]], Mapping[str, str]],
+    what: str = "the handed sum",
 ) -> Verdict:  # fmt: skip
     zero = int(trial.output.zero_point)
     mode = declared.rounding or trial.target.platform.rounding
@@ -161,9 +162,11 @@ def _rounded(
     )  # fmt: skip
     spread = (0.5 if mode.startswith("half") else 1.0) + np.broadcast_to(np.asarray(extra), value.shape)
     further = f" + {float(np.max(extra)):.3g} of an earlier stage" if np.any(extra) else ""
+    if trial.case.activation != "none":
+        further += f", then {trial.target.platform.activations[trial.case.activation]}"  # type: ignore[index]
     return judge_codes(
         CHECK, trial, low, high, value=value, allowance=spread, zero=zero,
-        made_of=f"{mode} of the handed sum{further}", detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
+        made_of=f"{mode} of {what}{further}", detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
     )  # fmt: skip
 
 
@@ -197,11 +200,14 @@ def _linear(trial: Trial) -> Verdict:
     if rescale.variant == "f32_dequantized":
         return _dequantized(trial, parts, rescale)
     extra = _float32_sum(trial, rescale) if declared.float32 else np.zeros(trial.output_shape)
-    if gain and trial.case.activation in trial.target.platform.accumulator.float32_before:
-        held = _before_activation(trial, value / float(gain))
+    if trial.case.activation in trial.target.platform.accumulator.float32_before:
+        sums, _ = _combined(trial, parts, whole, Fraction(1))
+        held = _before_activation(trial, sums)
         value = held * float(gain)
         return _rounded(trial, value, declared, extra, lambda i: Fraction(float(held[i])) * gain, lambda _: {})
-    return _rounded(trial, value, declared, extra, exact, lambda i: {n: str(int(p[i])) for n, p in parts.items()})
+    return _rounded(
+        trial, value, declared, extra, exact, lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()}
+    )
 
 
 def _combined(
@@ -237,7 +243,7 @@ def _dequantized(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> 
     value = (total / np.float32(rescale.divisor)).astype(np.float64)
     return _rounded(
         trial, value, DECLARED["f32_dequantized"], 0.0, lambda i: Fraction(float(value[i])),
-        lambda i: {n: str(int(p[i])) for n, p in parts.items()},
+        lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
     )  # fmt: skip
 
 
@@ -345,10 +351,15 @@ def _movement(trial: Trial) -> Verdict:
     if float(params.scale) != float(output.scale) or int(params.zero_point) != int(output.zero_point):
         return stand_in(trial)
     real = trial.y_hat / float(output.scale)
-    slack = 0.0 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_CODES * np.abs(real)
+    quantizer = trial.target.platform.quantizer
+    exact = quantizer.operation == "exact" or np.abs(real - np.rint(real)) < RESOLUTION * np.abs(real)
+    if math.frexp(float(output.scale))[0] == 0.5:
+        exact = exact | (np.abs(real - np.trunc(real)) == 0.5)
     return _rounded(
-        trial, real, Declared(), np.where(np.abs(real - np.rint(real)) < RESOLUTION * np.abs(real), 0.0, slack),
+        trial, real, Declared(quantizer.rounding, quantizer.zero_point == "before"),
+        np.where(exact, 0.0, FLOAT32_CODES * np.abs(real)),
         lambda i: Fraction(float(trial.y_hat[i])) / Fraction(float(output.scale)), lambda _: {},
+        "the value that is moved or filled in",
     )  # fmt: skip
 
 

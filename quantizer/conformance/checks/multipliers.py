@@ -19,6 +19,8 @@ from quantizer.ops import BUILT_IN, REGISTRY
 
 Array = NDArray[Any]
 FLOAT32_CODES = 2.0**-22
+RELAY_BITS = 8
+"""Bits that Compass's Clip adds to outputs of no more bits."""
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
@@ -48,7 +50,11 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
 
 
 def number_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield what is found of a normalised operator's multiplier: it brings shares of 1 to output codes, as 1 / s_y does."""
+    """Yield what is found of the further integers of a rule.
+
+    A normalised operator's multiplier brings shares of 1 to output codes, as 1 / s_y does.
+    """
+    yield from _attribute_findings(trial)
     numbers, output = trial.parameters.numbers, trial.output
     if trial.spec.error_model.kind not in ("softmax", "normalization") or not {"multiplier", "shift"} <= numbers.keys():
         return
@@ -61,6 +67,26 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     yield _equal(
         "multiplier, shift", (int(wanted[0]), wanted[1]), (mantissa, shift), "the rule's multiplier of 1 / s_y"
     )
+
+
+def _attribute_findings(trial: Trial) -> Iterator[Finding]:
+    """An attribute that is handed in fixed point is the nearest integer, in no coarser a unit than the rule's (Compass)."""
+    numbers, bits = trial.parameters.numbers, trial.target.scheme.activation.bits
+    steps = 1 / float(trial.output.scale) if trial.output.steps is None else float(trial.output.steps)
+    relay = RELAY_BITS if bits <= RELAY_BITS else 0
+    for name, places, least, unit in (
+        ("slope", "slope_shift", bits, 1.0), ("low", "relay_bits", relay, steps), ("high", "relay_bits", relay, steps),
+    ):  # fmt: skip
+        if name not in trial.case.attrs or not {name, places} <= numbers.keys():
+            continue
+        yield Finding(
+            places, 0.0 if numbers[places] >= least else math.inf, f"at least {least}", f"{numbers[places]}",
+            f"the binary places of {name}",
+        )  # fmt: skip
+        wanted = float(trial.bound[name]) * unit * 2.0 ** numbers[places]
+        wanted = min(max(wanted, -(2.0**31)), 2.0**31 - 1)
+        away = abs(numbers[name] - wanted) / (0.5 + FLOAT32_CODES * abs(wanted))
+        yield Finding(name, away, f"{wanted:.9g}", f"{numbers[name]}", f"the nearest integer to {name} in its unit")
 
 
 def _equal(what: str, wanted: object, got: object, rule: str) -> Finding:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
-from quantizer.conformance.checks.elements import judge_codes, judge_equal
+from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Table
@@ -24,13 +24,26 @@ def monotone_arithmetic(trial: Trial) -> Verdict:
     if len(tables) == 1 and len(trial.codes) == 1:
         (table,) = tables.values()
         wanted = np.clip(looked_up(trial, table), trial.output.qmin, trial.output.qmax)
-        return judge_equal(CHECK, trial, trial.got, wanted, "the handed table at the code, interpolated down")
+        return _read(trial, table, wanted)
     stages, numbers = trial.outcome.stages, trial.parameters.numbers
     if "negative" in stages and "slope" in numbers:
         return _leaky(trial, stages["negative"].numpy(), numbers["slope"], numbers["slope_shift"])
     if "relay" in stages and {"low", "high", "relay_bits"} <= numbers.keys():
         return _clamped(trial, stages["relay"].numpy())
     return stand_in(trial)
+
+
+def _read(trial: Trial, table: Table, wanted: Array) -> Verdict:
+    """Judge what was read from the table; the worst element names the entry."""
+    codes = next(iter(trial.codes.values())).numpy()
+
+    def detail(index: tuple[int, ...]) -> dict[str, str]:
+        entry, rest = divmod(int(codes[index]) - table.first, table.step)
+        between = f" + {rest}/{table.step}" if rest else ""
+        return {"input code": str(int(codes[index])), "entry": f"{entry}{between} of {table.entries.numel()}"}
+
+    made_of = "the handed table at the code" + (", interpolated down" if table.step > 1 else "")
+    return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of, detail=detail)
 
 
 def looked_up(trial: Trial, table: Table) -> Array:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.restated_norm import inverse_roots
 from quantizer.conformance.trial import Trial
@@ -37,11 +39,31 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     wanted, budget = found
     half = FLOAT32_TINY if table.entries.dtype.is_floating_point else 0.5
     ratio = np.abs(entries - wanted) / (half + budget)
+    if name not in ("exp", "inverse_root"):
+        ratio = np.maximum(ratio, _wrong_ties(trial, entries, wanted))
     index = int(np.argmax(ratio))
     yield Finding(
         f"table {name}", float(ratio[index]), f"{wanted[index]:.9g}", f"{entries[index]:.9g}",
-        "half a unit of f at the code that indexes the entry", (index,),
+        "half a unit of f at the code that indexes the entry, ties by the declared mode", (index,),
     )  # fmt: skip
+
+
+def _wrong_ties(trial: Trial, entries: Array, wanted: Array) -> Array:
+    """Return inf where f lies exactly between two codes and the entry is not the declared mode's.
+
+    Judged only where the platform's own arithmetic is exact: in rationals, or in float32 under scales of powers of two.
+    """
+    platform, zero = trial.target.platform, int(trial.output.zero_point)
+    scales = [float(trial.output.scale), *(float(params.scale) for params in trial.parameters.inputs.values())]
+    faults = np.zeros(wanted.shape)
+    if platform.quantizer.operation != "exact" and any(math.frexp(scale)[0] != 0.5 for scale in scales):
+        return faults
+    inner = zero if platform.quantizer.zero_point == "before" else 0
+    for place in np.flatnonzero(wanted - np.floor(wanted) == 0.5):
+        exact = Fraction(float(wanted[place])) - zero + inner
+        code = rational_codes(exact, platform.rounding)[0] + zero - inner
+        faults[place] = 0.0 if entries[place] == code else math.inf
+    return faults
 
 
 def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ def tiled(trial: Trial) -> Verdict | None:
     if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
         return hole("tiled", f"engine {trial.engine.name} shows no accumulators to split")
     try:
-        codes = stitch(trial.output_shape, [*_tile_codes(trial, plan)], torch.int64).numpy()
+        codes = stitched(trial, plan)
     except ValueError as err:
         return failure("tiled", str(err))
     verdict = judge_codes("tiled", trial, trial.got, trial.got, got=codes, made_of="the untiled codes")
@@ -57,6 +57,12 @@ def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
     function = entry.function if entry else tiles
     found: list[Tile] = function(trial.spec, trial.case.shapes, trial.case.attrs, plan)
     return found
+
+
+def stitched(trial: Trial, plan: list[Tile]) -> Array:
+    """Return the codes of all tiles put together; ValueError where they do not fit."""
+    codes: Array = stitch(trial.output_shape, [*_tile_codes(trial, plan)], torch.int64).numpy()
+    return codes
 
 
 def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]:

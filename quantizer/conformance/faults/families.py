@@ -11,7 +11,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from quantizer.core.case import TilePlan
+from quantizer.core.platforms import RoundingMode
 from quantizer.core.spec import Spec
+from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.windows import torch_padding
 from quantizer.ops import Function
@@ -108,6 +110,60 @@ def one_wrong_entry(table: Table) -> Table:
     entries = table.entries.clone()
     entries[entries.numel() // 2] += 1
     return replace(table, entries=entries)
+
+
+def tables_rounded(mode: RoundingMode) -> Wrap:
+    """Round the entries of handed tables in another mode."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(request: Request) -> Parameters:
+            other = request.platform.model_copy(update={"rounding": mode})
+            found: Parameters = original(replace(request, platform=other))
+            return replace(found, platform=request.platform)
+
+        return faulty
+
+    return wrap
+
+
+def last_code_unread(codes: Tensor, p: Parameters) -> Tensor:
+    """Read the entry before the last for the largest code."""
+    return codes.clamp(max=p.inputs["x"].qmax - 1)
+
+
+def six_less_one(codes: Tensor, p: Parameters) -> Tensor:
+    """Cut a fused relu6 one code early."""
+    output = p.outputs["y"]
+    top = torch.round(6.0 / output.scale).long() + output.zero_point - 1
+    return codes.minimum(top.clamp(min=output.qmin)) if p.activation == "relu6" else codes
+
+
+def filled_half_up(original: Function) -> Function:
+    """Round a fill value half up."""
+
+    def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor:
+        quantizer = parameters.platform.quantizer.model_copy(update={"rounding": "half_up"})
+        platform = parameters.platform.model_copy(update={"quantizer": quantizer})
+        result: Tensor = original(*operands, parameters=replace(parameters, platform=platform), **named)
+        return result
+
+    return faulty
+
+
+def last_copied(original: Function) -> Function:
+    """Copy the codes of the last operand of a concatenation as they are, but for their zero point."""
+
+    def faulty(*operands: Tensor, parameters: Parameters, axis: int, **named: Any) -> Tensor:
+        whole: Tensor = original(*operands, parameters=parameters, axis=axis, **named)
+        name, last = [item for item in named.items() if item[1] is not None][-1]
+        output = parameters.outputs["y"]
+        copied = last - parameters.inputs[name].zero_point + output.zero_point
+        whole.narrow(axis, whole.shape[axis] - last.shape[axis], last.shape[axis]).copy_(
+            copied.clamp(output.qmin, output.qmax)
+        )
+        return whole
+
+    return faulty
 
 
 def fused_as(names: Mapping[str, str]) -> Callable[[Parameters], Parameters]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from quantizer.conformance.checks.variants import planned
 from quantizer.conformance.faults.catalogue import Fault
-from quantizer.conformance.generation.builder import build_case, rows
+from quantizer.conformance.generation.builder import build_case, dealt
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
@@ -70,9 +70,8 @@ def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None
     most_targets: of so many targets only, spread over all of them.
     """
     everything = session.all_targets(spec)
-    names = [target.id for target in everything]
     targets = everything[:: -(-len(everything) // most_targets)] if most_targets else everything
-    waiting = {target.id: _explicit(target, names) for target in targets}
+    waiting = {target.id: _explicit(target, everything) for target in targets}
     while waiting:
         for target in targets:
             own = waiting.get(target.id)
@@ -83,10 +82,10 @@ def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None
                 waiting.pop(target.id, None)
 
 
-def _explicit(target: Target, names: Sequence[str]) -> Iterator[Case]:
+def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
     for example in target.spec.examples:
         yield example_case(target, example)
-    for index, row in enumerate(rows(target.spec, names, target.id)):
+    for index, row in enumerate(dealt(everything, target)):
         yield build_case(target, HashChooser(key(index, target.id), row))
 
 

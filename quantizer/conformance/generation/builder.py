@@ -59,6 +59,11 @@ def rows(spec: Spec, targets: Sequence[str], target: str) -> list[Mapping[str, s
     return own + [row for row in EMPHASIS if all(value in found.get(name, ()) for name, value in row.items())]
 
 
+def dealt(targets: Sequence[Target], target: Target) -> list[Mapping[str, str]]:
+    """Return the rows of *target* among *targets*: each platform, whose code is its own, has a covering array of its own."""
+    return rows(target.spec, [t.id for t in targets if t.platform.platform == target.platform.platform], target.id)
+
+
 def alone(target: Target, entry: str) -> Iterator[HashChooser]:
     """Yield the choosers that ask for one entry of the coverage, alone: what no row could reach beside its others."""
     factor, value = entry.split("=", 1)

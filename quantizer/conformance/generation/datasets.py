@@ -196,13 +196,14 @@ def _ties(target: Target, case: Case) -> dict[str, Array]:
 
 
 def _every_code(target: Target, case: Case, name: str) -> Array:
-    """Return the values of all codes in turn, or of codes as far apart as the elements suffice for."""
+    """Return the values of all codes in turn, or of codes from the first to the last, as far apart as the elements suffice."""
     if target.spec.inputs[name].role != "activation":
         return random(_site(target, case, name))
     params = activation_of(target, case, name)
     size = math.prod(case.shapes[name])
-    codes = params.qmin + np.arange(size) * max(1, -(-(params.qmax - params.qmin + 1) // max(size, 1)))
-    codes = np.minimum(codes, params.qmax).reshape(case.shapes[name])
+    span = params.qmax - params.qmin
+    steps = np.arange(size) if size > span else np.arange(size) * span // max(size - 1, 1)
+    codes = np.minimum(params.qmin + steps, params.qmax).reshape(case.shapes[name])
     values: Array = (codes - int(params.zero_point)) * float(params.scale)
     return values
 

@@ -114,15 +114,13 @@ def output_range(
             if target.spec.error_model.kind == "softmax":
                 return range_of(target, 2.0 / hints.get("terms", 2.0), low_code)
             if "mean_step" in hints:
-                return range_of(target, hints["mean_step"], (low_code + high_code + 1) // 2)
+                return range_of(target, hints["mean_step"], _near_middle(target, chooser))
             step = hints.get("step", 2.0**-7)
             wanted = math.ceil(math.log2(max(largest, step) / max(high_code - 1, 1)))
             wide = WIDE_STEP if target.scheme.weight is not None else 2
             places = chooser.option("y.step", [0, 1, 2, wide if target.scheme.activation.bits <= 8 else min(wide, 10)])
             exponent = max(wanted, round(math.log2(step)) + 1 + places)
-            spread = max(0, (high_code - low_code) // 2 - 8)
-            zero = chooser.integer("y.zero", -min(8, spread), min(8, spread)) + (low_code + high_code + 1) // 2
-            return range_of(target, 2.0**exponent, zero)
+            return range_of(target, 2.0**exponent, _near_middle(target, chooser))
         case "saturation":
             offset = chooser.option("y.offset", [0.0, 1.0, -1.0, 0.5])
             reach = (high_code - low_code) * largest / max(high - low, TINY)
@@ -132,6 +130,13 @@ def output_range(
             return (_float(low), _float(high))
     grow = chooser.option("y.coverage", [1.0, 1.0, 0.9, 1.5])
     return (_float(max(low * grow, limits[0])), _float(min(high * grow, limits[1])))
+
+
+def _near_middle(target: Target, chooser: Chooser) -> int:
+    """Return a zero point of either parity, in the middle half of the codes."""
+    low, high = _codes(target)
+    spread = max(0, (high - low) // 2 - 8)
+    return chooser.integer("y.zero", -min(8, spread), min(8, spread)) + (low + high + 1) // 2
 
 
 def _float(value: float) -> float:

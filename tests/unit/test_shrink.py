@@ -1,0 +1,42 @@
+"""Shrinking: what is left is a legal graph, and nothing of what was taken away stays behind."""
+
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.failures import describe
+from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.shrink import shrink
+from quantizer.conformance.stored import target_of
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.verdict import failure
+
+SESSION = open_session(Options(root=Path.cwd()))
+
+
+def four_operands() -> Case:
+    spec = SESSION.library.spec("concat")
+    target = next(t for t in SESSION.all_targets(spec) if t.id == "concat-a8-ideal")
+    return example_case(target, next(e for e in spec.examples if e.id == "fourth_operand_ties"))
+
+
+@pytest.mark.parametrize(("kept", "left"), [("d", {"a", "b", "c", "d"}), ("c", {"a", "b", "c"}), ("b", {"a", "b"})])
+def test_an_operand_goes_with_its_range_and_not_before_those_that_need_it(kept, left):
+    case = four_operands()
+    target = target_of(SESSION.library, case, "here")
+    smallest = shrink(target, case, lambda candidate: kept in candidate.shapes)
+    assert set(smallest.shapes) == left
+    assert set(smallest.ranges) == left | {"y"}
+
+
+def test_a_failure_shows_no_operand_that_the_graph_does_not_have():
+    whole = four_operands()
+    case = whole.but(shapes={name: shape for name, shape in whole.shapes.items() if name != "d"})
+    trial = Trial(target_of(SESSION.library, case, "here"), case, SESSION.engine)
+    verdicts = [failure("arithmetic", "so"), *judge(trial)]
+    text = describe("item", case, trial, verdicts, rerun="-", replay="-")
+    assert "\n  c  " in text and "\n  d  " not in text
