@@ -1,5 +1,6 @@
 """The gate gates itself: an operator that is not supported, and a key of a spec that decides nothing, are named."""
 
+import re
 from pathlib import Path
 
 from quantizer.conformance.options import Options
@@ -141,8 +142,8 @@ def test_an_operator_of_which_no_fault_is_found_is_not_supported(monkeypatch):
     session = open_session(Options(root=Path.cwd()))
     monkeypatch.setattr("quantizer.conformance.faults.kills.judge", lambda _: [])
     problems = spec_problems(session, session.library.spec("reshape"))
-    assert problems == [
-        f"fault {fault} is found by no check in 21 cases: the operator is not judged. Give its `error_model` a kind that "
+    assert [re.sub(r"in \d+ cases", "in some cases", problem) for problem in problems] == [
+        f"fault {fault} is found by no check in some cases: the operator is not judged. Give its `error_model` a kind that "
         "has bounds, and run `quantizer faults --op reshape`."
         for fault in (
             "input_zero_point_handed (handed zero point)",
