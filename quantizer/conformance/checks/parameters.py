@@ -280,11 +280,16 @@ def _held_bias(trial: Trial, name: str, got: Array, wanted: Expected, weight: st
     bits = wanted.dtype.bits
     effective = trial.target.platform.bias_effective_bits.get(trial.spec.quantization.family, bits)
     exact = restated.held_bias(values, np.asarray(wanted.steps), added, bits, effective)
-    room = np.full(values.shape, 0.5)
+    away, room = np.abs(got - exact).astype(np.float64), np.full(values.shape, 0.5)
     if is_replaced(trial):
-        ends = np.abs(exact + added) >= 2.0 ** (bits - 1) * (1 - FLOAT32_CODES)
-        room += FLOAT32_CODES * (np.abs(exact) + np.abs(added)) + np.where(ends, np.abs(added), 0)
-    ratio = np.abs(got - exact) / room
+        real = np.clip(values.astype(np.float64) / wanted.scale, wanted.qmin - 0.49, wanted.qmax + 0.49)
+        held = np.abs(exact + added)
+        at_end = held >= 2.0 ** (bits - 1) * (1 - FLOAT32_CODES)
+        moved = np.abs(exact - np.rint(real)) + np.where(held >= 2.0**24, FLOAT32_CODES * held, 0.0)
+        strict = ~at_end & _is_exact(wanted, trial.target.platform.quantizer.operation)
+        away = np.where(strict, away, np.abs(got - real))
+        room = np.where(strict, room, room + FLOAT32_CODES * np.abs(real) + moved + np.where(at_end, np.abs(added), 0))
+    ratio = away / room
     ratio = np.where((got < wanted.qmin) | (got > wanted.qmax), math.inf, ratio)
     index = (int(np.argmax(ratio)),)
     yield Finding(
