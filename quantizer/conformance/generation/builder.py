@@ -41,8 +41,10 @@ def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
     if any(item.spatial for item in spec.inputs.values()):
         found["order"] = ["channels_first", "channels_last"]
     if not isinstance(spec.tiling, NoTiling):
-        split = any(rule.rule == "accumulate" for rule in spec.tiling.values())
-        found["tiles"] = [name for name in TILE_BINS if name != "split" or split]
+        reduced = [name for name, rule in spec.tiling.items() if rule.rule == "accumulate"]
+        several = "*" in spec.tiling or len(spec.tiling) - len(reduced) > 1
+        legal = {"split": bool(reduced), "mixed": several}
+        found["tiles"] = [name for name in TILE_BINS if legal.get(name, True)]
     for name, item in spec.inputs.items():
         if item.optional:
             found[f"with_{name}"] = ["yes", "no"]

@@ -232,9 +232,8 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
     Of n = 2**q * m terms, m odd, that is m where the output's step is 2**(1-q) of the input's (`ranges.output_range`), and
     n / 2 where both have one step.
     """
-    attrs: Mapping[str, Any] = case.attrs
     shape, terms = case.shapes[name], mean_terms(target, case)
-    axes = attrs.get("axes", (2, 3))
+    axes = _mean_axes(target, case, name)
     at = [np.arange(size) == key(case.data.seed, name, str(axis)) % size for axis, size in enumerate(shape)]
     kept = np.ones(shape, dtype=bool)
     for axis in axes:
@@ -248,6 +247,16 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
     reach = min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin)
     values: Array = np.where(kept, np.clip(codes, -reach, reach), 0) * float(params.scale)
     return values
+
+
+def _mean_axes(target: Target, case: Case, name: str) -> tuple[int, ...]:
+    """Return the axes that a mean reduces: its attribute, the error model's, those of an image, else none that is known."""
+    if "axes" in case.attrs:
+        return tuple(case.attrs["axes"])  # type: ignore[arg-type]
+    rank, axis = len(case.shapes[name]), target.spec.error_model.axis
+    if axis is not None:
+        return (int(axis(variables(target.spec, case.shapes, case.attrs))) % rank,)
+    return tuple(range(2, rank)) if target.spec.inputs[name].spatial else ()
 
 
 def mean_terms(target: Target, case: Case) -> int:
