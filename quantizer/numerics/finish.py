@@ -18,6 +18,8 @@ from quantizer.numerics.rounding import round_tensor
 
 AREA_BITS = 8
 """Bits of the multiplier that Compass's average pooling makes of 1 / area."""
+RELAY_BITS = 8
+"""Bits that Compass's clamping keeps behind the code between its two roundings; none for outputs of more bits."""
 
 
 def finish(acc: Tensor, parameters: Parameters, *, channel_axis: int | None = None, output: str = "y") -> Tensor:

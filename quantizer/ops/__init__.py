@@ -44,6 +44,8 @@ class Registration:
     origin: str
     fuses: bool = True
     """Whether it can run with a fused activation."""
+    activates: bool = False
+    """Whether it applies a fused activation itself; a reference is then told which, by `activation`."""
 
     def __str__(self) -> str:
         where = f" on {self.platform}" if self.platform else ""
@@ -113,12 +115,16 @@ class Registry:
 
     def get(self, op: str, kind: FunctionKind, platform: str | None = None) -> Function:
         """Return the function that runs; UnsupportedError where there is none."""
+        return self.entry(op, kind, platform).function
+
+    def entry(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration:
+        """Return what runs; UnsupportedError where there is nothing."""
         entry = self.find(op, kind, platform)
         if entry is None:
             raise UnsupportedError(
                 f"{op}: no {kind} function is registered. Define `def {kind}(...)` in the operator's module."
             )
-        return entry.function
+        return entry
 
     def all(self) -> list[Registration]:
         """Return every registered function, sorted by operator, kind and platform."""

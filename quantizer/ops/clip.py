@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from quantizer.numerics.finish import RELAY_BITS
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.quantize import centred
@@ -14,8 +15,6 @@ from quantizer.numerics.rounding import round_tensor
 from quantizer.numerics.sums import rescale_alone
 from quantizer.numerics.tables import lookup, tabulated
 from quantizer.ops import operator
-
-RELAY_BITS = 8
 
 
 @operator("clip")

@@ -13,8 +13,9 @@ from torch import Tensor
 from quantizer.core.errors import PluginError
 from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import shown_path
+from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
-from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import BUILT_IN, REGISTRY, FunctionKind, Registration
 from quantizer.plugins import flow
 from quantizer.plugins.aipu.node import PyNode
@@ -26,6 +27,8 @@ from quantizer.plugins.loading import LAYERS
 from quantizer.plugins.rebuild import rebuilt
 
 PLATFORM = "compass"
+STAGE = "/stage/"
+"""What stands before a stage's name in the name of a placeholder."""
 _CONNECTED: dict[tuple[str, int], Connection] = {}
 """(operator, layer function) -> its connection: connecting again with the same specs changes nothing."""
 
@@ -51,28 +54,33 @@ class Connection:
         """Return the first output's values in the operator's order."""
         return operator_order(node.outputs[0].betensor, next(iter(self.spec.outputs.values())))
 
-    def reference(self, **values: Any) -> Tensor:
+    def reference(self, *, activation: str = "none", **values: Any) -> Tensor:
         """Run the float forward in the operands' own type."""
         operands, attrs = self.split(values)
-        node = self.layer.node(operands, attrs, {})
+        node = self.layer.node(operands, attrs, {}, activation)
         PluginForward(self.function)(node)
         kind = next(iter(operands.values())).dtype
         index = next(iter(self.spec.outputs.values())).kind == "index"
         return self.result(node).to(torch.int64 if index else kind)
 
-    def quantized(self, *, parameters: Parameters, **values: Any) -> Tensor:
-        """Run the integer forward on a layer that is rebuilt from *parameters* alone."""
+    def quantized(self, *, parameters: Parameters, **values: Any) -> Tensor | Staged:
+        """Run the integer forward on a layer that is rebuilt from *parameters* alone.
+
+        Placeholders that it adds under `<anything>/stage/<name>` are the codes of rounding stages before the last.
+        """
         operands, attrs = self.split(values)
         node = rebuilt(self.layer, operands, parameters, attrs)
         PluginForward(self.function)(node)
         node.outputs[0].betensor = codes_of(node.outputs[0], "output")
-        return self.result(node)
+        named = {tensor.name.rpartition(STAGE)[2]: tensor for tensor in node.placeholders if STAGE in tensor.name}
+        stages = {name: codes_of(tensor, "stage") for name, tensor in named.items()}
+        return Staged(self.result(node), stages) if stages else self.result(node)
 
     def quantize(self, request: Request) -> Parameters:
         """Run the quantize function behind whatever forward is registered."""
-        return flow.quantize(request, self.layer, self._forward(request.attrs), self.function)
+        return flow.quantize(request, self.layer, self._forward(request), self.function)
 
-    def _forward(self, attrs: Mapping[str, Any]) -> flow.Forward:
+    def _forward(self, request: Request) -> flow.Forward:
         """Return what runs before the quantize function: the plugin's own forward, or any other reference."""
         entry = REGISTRY.find(self.spec.op, "reference", PLATFORM)
         owner = getattr(entry.function, "__self__", None) if entry else None
@@ -88,7 +96,8 @@ class Connection:
             tensors |= {theirs[key]: tensor for key, tensor in node.constants.items() if key in theirs}
             operands = {n: self.layer.restored(n, t.betensor) for n, t in tensors.items()}
             output = next(iter(self.spec.outputs.values()))
-            node.outputs[0].betensor = layer_order(entry.function(**operands, **attrs), output)
+            real = activate(entry.function(**operands, **request.attrs), request.activation)
+            node.outputs[0].betensor = layer_order(real, output)
 
         return run
 
@@ -145,9 +154,11 @@ def _register(connection: Connection) -> list[Registration]:
         if known is None or known.origin != BUILT_IN:
             kinds.append(("reference", None, connection.reference))
     origin = shown_path(Path(function.file))
-    fuses = _reads_activation(connection)
+    fuses, form = _reads_activation(connection), connection.spec.formats.compass
+    activates = fuses and form is not None and form.activation is not None
     entries = [
-        Registration(op, kind, code, function.version, platform, origin, fuses) for kind, platform, code in kinds
+        Registration(op, kind, code, function.version, platform, origin, fuses, activates)
+        for kind, platform, code in kinds
     ]
     with REGISTRY.loading(origin):
         for entry in entries:

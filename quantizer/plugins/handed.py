@@ -17,6 +17,7 @@ from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.ir.graph import container
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.numerics.rules import weight_part
 from quantizer.plugins.aipu.dtypes import Dtype, bits2dtype, is_float, is_signed, ours
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.tensor import PyTensor
@@ -25,6 +26,10 @@ from quantizer.plugins.multipliers import rescale_of, tables_of, whole_numbers
 
 DECIDED = ("dtype", "scale", "zerop", "qbits", "qinvariant")
 """What a quantize function must decide of every output, constant and placeholder."""
+FLOAT32_CODES = 2.0**-22
+"""What float32 may move a code by, relative."""
+ABSORBED = "compass.absorbed"
+"""Parameters.extra: whether bias codes hold the zero point of the input, as Compass's do."""
 LAYER_ATTRS = "compass.attrs"
 """Parameters.extra: the attributes of the flow under which the layer was quantized."""
 
@@ -41,12 +46,12 @@ def read(node: PyNode, layer: Layer, request: Request, before: Mapping[str, Any]
         inputs=request.inputs,
         outputs=outputs,
         constants=constants,
-        rescale=rescale_of(node, layer, constants, request.channel_axis),
+        rescale=rescale_of(node, layer, constants, request),
         tables=tables_of(node, layer, request, output),
-        numbers=whole_numbers(node, layer),
+        numbers=whole_numbers(node, layer, before),
         activation=request.activation,
         accumulator_bits=request.scheme.activation.accumulator_bits if bits == "scheme" else bits,
-        extra=_extra(node, layer, before),
+        extra=_extra(node, layer, before) | ({} if _absorbs(node, layer, request) else {ABSORBED: False}),
     )
 
 
@@ -139,8 +144,30 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
         if name in request.constants and item.role == "bias":
             tensor = _stored(node, key)
             params = quantization(tensor, item.channel_axis or 0)
-            found[name] = Constant(_released(tensor, absorbed(node, layer)), params)
+            found[name] = Constant(_released(tensor, _taken_in(node, layer, request)), params)
     return found
+
+
+def _taken_in(node: PyNode, layer: Layer, request: Request) -> Tensor:
+    """Return what bias codes have absorbed: what Compass absorbs, or nothing where a plugin left it out."""
+    return absorbed(node, layer) if _absorbs(node, layer, request) else torch.zeros((), dtype=torch.int64)
+
+
+def _absorbs(node: PyNode, layer: Layer, request: Request) -> bool:
+    """Return whether bias codes hold the absorbed zero point: the reading under which no fewer are those of the biases."""
+    for name, key in layer.constants.items():
+        if layer.spec.inputs[name].role == "bias" and key in node.constants and absorbed(node, layer).any():
+            held = node.constants[key]
+            scale = 1.0 if held.scale is None else held.scale.double()
+            real = request.constants[name].double() * scale if name in request.constants else torch.zeros(())
+            real = real.clamp(int(held.qmin or 0), int(held.qmax or 0)).expand(held.shape)
+            slack = 0.5 + real.abs() * FLOAT32_CODES
+            near = [
+                int(((_released(held, taken) - real).abs() <= slack).sum())
+                for taken in (absorbed(node, layer), torch.zeros((), dtype=torch.int64))
+            ]
+            return near[0] >= near[1]
+    return True
 
 
 def _released(tensor: PyTensor, taken_in: Tensor) -> Tensor:
@@ -160,26 +187,44 @@ def _released(tensor: PyTensor, taken_in: Tensor) -> Tensor:
 
 
 def _weight_params(tensor: PyTensor, item: Input, request: Request) -> QParams:
-    """Return the parameters of a weight; those of one channel count as per channel where the scheme asks for it."""
-    part, scale = request.scheme.weight, tensor.scale
+    """Return the parameters of a weight: per channel where the platform has it so, of one channel too.
+
+    One scale that is written for several channels of their own scale holds for each of them.
+    """
+    platform, family, scale = request.platform, request.spec.quantization.family, tensor.scale
     assert scale is not None
     if item.channel_axis is None:
         return quantization(tensor)
     channels = tensor.shape[layer_axis(item)]
     if scale.numel() not in (1, channels):
         raise PluginError(f"{tensor.name}: {scale.numel()} scales for {channels} channels. Set one, or one each.")
-    grained = part is not None and part.granularity == "channel" and scale.numel() == channels
+    part = None if request.scheme.weight is None else weight_part(request.scheme.weight, platform, family)
+    grouped = request.attrs.get(platform.parameters.weight_groups or "", 1) != 1
+    grained = part is not None and (part.granularity == "channel" or grouped)
+    if grained and scale.numel() < channels:
+        tensor = tensor.clone(tensor.name)
+        tensor.scale = scale.expand(channels)
     return quantization(tensor, item.channel_axis, per_channel=grained)
 
 
 def absorbed(node: PyNode, layer: Layer) -> Tensor:
-    """Return what Compass adds to bias codes: zerop of the input times the sum of each channel's weight codes."""
+    """Return what Compass adds to bias codes: zerop of the input times the sum of each channel's weight codes.
+
+    Weights that every group shares (a transposed convolution's) add the same to the biases of each group.
+    """
     zerop = node.inputs[0].zerop if node.inputs else None
+    biases = [
+        node.constants[key].betensor.numel()
+        for name, key in layer.constants.items()
+        if layer.spec.inputs[name].role == "bias" and key in node.constants
+    ]
     for name, key in layer.constants.items() if layer.spec.error_model.kind == "bilinear" else ():
         item = layer.spec.inputs[name]
         if item.role == "weight" and key in node.constants and zerop is not None:
             codes = codes_of(node.constants[key], "constant").movedim(layer_axis(item), 0)
-            return int(zerop) * codes.reshape(codes.shape[0], -1).sum(1)
+            added = int(zerop) * codes.reshape(codes.shape[0], -1).sum(1)
+            groups, rest = divmod(max(biases, default=0), max(1, added.numel()))
+            return added.repeat(groups) if groups > 1 and not rest else added
     return torch.zeros((), dtype=torch.int64)
 
 
@@ -188,7 +233,7 @@ def _check_absent_biases(node: PyNode, layer: Layer, request: Request) -> None:
     for name in layer.missing_biases(request.shapes, request.attrs):
         tensor = _stored(node, layer.constants[name])
         held = codes_of(tensor, "constant").flatten()
-        rest = held - absorbed(node, layer).expand(held.shape)
+        rest = held - _taken_in(node, layer, request).expand(held.shape)
         if rest.numel() and int(rest.abs().max()):
             index = int(rest.abs().argmax())
             raise PluginError(

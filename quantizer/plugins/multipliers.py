@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from quantizer.core.errors import PluginError
+from quantizer.numerics.multipliers import FLOAT32_EPSILON
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, QParams, Rescale, Table
+from quantizer.numerics.roots import inverse_root_table
 from quantizer.plugins.aipu.node import PyNode
+from quantizer.plugins.attributes import attribute_numbers
 from quantizer.plugins.layer import Layer
 
 SCALE, SHIFT = "scale", "shift"
@@ -28,17 +33,18 @@ def numbers_of(node: PyNode, name: str) -> Tensor | None:
     return node.constants[name].betensor.double().reshape(-1) if name in node.constants else None
 
 
-def rescale_of(
-    node: PyNode, layer: Layer, constants: Mapping[str, Constant], channel_axis: int | None
-) -> Rescale | None:
+def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant], request: Request) -> Rescale | None:
     """Return the multiplier and shift: of a product one, or one for each channel; of a sum [m], [m, k_a, k_b], or lists."""
     kind, numbers, shifts = layer.spec.error_model.kind, numbers_of(node, SCALE), numbers_of(node, SHIFT)
-    if kind not in (*SUMS, "bilinear", "normalization") or numbers is None or shifts is None:
+    if kind not in (*SUMS, "bilinear", "normalization"):
         return None
+    if numbers is None or shifts is None:
+        return _derived(node, layer, request)
     if kind in SUMS:
         return _sum_rescale(node, layer, numbers, shifts)
     axes = [c.params.axis for n, c in constants.items() if layer.spec.inputs[n].role == "weight"]
-    channels = next((c.codes.shape[c.params.axis or 0] for n, c in constants.items() if c.codes.dim()), 1)
+    own_channels = next((c.codes.shape[c.params.axis or 0] for c in constants.values() if c.codes.dim()), 1)
+    channels = request.channels or own_channels
     if max(numbers.numel(), shifts.numel()) == 1 and not any(axis is not None for axis in axes):
         return Rescale("multiplier_shift", numbers.reshape(()), shifts.reshape(()).long())
     for what, values in (("multipliers", numbers), ("shifts", shifts)):
@@ -47,7 +53,21 @@ def rescale_of(
                 f"{node.type.name}: {values.numel()} {what} for {channels} channels. Write one, or one each."
             )
     own, places = numbers.expand(channels).clone(), shifts.expand(channels).long()
-    return Rescale("multiplier_shift", own, places, axis=channel_axis)
+    return Rescale("multiplier_shift", own, places, axis=request.channel_axis)
+
+
+def _derived(node: PyNode, layer: Layer, request: Request) -> Rescale | None:
+    """Return what Compass multiplies by where a layer holds no numbers: 1 / area of a pooling, 1 where codes are copied."""
+    family, platform = layer.spec.quantization.family, request.platform
+    one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
+    if platform.requantize.get(family) == "area_multiplier":
+        return Rescale("area_multiplier", one, none)
+    reach = platform.aligned_within.get(family)
+    steps = [float(tensor.scale) for tensor in (*node.inputs, *node.outputs) if tensor.scale is not None]
+    zeros = {int(tensor.zerop) for tensor in (*node.inputs, *node.outputs) if tensor.zerop is not None}
+    if reach is not None and len(zeros) == 1 and max(steps) / (min(steps) + FLOAT32_EPSILON) <= reach:
+        return Rescale("multiplier_shift", one, none, factors={tensor.name: 1.0 for tensor in node.inputs})
+    return None
 
 
 def _sum_rescale(node: PyNode, layer: Layer, numbers: Tensor, shifts: Tensor) -> Rescale:
@@ -71,9 +91,13 @@ def _sum_rescale(node: PyNode, layer: Layer, numbers: Tensor, shifts: Tensor) ->
 
 def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> dict[str, Table]:
     """Return the table `lut`: read by an input's codes; of softmax by the distance from the largest code."""
-    if LUT not in node.constants or len(layer.activations) != 1 or layer.spec.error_model.kind not in TABULATED:
+    if LUT not in node.constants or len(layer.activations) != 1:
         return {}
     entries = node.constants[LUT].betensor.flatten()
+    if layer.spec.error_model.kind == "normalization" and entries.numel() == inverse_root_table().entries.numel():
+        return {"inverse_root": replace(inverse_root_table(), entries=entries.long())}
+    if layer.spec.error_model.kind not in TABULATED:
+        return {}
     inp = request.inputs[layer.activations[0]]
     bits = entries.numel().bit_length() - 1
     if (
@@ -90,9 +114,11 @@ def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> 
     return {LUT: Table(entries, inp.dtype.min, step, float(output.scale), output.dtype.bits)}
 
 
-def whole_numbers(node: PyNode, layer: Layer) -> dict[str, int]:
-    """Return multiplier and shift of a softmax, which belong to no accumulator."""
+def whole_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, int]:
+    """Return multiplier and shift of a softmax, which belong to no accumulator; else attributes that became integers."""
+    if layer.spec.error_model.kind != "softmax":
+        return attribute_numbers(node, layer, before)
     numbers, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)
-    if layer.spec.error_model.kind != "softmax" or numbers is None or shifts is None or numbers.numel() > 1:
+    if numbers is None or shifts is None or numbers.numel() > 1:
         return {}
     return {"multiplier": int(numbers[0]), "shift": int(shifts[0])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -10,12 +11,17 @@ from torch import Tensor
 
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.sums import SEPARATE
 from quantizer.plugins.aipu.dtypes import bits2dtype, bits2range, from_ours, is_float, working_type
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.tensor import PyTensor
-from quantizer.plugins.handed import LAYER_ATTRS, absorbed, apply
+from quantizer.plugins.attributes import put_attributes
+from quantizer.plugins.handed import ABSORBED, LAYER_ATTRS, absorbed, apply
 from quantizer.plugins.layer import Layer, held_codes, theirs
 from quantizer.plugins.multipliers import LUT, SCALE, SHIFT, SUMS, numbers_of
+
+TABLES = (LUT, "exp", "inverse_root")
+"""Our names of what a layer has as `lut`."""
 
 
 def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, attrs: Mapping[str, Any]) -> PyNode:
@@ -36,7 +42,8 @@ def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, a
         if name in parameters.constants and key in node.constants:
             apply(node.constants[key], parameters.constants[name].params)
         if layer.spec.inputs[name].role == "bias" and key in node.constants:
-            _absorb(node, layer, node.constants[key], stored=name in parameters.constants)
+            absorbs = bool(parameters.extra.get(ABSORBED, True))
+            _fill(node, layer, node.constants[key], absorbs=absorbs, stored=name in parameters.constants)
     for key, value in parameters.extra.items():
         if key.startswith("compass."):
             continue
@@ -48,9 +55,9 @@ def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, a
     return node
 
 
-def _absorb(node: PyNode, layer: Layer, biases: PyTensor, *, stored: bool) -> None:
+def _fill(node: PyNode, layer: Layer, biases: PyTensor, *, absorbs: bool, stored: bool) -> None:
     """Add what Compass adds to bias codes; give biases that the case leaves out the fields of others."""
-    biases.betensor = held_codes(biases.betensor.long() + absorbed(node, layer))
+    biases.betensor = held_codes(biases.betensor.long() + (absorbed(node, layer) if absorbs else 0))
     if not stored:
         biases.dtype, biases.qbits, biases.zerop, biases.qinvariant = bits2dtype(32, is_signed=True), 32, 0, False
         biases.qmin, biases.qmax = bits2range(32, is_signed=True)
@@ -77,14 +84,30 @@ def _bits(parameters: Parameters) -> dict[str, Any]:
 def _set_numbers(node: PyNode, layer: Layer, parameters: Parameters) -> None:
     """Write multiplier, shift, factors and table of *parameters* under Compass's names, in the form the layer has them."""
     rescale = parameters.rescale
+    own = LAYER_ATTRS in parameters.extra
+    if not own:
+        put_attributes(node, layer, parameters)
+    if rescale is not None and (rescale.variant == "area_multiplier" or (own and numbers_of(node, SCALE) is None)):
+        rescale = None
     if rescale is not None and layer.spec.error_model.kind in SUMS:
-        _put_sum(node, [rescale.factors.get(t.name, 1.0) for t in node.inputs], rescale.mantissa, rescale.shift)
+        factors = [rescale.factors.get(t.name, 1.0) for t in node.inputs]
+        if layer.spec.quantization.family in SEPARATE and numbers_of(node, SCALE) is None:
+            _put_each(node, factors, rescale.mantissa, rescale.shift)
+        else:
+            _put_sum(node, factors, rescale.mantissa, rescale.shift)
     elif rescale is not None:
         _put(node, SCALE, rescale.mantissa)
         _put(node, SHIFT, rescale.shift)
-    table = next((parameters.tables[name] for name in (LUT, "exp") if name in parameters.tables), None)
+    table = next((parameters.tables[name] for name in TABLES if name in parameters.tables), None)
     if table is not None and LUT not in node.constants:
         node.constants[LUT] = PyTensor(LUT, table.entries)
+
+
+def _put_each(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor) -> None:
+    """Write a multiplier and a shift for each input: whole numbers times a power of two."""
+    wanted = [Fraction(factor) * Fraction(float(mantissa)) / Fraction(2) ** int(shift) for factor in factors]
+    node.params[f"{SCALE}_value"] = [number.numerator for number in wanted]
+    node.params[f"{SHIFT}_value"] = [number.denominator.bit_length() - 1 for number in wanted]
 
 
 def _put_sum(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor) -> None:

@@ -80,13 +80,15 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
     infer_shapes(spec, {name: tuple(values.shape) for name, values in arranged.items()}, node.attrs)
     handed = node.parameters
     if isinstance(handed, Parameters):
-        function = REGISTRY.get(spec.op, "quantized", handed.platform.platform)
-        outcome = function(**arranged, parameters=handed, **node.attrs)
-        if node.activation != "none":
+        entry = REGISTRY.entry(spec.op, "quantized", handed.platform.platform)
+        outcome = entry.function(**arranged, parameters=handed, **node.attrs)
+        if node.activation != "none" and not entry.activates:
             outcome = _activated(outcome, handed, node.activation)
     else:
-        outcome = REGISTRY.get(spec.op, "reference", platform)(**_one_type(arranged), **node.attrs)
-        outcome = activate(outcome, node.activation)
+        entry = REGISTRY.entry(spec.op, "reference", platform)
+        own = {"activation": node.activation} if entry.activates else {}
+        outcome = entry.function(**_one_type(arranged), **node.attrs, **own)
+        outcome = outcome if entry.activates else activate(outcome, node.activation)
     spatial = next(iter(spec.outputs.values())).spatial
     if isinstance(outcome, Staged):
         return Staged(to_node_order(outcome.codes, node.order, spatial=spatial), outcome.stages)
