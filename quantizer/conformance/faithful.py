@@ -9,6 +9,7 @@ from quantizer.conformance.checks.parameters import failing
 from quantizer.conformance.checks.tables import exponentials
 from quantizer.conformance.checks.variants import planned, stitched
 from quantizer.conformance.trial import Trial
+from quantizer.core.errors import GraphError
 from quantizer.numerics.activations import activate_codes
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import BUILT_IN, REGISTRY, Function
@@ -30,7 +31,7 @@ def is_faithful(trial: Trial, check: str) -> bool:
         return True
     try:
         outcome = forward.function(**trial.codes, parameters=trial.parameters, **trial.case.attrs)
-    except KeyError:  # a plugin handed none of the tables or numbers that the built-in forward needs
+    except (KeyError, GraphError):  # a plugin handed none of the tables or numbers that the built-in forward needs
         return False
     codes, platform = outcome.codes if isinstance(outcome, Staged) else outcome, trial.target.platform
     if (name := trial.case.activation) != "none":

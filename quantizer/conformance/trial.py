@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -15,6 +17,7 @@ from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import GraphError, SpecError
+from quantizer.core.platforms import Platform
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.numerics.activations import LIMITS
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
@@ -167,6 +170,12 @@ class Trial:
         """The output codes, as numpy."""
         result: Array = self.outcome.codes.numpy()
         return result
+
+    def on(self, platform: Platform) -> Trial:
+        """Return this trial, nothing run anew, as if *platform* declared the arithmetic."""
+        other = copy.copy(self)
+        other.target = dataclasses.replace(self.target, platform=platform)
+        return other
 
     def qparams(self, name: str) -> QParams:
         """Return the handed parameters of operand *name*."""

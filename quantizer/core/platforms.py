@@ -129,6 +129,8 @@ class Accumulator(Model):
     """unbounded: the arithmetic has no such limit; forbidden: a case that overflows fails."""
     float32: list[str] = []
     """Operator families whose sums are rounded to float32 after each operation."""
+    float32_sums: list[str] = []
+    """Operators whose sums the real system adds in float32, in the order of a library: built-ins add exactly, a plugin may not."""
     float32_before: list[Activation] = []
     """Fused activations before which an exact sum is rounded to float32."""
 

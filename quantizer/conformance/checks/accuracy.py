@@ -17,13 +17,15 @@ from quantizer.conformance.checks.arithmetic import (
     candidates,
     contributions,
     mean_ratios,
+    runs_plugin,
 )
 from quantizer.conformance.checks.elements import judge_reals
-from quantizer.conformance.checks.multipliers import declared_loss, multiplier_bits
+from quantizer.conformance.checks.multipliers import AREA_BITS, declared_loss, multiplier_bits
 from quantizer.conformance.checks.norm_interval import norm_enclosure, norm_stage_error
 from quantizer.conformance.checks.normalised import softmax_stage_error
+from quantizer.conformance.checks.piecewise import multiplied
 from quantizer.conformance.checks.tables import FLOAT32_ENTRIES, cancelled
-from quantizer.conformance.checks.window_sums import SUMS, counts
+from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict, Worst, hole
 from quantizer.numerics.activations import LIMITS
@@ -187,7 +189,7 @@ def _stage_error(trial: Trial) -> Array:
         return norm_stage_error(trial)
     if kind == "movement" and trial.target.platform.quantizer.operation != "exact":
         return np.abs(trial.y_hat) / float(trial.output.scale) * FLOAT32_CODES
-    if kind == "monotone":
+    if kind in ("monotone", "piecewise_monotone"):
         return _function_error(trial, rescale)
     if kind == "mean":
         return _mean_error(trial)
@@ -242,18 +244,20 @@ def _sum_error(trial: Trial, rescale: Rescale) -> Array:
 
 def _mean_error(trial: Trial) -> Array:
     """Return what a multiplier loses of the ratio of scales over the number of terms, and float32 of the terms."""
-    rescale, scale = trial.parameters.rescale, float(trial.output.scale)
-    if rescale is None or rescale.variant == "exact" or trial.spec.quantization.family not in SUMS:
+    rescale, scale, known = trial.parameters.rescale, float(trial.output.scale), mean_sums(trial)
+    if rescale is None or rescale.variant == "exact" or known is None:
         return np.zeros(trial.output_shape)
-    terms, zero = counts(trial), abs(int(trial.output.zero_point))
+    (sums, terms), zero = known, abs(int(trial.output.zero_point))
     params = next(iter(trial.parameters.inputs.values()))
     wanted = float(params.scale) / scale / terms
     if DECLARED[rescale.variant].float32:
         largest = float(terms.max(initial=1.0)) + 6
         return np.asarray(largest * FLOAT32_UNIT * (trial.magnitude(trial.values) / scale + zero))
+    if rescale.variant == "area_multiplier" and runs_plugin(trial):
+        return np.asarray(np.abs(sums) * wanted * (2.0**-AREA_BITS + 2.0**-22))
     ratios = mean_ratios(rescale, [int(n) for n in np.unique(terms)])
     got = np.array([float(ratios[int(n)]) for n in terms.ravel()]).reshape(terms.shape)
-    return np.asarray(np.abs(SUMS[trial.spec.quantization.family](trial)) * np.abs(got - wanted))
+    return np.asarray(np.abs(sums) * np.abs(got - wanted))
 
 
 def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
@@ -278,7 +282,9 @@ def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
     numbers = trial.parameters.numbers
     if "slope" in numbers:
         return np.asarray(lost + gain * (0.5 + c * 2.0 ** -numbers["slope_shift"] / 2))
-    return np.asarray(lost + 2.0 ** -numbers.get("relay_bits", 0))
+    if "relay_bits" in numbers:
+        return np.asarray(lost + 2.0 ** -numbers["relay_bits"])
+    return np.asarray(lost + multiplied(trial)[1])
 
 
 def _between(trial: Trial, table: Table) -> Array:
@@ -288,7 +294,12 @@ def _between(trial: Trial, table: Table) -> Array:
     low = table.first + np.floor_divide(codes.numpy() - table.first, table.step) * table.step
     ends = [(as_torch(place).double() - params.zero_point) * params.scale for place in (low, low + table.step)]
     first, last = (trial.reference({name: end}) for end in ends)
-    return np.asarray(np.abs(last - first) / float(trial.output.scale))
+    if trial.spec.error_model.kind == "monotone":
+        return np.asarray(np.abs(last - first) / float(trial.output.scale))
+    middle, half = ((ends[0] + ends[1]) / 2).numpy(), ((ends[1] - ends[0]) / 2).numpy()
+    points = trial.spec.error_model.critical_points
+    hull = bounds.piecewise_monotone(lambda v: _f(trial, **{name: v}), middle, half, points)
+    return np.asarray((hull.hi - hull.lo) / float(trial.output.scale))
 
 
 def _softmax_error(trial: Trial) -> Array:

@@ -12,13 +12,18 @@ from numpy.typing import NDArray
 
 from quantizer.conformance import restated
 from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
-from quantizer.numerics.qparams import Rescale
+from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.ops import BUILT_IN, REGISTRY
 
 Array = NDArray[Any]
 FLOAT32_CODES = 2.0**-22
+SHARED_LEAST = restated.FACTOR_LIMIT // 2
+"""The largest of several multipliers under one shift is above this: a finer shift would not fit 15 bits."""
+AREA_BITS = 8
+"""Bits of Compass's multiplier for 1 / area."""
 RELAY_BITS = 8
 """Bits that Compass's Clip adds to outputs of no more bits."""
 
@@ -29,6 +34,9 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
     if rescale is None:
         return
     declared = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
+    if declared == "area_multiplier" and rescale.variant == "multiplier_shift" and is_replaced(trial):
+        yield from _integer_ratios(trial, rescale)
+        return
     yield _equal("variant", declared, rescale.variant, "the platform's variant for the operator's family")
     if rescale.variant == "f32_dequantized":
         yield _equal("divisor", float(trial.output.scale), rescale.divisor, "the output's scale")
@@ -138,14 +146,17 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)
     columns = [np.resize(p.scale.numpy(), mantissas.shape) for p in params]
     output = float(trial.output.scale)
+    shared = unifies_shifts(trial) and len(set(shifts.tolist())) == 1 < mantissas.size
+    full = shared and float(mantissas.max()) >= SHARED_LEAST
     for channel, (mantissa, shift) in enumerate(zip(mantissas, shifts, strict=True)):
         scales = [float(column[channel]) for column in columns]
-        yield _one_multiplier(trial, rescale, float(mantissa), int(shift), scales, output, channel)
+        yield _one_multiplier(trial, rescale, float(mantissa), int(shift), scales, output, channel, shared=full)
 
 
 def _one_multiplier(
-    trial: Trial, rescale: Rescale, mantissa: float, shift: int, scales: list[float], output: float, channel: int
-) -> Finding:
+    trial: Trial, rescale: Rescale, mantissa: float, shift: int, scales: list[float], output: float, channel: int,
+    *, shared: bool = False,
+) -> Finding:  # fmt: skip
     name = f"multiplier[{channel}]"
     ratio = Fraction(1)
     for scale in scales:
@@ -169,11 +180,16 @@ def _one_multiplier(
             f"{mantissa!r}",
             "float32(s_x * s_w) / float32(s_y)",
         )
-    return _integer_multiplier(trial, name, mantissa, shift, ratio)
+    return _integer_multiplier(trial, name, mantissa, shift, ratio, shared=shared)
 
 
-def _integer_multiplier(trial: Trial, name: str, mantissa: float, shift: int, ratio: Fraction) -> Finding:
-    """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one."""
+def _integer_multiplier(
+    trial: Trial, name: str, mantissa: float, shift: int, ratio: Fraction, *, shared: bool = False
+) -> Finding:
+    """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one.
+
+    *shared*: under the finest shift that all channels fit, where the platform has one for all, the bits below fall off.
+    """
     rule, bits = trial.target.platform.multiplier, multiplier_bits(trial)
     got = Fraction(mantissa) / Fraction(2) ** shift
     shown, wanted = f"{int(mantissa)} * 2**-{shift} = {float(got):.9g}", f"{float(ratio):.9g}"
@@ -183,6 +199,8 @@ def _integer_multiplier(trial: Trial, name: str, mantissa: float, shift: int, ra
     allowed = Fraction(1, 2) / Fraction(2) ** shift if own else ratio / 2**bits
     allowed += ratio * Fraction(FLOAT32_CODES)
     text = "half a unit of the rule's shift" if own else f"{bits} bits of the ratio under another shift"
+    if shared and got < ratio:
+        allowed, text = allowed + Fraction(1, 2) ** shift, f"{text}, and a unit of the shared one"
     return Finding(name, float(abs(got - ratio) / allowed), wanted, shown, text)
 
 
@@ -217,30 +235,49 @@ def _sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
 
 
 def _terms(trial: Trial) -> int:
-    """Return what a mean divides by, where its multiplier holds that; 1 for other operators."""
+    """Return what a mean divides by, where its multiplier holds that (of several areas the smallest); 1 for other operators."""
     model = trial.spec.error_model
-    return int(model.terms(trial.bound)) if model.kind == "mean" and model.terms is not None else 1
+    if model.kind != "mean":
+        return 1
+    if model.terms is not None:
+        return int(model.terms(trial.bound))
+    return int(counts(trial).min(initial=1 << 62)) if trial.spec.quantization.family in SUMS else 1
 
 
 def _integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """One multiplier and shift for each operand that goes to the output alone: the rule's, or near the ratio."""
-    bits, output, common = trial.target.scheme.activation.bits, trial.output, Fraction(2) ** -int(rescale.shift)
+    """One multiplier and shift for each operand that goes to the output alone: the rule's; a plugin's near the ratio."""
+    bits, output, common = multiplier_bits(trial), trial.output, Fraction(2) ** -int(rescale.shift)
+    if trial.target.platform.requantize.get(trial.spec.quantization.family) == "area_multiplier":
+        bits = AREA_BITS
     common *= Fraction(float(rescale.mantissa))
-    for name, params in trial.parameters.inputs.items():
+    for name, params in _present(trial).items():
         got = Fraction(rescale.factors.get(name, 1.0)) * common
+        if params.steps is not None and output.steps is not None:
+            steps = np.float32(output.steps.numpy()) / np.float32(params.steps.numpy())
+            share = np.float32(1.0 / _terms(trial)) * steps
+            mantissa, shift = (1.0, 0) if _copied(trial) else restated.compass_multiplier(share, bits)
+            same = got == Fraction(mantissa) / Fraction(2) ** shift
+            if same or not is_replaced(trial):
+                yield Finding(
+                    f"multiplier[{name}]", 0.0 if same else math.inf, f"{int(mantissa)} * 2**-{shift}",
+                    f"{float(got):.9g}", f"the rule's multiplier of {bits} bits",
+                )  # fmt: skip
+                continue
         ratio = Fraction(float(params.scale)) / Fraction(float(output.scale)) / _terms(trial)
-        if is_replaced(trial) or params.steps is None or output.steps is None:
-            allowed = ratio * (Fraction(1, 2**bits) + Fraction(FLOAT32_CODES))
-            shown = f"{float(ratio):.9g}", f"{float(got):.9g}"
-            yield Finding(f"multiplier[{name}]", float(abs(got - ratio) / allowed), *shown, f"{bits} bits of the ratio")
-            continue
-        share = np.float32(1.0 / _terms(trial)) * (np.float32(output.steps.numpy()) / np.float32(params.steps.numpy()))
-        mantissa, shift = (1.0, 0) if _copied(trial) else restated.compass_multiplier(share, bits)
-        wanted = Fraction(mantissa) / Fraction(2) ** shift
-        yield Finding(
-            f"multiplier[{name}]", 0.0 if got == wanted else math.inf, f"{int(mantissa)} * 2**-{shift}",
-            f"{float(got):.9g}", f"the rule's multiplier of {bits} bits",
-        )  # fmt: skip
+        yield _near(trial, f"multiplier[{name}]", got, ratio, bits)
+
+
+def _near(trial: Trial, name: str, got: Fraction, ratio: Fraction, bits: int) -> Finding:
+    """Judge a plugin's multiplier: within *bits* of the ratio, or half a unit of the largest shift."""
+    floor = Fraction(1, 2 << trial.target.platform.multiplier.shift_ceiling)
+    allowed = max(ratio / 2**bits, floor) + ratio * Fraction(FLOAT32_CODES)
+    text = f"{bits} bits of the ratio"
+    return Finding(name, float(abs(got - ratio) / allowed), f"{float(ratio):.9g}", f"{float(got):.9g}", text)
+
+
+def _present(trial: Trial) -> dict[str, QParams]:
+    """Return the parameters of the activations that the case has; ranges of others may linger."""
+    return {name: params for name, params in trial.parameters.inputs.items() if name in trial.case.shapes}
 
 
 def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
@@ -253,7 +290,7 @@ def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)
     rounded = 0.5 * one if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
     unit = 2.0**-shift if shift >= trial.target.platform.multiplier.shift_ceiling else 0.0
-    bits = trial.target.scheme.activation.bits
+    bits = multiplier_bits(trial)
     return ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * rescale.factors.get(name, 1.0)
 
 
@@ -266,24 +303,31 @@ def _copied(trial: Trial) -> bool:
     return reach is not None and len(zeros) == 1 and max(steps) <= reach * (min(steps) + 2.0**-23)
 
 
+def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bits: int) -> Iterator[Finding]:
+    """Multiplier, shift and factors of two operands equal those of Compass's rule."""
+    first, second = (trial.parameters.inputs[name] for name in names)
+    steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, trial.output)]
+    equal_zero = int(first.zero_point) == int(second.zero_point)
+    step_a, step_b, step_y = (s.numpy() for s in steps)
+    adds = trial.spec.quantization.family not in ("subtraction", "comparison")
+    wanted = restated.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
+    for what, expected, chosen in zip(
+        ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True
+    ):
+        yield Finding(
+            what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "Compass's rule for sums"
+        )
+
+
 def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    names = list(trial.parameters.inputs)
-    bits = trial.target.scheme.activation.bits
+    """Factors that bring operands to one scale, and their common multiplier: the rule's; a plugin's near the ratios."""
+    names = list(_present(trial))
+    bits = multiplier_bits(trial)
     output = trial.output
     got = (float(rescale.mantissa), int(rescale.shift), *(rescale.factors.get(name, 1.0) for name in names))
-    if not is_replaced(trial):
-        first, second = (trial.parameters.inputs[name] for name in names)
-        steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, output)]
-        equal_zero = int(first.zero_point) == int(second.zero_point)
-        step_a, step_b, step_y = (s.numpy() for s in steps)
-        adds = trial.spec.quantization.family not in ("subtraction", "comparison")
-        wanted = restated.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
-        for what, expected, chosen in zip(
-            ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True
-        ):
-            yield Finding(
-                what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "Compass's rule for sums"
-            )
+    rule = [*_restated_factors(trial, names, got, bits)] if len(names) == 2 else []
+    if rule and (not is_replaced(trial) or all(finding.ratio == 0.0 for finding in rule)):
+        yield from rule
         return
     for name, factor in zip(names, got[2:], strict=True):
         ratio = float(trial.parameters.inputs[name].scale) / float(output.scale)

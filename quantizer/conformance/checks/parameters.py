@@ -25,9 +25,11 @@ from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
+from quantizer.core.platforms import Platform
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst
 from quantizer.numerics.qparams import QParams
+from quantizer.plugins.handed import ABSORBED
 
 Array = NDArray[Any]
 CHECK = "parameters"
@@ -66,9 +68,8 @@ def _findings(trial: Trial) -> Iterator[Finding]:
         signed = restated.input_sign(case.ranges[name], rule)
         inputs[name] = restated.activation(case.ranges[name], scheme.activation, rule, signed=signed)
         yield from _same(name, trial.parameters.inputs.get(name), inputs[name])
-    outputs = {
-        name: restated.output(trial.spec, name, scheme, target.platform, case, inputs) for name in trial.spec.outputs
-    }
+    platform = _own_sign(trial)
+    outputs = {name: restated.output(trial.spec, name, scheme, platform, case, inputs) for name in trial.spec.outputs}
     for name, wanted in outputs.items():
         yield from _same(name, trial.parameters.outputs.get(name), wanted)
     factors = norm_factors(trial) or inputs
@@ -81,6 +82,19 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     yield from _accumulator(trial)
     for name, table in trial.parameters.tables.items():
         yield from table_findings(trial, name, table)
+
+
+def _own_sign(trial: Trial) -> Platform:
+    """Return the platform with the sign that a plugin chose for outputs of a family which the platform does not know.
+
+    Unsigned codes are a choice only where the calibrated range has nothing below 0.
+    """
+    platform, family, output = trial.target.platform, trial.spec.quantization.family, trial.parameters.outputs.get("y")
+    by_operator = bool(platform.output_signs) and family not in platform.output_signs and is_replaced(trial)
+    low, _ = trial.case.ranges.get("y", (0.0, 0.0))
+    if not by_operator or output is None or output.dtype.kind == "int" or low < 0:
+        return platform
+    return platform.model_copy(update={"output_signs": {**platform.output_signs, family: "unsigned"}})
 
 
 def _accumulator(trial: Trial) -> Iterator[Finding]:
@@ -196,7 +210,8 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
         spread = [restated.repeated(wanted, _channels(trial)) for wanted in weights.values()]
         wanted = _bias(trial, [*inputs.values(), *spread], part.bias_bits)
         yield from _bias_params(trial, name, constant.params, wanted)
-        if trial.spec.quantization.family in trial.target.platform.absorbs_zero_point and wanted.steps is not None:
+        absorbs = trial.spec.quantization.family in trial.target.platform.absorbs_zero_point
+        if absorbs and trial.parameters.extra.get(ABSORBED, True) and wanted.steps is not None:
             yield from _held_bias(trial, name, constant.codes.numpy(), wanted, next(iter(weights)))
         else:
             yield from _codes(trial, name, constant.codes.numpy(), wanted, item.channel_axis or 0)

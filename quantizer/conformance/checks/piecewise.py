@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.bounds.rounding import code_interval, rational_codes
+from quantizer.conformance.bounds.rounding import RESOLUTION, code_interval, rational_codes
 from quantizer.conformance.checks.elements import judge_codes
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict
+from quantizer.numerics.finish import RELAY_BITS
 from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
@@ -30,7 +31,54 @@ def monotone_arithmetic(trial: Trial) -> Verdict:
         return _leaky(trial, stages["negative"].numpy(), numbers["slope"], numbers["slope_shift"])
     if "relay" in stages and {"low", "high", "relay_bits"} <= numbers.keys():
         return _clamped(trial, stages["relay"].numpy())
-    return stand_in(trial)
+    return stand_in(trial) if trial.parameters.rescale is None else _multiplied(trial)
+
+
+def _multiplied(trial: Trial) -> Verdict:
+    """Judge a function with a handed multiplier and no stages: f on `c * m * 2**-n * s_y`, rounded once, e for stages.
+
+    The multiplier stands for s_x / s_y. Where that is not what it means, f on the values of the codes stands in.
+    """
+    value, extra = multiplied(trial)
+    output, mode = trial.output, trial.target.platform.rounding
+    zero, half = int(output.zero_point), 0.5 if mode.startswith("half") else 1.0
+    low, high = code_interval(
+        value, e_over_s=extra, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        exact=lambda i: Fraction(float(value[i])),
+    )  # fmt: skip
+    verdict = judge_codes(
+        CHECK, trial, low, high, value=value, allowance=half + extra, zero=zero,
+        made_of=f"{mode} of f on the handed multiple + {float(np.max(extra, initial=0.0)):.3g} of an earlier stage",
+        detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )  # fmt: skip
+    if not verdict.failing:
+        return verdict
+    other = stand_in(trial)
+    return verdict if other.failing else other
+
+
+def multiplied(trial: Trial) -> tuple[Array, Array]:
+    """Return f on the handed multiple of the centred codes, and e of the stages before the last rounding, in output codes.
+
+    leaky_rectifier: the slope is a whole number of declared places (handed, or of the activation's bits), and the product of
+    the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded first.
+    """
+    family, bits, numbers = (
+        trial.spec.quantization.family, trial.target.scheme.activation.bits, trial.parameters.numbers
+    )  # fmt: skip
+    c, ratio = next(iter(trial.centred.values())).numpy(), float(_ratio(trial))
+    scale, below = float(trial.output.scale), c < 0
+    if family == "leaky_rectifier":
+        handed = "slope" in numbers
+        slope = numbers["slope"] * 2.0 ** -numbers["slope_shift"] if handed else float(trial.bound["slope"])
+        lost = 0.0 if handed else np.abs(c) * 2.0 ** -(bits + 1)
+        return np.where(below, slope * c, c) * ratio, ratio * below * (0.5 + lost)
+    if family == "clamping":
+        low, high = (float(trial.bound[name]) / scale for name in ("low", "high"))
+        return np.clip(c * ratio, low, high), np.full(c.shape, 2.0 ** -(RELAY_BITS + 1) * (bits <= RELAY_BITS))
+    (name,) = trial.centred
+    value = trial.reference({name: as_torch(c * ratio * scale)}) / scale
+    return value, RESOLUTION * np.maximum(1.0, np.abs(value))
 
 
 def _read(trial: Trial, table: Table, wanted: Array) -> Verdict:
@@ -113,14 +161,17 @@ def _stage(
 def stand_in(trial: Trial) -> Verdict:
     """Where nothing is handed, f on the values of the codes stands in; float64 leaves 2**-40 of it open.
 
+    A fused activation is cut where the platform cuts it.
     Only a value that float64 puts exactly between two codes is held to the declared mode: beside a tie both codes pass.
     """
     output, scale = trial.output, Fraction(float(trial.output.scale))
     zero, mode = int(output.zero_point), trial.target.platform.rounding
-    value = trial.y_hat / float(scale)
+    y = trial.y_hat if trial.case.activation == "none" else np.clip(trial.reference(trial.values), *trial.limits)
+    value = y / float(scale)
     low, high = code_interval(value, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode)
-    for index in zip(*(places.tolist() for places in np.nonzero(low != high)), strict=True):
-        exact = Fraction(float(trial.y_hat[index])) / scale
+    low, high = np.array(low), np.array(high)
+    for index in map(tuple, np.argwhere(low != high).tolist()):
+        exact = Fraction(float(y[index])) / scale
         if (2 * exact).denominator == 1:
             code = rational_codes(exact, mode)[0] + zero
             low[index] = high[index] = min(max(code, output.qmin), output.qmax)

@@ -124,6 +124,19 @@ def counts(trial: Trial) -> Array:
     return _pooled(trial, np.ones(trial.case.shapes["x"], dtype=np.int64))
 
 
+def mean_sums(trial: Trial) -> tuple[Array, Array] | None:
+    """Return the sums of a mean's centred codes and what each is divided by; None where nobody says.
+
+    Of a family without a sum over windows, the reference times the number of terms: an integer.
+    """
+    if trial.spec.quantization.family in SUMS:
+        return SUMS[trial.spec.quantization.family](trial), counts(trial)
+    if trial.spec.error_model.terms is None:
+        return None
+    terms = int(trial.spec.error_model.terms(trial.bound))
+    return np.rint(trial.sums * terms).astype(np.int64), np.full(trial.output_shape, terms)
+
+
 def _pooled(trial: Trial, x: Array) -> Array:
     attrs: Mapping[str, Any] = trial.case.attrs
     out = np.zeros(trial.output_shape, dtype=np.int64)
