@@ -118,7 +118,7 @@ FAULTS = {
     "float forward": ("out.betensor = y\n", "out.betensor = y if self.quantized else y * 1.00001\n", "float", "y"),
     "output scale": ("out.qbits, is_signed=True)\n", "out.qbits, is_signed=True)\n    out.scale = out.scale * 1.0001\n", "parameters", "y"),
     "zero point": ("out.qbits, is_signed=True)\n", "out.qbits, is_signed=True)\n    out.zerop = out.zerop + 1\n", "parameters", "y"),
-    "zero point not absorbed": ("b.betensor += inp.zerop", "b.betensor += 0 * inp.zerop", "parameters", "bias"),
+    "zero point not absorbed": ("b.betensor += inp.zerop", "b.betensor += 0 * inp.zerop", "arithmetic", "y"),
     "one weight code": ("w.zerop.expand(channels), w.qmin, w.qmax, key_axis=0)\n", "w.zerop.expand(channels), w.qmin, w.qmax, key_axis=0)\n    w.betensor[0, 0, 0, 0] += 1 if w.betensor[0, 0, 0, 0] < 0 else -1\n", "parameters", "weight"),
     "multiplier": ("m.numpy().astype", "(m * 1.02).numpy().astype", "parameters", "multiplier[0]"),
 }  # fmt: skip
