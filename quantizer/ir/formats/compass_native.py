@@ -12,19 +12,26 @@ from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
 from quantizer.core.shapes import named_axes
-from quantizer.core.spec import CompassFormat, Domain, Input, Output, Spec
+from quantizer.core.spec import CompassFormat, Domain, Input, OneOrMoreKeys, Output, Spec
 from quantizer.ir.formats.compass_axes import constant_order, first_of_trailing, from_front, trailing
 from quantizer.ir.formats.compass_graph import CONSTANTS, STRUCTURE
 from quantizer.ir.formats.compass_params import constant_params, scale_of
 from quantizer.ir.formats.compass_text import format_loosely, parse_value
+from quantizer.ir.formats.compass_types import as_activation, as_own_type
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container, difference, nearest
 
 _T = TypeVar("_T")
 SOURCES = "compass.sources"
 """Graph.extra of a native graph: (position, layer, its constant or None) of the Input and Constant layers set aside."""
 _Source: TypeAlias = "tuple[int, Node, Tensor | None]"
+SINGLE = "compass.single"
+"""Node.extra of a native node: the keys of lists of axes for which its layer gives one number."""
 PARAMS = "compass.params"
 """Node.extra of a native node: the keys of its layer's parameters, in order."""
+SPELLED = "compass.spelled"
+"""Node.extra of a native node: key -> the word that its layer gives it; Compass takes capitals and small letters as one."""
+AXIS = "axis"
+"""The key of an axis, or of several, which a layer may count from the end."""
 CONSTANT_ORDER = "compass.constant_order"
 """Node.extra of a native node: the keys of its layer's constants, in order."""
 
@@ -52,8 +59,9 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
             sources.append((position, node, source))
             folded[node.outputs[0]] = replace(graph.tensor(node.outputs[0]), data=source.data)
             continue
-        found = _match(node, known.get(node.op, [])) if CONSTANTS in node.extra else None
-        nodes.append(node if found is None else _to_ours(graph, node, *found, arranged))
+        layer = as_activation(node)
+        found = _match(layer, known.get(layer.op, [])) if CONSTANTS in node.extra else None
+        nodes.append(node if found is None else _to_ours(graph, layer, *found, arranged))
     read = {name for node in nodes for name in (*node.inputs, *node.outputs)}
     set_aside = {name for node in graph.nodes for name in node.inputs if name is not None} - read
     return graph.with_(
@@ -72,7 +80,9 @@ def foreign(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
     """Return *graph* with Compass layers for our operators, inputs and constant operands: what `write` takes."""
     tensors = dict(graph.tensors)
     nodes = [
-        _to_theirs(graph, node, specs[node.op], tensors) if node.op in specs and CONSTANTS not in node.extra else node
+        as_own_type(_to_theirs(graph, node, specs[node.op], tensors))
+        if node.op in specs and CONSTANTS not in node.extra
+        else node
         for node in graph.nodes
     ]
     _add_sources(graph, nodes, tensors)
@@ -125,9 +135,14 @@ def _add_sources(graph: Graph, nodes: list[Node], tensors: dict[str, Tensor]) ->
         nodes.insert(position, Node(label, layer, constants, (name,), order="channels_last", extra=extra))
 
 
-def _fused(node: Node, key: str) -> str:
+def _fused(node: Node, form: CompassFormat) -> str:
     """Return the fused activation that a layer says; none where it says nothing."""
-    return format_loosely(node.attrs.get(key, "NONE")).casefold()
+    said = format_loosely(node.attrs.get(form.activation or "", form.unfused)).casefold()
+    return "none" if said == form.unfused.casefold() else said
+
+
+def _fused_text(activation: str, form: CompassFormat) -> str:
+    return form.unfused if activation == "none" else activation.upper()
 
 
 def _constant_keys(node: Node) -> tuple[str, ...]:
@@ -142,7 +157,7 @@ def _match(node: Node, candidates: list[tuple[Spec, CompassFormat]]) -> tuple[Sp
             key: format_loosely(node.attrs[key]) if key in node.attrs else form.absent.get(key, "NONE")
             for key in form.fixed
         }
-        if form.activation is not None and _fused(node, form.activation) not in ("none", *spec.fuses):
+        if form.activation is not None and _fused(node, form) not in ("none", *spec.fuses, *form.fuses):
             continue
         if all(said[key].casefold() == wanted.casefold() for key, wanted in form.fixed.items()):
             fits.append((spec, form))
@@ -172,6 +187,7 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat, arranged
     if bottoms or len(node.outputs) != len(spec.outputs):
         sizes = f"{count} inputs and {len(node.outputs)} outputs"
         raise GraphError(f"{where}: {node.op} has {sizes}: {spec.op} takes fewer, or makes {len(spec.outputs)}.")
+    node, single = _listed(node, spec, form)
     attrs = {name: value for name, value in _defaults(spec).items() if name not in form.attrs}
     if form.pairs:
         node = replace(node, attrs={**node.attrs, **_unpaired(where, node, form)})
@@ -180,25 +196,51 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat, arranged
         if key in node.attrs:
             attrs[name] = first_of_trailing(where, key, node.attrs[key], len(graph.tensor(str(inputs[0])).shape))
     theirs = {key for mapped in form.attrs.values() for key in ([mapped] if isinstance(mapped, str) else mapped)}
-    theirs |= set(form.trailing_axes.values())
+    theirs |= {*form.trailing_axes.values(), *form.transposed.values()}
     implied = {key for key, text in form.fixed.items() if format_loosely(node.attrs.get(key, "")) == text}
-    fused = "none" if form.activation is None else _fused(node, form.activation)
-    if form.activation is not None and format_loosely(node.attrs.get(form.activation, "")) == fused.upper():
+    fused = "none" if form.activation is None else _fused(node, form)
+    if form.activation is not None and format_loosely(node.attrs.get(form.activation, "")) == _fused_text(fused, form):
         implied.add(form.activation)
     rest = {key: v for key, v in node.attrs.items() if key not in theirs | form.derived.keys() | implied}
     rest_constants = {key: graph.tensor(str(name)) for key, name in constants.items()}
     extra = {key: value for key, value in node.extra.items() if key != CONSTANTS}
+    spelled = {key: value for key, value in node.attrs.items() if key in theirs and isinstance(value, str)}
+    extra |= {SPELLED: spelled} if spelled else {}
     extra |= rest | rest_constants | {PARAMS: tuple(node.attrs), CONSTANT_ORDER: keys}
+    extra |= {SINGLE: single} if single else {}
     ours = replace(
-        node, op=spec.op, inputs=tuple(inputs), attrs=attrs, order="channels_last", activation=fused, extra=extra
-    )
+        node, op=spec.op, inputs=tuple(inputs), attrs=attrs, order="channels_last", activation=fused, extra=extra,
+        transposed=_transposed(graph, node, form, dict(zip(spec.inputs, inputs, strict=True))),
+    )  # fmt: skip
     for name, tensor in zip(spec.inputs, inputs, strict=True):
         if name in form.layouts and tensor is not None:
             given = graph.tensor(tensor)
             arranged[tensor] = _arranged(given, tensor, _checked_order(where, spec, name, given))
+    if form.sized:
+        bound = _variables(graph, ours, spec)
+        own = {name: tuple(cast("int", bound[axis]) for axis in axes) for name, axes in form.sized.items()}
+        ours = replace(ours, attrs={name: {**attrs, **own}[name] for name in spec.attrs if name in {**attrs, **own}})
     if form.derived:
-        _check_derived(ours, node, form, _variables(graph.with_tensors(*arranged.values()), ours, spec))
+        bound = _variables(graph.with_tensors(*arranged.values()), ours, spec)
+        rank = len(graph.tensor(str(inputs[0])).shape)
+        ours = replace(ours, extra={**extra, **_otherwise_derived(ours, node, form, bound, rank)})
     return ours
+
+
+def _transposed(graph: Graph, node: Node, form: CompassFormat, operands: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Return the inputs whose last two axes the layer says to be swapped."""
+    found = []
+    for name, key in form.transposed.items():
+        said, tensor = node.attrs.get(key), operands[name]
+        if not isinstance(said, bool):
+            raise GraphError(f"layer {node.name!r}: {node.op} without {key}: write {key}=true or {key}=false.")
+        if said and tensor is not None:
+            if len(shape := graph.tensor(tensor).shape) < 2:
+                raise GraphError(
+                    f"layer {node.name!r}: {key}=true: {tensor!r} has shape {list(shape)}: needs two axes."
+                )
+            found.append(name)
+    return tuple(found)
 
 
 def _checked_order(where: str, spec: Spec, name: str, tensor: Tensor) -> list[int]:
@@ -216,6 +258,13 @@ def _arranged(tensor: Tensor, name: str, order: list[int]) -> Tensor:
     if params is not None and params.axis is not None:
         params = replace(params, axis=order.index(params.axis % len(order)))
     return replace(tensor, name=name, shape=shape, data=data, qparams=params)
+
+
+def _listed(node: Node, spec: Spec, form: CompassFormat) -> tuple[Node, tuple[str, ...]]:
+    """Return the layer with lists of one axis where it gives the axis itself, and the keys of these."""
+    keys = [key for name, key in form.attrs.items() if isinstance(key, str) and spec.attrs[name].type == "axes"]
+    single = tuple(key for key in keys if type(node.attrs.get(key)) is int)
+    return replace(node, attrs={**node.attrs, **{key: (node.attrs[key],) for key in single}}), single
 
 
 def _unpaired(where: str, node: Node, form: CompassFormat) -> dict[str, AttrValue]:
@@ -275,15 +324,31 @@ def _our_attr(where: str, node: Node, name: str, form: CompassFormat, domain: Do
         if not isinstance(item, kinds[domain.type]) or (isinstance(item, bool) and domain.type not in ("bool", "enum")):
             got = f"{'/'.join(named)}: got {format_loosely(item)!r}"
             raise GraphError(f"{where}: {got}: {name!r} is of type {domain.type}.")
-    return value
+    return _choice(where, keys, value, domain) if isinstance(keys, str) and isinstance(value, str) else value
 
 
-def _check_derived(ours: Node, layer: Node, form: CompassFormat, variables: Mapping[str, object]) -> None:
+def _choice(where: str, key: str, value: str, domain: Domain) -> str:
+    """Return the choice that a layer spells in its own way."""
+    for choice in domain.choices or []:
+        if isinstance(choice, str) and choice.casefold() == value.casefold():
+            return choice
+    raise GraphError(f"{where}: {key}: got {value!r}: must be one of {', '.join(map(str, domain.choices or []))}.")
+
+
+def _otherwise_derived(
+    ours: Node, layer: Node, form: CompassFormat, variables: Mapping[str, object], rank: int
+) -> dict[str, AttrValue]:
+    """Return axes that the layer counts from the end; GraphError for what contradicts its shapes."""
+    found = {}
     for key, expression in form.derived.items():
         value = _evaluate(expression, variables)
         if key in layer.attrs and layer.attrs[key] != value:
+            if key == AXIS and from_front(layer.attrs[key], rank) == value:
+                found[key] = layer.attrs[key]
+                continue
             said = format_loosely(layer.attrs[key])
             raise GraphError(f"layer {ours.name!r}: {key}={said}, but its shapes give {value}: write {key}={value}.")
+    return found
 
 
 def _evaluate(expression: object, variables: Mapping[str, object]) -> AttrValue:
@@ -303,6 +368,8 @@ def _variables(graph: Graph, node: Node, spec: Spec) -> dict[str, object]:
         shape = graph.tensor(tensor).shape
         if item.spatial and node.order == "channels_last" and len(shape) > 2:
             shape = (shape[0], shape[-1], *shape[1:-1])
+        elif name in node.transposed:
+            shape = (*shape[:-2], shape[-1], shape[-2])
         if not isinstance(item.axes, list):
             pairs: list[tuple[object, object]] = [(item.axes, shape)]
         elif (places := named_axes(item.axes, len(shape))) is None:
@@ -353,11 +420,14 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
     tensors |= {tensor.name: tensor for tensor in rest.values()}
     attrs = _ordered(attrs, cast("tuple[str, ...]", extra.pop(PARAMS, ())))
     constants = _ordered(constants, cast("tuple[str, ...]", extra.pop(CONSTANT_ORDER, ())))
+    for key in cast("tuple[str, ...]", extra.pop(SINGLE, ())):
+        (attrs[key],) = cast("tuple[AttrValue]", attrs[key])
     extra = {CONSTANTS: tuple(constants)} | extra
     inputs = (*bottoms, *(tensor.name for tensor in constants.values()))
     return replace(
-        node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", activation="none", extra=extra
-    )
+        node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", activation="none", extra=extra,
+        transposed=(),
+    )  # fmt: skip
 
 
 def _free(label: str, tensors: Mapping[str, Tensor], own: str) -> str:
@@ -395,7 +465,9 @@ def _their_attrs(
             raise UnsupportedError(
                 f"node {node.name!r}: {name}={value!r}: a Compass {form.type} has {defaults[name]!r}."
             )
-    for name, _ in _mapped(spec, form):
+    consumed = set(form.consumed)
+    quantized = node.extra.get("unquantifiable") is False
+    for name in (name for name, _ in _mapped(spec, form) if not (quantized and name in consumed)):
         if name not in node.attrs:
             raise GraphError(f"node {node.name!r}: {spec.op} without attribute {name!r}: Compass writes it.")
         value, keys = node.attrs[name], form.attrs[name]
@@ -404,7 +476,7 @@ def _their_attrs(
         named = [keys] if isinstance(keys, str) else keys
         if written is not None and value == defaults.get(name) and not set(named) & set(written):
             continue
-        values = (value,) if isinstance(keys, str) else value
+        values = (_spelled(node, keys, value),) if isinstance(keys, str) else value
         if not isinstance(values, tuple) or len(values) != len(named):
             raise GraphError(f"node {node.name!r}: {name}={value!r}: Compass writes it as {', '.join(named)}.")
         if name in form.pairs and isinstance(value, tuple):
@@ -412,15 +484,24 @@ def _their_attrs(
         found |= dict(zip(named, values, strict=True))
     found |= _trailing(node, form, rank, defaults, written)
     found |= {key: parse_value(text) for key, text in form.fixed.items()}
+    found |= {key: name in node.transposed for name, key in form.transposed.items()}
     implied = form.derived.keys() | form.fixed.keys()
     if form.activation is not None:
-        found[form.activation] = parse_value(node.activation.upper())
+        found[form.activation] = parse_value(_fused_text(node.activation, form))
         implied |= {form.activation} if node.activation == "none" else set()
     elif node.activation != "none":
         raise UnsupportedError(f"node {node.name!r}: a Compass {form.type} fuses no {node.activation}.")
     implied |= {key for key, text in form.absent.items() if found.get(key) == parse_value(text)}
     left_out = set() if written is None else implied - set(written)
     return {key: value for key, value in found.items() if key not in left_out}
+
+
+def _spelled(node: Node, key: OneOrMoreKeys, value: AttrValue) -> AttrValue:
+    """Return one of several words as the layer spells it, in capitals where there was no layer; numbers as they are."""
+    if not isinstance(value, str) or not isinstance(key, str):
+        return value
+    said = cast("Mapping[str, str]", node.extra.get(SPELLED, {})).get(key, "")
+    return said if said.casefold() == value.casefold() else value.upper()
 
 
 def _trailing(

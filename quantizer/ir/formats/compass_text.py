@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import FormatError
@@ -23,6 +23,7 @@ _INT = re.compile(r"[+-]?[0-9]{1,20}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")
 _INFINITE = {"inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_PIECES = re.compile(r"[\[\],]|[^\[\],]+")
 _T = TypeVar("_T")
 
 _PLAIN = (
@@ -51,10 +52,19 @@ def parse_names(text: str) -> tuple[str, ...]:
 def format_value(value: AttrValue) -> str:
     """Return the text of *value*; ValueError where that text would not be read back as it."""
     text = _spell(value)
+    if _is_whole(value):
+        return text
     check_text(text)
     if repr(parse_value(text)) != repr(value):
         raise ValueError(f"{value!r} would be read back as {parse_value(text)!r}: the format cannot hold it")
     return text
+
+
+def _is_whole(value: AttrValue, depth: int = 2) -> bool:
+    """Return whether *value* is an integer of 64 bits or lists of them, *depth* deep at most: such a text always reads back."""
+    if type(value) is int:
+        return -(1 << 63) <= value < 1 << 64
+    return depth > 0 and type(value) is tuple and all(_is_whole(item, depth - 1) for item in value)
 
 
 def format_names(names: Iterable[str]) -> str:
@@ -92,6 +102,8 @@ def _spell(value: AttrValue) -> str:
 
 
 def _parse_scalar(text: str) -> AttrValue:
+    if len(text) < 19 and text.isascii() and text.isdigit():
+        return int(text)
     if text in COMPASS_DTYPES:
         return COMPASS_DTYPES[text]
     if text in ("true", "false"):
@@ -114,9 +126,23 @@ def _unquoted(text: str) -> str:
 
 
 def _parse_list(text: str, leaf: Callable[[str], AttrValue] = _parse_scalar) -> AttrValue:
+    items = _flat_items(text)
+    return _parse_nested(text, leaf) if items is None else tuple([leaf(_unquoted(item)) for item in items])
+
+
+def _flat_items(text: str) -> list[str] | None:
+    """Return the items of a list without lists in it; None for any other, and for one with an empty item."""
+    inner = text[1:-1]
+    if text[-1] != "]" or "[" in inner or "]" in inner:
+        return None
+    items = inner.split(",") if inner.strip() else []
+    return items if all(map(str.strip, items)) else None
+
+
+def _parse_nested(text: str, leaf: Callable[[str], AttrValue]) -> AttrValue:
     stack: list[list[AttrValue]] = []
     closed: AttrValue | None = None
-    for piece in re.split(r"([\[\],])", text):
+    for piece in _PIECES.findall(text):
         if piece == "[":
             if len(stack) == MAX_DEPTH:
                 raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
@@ -140,8 +166,7 @@ def _parse_list(text: str, leaf: Callable[[str], AttrValue] = _parse_scalar) -> 
     return closed
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One line."""
 
     key: str
@@ -276,21 +301,26 @@ def _decoded(name: str) -> str:
 
 
 def _add(entries: dict[str, Entry], path: str, line: str, number: int) -> None:
-    key, equals, text = (part.strip(" \t") for part in line.partition("="))
-    place = f"{path}:{number}"
+    key, equals, text = line.partition("=")
+    key, text = key.rstrip(" \t"), text.lstrip(" \t")
+    if problem := _problem(entries, line, key, equals, text):
+        raise FormatError(f"{path}:{number}: {problem}")
+    entries[key] = Entry(key, text, number)
+
+
+def _problem(entries: Mapping[str, Entry], line: str, key: str, equals: str, text: str) -> str:
+    """Return why *line*, without outer spaces, is no further entry, or nothing."""
     if control := _CONTROL.search(line):
-        raise FormatError(f"{place}: {line[:60]!r}: control character {control[0]!r}: remove it.")
+        return f"{line[:60]!r}: control character {control[0]!r}: remove it."
     if not equals:
-        raise FormatError(f"{place}: {line[:60]!r}: no '=': every line is key=value; there are no comments.")
+        return f"{line[:60]!r}: no '=': every line is key=value; there are no comments."
     if not key:
-        raise FormatError(f"{place}: {line[:60]!r}: no key before '='.")
+        return f"{line[:60]!r}: no key before '='."
     if key.startswith("compass."):
-        raise FormatError(f"{place}: {key[:60]}: keys that begin with 'compass.' are reserved: rename it.")
+        return f"{key[:60]}: keys that begin with 'compass.' are reserved: rename it."
     if "=" in text:
-        raise FormatError(f"{place}: {key[:60]}: {text[:60]!r} holds a second '=': a line has exactly one.")
+        return f"{key[:60]}: {text[:60]!r} holds a second '=': a line has exactly one."
     if key in entries:
         first = entries[key].line
-        raise FormatError(
-            f"{place}: {key[:60]}: already on line {first}: a key stands once in a section; a blank line ends one."
-        )
-    entries[key] = Entry(key, text, number)
+        return f"{key[:60]}: already on line {first}: a key stands once in a section; a blank line ends one."
+    return ""

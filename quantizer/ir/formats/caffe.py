@@ -1,0 +1,148 @@
+"""Caffe networks as ONNX graphs: the layers of a prototxt, as they are at test time, with the blobs of a caffemodel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf import text_format  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import TensorProto, helper, numpy_helper
+
+from quantizer.core.errors import FormatError, QuantizerError, UnsupportedError
+from quantizer.core.yaml_source import shown_path
+from quantizer.ir.formats import onnx as onnx_format
+from quantizer.ir.formats.caffe_layers import LAYERS, Writer
+from quantizer.ir.formats.caffe_proto import net_parameter
+from quantizer.ir.graph import LARGEST, Graph
+
+OPSET, IR_VERSION = 13, 8
+LONGEST_TEXT = 1 << 24
+"""Bytes of the longest prototxt that is read."""
+TEST = 1
+
+
+def load(prototxt: Path | str, caffemodel: Path | str, runs: onnx_format.Runs | None = None) -> Graph:
+    """Return the network under ONNX's operators, its input of the shape that the prototxt says.
+
+    Layers of training (a rule for phase TRAIN) are left out; those that are not supported are named in one UnsupportedError.
+    FormatError or GraphError say what else is wrong, with the layer.
+    """
+    text, weights = Path(prototxt), Path(caffemodel)
+    where = shown_path(text)
+    net = _text(text, where)
+    blobs = _blobs(weights, shown_path(weights))
+    writer = Writer()
+    _inputs(net, where, writer)
+    for layer in net.layer:
+        if not _is_tested(layer):
+            continue
+        place = f"{where}: layer {layer.name!r}"
+        try:
+            LAYERS[layer.type](writer, layer, blobs.get(layer.name, []))
+        except QuantizerError as err:
+            raise type(err)(f"{place} ({layer.type}): {err}") from None
+    return onnx_format.from_model(_model(net.name or "net", writer, where), where, runs=runs)
+
+
+def _model(name: str, writer: Writer, where: str) -> Any:
+    if not writer.nodes:
+        raise FormatError(f"{where}: holds no layer that computes: write one.")
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in writer.inputs.items()]
+    made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in writer.outputs()]
+    constants = [numpy_helper.from_array(values, key) for key, values in writer.constants.items()]
+    graph = helper.make_graph(writer.nodes, name, given, made, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+
+
+def _inputs(net: Any, where: str, writer: Writer) -> None:
+    """Declare the inputs that stand before the layers, as older files have them."""
+    shapes = [tuple(shape.dim) for shape in net.input_shape]
+    sizes = tuple(net.input_dim)
+    shapes = shapes or [sizes[i : i + 4] for i in range(0, len(sizes), 4)]
+    if len(shapes) != len(net.input):
+        raise FormatError(f"{where}: {len(net.input)} inputs with {len(shapes)} shapes: every input needs one.")
+    for name, shape in zip(net.input, shapes, strict=True):
+        writer.add_input(name, shape)
+
+
+def _is_tested(layer: Any) -> bool:
+    """Return whether a layer is there at test time; rules of levels and stages hold for none."""
+    if layer.include:
+        return any(not rule.HasField("phase") or rule.phase == TEST for rule in layer.include)
+    return not any(rule.HasField("phase") and rule.phase == TEST for rule in layer.exclude)
+
+
+def _text(path: Path, where: str) -> Any:
+    try:
+        if path.stat().st_size > LONGEST_TEXT:
+            raise FormatError(f"{where}: more than {LONGEST_TEXT} bytes: this is no prototxt.")
+        source = path.read_text(encoding="utf-8")
+    except OSError as err:
+        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
+    except UnicodeDecodeError as err:
+        raise FormatError(f"{where}: is no text in UTF-8 (byte {err.start}): give the prototxt first.") from None
+    try:
+        net = text_format.Parse(source, net_parameter()())
+    except text_format.ParseError as err:
+        _refuse_unsupported(_leniently(source), where)
+        raise FormatError(f"{where}: {str(err).replace('quantizer_caffe.', '')}") from None
+    except RecursionError:
+        raise FormatError(f"{where}: nested too deeply: this is no prototxt.") from None
+    if net.layers:
+        raise UnsupportedError(f"{where}: has 'layers' of Caffe's old format: upgrade it with upgrade_net_proto_text.")
+    _refuse_unsupported(net, where)
+    return net
+
+
+def _leniently(source: str) -> Any:
+    """Return what can be read of a text when unknown fields are passed over; nothing where not even that goes."""
+    try:
+        return text_format.Parse(source, net_parameter()(), allow_unknown_field=True)
+    except (text_format.ParseError, RecursionError):
+        return net_parameter()()
+
+
+def _refuse_unsupported(net: Any, where: str) -> None:
+    found = sorted({layer.type or "(no type)" for layer in net.layer if _is_tested(layer)} - set(LAYERS))
+    if found:
+        raise UnsupportedError(
+            f"{where}: layers of type {', '.join(found)}: supported are {', '.join(sorted(LAYERS))}."
+        )
+
+
+def _blobs(path: Path, where: str) -> dict[str, list[np.ndarray[Any, Any]]]:
+    """Return the constants of each layer by its name."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise FormatError(f"{where}: more than {LARGEST} bytes, which no protobuf file may have.")
+        data = path.read_bytes()
+    except OSError as err:
+        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
+    net = net_parameter()()
+    try:
+        net.ParseFromString(data)
+    except (DecodeError, RuntimeError):
+        raise FormatError(f"{where}: not a caffemodel, or a truncated one: its bytes do not decode.") from None
+    found: dict[str, list[np.ndarray[Any, Any]]] = {}
+    for layer in (*net.layers, *net.layer):
+        if layer.blobs and layer.name in found:
+            raise FormatError(f"{where}: two layers are called {layer.name!r}: every layer needs a name of its own.")
+        if layer.blobs:
+            found[layer.name] = [
+                _blob(f"{where}: layer {layer.name!r}: blob {i}", b) for i, b in enumerate(layer.blobs)
+            ]
+    return found
+
+
+def _blob(place: str, blob: Any) -> np.ndarray[Any, Any]:
+    old = tuple(getattr(blob, key) for key in ("num", "channels", "height", "width"))
+    shape = tuple(blob.shape.dim) if blob.HasField("shape") else old
+    values = np.array(blob.data or blob.double_data, dtype=np.float32)
+    count = 1
+    for size in shape:
+        count *= max(int(size), -1)
+    if min(shape, default=1) < 1 or count != values.size:
+        raise FormatError(f"{place}: shape {list(shape)}, {values.size} numbers: they must be as many.")
+    return values.reshape(shape)

@@ -1,0 +1,299 @@
+"""Caffe's layers as ONNX nodes, one function each. Source of the rules: the layers' sources in Caffe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from quantizer.core.errors import FormatError, GraphError, UnsupportedError
+
+Array = np.ndarray[Any, Any]
+Layer = Callable[["Writer", Any, list[Array]], None]
+LAYERS: dict[str, Layer] = {}
+PROD, SUM = 0, 1
+MAX, AVE = 0, 1
+LARGEST_SIZE = 1 << 24
+
+
+class Writer:
+    """Collects nodes and constants; a layer that writes into its own bottom makes a new tensor."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[str, Array] = {}
+        self.inputs: dict[str, tuple[int, ...]] = {}
+        self.ranks: dict[str, int] = {}
+        """Number of axes of each tensor."""
+        self._now: dict[str, str] = {}
+        """Caffe's blob -> the tensor that it is at present."""
+
+    def add_input(self, name: str, shape: Sequence[int]) -> None:
+        """Declare an input."""
+        if not shape or not all(0 < size <= LARGEST_SIZE for size in shape):
+            raise FormatError(f"input {name!r} has shape {list(shape)}: every size must lie in [1, {LARGEST_SIZE}].")
+        if name in self._now:
+            raise GraphError(f"blob {name!r} is made twice: rename one.")
+        self.inputs[name], self._now[name], self.ranks[name] = tuple(int(size) for size in shape), name, len(shape)
+
+    def read(self, layer: Any, count: int | None = 1) -> list[str]:
+        """Return the tensors that a layer reads; *count* is how many it must have, None for one or more."""
+        if len(layer.bottom) != count and not (count is None and layer.bottom):
+            raise GraphError(f"{len(layer.bottom)} bottoms: must be {'at least 1' if count is None else count}.")
+        for name in layer.bottom:
+            if name not in self._now:
+                raise GraphError(f"bottom {name!r}: no layer before it makes it.")
+        return [self._now[name] for name in layer.bottom]
+
+    def free(self, name: str) -> str:
+        """Return a name that no tensor has."""
+        found, count = name, 1
+        taken = {*self.ranks, *self.constants}
+        while found in taken:
+            count += 1
+            found = f"{name}_{count}"
+        return found
+
+    def constant(self, layer: Any, key: str, values: Array) -> str:
+        """Add a constant of a layer."""
+        name = self.free(f"{layer.name}.{key}")
+        self.constants[name] = np.ascontiguousarray(values)
+        return name
+
+    def inner(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> str:
+        """Add a node whose result only the layer itself reads."""
+        made = self.free(f"{layer.name}#{op}")
+        return self._node(made, op, inputs, made, rank, attrs)
+
+    def make(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> None:
+        """Add the node that makes the layer's top."""
+        top = self._top(layer)
+        made = self.free(top)
+        self._node(layer.name, op, inputs, made, rank, attrs)
+        self._now[top] = made
+
+    def same(self, layer: Any, tensor: str) -> None:
+        """Let the layer's top be a tensor that is there."""
+        self._now[self._top(layer)] = tensor
+
+    def _top(self, layer: Any) -> str:
+        if len(layer.top) != 1:
+            raise UnsupportedError(f"{len(layer.top)} tops: must be 1.")
+        name: str = layer.top[0]
+        if name in self._now and name not in layer.bottom:
+            raise GraphError(f"blob {name!r} is made twice: rename one.")
+        return name
+
+    def _node(self, name: str, op: str, inputs: Sequence[str], made: str, rank: int, attrs: dict[str, Any]) -> str:
+        self.nodes.append(helper.make_node(op, list(inputs), [made], name=name, **attrs))
+        self.ranks[made] = rank
+        return made
+
+    def outputs(self) -> list[str]:
+        """Return the tensors that no layer reads, in order."""
+        read = {name for node in self.nodes for name in node.input}
+        return [name for node in self.nodes for name in node.output if name not in read]
+
+
+def layer_type(name: str) -> Callable[[Layer], Layer]:
+    """Register the decorated function for layers of a type."""
+
+    def register(function: Layer) -> Layer:
+        LAYERS[name] = function
+        return function
+
+    return register
+
+
+def _blobs(blobs: list[Array], least: int, most: int | None = None) -> list[Array]:
+    if not least <= len(blobs) <= (most or least):
+        raise FormatError(f"the caffemodel has {len(blobs)} blobs for it: must have {least}.")
+    return blobs
+
+
+def _two(param: Any, key: str, default: int | None) -> tuple[int, int]:
+    """Return a size along rows and along columns: said once, twice, or as *_h and *_w."""
+    name = "kernel" if key == "kernel_size" else key
+    height, width = f"{name}_h", f"{name}_w"
+    if param.HasField(height) or param.HasField(width):
+        return getattr(param, height), getattr(param, width)
+    said = getattr(param, key)
+    values = list(said) if not isinstance(said, int) else [said] if param.HasField(key) else []
+    if not values and default is None:
+        raise FormatError(f"{key} is missing.")
+    if len(values) > 2:
+        raise UnsupportedError(f"{key} has {len(values)} numbers: must be for two spatial axes.")
+    values = values or [default]
+    return int(values[0]), int(values[-1])
+
+
+@layer_type("Input")
+def input_(writer: Writer, layer: Any, _: list[Array]) -> None:
+    """One shape for each top, or one for all."""
+    shapes = [tuple(shape.dim) for shape in layer.input_param.shape]
+    shapes = shapes * len(layer.top) if len(shapes) == 1 else shapes
+    if len(shapes) != len(layer.top):
+        raise FormatError(f"{len(layer.top)} tops with {len(shapes)} shapes: every top needs one.")
+    for name, shape in zip(layer.top, shapes, strict=True):
+        writer.add_input(name, shape)
+
+
+@layer_type("Convolution")
+def convolution(writer: Writer, layer: Any, blobs: list[Array]) -> None:
+    """Conv of images, padded alike on both sides."""
+    param = layer.convolution_param
+    (x,) = writer.read(layer)
+    bias_term = not param.HasField("bias_term") or param.bias_term
+    weight, *bias = _blobs(blobs, 1 + bias_term)
+    kernel, stride, pad = (_two(param, key, d) for key, d in (("kernel_size", None), ("stride", 1), ("pad", 0)))
+    dilation = [*param.dilation, *param.dilation][:2] if param.dilation else [1, 1]
+    if writer.ranks[x] != 4 or (param.HasField("axis") and param.axis not in (1, -3)) or len(param.dilation) > 2:
+        raise UnsupportedError("must convolve images [n, c, h, w] over their last two axes.")
+    if weight.ndim != 4 or tuple(weight.shape[2:]) != kernel or weight.shape[0] != param.num_output:
+        raise FormatError(
+            f"weights of shape {list(weight.shape)}: must be [{param.num_output}, ..., {kernel[0]}, {kernel[1]}]."
+        )
+    names = [writer.constant(layer, "weight", weight)]
+    names += [writer.constant(layer, "bias", b.reshape(-1)) for b in bias]
+    writer.make(layer, "Conv", [x, *names], 4, kernel_shape=kernel, strides=stride, pads=[*pad, *pad], dilations=dilation,
+                group=param.group if param.HasField("group") else 1)  # fmt: skip
+
+
+@layer_type("InnerProduct")
+def inner_product(writer: Writer, layer: Any, blobs: list[Array]) -> None:
+    """Rows of all axes from the second on, times the weights."""
+    param = layer.inner_product_param
+    (x,) = writer.read(layer)
+    bias_term = not param.HasField("bias_term") or param.bias_term
+    weight, *bias = _blobs(blobs, 1 + bias_term)
+    weight = weight.reshape(weight.shape[-2:]) if weight.ndim == 4 and weight.shape[:2] == (1, 1) else weight
+    if param.HasField("axis") and param.axis != 1:
+        raise UnsupportedError(f"axis={param.axis}: must be 1.")
+    if weight.ndim != 2 or weight.shape[1 if param.transpose else 0] != param.num_output:
+        raise FormatError(f"weights of shape {list(weight.shape)} for {param.num_output} outputs.")
+    rows = x if writer.ranks[x] == 2 else writer.inner(layer, "Flatten", [x], 2, axis=1)
+    names = [writer.constant(layer, "weight", weight)]
+    names += [writer.constant(layer, "bias", b.reshape(-1)) for b in bias]
+    writer.make(layer, "Gemm", [rows, *names], 2, transB=0 if param.transpose else 1)
+
+
+@layer_type("Pooling")
+def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
+    """Maxima or means; the last window may overhang (unless round_mode is FLOOR), and means count the padding."""
+    param = layer.pooling_param
+    (x,) = writer.read(layer)
+    if param.pool not in (MAX, AVE) or writer.ranks[x] != 4:
+        raise UnsupportedError("must be of method MAX or AVE, of images.")
+    if param.global_pooling:
+        writer.make(layer, "GlobalMaxPool" if param.pool == MAX else "GlobalAveragePool", [x], 4)
+        return
+    kernel, stride, pad = (_two(param, key, d) for key, d in (("kernel_size", None), ("stride", 1), ("pad", 0)))
+    ceil = int(not param.round_mode)
+    if ceil and any(s > k for s, k in zip(stride, kernel, strict=True)):
+        raise UnsupportedError("strides above the kernel: Caffe's last window may then lie outside.")
+    attrs = {"kernel_shape": kernel, "strides": stride, "pads": [*pad, *pad], "ceil_mode": ceil}
+    if param.pool == AVE:
+        attrs["count_include_pad"] = 1
+    writer.make(layer, "MaxPool" if param.pool == MAX else "AveragePool", [x], 4, **attrs)
+
+
+@layer_type("ReLU")
+def relu(writer: Writer, layer: Any, _: list[Array]) -> None:
+    """Relu, or LeakyRelu where there is a slope."""
+    (x,) = writer.read(layer)
+    slope = layer.relu_param.negative_slope
+    attrs = {"alpha": slope} if slope else {}
+    writer.make(layer, "LeakyRelu" if slope else "Relu", [x], writer.ranks[x], **attrs)
+
+
+@layer_type("BatchNorm")
+def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
+    """Deviation from the stored mean over the stored deviation; both are divided by the third blob, 0 where that is 0."""
+    param = layer.batch_norm_param
+    (x,) = writer.read(layer)
+    mean, variance, count = _blobs(blobs, 3)
+    if param.HasField("use_global_stats") and not param.use_global_stats:
+        raise UnsupportedError("use_global_stats=false: its statistics would be those of the batch.")
+    factor = np.float32(0 if count.reshape(-1)[0] == 0 else 1 / count.reshape(-1)[0])
+    ones = np.ones(mean.size, np.float32)
+    values = {
+        "scale": ones,
+        "shift": ones * 0,
+        "mean": mean.reshape(-1) * factor,
+        "variance": variance.reshape(-1) * factor,
+    }
+    names = [writer.constant(layer, key, v) for key, v in values.items()]
+    writer.make(
+        layer, "BatchNormalization", [x, *names], writer.ranks[x], epsilon=param.eps if param.HasField("eps") else 1e-5
+    )
+
+
+@layer_type("Scale")
+def scale(writer: Writer, layer: Any, blobs: list[Array]) -> None:
+    """Factors along some axes, and constants where it has a bias."""
+    param = layer.scale_param
+    (x,) = writer.read(layer)
+    rank = writer.ranks[x]
+    factor, *bias = _blobs(blobs, 1 + param.bias_term)
+    axis = param.axis if param.HasField("axis") else 1
+    axis = axis + rank if axis < 0 else axis
+    if not 0 <= axis <= rank - factor.ndim:
+        raise UnsupportedError(f"factors of shape {list(factor.shape)} from axis {axis} of {rank} on: they must fit.")
+    along = [*factor.shape, *[1] * (rank - axis - factor.ndim)]
+    names = [
+        writer.constant(layer, k, v.reshape(along)) for k, v in zip(("factor", "bias"), (factor, *bias), strict=False)
+    ]
+    if not bias:
+        writer.make(layer, "Mul", [x, names[0]], rank)
+        return
+    writer.make(layer, "Add", [writer.inner(layer, "Mul", [x, names[0]], rank), names[1]], rank)
+
+
+@layer_type("Eltwise")
+def eltwise(writer: Writer, layer: Any, _: list[Array]) -> None:
+    """Products, sums with coefficients, or maxima of two bottoms or more."""
+    param = layer.eltwise_param
+    tensors = writer.read(layer, None)
+    kind = param.operation if param.HasField("operation") else SUM
+    if len(tensors) < 2 or len({writer.ranks[name] for name in tensors}) > 1:
+        raise GraphError("must have two bottoms or more, of one shape.")
+    if param.coeff and (kind != SUM or len(param.coeff) != len(tensors)):
+        raise FormatError(f"{len(param.coeff)} coefficients: a sum has one for each of its {len(tensors)} bottoms.")
+    rank = writer.ranks[tensors[0]]
+    for i, factor in enumerate(param.coeff):
+        if factor != 1:
+            constant = writer.constant(layer, f"coeff{i}", np.array(factor, np.float32))
+            tensors[i] = writer.inner(layer, "Mul", [tensors[i], constant], rank)
+    if kind not in (PROD, SUM):
+        writer.make(layer, "Max", tensors, rank)
+        return
+    op = "Mul" if kind == PROD else "Add"
+    first = reduce(lambda a, b: writer.inner(layer, op, [a, b], rank), tensors[:-1])
+    writer.make(layer, op, [first, tensors[-1]], rank)
+
+
+@layer_type("Concat")
+def concat(writer: Writer, layer: Any, _: list[Array]) -> None:
+    """One after the other along an axis, the channels where none is named."""
+    param, tensors = layer.concat_param, writer.read(layer, None)
+    axis = param.concat_dim if param.HasField("concat_dim") and not param.HasField("axis") else None
+    axis = (param.axis if param.HasField("axis") else 1) if axis is None else axis
+    writer.make(layer, "Concat", tensors, writer.ranks[tensors[0]], axis=axis)
+
+
+@layer_type("Softmax")
+def softmax(writer: Writer, layer: Any, _: list[Array]) -> None:
+    """Softmax along an axis, the channels where none is named."""
+    (x,) = writer.read(layer)
+    param = layer.softmax_param
+    writer.make(layer, "Softmax", [x], writer.ranks[x], axis=param.axis if param.HasField("axis") else 1)
+
+
+@layer_type("Dropout")
+def dropout(writer: Writer, layer: Any, _: list[Array]) -> None:
+    """Nothing, at test time."""
+    (x,) = writer.read(layer)
+    writer.same(layer, x)

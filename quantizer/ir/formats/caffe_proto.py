@@ -1,0 +1,112 @@
+"""The fields of Caffe's files that are read, as protobuf descriptors of our own.
+
+Source of names and numbers: Caffe's caffe.proto. A prototxt may name no field that is not here; of a caffemodel only layer names
+and blobs are read.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
+
+PACKAGE = "quantizer_caffe"
+FIELDS: dict[str, dict[str, tuple[int, str]]] = {
+    "BlobShape": {"dim": (1, "int64*")},
+    "BlobProto": {
+        "num": (1, "int32"), "channels": (2, "int32"), "height": (3, "int32"), "width": (4, "int32"), "data": (5, "float*"),
+        "shape": (7, "BlobShape"), "double_data": (8, "double*"),
+    },
+    "FillerParameter": {
+        "type": (1, "string"), "value": (2, "float"), "min": (3, "float"), "max": (4, "float"), "mean": (5, "float"),
+        "std": (6, "float"), "sparse": (7, "int32"), "variance_norm": (8, "=FAN_IN,FAN_OUT,AVERAGE"),
+    },
+    "ParamSpec": {
+        "name": (1, "string"), "share_mode": (2, "=STRICT,PERMISSIVE"), "lr_mult": (3, "float"), "decay_mult": (4, "float"),
+    },
+    "NetStateRule": {
+        "phase": (1, "=TRAIN,TEST"), "min_level": (2, "int32"), "max_level": (3, "int32"), "stage": (4, "string*"),
+        "not_stage": (5, "string*"),
+    },
+    "ConvolutionParameter": {
+        "num_output": (1, "uint32"), "bias_term": (2, "bool"), "pad": (3, "uint32*"), "kernel_size": (4, "uint32*"),
+        "group": (5, "uint32"), "stride": (6, "uint32*"), "weight_filler": (7, "FillerParameter"),
+        "bias_filler": (8, "FillerParameter"), "pad_h": (9, "uint32"), "pad_w": (10, "uint32"), "kernel_h": (11, "uint32"),
+        "kernel_w": (12, "uint32"), "stride_h": (13, "uint32"), "stride_w": (14, "uint32"),
+        "engine": (15, "=DEFAULT,CAFFE,CUDNN"), "axis": (16, "int32"), "force_nd_im2col": (17, "bool"),
+        "dilation": (18, "uint32*"),
+    },
+    "InnerProductParameter": {
+        "num_output": (1, "uint32"), "bias_term": (2, "bool"), "weight_filler": (3, "FillerParameter"),
+        "bias_filler": (4, "FillerParameter"), "axis": (5, "int32"), "transpose": (6, "bool"),
+    },
+    "PoolingParameter": {
+        "pool": (1, "=MAX,AVE,STOCHASTIC"), "kernel_size": (2, "uint32"), "stride": (3, "uint32"), "pad": (4, "uint32"),
+        "kernel_h": (5, "uint32"), "kernel_w": (6, "uint32"), "stride_h": (7, "uint32"), "stride_w": (8, "uint32"),
+        "pad_h": (9, "uint32"), "pad_w": (10, "uint32"), "engine": (11, "=DEFAULT,CAFFE,CUDNN"), "global_pooling": (12, "bool"),
+        "round_mode": (13, "=CEIL,FLOOR"),
+    },
+    "ReLUParameter": {"negative_slope": (1, "float"), "engine": (2, "=DEFAULT,CAFFE,CUDNN")},
+    "BatchNormParameter": {"use_global_stats": (1, "bool"), "moving_average_fraction": (2, "float"), "eps": (3, "float")},
+    "ScaleParameter": {
+        "axis": (1, "int32"), "num_axes": (2, "int32"), "filler": (3, "FillerParameter"), "bias_term": (4, "bool"),
+        "bias_filler": (5, "FillerParameter"),
+    },
+    "EltwiseParameter": {"operation": (1, "=PROD,SUM,MAX"), "coeff": (2, "float*"), "stable_prod_grad": (3, "bool")},
+    "ConcatParameter": {"concat_dim": (1, "uint32"), "axis": (2, "int32")},
+    "SoftmaxParameter": {"engine": (1, "=DEFAULT,CAFFE,CUDNN"), "axis": (2, "int32")},
+    "DropoutParameter": {"dropout_ratio": (1, "float")},
+    "InputParameter": {"shape": (1, "BlobShape*")},
+    "LayerParameter": {
+        "name": (1, "string"), "type": (2, "string"), "bottom": (3, "string*"), "top": (4, "string*"),
+        "loss_weight": (5, "float*"), "param": (6, "ParamSpec*"), "blobs": (7, "BlobProto*"), "include": (8, "NetStateRule*"),
+        "exclude": (9, "NetStateRule*"), "phase": (10, "=TRAIN,TEST"), "propagate_down": (11, "bool*"),
+        "concat_param": (104, "ConcatParameter"), "convolution_param": (106, "ConvolutionParameter"),
+        "dropout_param": (108, "DropoutParameter"), "eltwise_param": (110, "EltwiseParameter"),
+        "inner_product_param": (117, "InnerProductParameter"), "pooling_param": (121, "PoolingParameter"),
+        "relu_param": (123, "ReLUParameter"), "softmax_param": (125, "SoftmaxParameter"),
+        "batch_norm_param": (139, "BatchNormParameter"), "scale_param": (142, "ScaleParameter"),
+        "input_param": (143, "InputParameter"),
+    },
+    "OldLayerParameter": {"name": (4, "string"), "blobs": (6, "BlobProto*")},
+    "NetParameter": {
+        "name": (1, "string"), "layers": (2, "OldLayerParameter*"), "input": (3, "string*"), "input_dim": (4, "int32*"),
+        "force_backward": (5, "bool"), "debug_info": (7, "bool"), "input_shape": (8, "BlobShape*"),
+        "layer": (100, "LayerParameter*"),
+    },
+}  # fmt: skip
+"""Message -> field -> (number, type): `*` is repeated, `=A,B` an enumeration from 0 on."""
+_Field = descriptor_pb2.FieldDescriptorProto
+_PACKED = ("float", "double", "int64")
+
+
+@cache
+def net_parameter() -> Any:
+    """Return the class of Caffe's NetParameter."""
+    file = descriptor_pb2.FileDescriptorProto(name="quantizer_caffe.proto", package=PACKAGE, syntax="proto2")
+    for name, fields in FIELDS.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            _add(message, field, number, kind)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.NetParameter"))
+
+
+def _add(message: Any, name: str, number: int, kind: str) -> None:
+    repeated, plain = kind.endswith("*"), kind.rstrip("*")
+    field = message.field.add(
+        name=name, number=number, label=_Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+    )
+    if plain.startswith("="):
+        enum = message.enum_type.add(name=f"{name}_values")
+        for value, label in enumerate(plain[1:].split(",")):
+            enum.value.add(name=label, number=value)
+        field.type, field.type_name = _Field.TYPE_ENUM, f".{PACKAGE}.{message.name}.{name}_values"
+    elif plain in FIELDS:
+        field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{plain}"
+    else:
+        field.type = getattr(_Field, f"TYPE_{plain.upper()}")
+        if repeated and plain in _PACKED and message.name in ("BlobProto", "BlobShape"):
+            field.options.packed = True

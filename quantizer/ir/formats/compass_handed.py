@@ -1,0 +1,257 @@
+"""From the parameters that a quantize rule handed to what a quantized Compass layer says: codes, scales, multipliers, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import torch
+
+from quantizer.core.dtypes import DTYPES, DType, integer
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
+from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
+from quantizer.numerics.powers_of_two import LEAST_FRACTION, logarithms, powers
+from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale
+from quantizer.numerics.sums import SEPARATE
+
+SHIFT_TYPE = DTYPES["int8"]
+FACTOR_TYPE = DTYPES["uint16"]
+TABLE_TYPES = {"inverse_root": DTYPES["int16"], "inverse": DTYPES["uint16"]}
+"""Our names of tables that Compass keeps as `lut` in a type of their own; others have the output's type."""
+NARROW = 8
+"""Multipliers of so many bits or fewer are stored in 8 bits, others in 16."""
+
+
+def file_format(bits: int, *, signed: bool) -> DType:
+    """Return the format in which a Compass file stores codes of *bits* bits: 4, 8, 12, 16, 32 or 64."""
+    return integer(next(size for size in (4, 8, 12, 16, 32, 64) if size >= bits), signed=signed)
+
+
+def filed(params: QParams) -> QParams:
+    """Return *params* with the format of the file; the codes that they use stay."""
+    return replace(params, dtype=file_format(params.dtype.bits, signed=params.dtype.kind == "int"))
+
+
+def handed_layer(
+    graph: Graph, node: Node, spec: Spec, *, multiplier_bits: int, perf_mode: bool = True
+) -> tuple[Node, list[Tensor]]:
+    """Return *node* with Compass's numbers in `extra`, and its outputs and constants as codes.
+
+    node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured.
+    """
+    handed = cast("Parameters", node.parameters)
+    made: list[Tensor] = []
+    for key, top in zip(spec.outputs, node.outputs, strict=True):
+        params = filed(handed.outputs[key])
+        made.append(replace(graph.tensor(top), dtype=params.dtype, qparams=params))
+    extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": False}
+    extra |= _numbers(node, spec, handed, multiplier_bits)
+    for key, name in zip(spec.inputs, node.inputs, strict=True):
+        if name is not None and key in handed.constants:
+            constant = file_constant(handed, spec, key)
+            made.append(_code_tensor(graph.tensor(name), constant, spatial=spec.inputs[key].spatial))
+            extra |= _scales(node, _file_key(spec, key), constant.params)
+    extra |= {key: value for key, value in handed.extra.items() if not key.startswith("compass.")}
+    extra[AXES] = ("None",) * len(node.outputs)
+    return replace(node, extra={**node.extra, **extra}), made
+
+
+def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool = True) -> tuple[Node, list[Tensor]]:
+    """Return a layer that stays in floating point, with what Compass writes about it."""
+    tensors = [replace(graph.tensor(name), dtype=dtype, qparams=None) for name in node.outputs]
+    extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": True}
+    extra |= {TOP_SCALE: (1.0,) * len(tensors), TOP_ZP: (0,) * len(tensors), AXES: ("None",) * len(tensors)}
+    return replace(node, extra={**node.extra, **extra}), tensors
+
+
+def file_constant(handed: Parameters, spec: Spec, key: str) -> Constant:
+    """Return a constant as the file holds it: a bias together with what the input's zero point adds to the sums."""
+    constant, params = handed.constants[key], filed(handed.constants[key].params)
+    codes = constant.codes
+    if spec.inputs[key].role == "bias" and spec.quantization.family in handed.platform.absorbs_zero_point:
+        codes = (codes + absorbed(handed, spec, len(codes))).clamp(params.qmin, params.qmax)
+    return Constant(codes, params)
+
+
+def absorbed(handed: Parameters, spec: Spec, channels: int) -> torch.Tensor:
+    """Return what a bias of the file holds beside the handed codes: what the sums hold of the input's zero point."""
+    zero = next(iter(handed.inputs.values())).zero_point
+    for key, item in spec.inputs.items():
+        if item.role == "weight" and key in handed.constants:
+            weight = handed.constants[key]
+            return -zero * weight.centred_sums.repeat(channels // len(weight.codes))
+    return torch.zeros(channels, dtype=torch.int64)
+
+
+def _file_key(spec: Spec, key: str) -> str:
+    assert spec.formats.compass is not None
+    return spec.formats.compass.inputs[key]
+
+
+def _code_tensor(tensor: Tensor, constant: Constant, *, spatial: bool) -> Tensor:
+    codes = constant.codes.movedim(1, -1) if spatial else constant.codes
+    dtype = constant.params.dtype
+    params = replace(_single(constant.params), qmin=dtype.min, qmax=dtype.max)
+    if params.axis is not None:
+        params = replace(params, axis=params.axis % codes.dim())
+        if params.axis:
+            raise UnsupportedError(
+                f"tensor {tensor.name!r}: scales along axis {params.axis}: Compass has them along axis 0."
+            )
+    return replace(tensor, dtype=dtype, data=codes.to(container(dtype)).contiguous(), qparams=params)
+
+
+def _single(params: QParams) -> QParams:
+    """Return parameters as a file gives them back: the scale the inverse of the steps, those of one slice the tensor's."""
+    steps, zero, axis = scale_of(params), params.zero_point, params.axis
+    if params.scale.numel() == 1:
+        steps, zero, axis = steps.reshape(()), zero.reshape(()), None
+    return replace(params, scale=1.0 / steps.double(), zero_point=zero, steps=steps, axis=axis)
+
+
+def _scales(node: Node, key: str, params: QParams) -> dict[str, object]:
+    """Return `<key>_scale` and `<key>_zp`: two numbers, or constants where there are several; a bias has one zero."""
+    steps, zeros = scale_of(params).reshape(-1), -params.zero_point.reshape(-1)
+    if steps.numel() == 1:
+        return {f"{key}_scale": float(steps), f"{key}_zp": int(zeros)}
+    if key == "biases":
+        zeros, kind = torch.zeros(1, dtype=torch.int64), DTYPES["int64"]
+    else:
+        kind = DTYPES["int32"]
+    return {
+        f"{key}_scale": stored(node, f"{key}_scale", steps, DTYPES["float32"]),
+        f"{key}_zp": stored(node, f"{key}_zp", zeros, kind),
+    }
+
+
+def stored(node: Node, key: str, values: torch.Tensor, dtype: DType) -> Tensor:
+    """Return *values* as a constant of the layer's file section."""
+    data = values.to(container(dtype)).contiguous()
+    return Tensor(f"{node.name}:{key}", tuple(data.shape), dtype, data)
+
+
+def _numbers(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int) -> dict[str, object]:
+    """Return multipliers, shifts, tables and further integers under Compass's names."""
+    narrow = DTYPES["uint8" if multiplier_bits <= NARROW else "uint16"]
+    found: dict[str, object] = {}
+    multiplied = handed.rescale is not None and spec.quantization.family not in handed.platform.negated
+    if multiplied and handed.rescale is not None and handed.rescale.variant == "multiplier_shift":
+        found |= _rescale(node, spec, handed, handed.rescale, narrow)
+    if spec.quantization.family == "log_softmax":
+        return found | _logarithms(node, handed, narrow)
+    for name, table in handed.tables.items():
+        if name == "powers":
+            found["float_lut"] = stored(node, "float_lut", table.entries * table.unit, DTYPES["float32"])
+            continue
+        if name == "exp":
+            dtype = integer(next(bits for bits in (8, 16, 32) if bits >= table.bits), signed=False)
+        else:
+            dtype = TABLE_TYPES.get(name) or filed(next(iter(handed.outputs.values()))).dtype
+        found["lut"] = stored(node, "lut", table.entries, dtype)
+    return found | _named_numbers(node, spec, handed, narrow)
+
+
+def _rescale(node: Node, spec: Spec, handed: Parameters, ratio: Rescale, narrow: DType) -> dict[str, object]:
+    """Return scale and shift: of channels, of a layer, of a sum with its factors, or of each branch."""
+    if ratio.mantissa.numel() > 1:
+        unified = handed.platform.multiplier.unify_shifts
+        own = spec.quantization.family in handed.platform.multiplier.own_shifts
+        kind = FACTOR_TYPE if unified and not own else narrow
+        return {
+            "scale": stored(node, "scale", ratio.mantissa, kind),
+            "shift": stored(node, "shift", ratio.shift, SHIFT_TYPE),
+        }
+    mantissa, shift = int(ratio.mantissa), int(ratio.shift)
+    if len(ratio.factors) < 2:
+        return _pair(mantissa, shift, narrow)
+    if spec.quantization.family in SEPARATE:
+        return _branches(ratio, narrow)
+    numbers = (mantissa, *(int(factor) for factor in ratio.factors.values()))
+    kinds: AttrValue = (FACTOR_TYPE,) * len(numbers)
+    return {"scale_value": numbers, "shift_value": shift, "scale_type": kinds, "shift_type": SHIFT_TYPE}
+
+
+def _pair(mantissa: int, shift: int, kind: DType) -> dict[str, object]:
+    return {"scale_value": mantissa, "shift_value": shift, "scale_type": kind, "shift_type": SHIFT_TYPE}
+
+
+def _branches(ratio: Rescale, narrow: DType) -> dict[str, object]:
+    """Return a multiplier and a shift for each operand, or nothing where all of them are copied."""
+    pairs = list(ratio.pairs.values())
+    if not pairs:
+        return {}
+    return {
+        "scale_value": tuple(mantissa for mantissa, _ in pairs),
+        "shift_value": tuple(shift for _, shift in pairs),
+        "scale_type": (narrow,) * len(pairs),
+        "shift_type": (SHIFT_TYPE,) * len(pairs),
+    }
+
+
+def _logarithms(node: Node, handed: Parameters, narrow: DType) -> dict[str, object]:
+    """Return float32 exponentials, the ratio of steps and the output's steps, and a multiplier of 1."""
+    x, y = (scale_of(params) for params in (handed.inputs["x"], handed.outputs["y"]))
+    entries = handed.tables["exp"].entries
+    found = {"lut_exp": stored(node, "lut_exp", entries, DTYPES["float32"]), "quantize_scale": (float(y / x), float(y))}
+    return found | _pair(1, 0, narrow)
+
+
+def _power_tables(node: Node) -> dict[str, object]:
+    """Return the tables of a softmax by powers of two whose exponents have a fraction."""
+    return {
+        "log2_lut": stored(node, "log2_lut", logarithms(), DTYPES["int16"]),
+        "pow2_lut": stored(node, "pow2_lut", powers(), FACTOR_TYPE),
+    }
+
+
+def _named_numbers(node: Node, spec: Spec, handed: Parameters, narrow: DType) -> dict[str, object]:
+    """Return the integers that a rule decides, as the layers that have them name them."""
+    numbers: Mapping[str, int] = handed.numbers
+    kinds = numbers.keys()
+    unsigned = DTYPES["uint8"]
+    if "halves" in kinds:
+        return {
+            "quantize_method": "FAST_EXP",
+            "input_scale_value": numbers["multiplier"],
+            "input_scale_type": FACTOR_TYPE,
+            "input_shift_value": numbers["shift"],
+            "input_shift_type": SHIFT_TYPE,
+            "pow2_out_q": numbers["largest_exponent"],
+            "adjust_q": numbers["halves"],
+            **(_power_tables(node) if numbers["halves"] >= LEAST_FRACTION else {}),
+        }
+    if "period" in handed.tables:
+        return _pair(numbers["multiplier"], numbers["shift"], narrow)
+    if "exp" in handed.tables and {"multiplier", "shift"} <= kinds:
+        return {"quantize_method": "LUT", **_pair(numbers["multiplier"], numbers["shift"], narrow)}
+    if "norm_multiplier" in kinds:
+        squares = (
+            {"var_shift_value": numbers["variance_shift"], "var_shift_type": unsigned}
+            if "variance_shift" in kinds
+            else {}
+        )
+        wide = not squares or next(iter(handed.outputs.values())).dtype.bits > NARROW
+        return {
+            **squares,
+            "norm_scale_value": numbers["norm_multiplier"],
+            "norm_scale_type": narrow,
+            "norm_shift_value": numbers["norm_shift"],
+            "norm_shift_type": SHIFT_TYPE if wide else unsigned,
+        }
+    if "slope" in kinds:
+        kind = file_format(abs(numbers["slope"]).bit_length(), signed=False)
+        kind = max(kind, unsigned, key=lambda dtype: dtype.bits)
+        return {"negative_slope_value": numbers["slope"], "negative_slope_type": kind}
+    if "relay_bits" in kinds:
+        return {"clip_min": numbers["low"], "clip_max": numbers["high"]}
+    if "weight_bits" in kinds:
+        return {"interp_shift_value": numbers["weight_bits"], "interp_shift_type": SHIFT_TYPE}
+    if "value" in kinds:
+        given = node.attrs["value"]
+        return {"constant_value": float(numbers["value"]) if isinstance(given, float) else numbers["value"]}
+    if numbers:
+        raise UnsupportedError(f"node {node.name!r}: {spec.op}: no Compass names for {', '.join(numbers)}.")
+    return {}

@@ -1,0 +1,190 @@
+"""ONNX models in the one IR: opsets 7 to the newest, nodes under ONNX's names with every default filled in.
+
+A `Constant` becomes a constant, a function of the model is inlined, bodies of control flow become subgraphs. Source of the
+rules: onnx/onnx.proto and docs/IR.md of the ONNX project. Nothing is run here: `quantizer.runtime.onnx_model.load_onnx_graph`
+also names unsupported operators and folds constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import torch
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import defs
+
+from quantizer.core.errors import FormatError, UnsupportedError
+from quantizer.core.yaml_source import shown_path
+from quantizer.ir.formats.onnx_contrib import without_contrib
+from quantizer.ir.formats.onnx_graph import DOMAINS, OLDEST, File, read_graph
+from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.ir.verify import verify
+from quantizer.numerics.qparams import QParams
+
+Runs = Callable[[str], bool]
+
+
+def load(path: Path | str, runs: Runs | None = None) -> Graph:
+    """Return the model in *path* as a graph; FormatError, GraphError or UnsupportedError say what is wrong with it.
+
+    runs: whether an operator runs where the graph will; one UnsupportedError names all that do not.
+    """
+    path = Path(path)
+    where = shown_path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as err:
+        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
+    return from_bytes(data, where, path.parent, runs)
+
+
+def from_bytes(data: bytes, where: str = "model", folder: Path | None = None, runs: Runs | None = None) -> Graph:
+    """Return the serialised model *data* as a graph; external data is read from within *folder* only."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, RuntimeError):
+        raise FormatError(f"{where}: not an ONNX model, or a truncated one: its bytes do not decode.") from None
+    return from_model(model, where, folder, runs)
+
+
+def from_model(
+    model: onnx.ModelProto, where: str = "model", folder: Path | None = None, runs: Runs | None = None
+) -> Graph:
+    """Return *model* as a graph; the model itself is not changed."""
+    if not model.HasField("graph") or not (model.graph.output or model.graph.node):
+        raise FormatError(f"{where}: holds no graph: write an ONNX model, such as torch.onnx.export makes.")
+    file = File(where, folder, _opsets(model, where))
+    own = onnx.ModelProto()
+    own.CopyFrom(model)
+    own = _inlined(own, where)
+    structure = read_graph(file, own.graph, {}, "graph")
+    plain = without_contrib(own, where)
+    if plain is not own:
+        own, structure = plain, read_graph(replace(file, constants={}), plain.graph, {}, "graph")
+    verify(structure)
+    _refuse_unknown(file, structure, runs)
+    _check(own, where)
+    graph = with_parameters(read_graph(file, _typed(own, where).graph, {}, "graph"))
+    verify(graph)
+    return graph
+
+
+QLINEAR = {"QLinearConv": ((0, 1, 2), (3, 4, 5), (6, 7)), "QLinearMatMul": ((0, 1, 2), (3, 4, 5), (6, 7))}
+"""Operator on codes -> the places of (codes, scale, zero point) of its operands, and of the result's scale and zero point."""
+
+
+def with_parameters(graph: Graph) -> Graph:
+    """Return *graph* with the parameters of every tensor of codes, where the operators around it say them with constants."""
+    found: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        for codes, scale, zero, axis in _said(node):
+            tensor = graph.tensor(codes)
+            known = [graph.tensor(name).data if name else None for name in (scale, zero)]
+            if known[0] is None or (zero and known[1] is None) or not tensor.dtype.is_integer:
+                continue
+            params = _parameters(tensor, known[0], known[1], axis)
+            if params is not None:
+                found[codes] = replace(tensor, qparams=params)
+    return graph.with_tensors(*found.values())
+
+
+def _said(node: Node) -> list[tuple[str, str | None, str | None, object]]:
+    """Return (codes, scale, zero point, axis of several scales) of each tensor of codes that a node says something of."""
+    if node.op in ("DequantizeLinear", "QuantizeLinear") and not node.attrs.get("block_size"):
+        codes = node.inputs[0] if node.op == "DequantizeLinear" else node.outputs[0]
+        zero = node.inputs[2] if len(node.inputs) > 2 else None
+        return [] if codes is None else [(codes, node.inputs[1], zero, node.attrs.get("axis", 1))]
+    if node.op not in QLINEAR:
+        return []
+    x, w, (scale, zero_at) = QLINEAR[node.op]
+    along = {"QLinearConv": 0, "QLinearMatMul": -1}[node.op]
+    operands = [(node.inputs[i], node.inputs[j], node.inputs[k], along) for i, j, k in (x, w)]
+    result = (node.outputs[0], node.inputs[scale], node.inputs[zero_at], 0)
+    return [(str(codes), *rest) for codes, *rest in (*operands, result)]  # type: ignore[misc]
+
+
+def _parameters(codes: Tensor, scale: torch.Tensor, zero: torch.Tensor | None, axis: object) -> QParams | None:
+    """Return scale and zero point per tensor or per slice; None where they do not fit the codes' shape."""
+    values = scale.double().reshape(()) if scale.numel() == 1 else scale.double()
+    along = None if values.dim() == 0 or not isinstance(axis, int) or not codes.ranked else axis % len(codes.shape)
+    if zero is not None and zero.numel() != values.numel():
+        return None
+    fits = values.dim() == 0 or (along is not None and values.dim() == 1 and values.shape[0] == codes.shape[along])
+    if not fits or not bool((values > 0).all()) or not bool(torch.isfinite(values).all()):
+        return None
+    offset = torch.zeros_like(values, dtype=torch.int64) if zero is None else zero.long().reshape(values.shape)
+    return QParams(codes.dtype, values, offset, codes.dtype.min, codes.dtype.max, along)
+
+
+def _refuse_unknown(file: File, graph: Graph, runs: Runs | None) -> None:
+    """Name every operator that the opset does not have, or that does not run, in one error."""
+    opset = file.opsets[""]
+    unknown = {op for op in graph.operators if "::" not in op and not defs.has(op, opset)}
+    refused = {op for op in graph.operators if runs is not None and not runs(op)} - unknown
+    parts = [f"opset {opset} has no {', '.join(sorted(unknown))}"] if unknown else []
+    parts += [f"nothing runs {', '.join(sorted(refused))}: register_operation_handler adds one"] if refused else []
+    if parts:
+        raise UnsupportedError(f"{file.where}: {'; '.join(parts)}.")
+
+
+def _opsets(model: onnx.ModelProto, where: str) -> dict[str, int]:
+    found = {"" if item.domain in DOMAINS else item.domain: int(item.version) for item in model.opset_import}
+    newest = defs.onnx_opset_version()
+    if any(not isinstance(domain, str) for domain in found):
+        raise FormatError(f"{where}: the domain of an opset: must be text in UTF-8.")
+    if "" not in found:
+        raise FormatError(f"{where}: imports no opset of ONNX itself: name a version from {OLDEST} to {newest}.")
+    if not 1 <= found[""] <= newest:
+        raise UnsupportedError(f"{where}: opset {found['']}: must be from {OLDEST} to {newest}.")
+    return found
+
+
+def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """Return *model* with its own functions in the places of their calls."""
+    if not model.functions:
+        return model
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as err:  # noqa: BLE001 - the library raises what its C++ code does
+        raise FormatError(f"{where}: its functions cannot be inlined: {_line(err)}") from None
+
+
+def _typed(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """Return *model* with the types and shapes of all its values, as ONNX infers them; a wrong type is an error.
+
+    Only of a model that the checker has accepted: the library's inference crashes on others.
+    """
+    try:
+        return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except Exception as err:  # noqa: BLE001 - the library raises what its C++ code does
+        raise FormatError(f"{where}: types or shapes contradict each other: {_line(err)}") from None
+
+
+def _check(model: onnx.ModelProto, where: str) -> None:
+    """Refuse what ONNX's own checker refuses: attributes and inputs that an operator does not have, or lacks.
+
+    It asks for the rank of every input and output, which runtimes do without: where it is missing, it is shown one.
+    """
+    shown = [
+        item.type.tensor_type
+        for item in (*model.graph.input, *model.graph.output)
+        if item.type.HasField("tensor_type") and not item.type.tensor_type.HasField("shape")
+    ]
+    for kind in shown:
+        kind.shape.SetInParent()
+    try:
+        onnx.checker.check_model(model)
+    except Exception as err:  # noqa: BLE001 - the library raises what its C++ code does
+        raise FormatError(f"{where}: {_line(err)}") from None
+    for kind in shown:
+        kind.ClearField("shape")
+
+
+def _line(err: Exception) -> str:
+    return next((line.strip() for line in str(err).splitlines() if line.strip()), type(err).__name__)

@@ -1,0 +1,59 @@
+"""Shapes of what Top operators are called with: axes, broadcasting.
+
+Source: the rules of tpu-mlir's public shape inference. Pads are all begins, then all ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+Shape = tuple[int, ...]
+Known = Shape | None
+"""A shape; None where it is not known."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What an operator is given: attributes with their defaults, shapes of operands, which of them are weights."""
+
+    attrs: Mapping[str, Any]
+    shapes: tuple[Shape, ...]
+    weights: tuple[bool, ...]
+    absent: tuple[bool, ...]
+
+    @property
+    def first(self) -> Shape:
+        """The shape of the first operand."""
+        return self.shapes[0]
+
+
+def need(fits: bool, what: str) -> None:  # noqa: FBT001
+    """Raise ValueError(*what*) unless *fits*."""
+    if not fits:
+        raise ValueError(what)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Return *axis* counted from the front; ValueError where a tensor of *rank* axes has none such."""
+    need(-rank <= axis < rank, f"axis {axis}: must lie in [{-rank}, {rank - 1}]")
+    return axis % rank
+
+
+def axes_of(axes: Sequence[int], rank: int) -> list[int]:
+    """Return *axes* counted from the front; ValueError for one that is named twice."""
+    found = [axis_of(axis, rank) for axis in axes]
+    need(len(set(found)) == len(found), f"axes {list(axes)}: each must be named once")
+    return found
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that all of *shapes* stretch to; ValueError where sizes differ and none is 1."""
+    sizes = []
+    for column in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
+        others = {size for size in column if size != 1}
+        need(len(others) <= 1, f"shapes {[list(shape) for shape in shapes]} do not broadcast")
+        sizes.append(others.pop() if others else 1)
+    return tuple(reversed(sizes))

@@ -1,0 +1,14 @@
+"""What a graph built by hand can get wrong."""
+
+from __future__ import annotations
+
+from quantizer.core.errors import GraphError
+
+
+class LangError(GraphError):
+    """A call of an operator function breaks a rule: function, argument, value, rule. The graph is then as before."""
+
+    def __init__(self, message: str, function: str | None = None) -> None:
+        super().__init__(message)
+        self.function = function
+        """The operator function that the message names."""

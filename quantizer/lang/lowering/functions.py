@@ -1,0 +1,131 @@
+"""Functions of one operand: of real numbers, codes through their scales; the table that maps codes to codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from quantizer.lang.lowering.emitter import Value
+from quantizer.lang.lowering.lower import Call, lowers
+from quantizer.lang.lowering.rounding import rounded
+
+PLAIN = {
+    "Abs": "Abs", "Ceil": "Ceil", "Floor": "Floor", "Sin": "Sin", "Cos": "Cos", "Tan": "Tan", "Sinh": "Sinh",
+    "Cosh": "Cosh", "Arccos": "Acos", "Arctanh": "Atanh", "Exp": "Exp", "Erf": "Erf", "Sign": "Sign", "Tanh": "Tanh",
+    "HardSwish": "HardSwish", "Mish": "Mish",
+}  # fmt: skip
+"""Top's name -> ONNX's, of operators without attributes."""
+LIMITED = ("Log", "Sqrt", "Rsqrt")
+"""Functions that some numbers have no value of; such a result is 0 where it must be a code."""
+
+
+def _mode(c: Call) -> str:
+    return str(c.node.attrs.get("round_mode", "HalfAwayFromZero"))
+
+
+def _function(*names: str) -> Callable[[Callable[[Call, Value], Value]], Callable[[Call, Value], Value]]:
+    """Register a function of real numbers as the lowering of Top operators."""
+
+    def register(function: Callable[[Call, Value], Value]) -> Callable[[Call, Value], Value]:
+        @lowers(*names)
+        def lowered(c: Call) -> Value:
+            return c.made(function(c, c.real()), mode=_mode(c))
+
+        return function
+
+    return register
+
+
+@_function(*PLAIN)
+def plain(c: Call, x: Value) -> Value:
+    """The operator of ONNX that computes the same."""
+    return c.e.op(PLAIN[c.node.op.removeprefix("top.")], x)
+
+
+@_function("Relu")
+def relu(c: Call, x: Value) -> Value:
+    """No number below 0, none above a positive limit."""
+    limit = c.attr("relu_limit")
+    return c.e.op("Relu", x) if limit <= 0 else c.e.op("Clip", x, 0.0, float(limit))
+
+
+@_function("LeakyRelu")
+def leaky_relu(c: Call, x: Value) -> Value:
+    """Alpha * x below 0."""
+    return c.e.op("LeakyRelu", x, alpha=float(c.attr("alpha")))
+
+
+@_function("Elu")
+def elu(c: Call, x: Value) -> Value:
+    """Alpha * (exp(x) - 1) below 0."""
+    return c.e.op("Elu", x, alpha=float(c.attr("alpha")))
+
+
+@_function("HardSigmoid")
+def hard_sigmoid(c: Call, x: Value) -> Value:
+    """Alpha * x + beta between 0 and 1."""
+    return c.e.op("HardSigmoid", x, alpha=float(c.attr("alpha")), beta=float(c.attr("beta")))
+
+
+@_function("Sigmoid")
+def sigmoid(c: Call, x: Value) -> Value:
+    """The sigmoid times scale plus bias; with log, minus the softplus of -x, which is the logarithm."""
+    if c.attr("log"):
+        return c.e.op("Neg", c.e.op("Softplus", c.e.op("Neg", x)))
+    y = c.e.op("Sigmoid", x)
+    y = y if c.attr("scale") == 1 else c.e.op("Mul", y, float(c.attr("scale")))
+    return y if c.attr("bias") == 0 else c.e.op("Add", y, float(c.attr("bias")))
+
+
+@_function("SiLU", "Swish")
+def swish(c: Call, x: Value) -> Value:
+    """X * sigmoid(beta * x); beta is 1 for SiLU."""
+    beta = 1.0 if c.node.op == "top.SiLU" else float(c.attr("beta"))
+    return c.e.op("Mul", x, c.e.op("Sigmoid", x if beta == 1 else c.e.op("Mul", x, beta)))
+
+
+@_function("GELU")
+def gelu(c: Call, x: Value) -> Value:
+    """X times the normal distribution's integral, by erf, tanh or a sigmoid of 1.702 x."""
+    if c.attr("approx_mode") == "sigm":
+        return c.e.op("Mul", x, c.e.op("Sigmoid", c.e.op("Mul", x, 1.702)))
+    return c.e.op("Gelu", x, approximate="tanh" if c.attr("approx_mode") == "tanh" else "none")
+
+
+@_function(*LIMITED)
+def limited(c: Call, x: Value) -> Value:
+    """Logarithm, root and inverse root; where a code's number has none, 0."""
+    y = c.e.op("Log", x) if c.node.op == "top.Log" else c.e.op("Sqrt", x)
+    y = c.e.op("Reciprocal", y) if c.node.op == "top.Rsqrt" else y
+    if not c.outputs[0].dtype.is_integer:
+        return y
+    return c.e.op("Where", c.e.op("Equal", y, y), y, c.e.constant(torch.tensor(0.0)))
+
+
+@_function("Round")
+def to_whole(c: Call, x: Value) -> Value:
+    """The nearest whole number, halves away from zero as the simulator's std::round has them."""
+    return rounded(c.e, x, "HalfAwayFromZero")
+
+
+@_function("Softmax")
+def softmax(c: Call, x: Value) -> Value:
+    """Softmax along one axis, or its logarithm."""
+    beta: Any = c.attr("beta")
+    y = x if beta == 1 else c.e.op("Mul", x, float(beta))
+    return c.e.op("LogSoftmax" if c.attr("log") else "Softmax", y, axis=c.attr("axis"))
+
+
+@lowers("PRelu")
+def prelu(c: Call) -> Value:
+    """Slope * x below 0."""
+    return c.made(c.e.op("PRelu", c.real(), c.value(1)))
+
+
+@lowers("Lut")
+def lut(c: Call) -> Value:
+    """The entry at each code; a negative one counts from the table's end, which holds 256."""
+    entries = c.e.op("Reshape", c.value(1), [-1], allowzero=0)
+    return c.e.op("Gather", entries, c.e.cast(c.value(), "int32"), axis=0)

@@ -1,0 +1,41 @@
+"""Reductions, the places of extremes, order."""
+
+from __future__ import annotations
+
+from quantizer.lang.lowering.emitter import Value
+from quantizer.lang.lowering.lower import Call, lowers
+
+
+@lowers("Reduce")
+def reduce(c: Call) -> Value:
+    """Minimum, maximum, mean, sum, product or norm over axes."""
+    keep = int(c.attr("keepdims"))
+    return c.made(c.e.op(c.attr("mode"), c.real(), list(c.attr("axes")), keepdims=keep, noop_with_empty_axes=0))
+
+
+@lowers("Arg")
+def arg(c: Call) -> list[Value]:
+    """Where the extreme lies along one axis, the first of equals, and the extreme itself."""
+    x, axis, keep = c.value(), c.attr("axis"), int(c.attr("keepdims"))
+    place = c.e.op(c.attr("mode"), x, axis=axis, keepdims=keep, select_last_index=0)
+    mode = "ReduceMax" if c.attr("mode") == "ArgMax" else "ReduceMin"
+    extreme = c.e.op(mode, x, [axis], keepdims=keep, noop_with_empty_axes=0)
+    return [c.e.cast(place, c.outputs[0].dtype), extreme]
+
+
+@lowers("Sort")
+def sort(c: Call) -> list[Value]:
+    """The elements in order along one axis, and where they were; equals by their place."""
+    x, axis = c.value(), c.attr("axis")
+    return _ordered(c, x, axis, x.shape[axis], largest=c.attr("descending"))
+
+
+@lowers("TopK")
+def topk(c: Call) -> list[Value]:
+    """The K largest along one axis in order, and where they were; equals by their place."""
+    return _ordered(c, c.value(), c.attr("axis"), c.attr("K"), largest=c.attr("largest"))
+
+
+def _ordered(c: Call, x: Value, axis: int, count: int, *, largest: bool) -> list[Value]:
+    values, places = c.e.ops("TopK", 2, x, [count], axis=axis, largest=int(largest), sorted=1)
+    return [values, c.e.cast(places, "int32")]

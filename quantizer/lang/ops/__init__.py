@@ -1,0 +1,1 @@
+"""The operator functions, a module for each family."""
