@@ -74,9 +74,10 @@ def execute(
 def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: str | None = None) -> Tensor | Staged:
     """Run one node on operands in the node's axis order; the result is in that order too."""
     arranged = {
-        name: to_operator_order(values, node.order, spatial=spec.inputs[name].spatial)
+        name: values.mT if name in node.transposed
+        else to_operator_order(values, node.order, spatial=spec.inputs[name].spatial)
         for name, values in operands.items()
-    }
+    }  # fmt: skip
     infer_shapes(spec, {name: tuple(values.shape) for name, values in arranged.items()}, node.attrs)
     handed = node.parameters
     if isinstance(handed, Parameters):
@@ -99,8 +100,8 @@ def _activated(outcome: Tensor | Staged, handed: Parameters, activation: str) ->
     """Return codes after the fused activation, as the platform computes it."""
     name, output = handed.platform.activations[activation], next(iter(handed.outputs.values()))  # type: ignore[index]
     if isinstance(outcome, Staged):
-        return Staged(activate_codes(outcome.codes, output, name, handed.platform.rounding), outcome.stages)
-    return activate_codes(outcome, output, name, handed.platform.rounding)
+        return Staged(activate_codes(outcome.codes, output, name, handed), outcome.stages)
+    return activate_codes(outcome, output, name, handed)
 
 
 def _one_type(operands: Mapping[str, Tensor]) -> dict[str, Tensor]:

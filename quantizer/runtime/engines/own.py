@@ -11,11 +11,12 @@ from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
+from quantizer.core.verdict import CHECKS
 from quantizer.ir.graph import Node
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import BUILT_IN, REGISTRY
-from quantizer.runtime.engines import Call
+from quantizer.runtime.engines.protocol import Call
 from quantizer.runtime.executor import run_node, to_node_order, to_operator_order
 
 
@@ -23,6 +24,12 @@ class OwnEngine:
     """Runs whatever the registry holds."""
 
     name = "own"
+    version = ""
+    checks = tuple(name for name in CHECKS if name != "engine")
+
+    def identity(self, platform: str) -> str:  # noqa: ARG002 - the protocol's
+        """Return `own`, whatever the platform."""
+        return self.name
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:  # noqa: ARG002 - the protocol's
         """Return None where a quantized function is registered."""

@@ -1,0 +1,30 @@
+"""What of a processor decides the codes of a real engine: the instructions that its kernels are chosen by."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from pathlib import Path
+
+CPUINFO = Path("/proc/cpuinfo")
+INSTRUCTIONS = (
+    "sse4_1", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
+    "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "sve", "bf16",
+)  # fmt: skip
+"""Instruction sets by which kernels of the engines are chosen, as Linux names them."""
+
+
+def processor() -> str:
+    """Return the architecture and those of its instruction sets that kernels are chosen by."""
+    return f"{platform.machine()}: {' '.join(instructions()) or 'flags not known here'}"
+
+
+@cache
+def instructions() -> tuple[str, ...]:
+    """Return those of INSTRUCTIONS that this processor has; none where Linux does not tell."""
+    try:
+        lines = CPUINFO.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ()
+    words = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
+    return tuple(name for name in INSTRUCTIONS if name in words)

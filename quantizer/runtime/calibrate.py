@@ -1,0 +1,84 @@
+"""From batches to the scales of a graph's configurations."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from quantizer.calibration.observers import Codes, Observer, observer
+from quantizer.core.errors import GraphError
+from quantizer.ir.graph import Graph
+from quantizer.runtime.tensor_config import QuantizationProperty, TensorQuantizationConfig
+from quantizer.runtime.torch_executor import TorchExecutor
+
+P = QuantizationProperty
+CONSTANT, FLOATING = "constant", "floating"
+SCALES = tuple(2.0**power for power in (-7, -5, -3, 0, 2, 4, 6))
+"""The scales that `floating` tries. Source: PPQ's DirectMSEObserver."""
+
+
+def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], batches: Iterable[Any]) -> None:
+    """Give each configuration (by its tensor) the scale that its observer finds on the values in float.
+
+    A constant is seen once. Every batch is run as often as the observers ask for: twice where one of them needs a histogram. GraphError where there
+    is no batch, ValueError for an observer that does not go with its policy.
+    """
+    data = list(batches)
+    if not data:
+        raise GraphError(f"graph {graph.name!r}: calibration needs at least one batch.")
+    executor = TorchExecutor(graph)
+    seen = {name: _observer(config) for name, config in configs.items()}
+    constants = {name: values for name in configs if (values := graph.tensor(name).data) is not None}
+    for name, values in constants.items():
+        for number in range(seen[name].passes):
+            seen[name].observe(values, number)
+    passes = max((found.passes for name, found in seen.items() if name not in constants), default=0)
+    with tqdm(total=passes * len(data), unit="batch", desc="calibrate", disable=None, file=sys.stderr) as bar:
+        for number in range(passes):
+            names = [name for name, found in seen.items() if name not in constants and number < found.passes]
+            for batch in data:
+                for name, value in zip(names, executor.forward(batch, names), strict=True):
+                    seen[name].observe(value, number)
+                bar.update()
+    for name, config in configs.items():
+        found = seen[name]
+        if isinstance(found, _Scales):
+            config.scale, config.offset = found.scale(), torch.zeros((), dtype=torch.int64)
+        else:
+            config.calibrate(*found.ends())
+
+
+class _Scales:
+    """Sees batches as an observer does and chooses a scale, not a range: for floating policies."""
+
+    def __init__(self, config: TensorQuantizationConfig) -> None:
+        self.config, self.passes = config, 1
+        self.errors = torch.zeros(len(SCALES), dtype=torch.float64)
+
+    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - there is one pass
+        """Add up the error of every scale."""
+        if self.config.observer_algorithm == CONSTANT:
+            return
+        largest = torch.finfo(self.config.float8).max
+        for i, scale in enumerate(SCALES):
+            made = (batch / scale).clamp(-largest, largest).to(self.config.float8).to(batch.dtype) * scale
+            self.errors[i] += float(((made - batch).double() ** 2).sum())
+
+    def scale(self) -> Tensor:
+        """Return 1, or the scale of the least squared error."""
+        return torch.tensor(1.0 if self.config.observer_algorithm == CONSTANT else SCALES[int(self.errors.argmin())])
+
+
+def _observer(config: TensorQuantizationConfig) -> Observer | _Scales:
+    name = config.observer_algorithm
+    if name in (CONSTANT, FLOATING):
+        if P.FLOATING not in config.policy or config.channel_axis is not None:
+            raise ValueError(f"observer {name!r}: must have a floating policy per tensor.")
+        return _Scales(config)
+    symmetric = bool(config.policy & (P.SYMMETRICAL | P.FLOATING))
+    return observer(name, Codes(config.quant_min, config.quant_max, symmetric, config.channel_axis))

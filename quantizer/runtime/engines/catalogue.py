@@ -1,0 +1,98 @@
+"""The real engines: what each needs installed, and which of its variants computes which platform."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.model_errors import suggestion
+
+OWN = "own"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One installed system; every module of it is named in one place, none is imported here."""
+
+    module: str
+    """The module of quantizer.runtime.engines that lowers cases, and the one of its workers that runs them."""
+    distributions: tuple[str, ...]
+    """What must be installed; the first one's version counts."""
+    home: Mapping[str, str]
+    """Platform -> the variant of the system that computes it."""
+    extra: str = "engines"
+    """The extra of this package that installs it."""
+
+
+BACKENDS: Mapping[str, Backend] = {
+    "onnxruntime": Backend("onnxruntime", ("onnxruntime", "onnx"), {"ort": "cpu"}),
+    "litert": Backend(
+        "litert", ("ai-edge-litert",),
+        {"tflite_ref": "reference", "tflite_builtin": "builtin", "xnnpack": "xnnpack"},
+    ),
+    "tosa": Backend("tosa", ("tosa-tools",), {"tosa": "reference_model"}),
+    "torch": Backend(
+        "torch_quantized", ("torch",), {"torch_x86": "x86", "torch_qnnpack": "qnnpack", "torch_fbgemm": "fbgemm"}
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The engine that was asked for: `litert`, each platform by its own variant, or `litert:xnnpack`, that one alone."""
+
+    backend: str
+    variant: str | None = None
+
+    @property
+    def entry(self) -> Backend:
+        """The installed system."""
+        return BACKENDS[self.backend]
+
+    def computes(self, platform: str, *, named: bool) -> bool:
+        """Return whether the engine is judged on *platform*: at home, or where it was *named* with it."""
+        home = self.entry.home.get(platform)
+        return home is not None and (self.variant in (None, home) or named)
+
+    def identity(self, platform: str) -> str:
+        """Return what runs on *platform*: the system, and its variant where it has several, as `litert:xnnpack`."""
+        variant = self.variant or self.entry.home[platform]
+        return self.backend if len(self.entry.home) == 1 else f"{self.backend}:{variant}"
+
+    @property
+    def missing(self) -> str | None:
+        """Why the engine cannot be used here, or None."""
+        absent = [name for name in self.entry.distributions if _version(name) is None]
+        if not absent:
+            return None
+        return (
+            f"engine {self.backend}: {' and '.join(absent)} not installed; pip install 'quantizer[{self.entry.extra}]'"
+        )
+
+    @property
+    def version(self) -> str:
+        """Version of the installed system, empty where it is missing; a local part (`+cpu`) does not count."""
+        return (_version(self.entry.distributions[0]) or "").split("+")[0]
+
+
+def names() -> tuple[str, ...]:
+    """Return every name that `--op-engine` takes."""
+    variants = (f"{name}:{v}" for name, entry in BACKENDS.items() if len(entry.home) > 1 for v in entry.home.values())
+    return (OWN, *BACKENDS, *variants)
+
+
+def chosen(name: str) -> Chosen | None:
+    """Return the real engine called *name*, None for our own; UnsupportedError for a name that nothing has."""
+    if name not in names():
+        raise UnsupportedError(f"--op-engine={name}: no such name.{suggestion(name, names(), 'Known')}")
+    backend, _, variant = name.partition(":")
+    return None if name == OWN else Chosen(backend, variant or None)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

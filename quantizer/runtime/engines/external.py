@@ -1,0 +1,82 @@
+"""A real system as an engine: cases are lowered here and run in a process of their own."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.spec import Spec
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.runtime.engines.catalogue import Chosen
+from quantizer.runtime.engines.frames import Array
+from quantizer.runtime.engines.lowering import Lowered, Lowering
+from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.process import Worker
+from quantizer.runtime.engines.protocol import Call
+
+
+class ExternalEngine:
+    """Runs what *chosen* has; quantize rules are the platform's, as an importer of its files would apply them."""
+
+    def __init__(self, chosen: Chosen) -> None:
+        self._chosen = chosen
+        self._rules = OwnEngine()
+        self._worker = Worker(f"{__package__}.workers.{chosen.entry.module}")
+        self.name = chosen.backend if chosen.variant is None else f"{chosen.backend}:{chosen.variant}"
+        self.version = chosen.version
+        self.checks = () if chosen.missing else self._lowering.CHECKS
+
+    @functools.cached_property
+    def _lowering(self) -> Lowering:
+        return importlib.import_module(f"{__package__}.{self._chosen.entry.module}")  # type: ignore[return-value]
+
+    def identity(self, platform: str) -> str:
+        """Return the system and its variant on *platform*."""
+        return self._chosen.identity(platform)
+
+    def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
+        """Return why an operator does not run: the system is not installed, is another's, or has no such kernel."""
+        if (missing := self._chosen.missing) is not None:
+            return missing
+        if platform.platform not in self._chosen.entry.home:
+            return f"engine {self.name} does not compute platform {platform.platform}"
+        return self._lowering.supports(spec, scheme, platform, self._variant(platform.platform))
+
+    def quantize(self, request: Request) -> Parameters:
+        """Return what the platform's rule hands."""
+        return self._rules.quantize(request)
+
+    def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
+        """Return the system's float forward."""
+        return torch.from_numpy(self._run(self._lowering.lower_float(call, operands, self._variant(call.platform))))
+
+    def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
+        """Return the system's codes."""
+        variant = self._variant(parameters.platform.platform)
+        found = self._run(self._lowering.lower(call, codes, parameters, variant))
+        return Staged(torch.from_numpy(found.astype(np.int64)), {})
+
+    def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
+        """Return the system's sums, where it shows them."""
+        if "exact" not in self.checks:
+            return None
+        lowered = self._lowering.lower_sums(call, codes, parameters, self._variant(parameters.platform.platform))
+        return None if lowered is None else torch.from_numpy(self._run(lowered).astype(np.int64))
+
+    def close(self) -> None:
+        """End the worker; the next case starts another."""
+        self._worker.close()
+
+    def _variant(self, platform: str | None) -> str:
+        return self._chosen.variant or self._chosen.entry.home[platform or ""]
+
+    def _run(self, lowered: Lowered) -> Array:
+        return np.array(lowered.result(self._worker.run(lowered.job)), order="C")

@@ -1,0 +1,45 @@
+"""LiteRT: a case as a model of one operator, with a padding before it or a crop behind it where its own does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.spec import Spec
+from quantizer.numerics.qparams import Parameters
+from quantizer.runtime.engines import litert_others, litert_products
+from quantizer.runtime.engines.litert_part import Lower
+from quantizer.runtime.engines.lowering import Lowered
+from quantizer.runtime.engines.protocol import Call
+
+CHECKS = ("float", "arithmetic", "accuracy", "tiled", "properties", "repeat", "engine")
+LOWERINGS: Mapping[str, Lower] = {**litert_products.LOWERINGS, **litert_others.LOWERINGS}
+"""Operator -> how it becomes a model."""
+
+
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
+    """Return None for an operator that has a lowering."""
+    return None if spec.op in LOWERINGS else f"litert has no quantized kernel for {spec.op}"
+
+
+def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
+    """Return the model of the quantized operator; *variant* is the resolver that finds its kernel."""
+    return LOWERINGS[call.spec.op](call, codes, parameters, variant)
+
+
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:
+    """Return the model of the float operator, on float32."""
+    return LOWERINGS[call.spec.op](call, operands, None, variant)
+
+
+def lower_sums(
+    call: Call,  # noqa: ARG001 - the protocol's
+    codes: Mapping[str, Tensor],  # noqa: ARG001
+    parameters: Parameters,  # noqa: ARG001
+    variant: str,  # noqa: ARG001
+) -> Lowered | None:
+    """Return None: no kernel shows its sums."""
+    return None

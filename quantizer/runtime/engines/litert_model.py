@@ -1,0 +1,245 @@
+"""LiteRT models of one or a few operators, written straight into a flatbuffer: 0.1 ms where a builder takes 0.3 ms."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quantizer.runtime.engines.frames import Array
+
+TYPES = {
+    "float32": 0, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9, "int4": 17,
+}  # fmt: skip
+"""Format -> TensorType of the schema."""
+ABSENT = -1
+"""The place of an optional input that an operator is not given."""
+_SIZE = {"b": 1, "B": 1, "?": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4, "q": 8, "d": 8, "O": 4}
+_CODES = {
+    "Int8": "b", "Uint8": "B", "Byte": "B", "Bool": "?", "Int16": "h", "Int32": "i", "Uint32": "I", "Int64": "q",
+    "Float32": "f", "Float64": "d", "UOffsetTRelative": "O",
+}  # fmt: skip
+_VERSIONS = {
+    "CONV_2D": 5,
+    "DEPTHWISE_CONV_2D": 6,
+    "FULLY_CONNECTED": 9,
+    "BATCH_MATMUL": 3,
+    "TRANSPOSE_CONV": 4,
+    "RESHAPE": 1,
+}
+"""Operator -> version that a model asks for; 2 elsewhere."""
+
+
+@dataclass(frozen=True)
+class TensorDef:
+    """A tensor: int4 data are packed in pairs, low half first; an input without data is fed."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scales: tuple[float, ...] = ()
+    zero_points: tuple[int, ...] = ()
+    axis: int = 0
+    """Along which per-axis scales lie."""
+    data: bytes | Array | None = None
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operator, its options by the schema's names, and the places of its tensors."""
+
+    code: str
+    options_type: str | None
+    options: Mapping[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def one_op(
+    code: str,
+    options_type: str | None,
+    options: Mapping[str, Any],
+    inputs: Sequence[TensorDef | None],
+    outputs: Sequence[TensorDef],
+) -> bytes:
+    """Return a model of one operator; None stands for an optional input that it is not given."""
+    tensors = [t for t in inputs if t is not None]
+    places = {id(t): place for place, t in enumerate(tensors)}
+    given = tuple(ABSENT if t is None else places[id(t)] for t in inputs)
+    produced = tuple(range(len(tensors), len(tensors) + len(outputs)))
+    return model([Op(code, options_type, options, given, produced)], [*tensors, *outputs], produced)
+
+
+def model(ops: Sequence[Op], tensors: Sequence[TensorDef], outputs: Sequence[int]) -> bytes:
+    """Return a model of *ops* in their order; tensors that no operator gives and that have no data are its inputs."""
+    buffers: list[_Table] = [_Table([])]
+    made = []
+    for tensor in tensors:
+        place = 0
+        if tensor.data is not None:
+            data = tensor.data if isinstance(tensor.data, bytes) else tensor.data.tobytes()
+            place = len(buffers)
+            buffers.append(_Table([(0, "O", _Vector("B", data, 16))]))
+        made.append(_tensor(tensor, place))
+    given = {place for op in ops for place in op.outputs}
+    inputs = [place for place, t in enumerate(tensors) if t.data is None and place not in given]
+    graph = [
+        (0, "O", _Offsets(made)), (1, "O", _Vector("i", inputs)), (2, "O", _Vector("i", outputs)),
+        (3, "O", _Offsets([_operator(op, place) for place, op in enumerate(ops)])),
+    ]  # fmt: skip
+    kinds = [_Table(_kind(op.code)) for op in ops]
+    return _write(
+        _Table(
+            [(0, "I", 3), (1, "O", _Offsets(kinds)), (2, "O", _Offsets([_Table(graph)])), (4, "O", _Offsets(buffers))]
+        )
+    )
+
+
+_Field = tuple[int, str, Any]
+"""Slot, format (O: an offset to what follows), value."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    fields: Sequence[_Field]
+
+
+class _Vector:
+    def __init__(self, code: str, values: Sequence[Any] | bytes, align: int = 4) -> None:
+        self.count = len(values)
+        self.data = values if isinstance(values, bytes) else struct.pack(f"<{self.count}{code}", *values)
+        self.align = max(align, _SIZE[code])
+
+
+@dataclass(frozen=True)
+class _Offsets:
+    items: Sequence[_Table]
+
+
+def _kind(code: str) -> list[_Field]:
+    number = _builtin(code)
+    return [(0, "b", min(number, 127)), (2, "i", _VERSIONS.get(code, 2)), (3, "i", number)]
+
+
+def _operator(op: Op, place: int) -> _Table:
+    fields: list[_Field] = [(0, "I", place), (1, "O", _Vector("i", op.inputs)), (2, "O", _Vector("i", op.outputs))]
+    if op.options_type is not None:
+        slot, number = _union(op.options_type)
+        slots = _slots(op.options_type)
+        options = [
+            (*slots[name], _Vector("i", value) if slots[name][1] == "O" else value)
+            for name, value in op.options.items()
+        ]
+        fields += [(slot, "B", number), (slot + 1, "O", _Table(options))]
+    return _Table(fields)
+
+
+def _tensor(tensor: TensorDef, buffer: int) -> _Table:
+    fields: list[_Field] = [
+        (0, "O", _Vector("i", tensor.shape)), (1, "b", TYPES[tensor.dtype]), (2, "I", buffer), (3, "O", tensor.name),
+    ]  # fmt: skip
+    if tensor.scales:
+        zeros = tensor.zero_points or (0,) * len(tensor.scales)
+        numbers = [(2, "O", _Vector("f", tensor.scales)), (3, "O", _Vector("q", zeros)), (6, "i", tensor.axis)]
+        fields.append((4, "O", _Table(numbers)))
+    if not tensor.shape:
+        fields.append((8, "?", True))
+    return _Table(fields)
+
+
+@functools.cache
+def _layout(key: tuple[tuple[int, str], ...]) -> tuple[bytes, tuple[int, ...], int, int]:
+    """Return the vtable, the place of each field, and the size and the alignment of the table."""
+    size, align, places = 4, 4, {}
+    for slot, code in sorted(key, key=lambda k: -_SIZE[k[1]]):
+        width = _SIZE[code]
+        size = -(-size // width) * width
+        align = max(align, width)
+        places[slot] = size
+        size += width
+    slots = max((slot for slot, _ in key), default=-1) + 1
+    vtable = struct.pack(f"<{2 + slots}H", 4 + 2 * slots, size, *(places.get(slot, 0) for slot in range(slots)))
+    return vtable, tuple(places[slot] for slot, _ in key), size, align
+
+
+def _write(root: _Table) -> bytes:
+    """Return the buffer: what a table points to follows it, so that every offset is positive."""
+    out = bytearray(8)
+    out[4:8] = b"TFL3"
+    pending: list[tuple[int, Any]] = [(0, root)]
+    for where, node in pending:
+        if isinstance(node, _Table):
+            vtable, places, size, align = _layout(tuple((slot, code) for slot, code, _ in node.fields))
+            out += bytes(-(len(out) + len(vtable)) % align) + vtable
+            start = len(out)
+            out += bytes(size)
+            struct.pack_into("<i", out, start, len(vtable))
+            for (_, code, value), place in zip(node.fields, places, strict=True):
+                if code == "O":
+                    pending.append((start + place, value))
+                else:
+                    struct.pack_into("<" + code, out, start + place, value)
+        elif isinstance(node, _Vector):
+            out += bytes(-(len(out) + 4) % node.align)
+            start = len(out)
+            out += struct.pack("<I", node.count) + node.data
+        elif isinstance(node, _Offsets):
+            out += bytes(-len(out) % 4)
+            start = len(out)
+            out += struct.pack("<I", len(node.items)) + bytes(4 * len(node.items))
+            pending.extend((start + 4 + 4 * place, item) for place, item in enumerate(node.items))
+        else:
+            text = node.encode()
+            out += bytes(-len(out) % 4)
+            start = len(out)
+            out += struct.pack("<I", len(text)) + text + b"\0"
+        struct.pack_into("<I", out, where, start - where)
+    return bytes(out + bytes(-len(out) % 16))
+
+
+class _Recorder:
+    """Stands in for a builder: the schema's own functions say which slot and format a field has."""
+
+    field: tuple[int, str] = (0, "")
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        code = _CODES[name.removeprefix("Prepend").removesuffix("Slot")]
+
+        def record(slot: int, *_: Any) -> None:
+            self.field = (slot, code)
+
+        return record
+
+
+@functools.cache
+def _schema() -> Any:
+    from ai_edge_litert import schema_py_generated
+
+    return schema_py_generated
+
+
+@functools.cache
+def _slots(table: str) -> dict[str, tuple[int, str]]:
+    """Return the slot and the format of every field of an options table."""
+    slots = {}
+    for name, add in vars(_schema()).items():
+        if name.startswith(f"{table}Add"):
+            recorder = _Recorder()
+            add(recorder, 0)
+            stem = name.removeprefix(f"{table}Add")
+            slots["".join(f"_{c.lower()}" if c.isupper() else c for c in stem).lstrip("_")] = recorder.field
+    return slots
+
+
+@functools.cache
+def _builtin(code: str) -> int:
+    return int(getattr(_schema().BuiltinOperator, code))
+
+
+@functools.cache
+def _union(table: str) -> tuple[int, int]:
+    """Return the slot of an operator that holds the type of its options, and the number of that type."""
+    first = getattr(_schema().BuiltinOptions, table, None)
+    return (3, int(first)) if first is not None else (11, int(getattr(_schema().BuiltinOptions2, table)))

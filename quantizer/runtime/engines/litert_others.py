@@ -1,0 +1,252 @@
+"""LiteRT: sums, pools, functions of one input and moved codes as models of its operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import RefusedError
+from quantizer.core.shapes import infer_shapes
+from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.numerics.quantize import quantize
+from quantizer.numerics.windows import pool_padding
+from quantizer.runtime.engines.litert_model import TensorDef
+from quantizer.runtime.engines.litert_part import (
+    ACTIVATIONS,
+    SAME,
+    VALID,
+    Graph,
+    Lower,
+    activation,
+    channels_first,
+    fused,
+)
+from quantizer.runtime.engines.lowering import Lowered, first
+from quantizer.runtime.engines.protocol import Call
+
+Codes = Mapping[str, Tensor]
+ELEMENTWISE = {"add": "ADD", "sub": "SUB", "mul": "MUL", "maximum": "MAXIMUM", "minimum": "MINIMUM"}
+OPTIONS = {"add": "AddOptions", "sub": "SubOptions", "mul": "MulOptions"}
+FUNCTIONS = {"relu": "RELU", "sigmoid": "LOGISTIC", "tanh": "TANH"}
+INDEX_TYPE = 4
+"""INT64 of the schema: what importers ask of ARG_MAX."""
+
+
+def elementwise(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return ADD, SUB or MUL with its fused activation, MAXIMUM or MINIMUM with one behind it; of 16 bits under any scale."""
+    made, op = Graph(), call.spec.op
+    inputs = _fed(made, codes, parameters)
+    options: dict[str, Any] = {}
+    if op in OPTIONS:
+        options["fused_activation_function"] = fused(call, _output(parameters))
+    if op in ("add", "sub"):
+        options["pot_scale_int16"] = False
+    output = activation("y", _shape(call, codes), _output(parameters))
+    table = OPTIONS.get(op, "MaximumMinimumOptions")
+    end = made.apply(ELEMENTWISE[op], table, options, inputs, output)
+    if op not in OPTIONS and call.activation != "none":
+        end = made.apply(call.activation.upper(), None, {}, [end], output)
+    return Lowered(made.job(end, variant))
+
+
+def function(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return RELU, LOGISTIC or TANH."""
+    return _plain(FUNCTIONS[call.spec.op], None, {}, call, codes, parameters, variant)
+
+
+def leaky_rectifier(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return LEAKY_RELU."""
+    options = {"alpha": call.attrs["slope"]}
+    return _plain("LEAKY_RELU", "LeakyReluOptions", options, call, codes, parameters, variant)
+
+
+def softmax(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return SOFTMAX, which reduces the last axis: another one is moved there, as importers do."""
+    axis: Any = call.attrs["axis"]
+    made = Graph()
+    values = np.moveaxis(codes["x"].numpy(), axis, -1)
+    inputs = [made.feed("x", values, _input(parameters, "x"))]
+    output = activation("y", values.shape, _output(parameters))
+    end = made.apply("SOFTMAX", "SoftmaxOptions", {"beta": 1.0}, inputs, output)
+    return Lowered(made.job(end, variant), lambda outputs: np.moveaxis(outputs[0], -1, axis))
+
+
+def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID, or VALID behind a PADV2 of codes that count as ours do."""
+    attrs: Mapping[str, Any] = call.attrs
+    largest, params, x = call.spec.op == "max_pool2d", _input(parameters, "x"), codes["x"].numpy()
+    kernel, stride = attrs["kernel"], attrs["stride"]
+    around = pool_padding(x.shape[2:], kernel, stride, attrs["padding"], ceil_mode=attrs["ceil_mode"])
+    made, image = Graph(), np.moveaxis(x, 1, -1)
+    start, own = made.feed("x", image, params), VALID
+    left_out = largest or not attrs["count_include_pad"]
+    axes = zip(x.shape[2:], kernel, stride, around, strict=True)
+    if any(map(any, around)) and left_out and all(_is_same(*axis) for axis in axes):
+        own = SAME
+    elif any(map(any, around)):
+        if not largest and left_out:
+            raise RefusedError("LiteRT's AVERAGE_POOL_2D leaves places out of its count under padding SAME alone")
+        code = _filler(params, largest=largest)
+        start = _padded(made, start, image.shape, [(0, 0), *around, (0, 0)], code, params)
+    options = {
+        "padding": own, "stride_h": stride[0], "stride_w": stride[1], "filter_height": kernel[0],
+        "filter_width": kernel[1], "fused_activation_function": fused(call, _output(parameters)),
+    }  # fmt: skip
+    n, c, *size = _shape(call, codes)
+    output = activation("y", (n, *size, c), _output(parameters))
+    kind = "MAX_POOL_2D" if largest else "AVERAGE_POOL_2D"
+    return Lowered(made.job(made.apply(kind, "Pool2DOptions", options, [start], output), variant), channels_first)
+
+
+def global_mean(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+    """Return MEAN over rows and columns: what importers make of a global average pooling."""
+    made, image = Graph(), np.moveaxis(codes["x"].numpy(), 1, -1)
+    start = made.feed("x", image, _input(parameters, "x"))
+    shape = (image.shape[0], 1, 1, image.shape[3])
+    end = _reduced(made, "MEAN", start, (1, 2), activation("y", shape, _output(parameters)), kept=True)
+    return Lowered(made.job(end, variant), channels_first)
+
+
+def reduction(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return MEAN or SUM."""
+    attrs: Mapping[str, Any] = call.attrs
+    made = Graph()
+    inputs = _fed(made, codes, parameters)
+    output = activation("y", _shape(call, codes), _output(parameters))
+    kind = "MEAN" if call.spec.op == "reduce_mean" else "SUM"
+    end = _reduced(made, kind, inputs[0], attrs["axes"], output, kept=attrs["keepdims"])
+    return Lowered(made.job(end, variant))
+
+
+def argmax(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return ARG_MAX with 64-bit indices, which takes the first of equal codes and drops the axis."""
+    attrs: Mapping[str, Any] = call.attrs
+    if attrs["select_last"]:
+        raise RefusedError("LiteRT's ARG_MAX takes the first of equal codes, never the last")
+    shape, axis = codes["x"].shape, attrs["axis"] % codes["x"].dim()
+    made = Graph()
+    inputs = [*_fed(made, codes, parameters), made.add(_numbers("axis", (axis,)))]
+    kept = tuple(size for place, size in enumerate(shape) if place != axis)
+    output = TensorDef("y", kept, "int64")
+    end = made.apply("ARG_MAX", "ArgMaxOptions", {"output_type": INDEX_TYPE}, inputs, output)
+    if not attrs["keepdims"]:
+        return Lowered(made.job(end, variant))
+    return Lowered(made.job(end, variant), lambda outputs: np.expand_dims(outputs[0], axis))
+
+
+def concatenation(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return CONCATENATION of operands that share their parameters."""
+    options = {"axis": call.attrs["axis"], "fused_activation_function": ACTIVATIONS["none"]}
+    return _plain("CONCATENATION", "ConcatenationOptions", options, call, codes, parameters, variant)
+
+
+def transposition(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return TRANSPOSE."""
+    perm: Any = call.attrs["perm"]
+    return _plain("TRANSPOSE", "TransposeOptions", {}, call, codes, parameters, variant, _numbers("perm", perm))
+
+
+def padding(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return PADV2 with the code of the value."""
+    attrs: Mapping[str, Any] = call.attrs
+    params, rank = _input(parameters, "x"), codes["x"].dim()
+    made = Graph()
+    code = attrs["value"]
+    if parameters is not None and params is not None:
+        code = int(quantize(torch.tensor(code), params, parameters.platform.quantizer))
+    around = list(zip(attrs["padding"][:rank], attrs["padding"][rank:], strict=True))
+    start = _fed(made, codes, parameters)[0]
+    return Lowered(made.job(_padded(made, start, tuple(codes["x"].shape), around, code, params), variant))
+
+
+def reshaping(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return RESHAPE."""
+    shape: Any = call.attrs["shape"]
+    options = {"new_shape": shape}
+    return _plain("RESHAPE", "ReshapeOptions", options, call, codes, parameters, variant, _numbers("shape", shape))
+
+
+LOWERINGS: Mapping[str, Lower] = {
+    **dict.fromkeys(ELEMENTWISE, elementwise),
+    **dict.fromkeys(FUNCTIONS, function),
+    "leaky_relu": leaky_rectifier,
+    "softmax": softmax,
+    "max_pool2d": pool,
+    "avg_pool2d": pool,
+    "global_avg_pool2d": global_mean,
+    "reduce_mean": reduction,
+    "reduce_sum": reduction,
+    "argmax": argmax,
+    "concat": concatenation,
+    "transpose": transposition,
+    "pad": padding,
+    "reshape": reshaping,
+}
+"""Operator -> its lowering."""
+
+
+def _fed(made: Graph, codes: Codes, parameters: Parameters | None) -> list[int]:
+    return [made.feed(name, values.numpy(), _input(parameters, name)) for name, values in codes.items()]
+
+
+def _plain(
+    code: str, options_type: str | None, options: Mapping[str, Any], call: Call, codes: Codes, parameters: Parameters | None,
+    variant: str, *constants: TensorDef,
+) -> Lowered:  # fmt: skip
+    """Return one operator of all operands and *constants*."""
+    made = Graph()
+    inputs = [*_fed(made, codes, parameters), *(made.add(constant) for constant in constants)]
+    output = activation("y", _shape(call, codes), _output(parameters))
+    return Lowered(made.job(made.apply(code, options_type, options, inputs, output), variant), first)
+
+
+def _input(parameters: Parameters | None, name: str) -> QParams | None:
+    return None if parameters is None else parameters.inputs[name]
+
+
+def _output(parameters: Parameters | None) -> QParams | None:
+    return None if parameters is None else parameters.outputs["y"]
+
+
+def _filler(params: QParams | None, *, largest: bool) -> float:
+    """Return what lies around an image: the smallest number where the largest is taken, else zero."""
+    if params is None:
+        return -math.inf if largest else 0.0
+    return params.qmin if largest else int(params.zero_point)
+
+
+def _shape(call: Call, codes: Codes) -> tuple[int, ...]:
+    return infer_shapes(call.spec, {name: tuple(values.shape) for name, values in codes.items()}, call.attrs)["y"]
+
+
+def _reduced(made: Graph, code: str, start: int, axes: Sequence[int], output: TensorDef, *, kept: bool) -> int:
+    inputs = [start, made.add(_numbers("axes", axes))]
+    return made.apply(code, "ReducerOptions", {"keep_dims": kept}, inputs, output)
+
+
+def _padded(
+    made: Graph, start: int, shape: Sequence[int], around: Sequence[Sequence[int]], code: float, params: QParams | None
+) -> int:
+    """Return the place of a tensor with codes around it."""
+    numbers = made.add(TensorDef("around", (len(shape), 2), "int32", data=np.array(around, np.int32)))
+    single = activation("value", (1,), params)
+    value = TensorDef(
+        "value", (1,), single.dtype, single.scales, single.zero_points, data=np.array([code], single.dtype)
+    )
+    padded = activation("padded", [n + sum(pair) for n, pair in zip(shape, around, strict=True)], params)
+    return made.apply("PADV2", "PadV2Options", {}, [start, numbers, made.add(value)], padded)
+
+
+def _is_same(size: int, kernel: int, stride: int, around: Sequence[int]) -> bool:
+    """Return whether padding SAME adds as much before and after an axis."""
+    total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
+    return tuple(around) == (total // 2, total - total // 2)
+
+
+def _numbers(name: str, values: Sequence[int]) -> TensorDef:
+    return TensorDef(name, (len(values),), "int32", data=np.array(values, np.int32))

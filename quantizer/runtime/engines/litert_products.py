@@ -1,0 +1,251 @@
+"""LiteRT: convolutions, fully connected layers and matrix products as models of its operators."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from quantizer.core.errors import RefusedError
+from quantizer.core.shapes import infer_shapes
+from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.runtime.engines.frames import Array
+from quantizer.runtime.engines.litert_model import ABSENT, TensorDef
+from quantizer.runtime.engines.litert_part import (
+    SAME,
+    VALID,
+    Graph,
+    Lower,
+    activation,
+    channels_first,
+    fused,
+)
+from quantizer.runtime.engines.lowering import Lowered
+from quantizer.runtime.engines.protocol import Call
+
+Sizes = tuple[int, ...]
+BIAS_SCALE_SLACK = 0.02
+BIASES = {8: "int32", 16: "int64"}
+"""Bits of activations -> format of a bias."""
+
+
+def convolution(call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str) -> Lowered:
+    """Return CONV_2D, whose weights are [o, kh, kw, c / groups]; a 1-d signal is a row, as TensorFlow's importer has it."""
+    x, weight = codes["x"].numpy(), codes["weight"].numpy()
+    weights = _filters(np.moveaxis(_as_image(weight), 1, -1), parameters, 0)
+    return _convolved(call, "CONV_2D", "Conv2DOptions", {}, _as_image(x), weights, codes, parameters, variant)
+
+
+def depthwise_convolution(
+    call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str
+) -> Lowered:
+    """Return DEPTHWISE_CONV_2D, whose weights are [1, kh, kw, o]."""
+    x, weight = codes["x"].numpy(), codes["weight"].numpy()
+    options = {"depth_multiplier": weight.shape[0] // max(1, x.shape[1])}
+    weights = _filters(np.transpose(weight, (1, 2, 3, 0)), parameters, 3)
+    return _convolved(
+        call, "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", options, x, weights, codes, parameters, variant
+    )
+
+
+def transposed_convolution(
+    call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str
+) -> Lowered:
+    """Return TRANSPOSE_CONV, its weights [o, kh, kw, c] spread to dilation and groups by zeros, and cropped behind it.
+
+    Its own crop is that of padding SAME, taken where it is the case's and no stride is beyond the kernel; rows after the
+    last window, which see the bias alone, are part of its output's shape.
+    """
+    attrs: Mapping[str, Any] = call.attrs
+    x, weight = codes["x"].numpy(), _spread(codes["weight"].numpy(), attrs["dilation"], attrs["groups"])
+    stride, crop, output = attrs["stride"], attrs["padding"], _output(parameters)
+    n, o, *size = infer_shapes(call.spec, {name: tuple(c.shape) for name, c in codes.items()}, attrs)["y"]
+    axes = zip(x.shape[2:], weight.shape[2:], stride, size, crop[:2], crop[2:], strict=True)
+    own = any(crop) and all(_is_own_crop(*axis) for axis in axes)
+    whole = size if own else [sum(ends) for ends in zip(size, crop[:2], crop[2:], strict=True)]
+    made = Graph()
+    inputs = [
+        made.add(_numbers("shape", (n, *whole, o))),
+        made.add(_filters(np.moveaxis(weight, 1, -1), parameters, 0)),
+        made.feed("x", np.moveaxis(x, 1, -1), _input(parameters, "x")),
+        *_bias(made, codes, parameters),
+    ]
+    options = {
+        "padding": SAME if own else VALID, "stride_h": stride[0], "stride_w": stride[1],
+        "fused_activation_function": fused(call, _output(parameters)),
+    }  # fmt: skip
+    end = made.apply("TRANSPOSE_CONV", "TransposeConvOptions", options, inputs, activation("y", (n, *whole, o), output))
+    if any(crop) and not own:
+        ends = [made.add(_numbers("begin", (0, *crop[:2], 0))), made.add(_numbers("size", (n, *size, o)))]
+        cropped = activation("cropped", (n, *size, o), output)
+        end = made.apply("SLICE", "SliceOptions", {}, [end, *ends], cropped)
+    return Lowered(made.job(end, variant), channels_first)
+
+
+def fully_connected(call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str) -> Lowered:
+    """Return FULLY_CONNECTED, whose weights are [o, c]."""
+    made = Graph()
+    x, weight = codes["x"].numpy(), codes["weight"].numpy()
+    inputs = [
+        made.feed("x", x, _input(parameters, "x")), made.add(_filters(weight, parameters, 0)),
+        *(_bias(made, codes, parameters) or [ABSENT]),
+    ]  # fmt: skip
+    _check_bias_scale(made, inputs[1:], parameters)
+    options = {"fused_activation_function": fused(call, _output(parameters))}
+    output = activation("y", (x.shape[0], weight.shape[0]), _output(parameters))
+    return Lowered(made.job(made.apply("FULLY_CONNECTED", "FullyConnectedOptions", options, inputs, output), variant))
+
+
+def matrix_product(call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str) -> Lowered:
+    """Return BATCH_MATMUL of two inputs of the model."""
+    made = Graph()
+    inputs = [made.feed(name, codes[name].numpy(), _input(parameters, name)) for name in ("a", "b")]
+    shape = infer_shapes(call.spec, {n: tuple(c.shape) for n, c in codes.items()}, call.attrs)["y"]
+    output = activation("y", shape, _output(parameters))
+    return Lowered(made.job(made.apply("BATCH_MATMUL", "BatchMatMulOptions", {}, inputs, output), variant))
+
+
+LOWERINGS: Mapping[str, Lower] = {
+    "conv1d": convolution,
+    "conv2d": convolution,
+    "depthwise_conv2d": depthwise_convolution,
+    "conv_transpose2d": transposed_convolution,
+    "fully_connected": fully_connected,
+    "matmul": matrix_product,
+}
+"""Operator -> its lowering."""
+
+
+def _convolved(
+    call: Call, code: str, options_type: str, options: Mapping[str, Any], x: Array, weights: TensorDef,
+    codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str,
+) -> Lowered:  # fmt: skip
+    """Return a convolution of images *x*, padded before it where its own paddings are others; it needs a bias, be it of zeros."""
+    attrs: Mapping[str, Any] = call.attrs
+    flat = len(attrs["stride"]) == 1
+    stride, dilation, padding = (_for_rows(attrs[name], flat=flat) for name in ("stride", "dilation", "padding"))
+    kernel = weights.shape[1:3]
+    shapes = {name: tuple(c.shape) for name, c in codes.items()}
+    size = infer_shapes(call.spec, shapes, call.attrs)["y"]
+    made, params, image = Graph(), _input(parameters, "x"), np.moveaxis(x, 1, -1)
+    start, own = made.feed("x", image, params), VALID
+    if any(padding):
+        spans = list(zip(padding[:2], padding[2:], strict=True))
+        if spans == [_same(*axis) for axis in zip(x.shape[2:], kernel, stride, dilation, strict=True)]:
+            own = SAME
+        else:
+            around = [(0, 0), *spans, (0, 0)]
+            padded = activation("padded", [n + sum(span) for n, span in zip(image.shape, around, strict=True)], params)
+            numbers = TensorDef("around", (4, 2), "int32", data=np.array(around, np.int32))
+            start = made.apply("PAD", "PadOptions", {}, [start, made.add(numbers)], padded)
+    choices = {
+        **options, "padding": own, "stride_h": stride[0], "stride_w": stride[1], "dilation_h_factor": dilation[0],
+        "dilation_w_factor": dilation[1], "fused_activation_function": fused(call, _output(parameters)),
+    }  # fmt: skip
+    shape = (size[0], 1, *size[2:], size[1]) if flat else (size[0], *size[2:], size[1])
+    zeros = {"bias": codes["weight"].new_zeros(size[1])}
+    inputs = [start, made.add(weights), *_bias(made, {**zeros, **codes}, parameters)]
+    end = made.apply(code, options_type, choices, inputs, activation("y", shape, _output(parameters)))
+    return Lowered(made.job(end, variant), _row if flat else channels_first)
+
+
+def _row(outputs: tuple[Array, ...]) -> Array:
+    """Return rows of height 1 as signals, channels first."""
+    return np.moveaxis(outputs[0][:, 0], -1, 1)
+
+
+def _as_image(values: Array) -> Array:
+    """Return signals as images of height 1."""
+    return values[:, :, None] if values.ndim == 3 else values
+
+
+def _for_rows(values: Sizes, *, flat: bool) -> Sizes:
+    """Return numbers of a window along one axis as those of rows of height 1."""
+    rest = 1 if len(values) == 1 else 0
+    return tuple(itertools.chain.from_iterable((rest, v) for v in values)) if flat else tuple(values)
+
+
+def _same(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+    """Return what padding SAME adds before and after an axis."""
+    windows = -(-size // stride)
+    total = max(0, (windows - 1) * stride + (kernel - 1) * dilation + 1 - size)
+    return total // 2, total - total // 2
+
+
+def _is_own_crop(size: int, kernel: int, stride: int, out: int, before: int, after: int) -> bool:
+    """Return whether padding SAME crops a transposed convolution along an axis to *out* as the case does."""
+    total = (size - 1) * stride + kernel - out
+    return kernel >= stride and -(-out // stride) == size and (total // 2, total - total // 2) == (before, after)
+
+
+def _spread(weight: Array, dilation: Sizes, groups: int) -> Array:
+    """Return [o, c, kh, kw] filters that do without dilation and groups, of [o / groups, c, kh, kw]."""
+    o, c, kh, kw = weight.shape
+    rows, columns = ((k - 1) * d + 1 for k, d in zip((kh, kw), dilation, strict=True))
+    wide = np.zeros((groups, o, c, rows, columns), weight.dtype)
+    for group in range(groups):
+        own = slice(group * c // groups, (group + 1) * c // groups)
+        wide[group, :, own, :: dilation[0], :: dilation[1]] = weight[:, own]
+    return wide.reshape(groups * o, c, rows, columns)
+
+
+def _numbers(name: str, values: Sizes) -> TensorDef:
+    return TensorDef(name, (len(values),), "int32", data=np.array(values, np.int32))
+
+
+def _input(parameters: Parameters | None, name: str) -> QParams | None:
+    return None if parameters is None else parameters.inputs[name]
+
+
+def _output(parameters: Parameters | None) -> QParams | None:
+    return None if parameters is None else parameters.outputs["y"]
+
+
+def _filters(weight: Array, parameters: Parameters | None, axis: int) -> TensorDef:
+    """Return the constant of weights whose channels lie along *axis*; one scale stays one."""
+    if parameters is None:
+        return TensorDef("weight", weight.shape, "float32", data=np.ascontiguousarray(weight, np.float32))
+    params = parameters.constants["weight"].params
+    scales, bits = _scales(params, weight.shape[axis]), params.dtype.bits
+    data = np.ascontiguousarray(weight.astype(np.int8))
+    packed = data if bits > 4 else _pairs(data)
+    return TensorDef("weight", data.shape, f"int{bits}", scales, (), axis, packed)
+
+
+def _pairs(codes: Array) -> bytes:
+    """Return codes of 4 bits in pairs, the first in the low half."""
+    flat = np.append(codes.ravel(), np.zeros(codes.size % 2, np.int8)).astype(np.uint8) & 15
+    return (flat[0::2] | flat[1::2] << 4).astype(np.uint8).tobytes()
+
+
+def _bias(made: Graph, codes: Mapping[str, Tensor], parameters: Parameters | None) -> list[int]:
+    """Return the place of the bias, if there is one; its scale is the float32 product of those of the input and the weights."""
+    if "bias" not in codes:
+        return []
+    bias = codes["bias"].numpy()
+    if parameters is None:
+        return [made.add(TensorDef("bias", bias.shape, "float32", data=bias.astype(np.float32)))]
+    x, params = parameters.inputs["x"], parameters.constants["weight"].params
+    factor = np.float32(float(x.scale))
+    scales = tuple(float(factor * np.float32(scale)) for scale in _scales(params, bias.size))
+    kind = BIASES[x.dtype.bits]
+    return [made.add(TensorDef("bias", bias.shape, kind, scales, data=bias.astype(kind)))]
+
+
+def _check_bias_scale(made: Graph, places: Sequence[int], parameters: Parameters | None) -> None:
+    """Refuse what FULLY_CONNECTED refuses: a bias whose one scale in float32 is too far from the products' for a fine output."""
+    if parameters is None or ABSENT in places or len(scales := made.tensors[places[1]].scales) > 1:
+        return
+    product = float(parameters.inputs["x"].scale) * made.tensors[places[0]].scales[0]
+    if abs(product - scales[0]) > BIAS_SCALE_SLACK * float(parameters.outputs["y"].scale):
+        raise RefusedError(
+            "FULLY_CONNECTED refuses a bias whose scale is 2 % of an output step from that of the products"
+        )
+
+
+def _scales(params: QParams, channels: int) -> Sizes:
+    """Return one scale, or as many as there are *channels*: those of a group's filters, again for each group."""
+    return tuple(params.repeated(channels).scale.reshape(-1).tolist())

@@ -1,0 +1,55 @@
+"""What a module that lowers cases for a real system offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.spec import Spec
+from quantizer.numerics.qparams import Parameters
+from quantizer.runtime.engines.frames import Array, Job
+from quantizer.runtime.engines.protocol import Call
+
+
+def first(outputs: tuple[Array, ...]) -> Array:
+    """Return the first output as it is."""
+    return outputs[0]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A case in a system's own form, and how its outputs become the operator's result in the operator's axis order."""
+
+    job: Job
+    result: Callable[[tuple[Array, ...]], Array] = first
+
+
+class Lowering(Protocol):
+    """A module of this package beside the worker of the same name; *variant* is one of the system's in the catalogue.
+
+    Each function raises RefusedError, with the reason, for what the system cannot express.
+    """
+
+    CHECKS: tuple[str, ...]
+    """The checks that the system's surface allows."""
+
+    @staticmethod
+    def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
+        """Return None where the system has the operator, else the reason why it does not run."""
+
+    @staticmethod
+    def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
+        """Return the integer forward: codes in, codes out; constants are part of the model."""
+
+    @staticmethod
+    def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:
+        """Return the float forward; called only where CHECKS has `float`."""
+
+    @staticmethod
+    def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
+        """Return the sums before requantization, None where the system does not show them; only where CHECKS has `exact`."""

@@ -1,0 +1,240 @@
+"""ONNX Runtime: a case as a model of one quantized node, as its own quantizer writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+from torch import Tensor
+
+from quantizer.core.case import AttrValue
+from quantizer.core.errors import RefusedError
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.shapes import infer_shapes
+from quantizer.core.spec import Spec
+from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.numerics.quantize import quantize
+from quantizer.runtime.engines.frames import Array, Job
+from quantizer.runtime.engines.lowering import Lowered
+from quantizer.runtime.engines.protocol import Call
+
+CHECKS = ("float", "arithmetic", "accuracy", "exact", "tiled", "properties", "repeat", "engine")
+MICROSOFT = "com.microsoft"
+NODES = {
+    "conv1d": ("QLinearConv", "Conv"),
+    "conv2d": ("QLinearConv", "Conv"),
+    "conv3d": ("QLinearConv", "Conv"),
+    "depthwise_conv2d": ("QLinearConv", "Conv"),
+    "fully_connected": ("QGemm", "Gemm"),
+    "matmul": ("QLinearMatMul", "MatMul"),
+    "add": ("QLinearAdd", "Add"),
+    "mul": ("QLinearMul", "Mul"),
+    "softmax": ("QLinearSoftmax", "Softmax"),
+    "sigmoid": ("QLinearSigmoid", "Sigmoid"),
+    "leaky_relu": ("QLinearLeakyRelu", "LeakyRelu"),
+    "avg_pool2d": ("QLinearAveragePool", "AveragePool"),
+    "global_avg_pool2d": ("QLinearGlobalAveragePool", "GlobalAveragePool"),
+    "concat": ("QLinearConcat", "Concat"),
+    "max_pool2d": ("MaxPool", "MaxPool"),
+    "transpose": ("Transpose", "Transpose"),
+    "pad": ("Pad", "Pad"),
+    "reshape": ("Reshape", "Reshape"),
+    "argmax": ("ArgMax", "ArgMax"),
+}
+"""Operator -> its quantized node, its float node."""
+STANDARD = ("QLinearConv", "QLinearMatMul")
+"""Quantized nodes of the standard; every other one is Microsoft's."""
+MOVES = ("max_pool2d", "transpose", "pad", "reshape", "argmax")
+"""Operators whose node works on codes as they are; every other quantized node takes scales and zero points."""
+POOLS = ("avg_pool2d", "global_avg_pool2d")
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
+OPSETS = [helper.make_opsetid("", 13), helper.make_opsetid(MICROSOFT, 1)]
+IR_VERSION = 8
+WINDOWS = {"pads": "padding", "strides": "stride", "dilations": "dilation", "kernel_shape": "kernel"}
+"""Attribute of a node -> ours."""
+
+
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
+    """Return None for an operator that has a node."""
+    return None if spec.op in NODES else f"onnxruntime has no quantized kernel for {spec.op}"
+
+
+def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:  # noqa: ARG001
+    """Return the model of the quantized node; its pools take the order of axes that the case asks for."""
+    op = call.spec.op
+    feeds = {name: codes[name].numpy().astype(np.uint8) for name in call.spec.activations if name in codes}
+    _refuse_global(call, parameters, feeds)
+    constants, order = quantized_inputs(call, codes, parameters)
+    attrs = node_attributes(op, call.attrs, _channels(codes), quantized=True)
+    if op not in POOLS or call.order == "channels_first":
+        return Lowered(Job(_model([(NODES[op][0], order, attrs)], feeds, constants), feeds))
+    feeds = {"x": np.moveaxis(feeds["x"], 1, -1)}
+    model = _model([(NODES[op][0], order, {**attrs, "channels_last": 1})], feeds, constants)
+    return Lowered(Job(model, feeds), lambda outputs: np.moveaxis(outputs[0], -1, 1))
+
+
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+    """Return the model of the float node, on float32; the node of averages counts no places beyond the padding."""
+    op, feeds = call.spec.op, {name: values.float().numpy() for name, values in operands.items()}
+    if _overhangs(call, feeds.get("x")):
+        raise RefusedError("AveragePool leaves places beyond the padding out of its count")
+    constants = attribute_inputs(op, call.attrs)
+    attrs = node_attributes(op, call.attrs, _channels(operands), quantized=False)
+    return Lowered(Job(_model([(NODES[op][1], [*feeds, *constants], attrs)], feeds, constants), feeds))
+
+
+def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:  # noqa: ARG001
+    """Return ConvInteger or MatMulInteger, then the bias: int32 sums of centred codes."""
+    op = call.spec.op
+    if op not in (*CONVOLUTIONS, "fully_connected", "matmul"):
+        return None
+    feeds = {name: codes[name].numpy().astype(np.uint8) for name in call.spec.activations if name in codes}
+    constants: dict[str, Array] = {
+        f"{name}_zero": parameters.inputs[name].zero_point.numpy().astype(np.uint8) for name in feeds
+    }
+    order = [*feeds, *constants]
+    if "weight" in codes:
+        weight = codes["weight"].numpy().astype(np.int8)
+        constants |= {"weight": weight.T if op == "fully_connected" else weight, "weight_zero": np.zeros((), np.int8)}
+        order = ["x", "weight", "x_zero", "weight_zero"]
+    convolves = op in CONVOLUTIONS
+    attrs = node_attributes(op, call.attrs, _channels(codes), quantized=True) if convolves else {}
+    nodes = [("ConvInteger" if convolves else "MatMulInteger", order, attrs)]
+    if "bias" in codes:
+        along = [-1, *[1] * (codes["x"].dim() - 2)] if convolves else [-1]
+        constants["bias"] = codes["bias"].numpy().astype(np.int32).reshape(along)
+        nodes.append(("Add", ["n0", "bias"], {}))
+    return Lowered(Job(_model(nodes, feeds, constants), feeds))
+
+
+def _model(
+    nodes: Sequence[tuple[str, list[str], Mapping[str, Any]]],
+    feeds: Mapping[str, Array],
+    constants: Mapping[str, Array],
+) -> bytes:
+    """Return the model of a chain of nodes; each names its inputs ("" is absent), the outputs are n0, n1, ..."""
+    made = [
+        helper.make_node(op, order, [f"n{index}"], domain=_domain(op), **attrs)
+        for index, (op, order, attrs) in enumerate(nodes)
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), values.shape)
+        for name, values in feeds.items()
+    ]
+    kept = [numpy_helper.from_array(np.array(values, order="C"), name) for name, values in constants.items()]
+    graph = helper.make_graph(made, "g", inputs, [onnx.ValueInfoProto(name=f"n{len(nodes) - 1}")], kept)
+    model: bytes = helper.make_model(graph, opset_imports=OPSETS, ir_version=IR_VERSION).SerializeToString()
+    return model
+
+
+def _domain(op: str) -> str:
+    return MICROSOFT if op.startswith("Q") and op not in STANDARD else ""
+
+
+def node_attributes(op: str, attrs: Mapping[str, AttrValue], channels: int, *, quantized: bool) -> dict[str, Any]:
+    """Return the attributes of the node; *channels* are the groups of a convolution that has none of its own."""
+    values: Mapping[str, Any] = attrs
+    windows: dict[str, Any] = {name: list(values[ours]) for name, ours in WINDOWS.items() if ours in attrs}
+    match op:
+        case "conv1d" | "conv2d" | "conv3d" | "depthwise_conv2d":
+            return {"group": attrs.get("groups", channels), **windows}
+        case "max_pool2d":
+            return {"ceil_mode": int(values["ceil_mode"]), **windows}
+        case "avg_pool2d":
+            return {name: int(values[name]) for name in ("ceil_mode", "count_include_pad")} | windows
+        case "fully_connected":
+            return {"transB": 1}
+        case "softmax":
+            return {"axis": attrs["axis"], **({"opset": 13} if quantized else {})}
+        case "leaky_relu":
+            return {"alpha": attrs["slope"]}
+        case "concat":
+            return {"axis": attrs["axis"]}
+        case "transpose":
+            return {"perm": list(values["perm"])}
+        case "argmax":
+            flags = {"keepdims": int(values["keepdims"]), "select_last_index": int(values["select_last"])}
+            return {"axis": attrs["axis"], **flags}
+        case _:
+            return {}
+
+
+def attribute_inputs(op: str, attrs: Mapping[str, AttrValue]) -> dict[str, Array]:
+    """Return the inputs of a node that are attributes of ours."""
+    match op:
+        case "reshape":
+            return {"shape": np.array(attrs["shape"], np.int64)}
+        case "pad":
+            return {"pads": np.array(attrs["padding"], np.int64), "value": np.array(attrs["value"], np.float32)}
+        case _:
+            return {}
+
+
+def quantized_inputs(
+    call: Call, codes: Mapping[str, Tensor], parameters: Parameters
+) -> tuple[dict[str, Array], list[str]]:
+    """Return the initializers of the quantized node, and the names of all its inputs in its order."""
+    op = call.spec.op
+    if op in MOVES:
+        made = attribute_inputs(op, call.attrs)
+        if op == "pad":
+            code = quantize(_as_tensor(made["value"]), parameters.inputs["x"], parameters.platform.quantizer)
+            made["value"] = code.numpy().astype(np.uint8)
+        return made, ["x", *made]
+    activations = [name for name in call.spec.activations if name in codes]
+    constants = {name: values.numpy().astype(np.int8) for name, values in codes.items() if name == "weight"}
+    inputs = {name: scale_and_zero(name, parameters.inputs[name]) for name in activations}
+    inputs |= {name: scale_and_zero(name, parameters.constants[name].params, np.int8) for name in constants}
+    operands = [part for name, made in inputs.items() for part in (name, *made)]
+    bias = {"bias": codes["bias"].numpy().astype(np.int32)} if "bias" in codes else {}
+    y = scale_and_zero("y", parameters.outputs["y"])
+    orders = {"concat": [*y, *operands], "fully_connected": [*operands, "bias" if bias else "", *y]}
+    made = {name: values for part in inputs.values() for name, values in part.items()} | constants | y | bias
+    return made, orders.get(op, [*operands, *y, *bias])
+
+
+def _as_tensor(values: Array) -> Tensor:
+    return torch.from_numpy(values.reshape(()))
+
+
+def scale_and_zero(name: str, params: QParams, kind: type[np.integer[Any]] = np.uint8) -> dict[str, Array]:
+    """Return the two initializers of a quantized tensor."""
+    scale, zero = params.scale.numpy().astype(np.float32), params.zero_point.numpy().astype(kind)
+    return {f"{name}_scale": scale, f"{name}_zero": zero}
+
+
+def _refuse_global(call: Call, parameters: Parameters, feeds: Mapping[str, Array]) -> None:
+    """Refuse a global average whose multiplier the kernel throws at; one window that is the image is such an average."""
+    if call.spec.op not in POOLS or not _covers_image(call, feeds["x"].shape):
+        return
+    x, y = (np.float32(side.scale) for side in (parameters.inputs["x"], parameters.outputs["y"]))
+    multiplier = x / (y * np.float32(np.prod(feeds["x"].shape[2:])))
+    if not 2.0**-32 <= multiplier < 256:
+        raise RefusedError("QLinearGlobalAveragePool takes multipliers from 2**-32 to 256")
+
+
+def _covers_image(call: Call, shape: tuple[int, ...]) -> bool:
+    attrs: Mapping[str, Any] = call.attrs
+    return "kernel" not in attrs or (tuple(attrs["kernel"]) == shape[2:] and not any(attrs["padding"]))
+
+
+def _overhangs(call: Call, x: Array | None) -> bool:
+    """Return whether some window counts places beyond the padding."""
+    attrs: Mapping[str, Any] = call.attrs
+    if x is None or call.spec.op != "avg_pool2d" or not (attrs["ceil_mode"] and attrs["count_include_pad"]):
+        return False
+    padded = [size + sum(attrs["padding"][axis::2]) for axis, size in enumerate(x.shape[2:])]
+    windows = infer_shapes(call.spec, {"x": x.shape}, attrs)["y"][2:]
+    ends = [(n - 1) * s + k for n, s, k in zip(windows, attrs["stride"], attrs["kernel"], strict=True)]
+    return any(end > size for end, size in zip(ends, padded, strict=True))
+
+
+def _channels(operands: Mapping[str, Tensor]) -> int:
+    """Return the channels of the input: a group each, where the operator is a depthwise convolution."""
+    x = operands.get("x")
+    return 1 if x is None or x.dim() < 2 else x.shape[1]

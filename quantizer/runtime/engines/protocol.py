@@ -1,0 +1,63 @@
+"""What can run a case: the protocol, and the call that is handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from quantizer.core.case import AttrValue, AxisOrder
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.spec import Spec
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters, Staged
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator with its attributes and axis order; operands come in the operator's own order."""
+
+    spec: Spec
+    attrs: Mapping[str, AttrValue]
+    order: AxisOrder = "channels_first"
+    activation: str = "none"
+    platform: str | None = None
+    """Whose float forward runs, where a plugin has replaced it there; whose integer forward a real engine computes."""
+
+    def but(self, **changes: Any) -> Call:
+        """Return this call with some fields changed."""
+        return replace(self, **changes)
+
+
+class Engine(Protocol):
+    """Something that runs single operators; every tensor goes in and comes out in the operator's own axis order."""
+
+    name: str
+    version: str
+    """Of the real system; empty for our own engine."""
+    checks: tuple[str, ...]
+    """The checks that its surface allows."""
+
+    def identity(self, platform: str) -> str:
+        """Return the name of what computes on *platform*: `own`, or the real engine and its variant."""
+
+    def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
+        """Return None where the engine runs the operator, else the reason why it does not.
+
+        A single case may still be refused: `run` then raises RefusedError with the reason.
+        """
+
+    def quantize(self, request: Request) -> Parameters:
+        """Return what the engine's quantize rule hands."""
+
+    def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
+        """Return the float forward, in the operands' type."""
+
+    def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
+        """Return the integer forward on codes (int64), constants included; EngineError where a real engine failed."""
+
+    def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
+        """Return the exact sum before requantization, or None where it cannot be seen."""

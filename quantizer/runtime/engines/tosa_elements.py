@@ -1,0 +1,132 @@
+"""Element-wise operators, reductions and functions of one input as TOSA operators with RESCALE around them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tosa_serializer as ts
+from torch import Tensor
+
+from quantizer.core.errors import RefusedError
+from quantizer.numerics.qparams import Parameters
+from quantizer.runtime.engines.protocol import Call
+from quantizer.runtime.engines.tosa_graph import INT8, INT16, INT32, ONE, PROPAGATE, TosaGraph, Value, kind_of
+from quantizer.runtime.engines.tosa_products import rescaled
+
+SUMS = {"add": ts.Op.ADD, "sub": ts.Op.SUB}
+CHOICES = {"maximum": ts.Op.MAXIMUM, "minimum": ts.Op.MINIMUM}
+MANTISSA_BITS = 31
+SLOPE = 1 << 15
+"""Two neighbouring entries of a table of int16 differ by less."""
+Codes = Mapping[str, Tensor]
+Built = tuple[TosaGraph, Value]
+
+
+def operand(graph: TosaGraph, codes: Codes, parameters: Parameters, name: str, rank: int) -> tuple[Value, int]:
+    """Return an operand, with axes of one element before its own up to *rank*, and its zero point."""
+    params, held = parameters.inputs[name], codes[name].numpy()
+    value = graph.feed(held.reshape((1,) * (rank - held.ndim) + held.shape), kind_of(params))
+    return value, int(params.zero_point)
+
+
+def _multiplier(factor: float) -> tuple[list[int], list[int]]:
+    """Return the multiplier and shift of which a handed factor is made."""
+    fraction, exponent = math.frexp(factor)
+    mantissa, shift = int(fraction * 2.0**MANTISSA_BITS), MANTISSA_BITS - exponent
+    excess = max(0, shift - 62)
+    return [mantissa >> excess], [shift - excess]
+
+
+def _centred(graph: TosaGraph, value: Value, zero: int) -> Value:
+    """Return int32 codes less their zero point."""
+    return graph.rescale(value, INT32, *([number] for number in ONE), zeros=(zero, 0))
+
+
+def to_output(graph: TosaGraph, value: Value, zero: int, parameters: Parameters, name: str) -> Value:
+    """Bring one operand to codes of the output."""
+    ratio, output = parameters.rescale, parameters.outputs["y"]
+    assert ratio is not None
+    zeros = (zero, int(output.zero_point))
+    return graph.rescale(value, kind_of(output), *_multiplier(ratio.factors[name]), zeros=zeros)
+
+
+def element_wise(call: Call, codes: Codes, parameters: Parameters) -> Built:
+    """Return a sum, a difference, or the larger or smaller of two operands, each brought to one scale of int32 first."""
+    graph, ratio, output = TosaGraph(), parameters.rescale, parameters.outputs["y"]
+    assert ratio is not None
+    op, rank = call.spec.op, max(codes["a"].dim(), codes["b"].dim())
+    sides = [operand(graph, codes, parameters, name, rank) for name in ("a", "b")]
+    values = [
+        graph.rescale(value, INT32, *_multiplier(ratio.factors[name]), zeros=(zero, 0))
+        for name, (value, zero) in zip(("a", "b"), sides, strict=True)
+    ]
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    if op in SUMS:
+        (made,) = rescaled(graph, [graph.op(SUMS[op], values, shape, INT32)], parameters)
+    else:
+        chosen = graph.op(CHOICES[op], values, shape, INT32, PROPAGATE)
+        made = graph.rescale(chosen, kind_of(output), *([n] for n in ONE), zeros=(0, int(output.zero_point)))
+    return graph, graph.activate(made, parameters)
+
+
+def product(codes: Codes, parameters: Parameters) -> Built:
+    """Return the product of centred int32 codes."""
+    graph, rank = TosaGraph(), max(codes["a"].dim(), codes["b"].dim())
+    values = [_centred(graph, *operand(graph, codes, parameters, name, rank)) for name in ("a", "b")]
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    return graph, graph.op(ts.Op.MUL, [*values, graph.const([0], INT8)], shape, INT32)
+
+
+def multiplied(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noqa: ARG001 - one shape for all
+    """Return the product, brought to codes of the output."""
+    graph, made = product(codes, parameters)
+    return graph, graph.activate(rescaled(graph, [made], parameters)[0], parameters)
+
+
+def summed(call: Call, codes: Codes, parameters: Parameters) -> Built:
+    """Return sums of centred codes along each reduced axis."""
+    attrs: Mapping[str, Any] = call.attrs
+    graph, rank = TosaGraph(), codes["x"].dim()
+    made = _centred(graph, *operand(graph, codes, parameters, "x", rank))
+    axes = tuple(attrs.get("axes", (2, 3)))
+    for axis in axes:
+        shape = [1 if place == axis else size for place, size in enumerate(made.shape)]
+        made = graph.op(ts.Op.REDUCE_SUM, [made], shape, INT32, axis)
+    if not attrs.get("keepdims", True):
+        made = graph.reshape(made, [size for place, size in enumerate(made.shape) if place not in axes])
+    return graph, made
+
+
+def reduced(call: Call, codes: Codes, parameters: Parameters) -> Built:
+    """Return sums or means: one RESCALE holds the scales and the number of terms."""
+    graph, made = summed(call, codes, parameters)
+    return graph, to_output(graph, made, 0, parameters, "x")
+
+
+def rectified(call: Call, codes: Codes, parameters: Parameters) -> Built:
+    """Return RESCALE, then CLAMP: at the zero point, or at the bounds that are handed as centred codes."""
+    graph, output = TosaGraph(), parameters.outputs["y"]
+    value, zero = operand(graph, codes, parameters, "x", codes["x"].dim())
+    made, offset = to_output(graph, value, zero, parameters, "x"), int(output.zero_point)
+    if call.spec.op == "relu":
+        return graph, graph.clamp(made, max(offset, output.qmin), output.qmax)
+    numbers = parameters.numbers
+    return graph, graph.clamp(made, numbers["least"] + offset, numbers["most"] + offset)
+
+
+def looked_up(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noqa: ARG001 - one shape for all
+    """Return TABLE: of 256 codes, or of 513 with 7 bits between them that RESCALE takes off."""
+    (table,) = parameters.tables.values()
+    graph, output, entries = TosaGraph(), parameters.outputs["y"], table.entries.numpy()
+    value, _ = operand(graph, codes, parameters, "x", codes["x"].dim())
+    kind = kind_of(output)
+    if value.kind == INT16 and int(np.abs(np.diff(entries)).max(initial=0)) >= SLOPE:
+        raise RefusedError("TABLE of int16 holds slopes of 16 bits: two neighbouring entries are further apart")
+    held = graph.const(entries, kind)
+    if value.kind == INT8:
+        return graph, graph.op(ts.Op.TABLE, [value, held], value.shape, kind)
+    wide = graph.op(ts.Op.TABLE, [value, held], value.shape, INT32)
+    return graph, graph.rescale(wide, kind, [ONE[0]], [ONE[1] + (table.step.bit_length() - 1)])

@@ -1,0 +1,190 @@
+"""A graph of TOSA operators, built with the serializer of tosa-tools; RESCALE as the specification constrains it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tosa_serializer as ts
+
+from quantizer.core.dtypes import DType
+from quantizer.core.errors import EngineError, RefusedError
+from quantizer.numerics.activations import activate_codes
+from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.runtime.engines.frames import Array, Job
+from quantizer.runtime.engines.lowering import Lowered
+
+INT8, INT16, INT32, INT48 = ts.DType.INT8, ts.DType.INT16, ts.DType.INT32, ts.DType.INT48
+KINDS = {8: INT8, 16: INT16}
+STORAGE = {ts.DType.INT4: np.int8, INT8: np.int8, INT16: np.int16, INT32: np.int32, INT48: np.int64}
+ONE = (1 << 30, 30)
+"""A multiplier and a shift that change nothing."""
+SHIFTS = range(2, 63)
+SIGNED = (False, False)
+"""Neither side of a RESCALE is unsigned."""
+GLOBAL = (False,)
+"""No convolution says that its sums are local."""
+UNPREDICTABLE, FAILED = 1, 2
+"""What the reference model says of a run, beside its outputs."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the graph."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Any
+
+
+class TosaGraph:
+    """One basic block; inputs are fed in the order in which they are named, constants are part of it."""
+
+    def __init__(self) -> None:
+        self._made = ts.TosaSerializer()
+        self._feeds: dict[str, Array] = {}
+        self._numbers: dict[tuple[object, ...], Value] = {}
+
+    def feed(self, codes: Array, kind: Any) -> Value:
+        """Add an input; RefusedError for one without elements."""
+        if 0 in codes.shape:
+            raise RefusedError(f"a TOSA tensor has at least one element along each axis, got shape {list(codes.shape)}")
+        name, values = f"input{len(self._feeds)}", np.ascontiguousarray(codes.astype(STORAGE[kind]))
+        self._made.addInputTensor(ts.TosaSerializerTensor(name, list(values.shape), kind, None, f"{name}.npy"))
+        self._feeds[name] = values
+        return Value(name, values.shape, kind)
+
+    def const(self, values: Array | Sequence[int], kind: Any) -> Value:
+        """Add a constant; a few numbers that are part of the graph already are taken from there."""
+        if isinstance(values, np.ndarray):
+            return self._const(values, kind)
+        key = (kind, *values)
+        if key not in self._numbers:
+            self._numbers[key] = self._const(np.asarray(values), kind)
+        return self._numbers[key]
+
+    def _const(self, values: Array, kind: Any) -> Value:
+        found = np.ascontiguousarray(np.asarray(values, dtype=STORAGE[kind]))
+        return Value(self._made.addConst(list(found.shape), kind, found).name, found.shape, kind)
+
+    def sizes(self, values: Sequence[int]) -> Value:
+        """Add a constant shape."""
+        made = self._made.addConst([len(values)], ts.DType.SHAPE, np.asarray(values, dtype=np.int64))
+        return Value(made.name, (len(values),), ts.DType.SHAPE)
+
+    def op(self, op: Any, inputs: Sequence[Value], shape: Sequence[int], kind: Any, *attributes: Any) -> Value:
+        """Add one operator; *attributes* in the order of the serializer, which names them after the operator."""
+        held = ts.TosaSerializerAttribute()
+        getattr(held, _attribute(op))(*attributes)
+        sizes = [int(size) for size in shape]
+        made = self._made.addIntermediate(sizes, kind)
+        self._made.addOperator(op, [value.name for value in inputs], [made.name], held)
+        return Value(made.name, tuple(sizes), kind)
+
+    def rescale(
+        self, value: Value, kind: Any, mantissa: Sequence[int], shift: Sequence[int], *, zeros: tuple[int, int] = (0, 0),
+        double: bool = False,
+    ) -> Value:  # fmt: skip
+        """Multiply by mantissa * 2**-shift (one each, or per channel of the last axis) between two zero points.
+
+        Sums of 48 bits take 16-bit multipliers. RefusedError for shifts that RESCALE does not have, and for zero points of
+        formats that have none.
+        """
+        if any(place not in SHIFTS for place in shift):
+            raise RefusedError(
+                f"RESCALE shifts right by 2 to 62 places, not by {min(shift)}..{max(shift)}: ratio too large"
+            )
+        for zero, held in zip(zeros, (value.kind, kind), strict=True):
+            if zero and held != INT8:
+                raise RefusedError(f"RESCALE takes no zero point of {held.name} codes, got {zero}")
+        narrow = value.kind == INT48
+        operands = [
+            value, self.const(mantissa, INT16 if narrow else INT32), self.const(shift, INT8),
+            self.const(zeros[:1], value.kind), self.const(zeros[1:], kind),
+        ]  # fmt: skip
+        mode = ts.RoundingMode.DOUBLE_ROUND if double and not narrow else ts.RoundingMode.SINGLE_ROUND
+        flags = (not narrow, mode, len(mantissa) > 1, *SIGNED)
+        return self.op(ts.Op.RESCALE, operands, value.shape, kind, *flags)
+
+    def clamp(self, value: Value, low: int, high: int) -> Value:
+        """Clamp codes."""
+        ends = [list(np.asarray([end], dtype=STORAGE[value.kind]).tobytes()) for end in (low, high)]
+        return self.op(ts.Op.CLAMP, [value], value.shape, value.kind, *ends, PROPAGATE)
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return the same elements in the same order; *value* itself where it has that shape."""
+        if tuple(shape) == value.shape:
+            return value
+        return self.op(ts.Op.RESHAPE, [value, self.sizes(shape)], shape, value.kind)
+
+    def slice(self, value: Value, start: Sequence[int], size: Sequence[int]) -> Value:
+        """Return a box; *value* itself where that is all of it."""
+        if tuple(size) == value.shape:
+            return value
+        return self.op(ts.Op.SLICE, [value, self.sizes(start), self.sizes(size)], size, value.kind)
+
+    def concat(self, values: Sequence[Value], axis: int) -> Value:
+        """Return *values* one after the other; the only one as it is."""
+        if len(values) == 1:
+            return values[0]
+        shape = list(values[0].shape)
+        shape[axis] = sum(value.shape[axis] for value in values)
+        return self.op(ts.Op.CONCAT, values, shape, values[0].kind, axis)
+
+    def activate(self, value: Value, parameters: Parameters) -> Value:
+        """Return codes after the fused activation, which is a CLAMP."""
+        name, platform, output = parameters.activation, parameters.platform, parameters.outputs["y"]
+        if name == "none":
+            return value
+        import torch
+
+        ends = torch.tensor([output.qmin, output.qmax])
+        low, high = activate_codes(ends, output, platform.activations[name], parameters).tolist()  # type: ignore[index]
+        return self.clamp(value, low, high)
+
+    def lowered(self, value: Value, axes: Sequence[int] | None = None) -> Lowered:
+        """Return the job whose output is *value*; its axes are then put in the order *axes*."""
+        self._made.addOutputTensor(value_tensor(value))
+        return Lowered(Job(self._made.serialize(), self._feeds), functools.partial(_result, axes))
+
+
+PROPAGATE = ts.NanPropagationMode.PROPAGATE
+
+
+def value_tensor(value: Value) -> Any:
+    """Return *value* as the serializer's tensor."""
+    return ts.TosaSerializerTensor(value.name, list(value.shape), value.kind)
+
+
+def kind_of(params: QParams) -> Any:
+    """Return the format of activation codes; RefusedError for one that TOSA does not have."""
+    return _kind(params.dtype)
+
+
+def _kind(dtype: DType) -> Any:
+    if dtype.kind != "int" or dtype.bits not in KINDS:
+        raise RefusedError(f"TOSA has activations of int8 and int16, not of {dtype}")
+    return KINDS[dtype.bits]
+
+
+@functools.cache
+def _attribute(op: Any) -> str:
+    """Return the serializer's name of an operator's attributes: CONV2D has Conv2dAttribute."""
+    name = str(op.name)
+    words = {"ARGMAX": "ArgMax", "MATMUL": "MatMul", "MAX_POOL2D": "MaxPool2d", "AVG_POOL2D": "AvgPool2d"}
+    return words.get(name, "".join(part.capitalize() for part in name.split("_"))) + "Attribute"
+
+
+def _result(axes: Sequence[int] | None, outputs: tuple[Array, ...]) -> Array:
+    """Return the only output; the model says last whether the specification defines it."""
+    found, status = outputs[0], int(outputs[-1])
+    if status == UNPREDICTABLE:
+        raise RefusedError(
+            "the TOSA specification leaves the result open: an operand is outside what an operator takes"
+        )
+    if status == FAILED:
+        raise EngineError("the reference model gave the status TOSA_ERROR")
+    return found if axes is None else np.transpose(found, axes)

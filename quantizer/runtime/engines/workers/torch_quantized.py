@@ -1,0 +1,165 @@
+"""torch's quantized operators on one thread."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+from numpy.typing import NDArray
+from torch import Tensor
+
+torch.set_num_threads(1)
+warnings.simplefilter("ignore")
+Array = NDArray[Any]
+Made = Mapping[str, Any]
+Q = torch.ops.quantized
+
+
+def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, Tensor]], Tensor]:
+    """Return what runs the one operator that *model* describes: a line of JSON, then the constants' bytes."""
+    torch.backends.quantized.engine = str(options["engine"])
+    text, _, raw = model.partition(b"\n")
+    made = json.loads(text)
+    constants, place = {}, 0
+    for name, kind, shape in made["constants"]:
+        values = np.frombuffer(raw, np.dtype(kind), int(np.prod(shape, dtype=np.int64)), place).reshape(shape)
+        place += values.nbytes
+        constants[name] = torch.from_numpy(values.copy())
+    kind = made["kind"]
+    prepare = PREPARED.get(kind)
+    if prepare is not None:
+        packed = prepare(made, constants)
+        return lambda x: packed(quantized(made, x))
+    function = FUNCTIONS[kind]
+    return lambda x: function(made, constants, quantized(made, x))
+
+
+def run(session: Callable[[dict[str, Tensor]], Tensor], feeds: Mapping[str, Array]) -> list[Array]:
+    """Return the codes of the output."""
+    y = session({name: torch.from_numpy(values) for name, values in feeds.items()})
+    codes: Array = y.int_repr().contiguous().numpy()
+    return [codes]
+
+
+def quantized(made: Made, feeds: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the activations as quantized tensors; images in the order of axes that is asked for."""
+    found = {}
+    for name, codes in feeds.items():
+        scale, zero = made["inputs"][name]
+        x = torch._make_per_tensor_quantized_tensor(codes, scale, zero)
+        found[name] = x.contiguous(memory_format=torch.channels_last) if made["channels_last"] else x
+    return found
+
+
+def weights(made: Made, constants: Mapping[str, Tensor]) -> Tensor:
+    """Return the weights as a quantized tensor, per channel where there are several scales."""
+    if "scales" not in constants:
+        return torch._make_per_tensor_quantized_tensor(constants["weight"], made["weight_scale"], 0)
+    zeros = torch.zeros(len(constants["scales"]), dtype=torch.int64)
+    return torch._make_per_channel_quantized_tensor(
+        constants["weight"], constants["scales"], zeros, made["channel_axis"]
+    )
+
+
+def convolution(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
+    """Pack the weights; padding that differs from side to side is put around the input first."""
+    rank = len(made["stride"])
+    packed = getattr(Q, f"conv{rank}d_prepack")(
+        weights(made, constants), constants.get("bias"), made["stride"], made["padding"], made["dilation"],
+        made["groups"],
+    )  # fmt: skip
+    function = getattr(Q, f"conv{rank}d{made['suffix']}")
+
+    def forward(x: dict[str, Tensor]) -> Tensor:
+        found: Tensor = function(_around(made, x["x"]), packed, *made["output"])
+        return found
+
+    return forward
+
+
+def transposed(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
+    """Pack the weights; what is cropped at one side alone is cut off afterwards."""
+    packed = Q.conv_transpose2d_prepack(
+        weights(made, constants), constants.get("bias"), made["stride"], made["padding"], made["output_padding"],
+        made["dilation"], made["groups"],
+    )  # fmt: skip
+
+    def forward(x: dict[str, Tensor]) -> Tensor:
+        y = Q.conv_transpose2d(x["x"], packed, *made["output"])
+        (top, bottom), (left, right) = made["crop"]
+        found: Tensor = y[:, :, top : y.shape[2] - bottom, left : y.shape[3] - right]
+        return torch.relu(found) if made["suffix"] else found
+
+    return forward
+
+
+def fully_connected(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
+    """Pack the weights."""
+    packed = Q.linear_prepack(weights(made, constants), constants.get("bias"))
+    function = getattr(Q, f"linear{made['suffix']}")
+    return lambda x: function(x["x"], packed, *made["output"])
+
+
+def _around(made: Made, x: Tensor) -> Tensor:
+    if not any(made["around"]):
+        return x
+    order = torch.channels_last if made["channels_last"] else torch.contiguous_format
+    return F.pad(x, made["around"], value=made["fill"]).contiguous(memory_format=order)
+
+
+def max_pool2d(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
+    """Pad with the smallest code where torch's own padding cannot say it."""
+    return F.max_pool2d(
+        _around(made, x["x"]), made["kernel"], made["stride"], made["padding"], ceil_mode=made["ceil_mode"]
+    )
+
+
+def avg_pool2d(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
+    """Pad with zeros where torch's own padding cannot say it."""
+    return F.avg_pool2d(
+        _around(made, x["x"]), made["kernel"], made["stride"], made["padding"], made["ceil_mode"],
+        made["count_include_pad"],
+    )  # fmt: skip
+
+
+def batch_norm(made: Made, constants: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
+    """Give the factor and the constant as affine parameters of mean 0 and variance 1."""
+    axis, values = made["axis"], x["x"]
+    weight = constants["weight"]
+    bias = constants.get("bias", torch.zeros_like(weight))
+    moved = values.transpose(axis, 1).contiguous()
+    function = getattr(Q, "batch_norm2d" if values.dim() == 4 else "batch_norm1d")
+    y: Tensor = function(moved, weight, bias, torch.zeros_like(weight), torch.ones_like(weight), 0.0, *made["output"])
+    return y.transpose(axis, 1)
+
+
+PREPARED: Mapping[str, Callable[[Made, Mapping[str, Tensor]], Callable[[dict[str, Tensor]], Tensor]]] = {
+    "convolution": convolution,
+    "conv_transpose2d": transposed,
+    "fully_connected": fully_connected,
+}
+FUNCTIONS: Mapping[str, Callable[[Made, Mapping[str, Tensor], dict[str, Tensor]], Tensor]] = {
+    "add": lambda made, _, x: getattr(Q, f"add{made['suffix']}")(x["a"], x["b"], *made["output"]),
+    "mul": lambda made, _, x: getattr(Q, f"mul{made['suffix']}")(x["a"], x["b"], *made["output"]),
+    "matmul": lambda made, _, x: Q.matmul(x["a"], x["b"], *made["output"]),
+    "concat": lambda made, _, x: Q.cat(list(x.values()), made["axis"], *made["output"]),
+    "relu": lambda _, __, x: torch.relu(x["x"]),
+    "clip": lambda made, _, x: torch.clamp(x["x"], made["low"], made["high"]),
+    "leaky_relu": lambda made, _, x: Q.leaky_relu(x["x"], made["slope"], False, *made["output"]),  # noqa: FBT003
+    "sigmoid": lambda _, __, x: torch.sigmoid(x["x"]),
+    "tanh": lambda _, __, x: torch.tanh(x["x"]),
+    "softmax": lambda made, _, x: Q.softmax(x["x"], made["axis"], *made["output"]),
+    "max_pool2d": max_pool2d,
+    "avg_pool2d": avg_pool2d,
+    "global_avg_pool2d": lambda _, __, x: F.adaptive_avg_pool2d(x["x"], (1, 1)),
+    "reduce_mean": lambda made, _, x: x["x"].mean(made["axes"], keepdim=made["keepdims"]),
+    "batch_norm": batch_norm,
+    "transpose": lambda made, _, x: x["x"].permute(made["perm"]),
+    "reshape": lambda made, _, x: x["x"].reshape(made["shape"]),
+    "pad": lambda made, _, x: F.pad(x["x"], made["around"], value=made["value"]),
+}

@@ -1,0 +1,145 @@
+"""Parameters for every tensor of a graph whose quantizations are known: through movements, and into fused activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from quantizer.core.platforms import Quantizer
+from quantizer.core.spec import Spec
+from quantizer.ir.graph import Graph, Node
+from quantizer.numerics.qparams import QParams
+from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.numerics.rules import same_numbers
+from quantizer.runtime.onnx.kernels import specs
+
+EXACT = Quantizer()
+"""x / scale as a real number, rounded half to even."""
+
+
+@dataclass
+class Grids:
+    """A float graph of the registry's operators, and the parameters of its tensors."""
+
+    graph: Graph
+    params: dict[str, QParams]
+    names: dict[str, str] = field(default_factory=dict)
+    """A tensor that was taken out -> the one that has its values."""
+
+    def renamed(self, name: str) -> str:
+        """Return the tensor that has the values of *name*."""
+        while name in self.names:
+            name = self.names[name]
+        return name
+
+
+def spread(
+    graph: Graph, params: Mapping[str, QParams], values: Mapping[str, str], origins: Mapping[str, tuple[str, ...]]
+) -> Grids:
+    """Return *graph* with the parameters of all tensors that follow from *params*.
+
+    A movement has its operand's; an operand that nothing else reads has its movement's. A constant that was rearranged has
+    those of its source. An activation that only clips what its codes cannot say anyway is taken out.
+    """
+    known = {name: grid for name, grid in params.items() if name in graph.tensors}
+    known |= _rearranged(graph, params, values, origins)
+    grids = Grids(graph, known)
+    _through_movements(grids)
+    _without_clips(grids)
+    _through_movements(grids)
+    return grids
+
+
+def _rearranged(
+    graph: Graph, params: Mapping[str, QParams], values: Mapping[str, str], origins: Mapping[str, tuple[str, ...]]
+) -> dict[str, QParams]:
+    """Return the parameters of constants that the registry's form holds otherwise than the file: transposed, or reshaped."""
+    found: dict[str, QParams] = {}
+    for node in graph.nodes:
+        spec = specs()[node.op]
+        for key, name in zip(spec.inputs, node.inputs, strict=True):
+            data = None if name is None else graph.tensor(name).data
+            if name is None or data is None or name in params:
+                continue
+            for source in origins.get(name, ()):
+                grid = params.get(values.get(source, source))
+                fitted = None if grid is None else _fitted(data, grid, spec.inputs[key].channel_axis)
+                if fitted is not None:
+                    found[name] = fitted
+    return found
+
+
+def _fitted(data: torch.Tensor, grid: QParams, axis: int | None) -> QParams | None:
+    """Return the grid on which every element lies, along *axis* where it has several scales."""
+    if grid.axis is not None:
+        if axis is None or data.shape[axis] != grid.scale.numel():
+            return None
+        grid = replace(grid, axis=axis)
+    codes = quantize(data.double(), grid, EXACT)
+    return grid if torch.equal(dequantize(codes, grid).float(), data) else None
+
+
+def _moves(spec: Spec) -> bool:
+    return spec.quantization.outputs.get("y") == "same_as(x)" and spec.quantization.family == "movement"
+
+
+def _through_movements(grids: Grids) -> None:
+    """Spread parameters forwards, then backwards where nothing else reads the operand."""
+    graph = grids.graph
+    moves = [node for node in graph.order if _moves(specs()[node.op])]
+    for node in moves:
+        source, made = str(node.inputs[0]), node.outputs[0]
+        if source in grids.params and made not in grids.params and grids.params[source].axis is None:
+            grids.params[made] = grids.params[source]
+    for node in reversed(moves):
+        source, made = str(node.inputs[0]), node.outputs[0]
+        alone = len(graph.consumers[source]) == 1 and source not in (*graph.outputs, *graph.inputs)
+        pads = node.op == "pad" and made in grids.params
+        if made in grids.params and source not in grids.params and alone and not pads:
+            grids.params[source] = grids.params[made]
+
+
+def _without_clips(grids: Grids) -> None:
+    """Take out what clips a result that nothing else reads to an interval that its codes do not leave."""
+    kept: list[Node] = []
+    rename: dict[str, str] = {}
+    graph = grids.graph
+    for given in graph.order:
+        node = replace(given, inputs=tuple(None if n is None else rename.get(n, n) for n in given.inputs))
+        grid = grids.params.get(node.outputs[0])
+        bounds = _bounds(node)
+        source = str(node.inputs[0]) if node.inputs else ""
+        own = grids.params.get(source)
+        alone = len(graph.consumers.get(source, ())) == 1 and source not in (*graph.outputs, *graph.inputs)
+        same = own is not None and grid is not None and same_numbers(own, grid)
+        if bounds is None or grid is None or not (same or (own is None and alone)) or not _inside(grid, bounds):
+            kept.append(node)
+            continue
+        grids.params[source] = grid
+        rename[node.outputs[0]] = grids.names[node.outputs[0]] = source
+        grids.params.pop(node.outputs[0])
+    outputs = tuple(rename.get(name, name) for name in graph.outputs)
+    used = {name for node in kept for name in (*node.reads, *node.outputs)} | {*graph.inputs, *outputs}
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name in used}
+    grids.graph = graph.with_(nodes=tuple(kept), tensors=tensors, outputs=tuple(dict.fromkeys(outputs)))
+
+
+def _bounds(node: Node) -> tuple[float, float] | None:
+    """Return the interval to which a node clips its operand and does nothing else."""
+    if node.op == "relu":
+        return 0.0, float("inf")
+    if node.op == "clip":
+        low, high = node.attrs["low"], node.attrs["high"]
+        assert isinstance(low, float)
+        assert isinstance(high, float)
+        return low, high
+    return None
+
+
+def _inside(grid: QParams, bounds: tuple[float, float]) -> bool:
+    if grid.axis is not None:
+        return False
+    low, high = dequantize(torch.tensor([grid.qmin, grid.qmax]), grid).tolist()
+    return bool(bounds[0] <= low and high <= bounds[1])

@@ -1,0 +1,51 @@
+"""What a caller may run around an operation: PPQ's hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from quantizer.ir.graph import Node
+
+Values = list[Tensor | None]
+
+
+class RuntimeHook:
+    """Runs around one operation; what it returns takes the place of the operands, or of the results."""
+
+    def __init__(self, operation: Node) -> None:
+        self._hook_to = operation
+
+    def pre_forward_hook(self, inputs: Values, **_: Any) -> Values:
+        """See the operands, quantized where the operation is; return those to run on."""
+        return inputs
+
+    def post_forward_hook(self, outputs: Values, **_: Any) -> Values:
+        """See the results, quantized where the operation is; return those to keep."""
+        return outputs
+
+
+class QuantOPRuntimeHook(RuntimeHook):
+    """Runs around one quantized operation, and sees its operands and results before and after their quantization.
+
+    As keywords it is handed `quant_inputs` or `quant_outputs`, and `quant_configs`; `inputs` and `outputs` are raw.
+    """
+
+    def __init__(self, operation: Node) -> None:
+        if not is_quantable(operation):
+            raise TypeError(f"node {operation.name!r} is not quantized: hook it with RuntimeHook.")
+        super().__init__(operation)
+
+    def pre_forward_hook(self, inputs: Values, **named: Any) -> Values:
+        """See raw and quantized operands and their configurations; return those to run on."""
+        return list(named.get("quant_inputs", inputs))
+
+    def post_forward_hook(self, outputs: Values, **named: Any) -> Values:
+        """See raw and quantized results and their configurations; return those to keep."""
+        return list(named.get("quant_outputs", outputs))
+
+
+def is_quantable(operation: Node) -> bool:
+    """Return whether the node has a configuration for each operand and result."""
+    return hasattr(operation.parameters, "input_quantization_config")

@@ -1,0 +1,130 @@
+"""Runs graphs of codes: integer nodes on codes, float ones on their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import GraphError
+from quantizer.ir.graph import Graph, Node, container, nearest
+from quantizer.numerics.qparams import Parameters, QParams, Staged
+from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.runtime.executor import run_node
+from quantizer.runtime.integer import CODES, VALUES
+from quantizer.runtime.onnx.kernels import specs
+
+
+class IntegerExecutor:
+    """Runs what `integer_graph` returns."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Take *graph*; GraphError where none of its nodes computes on codes."""
+        self.graph = graph
+        self._codes, self._values = (cast("Mapping[str, str]", graph.extra.get(key, {})) for key in (CODES, VALUES))
+        self._platform = next(
+            (n.parameters.platform for n in graph.nodes if isinstance(n.parameters, Parameters)), None
+        )
+        if self._platform is None:
+            raise GraphError(f"graph {graph.name!r}: no node computes on integers: use integer_graph.")
+
+    @property
+    def floats(self) -> list[str]:
+        """Return the nodes that compute in float, since the platform has no integer function for them."""
+        return [node.name for node in self.graph.order if not isinstance(node.parameters, Parameters)]
+
+    def forward(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
+        """Return the named tensors, the graph's outputs where none are named, in that order.
+
+        inputs: real numbers, which are quantized here, or codes where the tensor's name is one of codes; by name, in order, or
+        one tensor. Names of the model's tensors of codes give codes in the type of the file, all others real numbers.
+        """
+        names = list(self.graph.outputs) if output_names is None else list(output_names)
+        places = [self._place(name) for name in names]
+        values = self.run(inputs)
+        return [self._shown(values[tensor], tensor, codes=codes) for tensor, codes in places]
+
+    __call__ = forward
+
+    def codes(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
+        """Return the codes of the named tensors, int64; GraphError for one that has none."""
+        names = list(self.graph.outputs) if output_names is None else list(output_names)
+        tensors = [self._place(name)[0] for name in names]
+        for name, tensor in zip(names, tensors, strict=True):
+            if self.graph.tensor(tensor).qparams is None:
+                raise GraphError(f"graph {self.graph.name!r}: {name!r} is not quantized: it has no codes.")
+        values = self.run(inputs)
+        return [values[tensor] for tensor in tensors]
+
+    def run(self, inputs: Any) -> dict[str, Tensor]:
+        """Return every tensor: codes as int64 where it has parameters, else real numbers."""
+        values = {name: _wide(t.data, t.qparams) for name, t in self.graph.tensors.items() if t.data is not None}
+        values |= self._fed(inputs)
+        for node in self.graph.order:
+            values[node.outputs[0]] = self._operate(node, values)
+        return values
+
+    def _operate(self, node: Node, values: Mapping[str, Tensor]) -> Tensor:
+        spec = specs()[node.op]
+        named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
+        if isinstance(node.parameters, Parameters):
+            outcome = run_node(spec, node, {key: values[name] for key, name in named.items()})
+            return outcome.codes if isinstance(outcome, Staged) else outcome
+        operands = {key: self._real(values[name], name) for key, name in named.items()}
+        result = run_node(spec, node, operands)
+        assert isinstance(result, Tensor)
+        params = self.graph.tensor(node.outputs[0]).qparams
+        return result if params is None else self._quantized(result, params)
+
+    def _quantized(self, values: Tensor, params: QParams) -> Tensor:
+        assert self._platform is not None
+        return quantize(values, params, self._platform.quantizer)
+
+    def _real(self, values: Tensor, name: str) -> Tensor:
+        params = self.graph.tensor(name).qparams
+        return values if params is None else dequantize(values, params).float()
+
+    def _shown(self, values: Tensor, name: str, *, codes: bool) -> Tensor:
+        return values.to(container(self.graph.tensor(name).dtype)) if codes else self._real(values, name)
+
+    def _place(self, name: str) -> tuple[str, bool]:
+        """Return the tensor that a name of the model means, and whether it means the codes."""
+        if name in self._codes:
+            return self._codes[name], True
+        found = self._values.get(name, name)
+        if found not in self.graph.tensors:
+            known = [*self.graph.tensors, *self._codes, *self._values]
+            raise GraphError(f"graph {self.graph.name!r}: no tensor {name!r}.{nearest(name, known)}")
+        return found, False
+
+    def _fed(self, inputs: Any) -> dict[str, Tensor]:
+        graph = self.graph
+        if isinstance(inputs, Tensor):
+            inputs = [inputs]
+        if not isinstance(inputs, Mapping):
+            if len(inputs) != len(graph.inputs):
+                raise GraphError(
+                    f"graph {graph.name!r}: {len(inputs)} tensors were fed, it has {len(graph.inputs)} inputs."
+                )
+            inputs = dict(zip(graph.inputs, inputs, strict=True))
+        if set(inputs) != set(graph.inputs):
+            raise GraphError(
+                f"graph {graph.name!r}: fed {', '.join(inputs)}, its inputs are {', '.join(graph.inputs)}."
+            )
+        return {name: self._input(name, torch.as_tensor(value)) for name, value in inputs.items()}
+
+    def _input(self, name: str, value: Tensor) -> Tensor:
+        tensor = self.graph.tensor(name)
+        if tuple(value.shape) != tensor.shape:
+            raise GraphError(
+                f"graph {self.graph.name!r}: {name!r} was fed shape {list(value.shape)}, must be {list(tensor.shape)}."
+            )
+        if tensor.qparams is None:
+            return value
+        return self._quantized(value, tensor.qparams) if value.is_floating_point() else value.long()
+
+
+def _wide(data: Tensor, params: QParams | None) -> Tensor:
+    return data if params is None else data.long()

@@ -1,0 +1,25 @@
+"""ONNX models on torch: what loads them ready to run, and one kernel for each operator of the standard."""
+
+from __future__ import annotations
+
+from quantizer.runtime.onnx import (
+    activations,
+    attention,
+    casts,
+    control,
+    detection,
+    elementwise,
+    indexing,
+    layout,
+    norms,
+    pools,
+    products,
+    recurrent,
+    reductions,
+    resize,
+    slicing,
+)  # fmt: skip
+
+FAMILIES = (activations, attention, casts, control, detection, elementwise, indexing, layout, norms, pools, products,
+            recurrent, reductions, resize, slicing)  # fmt: skip
+"""Every module whose kernels are in the table."""

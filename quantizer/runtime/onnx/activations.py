@@ -1,0 +1,238 @@
+"""Activations: functions of one operand with constants, and those along an axis."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+from torch import Tensor
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.ir.graph import Node
+from quantizer.runtime.onnx.elementwise import UNSIGNED, by_numpy
+from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, scalar
+
+COERCED_UNTIL = 13
+"""Softmax and its logarithm of earlier versions flatten from the axis on."""
+
+
+PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softplus": "softplus", "HardSwish": "hard_swish"}
+"""ONNX's name -> the registry's, of functions of one operand without attributes."""
+
+
+def _plain(x: Tensor) -> bool:
+    return x.is_floating_point() and x.dim() > 0 and x.numel() > 0
+
+
+@mapped(*PLAIN)
+def plain(x: Tensor, *, op: Node) -> Ours | None:
+    """The registry's operator of that name."""
+    return Ours(PLAIN[op.op], {"x": x}, {}) if _plain(x) else None
+
+
+@kernel("Relu")
+def relu(x: Tensor) -> Tensor:
+    """No value below zero; also of integers and of scalars."""
+    return x.clamp(min=0)
+
+
+@kernel("Sigmoid")
+def sigmoid(x: Tensor) -> Tensor:
+    """Logistic function."""
+    return torch.sigmoid(x)
+
+
+@kernel("Tanh")
+def tanh(x: Tensor) -> Tensor:
+    """Hyperbolic tangent."""
+    return torch.tanh(x)
+
+
+@mapped("LeakyRelu")
+def leaky_relu(x: Tensor, *, alpha: float) -> Ours | None:
+    """The registry's leaky_relu, whose slope is any number."""
+    return Ours("leaky_relu", {"x": x}, {"slope": alpha}) if alpha >= 0 and _plain(x) else None
+
+
+@kernel("LeakyRelu")
+def leaky_relu_of_any_slope(x: Tensor, *, alpha: float) -> Tensor:
+    """Multiply what is below zero by alpha."""
+    return torch.where(x < 0, x * alpha, x)
+
+
+@mapped("PRelu")
+def prelu_of_one_slope(x: Tensor, slope: Tensor) -> Ours | None:
+    """The registry's leaky_relu, where the slope is one number."""
+    fits = _plain(x) and slope.numel() == 1 and slope.dim() <= x.dim() and float(slope) >= 0
+    return Ours("leaky_relu", {"x": x}, {"slope": float(slope)}) if fits else None
+
+
+@kernel("PRelu")
+def prelu(x: Tensor, slope: Tensor) -> Tensor:
+    """Multiply what is below zero by a slope that broadcasts to x in one direction."""
+    if torch.broadcast_shapes(x.shape, slope.shape) != x.shape:
+        raise UnsupportedError(f"PRelu: slope of shape {list(slope.shape)} does not broadcast to {list(x.shape)}.")
+    return torch.where(x < 0, x * slope, x)
+
+
+@mapped("Elu")
+def elu(x: Tensor, *, alpha: float) -> Ours | None:
+    """The registry's elu."""
+    return Ours("elu", {"x": x}, {"alpha": alpha}) if _plain(x) and alpha >= 0 else None
+
+
+@kernel("Elu")
+def elu_of_any_alpha(x: Tensor, *, alpha: float) -> Tensor:
+    """alpha * (exp(x) - 1) below zero."""
+    return torch.where(x < 0, alpha * torch.expm1(x), x)
+
+
+@kernel("Celu")
+def celu(x: Tensor, *, alpha: float) -> Tensor:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+    return x.clamp(min=0) + (alpha * torch.expm1(x / alpha)).clamp(max=0)
+
+
+@kernel("Selu")
+def selu(x: Tensor, *, alpha: float, gamma: float) -> Tensor:
+    """gamma * elu(x)."""
+    return gamma * torch.where(x <= 0, alpha * torch.expm1(x), x)
+
+
+@mapped("HardSigmoid")
+def hard_sigmoid(x: Tensor, *, alpha: float, beta: float) -> Ours | None:
+    """The registry's hard_sigmoid between 0 and 1."""
+    attrs = {"alpha": alpha, "beta": beta, "low": 0.0, "high": 1.0}
+    return Ours("hard_sigmoid", {"x": x}, attrs) if _plain(x) and alpha >= 0 else None
+
+
+@kernel("HardSigmoid")
+def hard_sigmoid_of_any_slope(x: Tensor, *, alpha: float, beta: float) -> Tensor:
+    """alpha * x + beta between 0 and 1."""
+    return (alpha * x + beta).clamp(0, 1)
+
+
+@kernel("HardSwish")
+def hard_swish(x: Tensor) -> Tensor:
+    """x times the hard sigmoid of slope 1/6."""
+    return x * (x / 6 + 0.5).clamp(0, 1)
+
+
+@kernel("Softplus")
+def softplus(x: Tensor) -> Tensor:
+    """log(exp(x) + 1), without overflow."""
+    return torch.logaddexp(x, torch.zeros_like(x))
+
+
+@kernel("Softsign")
+def softsign(x: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return x / (1 + x.abs())
+
+
+@kernel("Mish")
+def mish(x: Tensor) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return x * torch.tanh(softplus(x))
+
+
+@mapped("Swish")
+def silu(x: Tensor, *, alpha: float) -> Ours | None:
+    """The registry's silu."""
+    return Ours("silu", {"x": x}, {}) if _plain(x) and alpha == 1 else None
+
+
+@kernel("Swish")
+def swish(x: Tensor, *, alpha: float) -> Tensor:
+    """x * sigmoid(alpha * x)."""
+    return x * torch.sigmoid(alpha * x)
+
+
+@mapped("Gelu")
+def gelu(x: Tensor, *, approximate: str) -> Ours | None:
+    """The registry's gelu."""
+    return (
+        Ours("gelu", {"x": x}, {"approximate": approximate}) if _plain(x) and approximate in ("none", "tanh") else None
+    )
+
+
+@kernel("Gelu")
+def gelu_any(x: Tensor, *, approximate: str) -> Tensor:
+    """x times the normal distribution's integral, by erf or by its approximation with tanh."""
+    if approximate not in ("none", "tanh"):
+        raise UnsupportedError(f"Gelu: approximate={approximate!r}: must be none or tanh.")
+    return F.gelu(x, approximate=approximate)
+
+
+@kernel("ThresholdedRelu")
+def thresholded_relu(x: Tensor, *, alpha: float) -> Tensor:
+    """x above alpha, zero elsewhere."""
+    return torch.where(x > alpha, x, torch.zeros_like(x))
+
+
+@kernel("Shrink")
+def shrink(x: Tensor, *, lambd: float, bias: float) -> Tensor:
+    """x + bias below -lambd, x - bias above lambd, zero between."""
+    if x.dtype in UNSIGNED or not x.is_floating_point():
+        raise UnsupportedError(f"Shrink of {x.dtype}.")
+    zero = torch.zeros_like(x)
+    return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, zero))
+
+
+@mapped("Clip")
+def clip_between(x: Tensor, low: Tensor | None = None, high: Tensor | None = None, **attrs: float) -> Ours | None:
+    """The registry's clip, between two finite numbers in order."""
+    first, last = scalar(low, attrs.get("min", -math.inf)), scalar(high, attrs.get("max", math.inf))
+    fits = x.is_floating_point() and x.dim() and x.numel() and -math.inf < first <= last < math.inf
+    return Ours("clip", {"x": x}, {"low": float(first), "high": float(last)}) if fits else None
+
+
+@kernel("Clip")
+def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None, *,
+         min: float | None = None, max: float | None = None) -> Tensor:  # fmt: skip
+    """No value below the low bound, then none above the high one."""
+    first, last = scalar(low, min), scalar(high, max)
+    if x.dtype in UNSIGNED:
+        return by_numpy(lambda v: v.clip(first, last), x)
+    x = x if first is None else x.clamp(min=first)
+    return x if last is None else x.clamp(max=last)
+
+
+@mapped("Softmax")
+def softmax(x: Tensor, *, axis: int, since: int) -> Ours | None:
+    """The registry's softmax along one axis."""
+    return Ours("softmax", {"x": x}, {"axis": axis}) if since >= COERCED_UNTIL and x.dim() and x.numel() else None
+
+
+@kernel("Softmax")
+def softmax_of_rows(x: Tensor, *, axis: int, since: int) -> Tensor:
+    """Softmax over all axes from *axis* on, as versions before 13 have it; of a scalar too."""
+    return _by_rows(torch.softmax, x, axis, since)
+
+
+@kernel("LogSoftmax")
+def log_softmax(x: Tensor, *, axis: int, since: int) -> Tensor:
+    """Logarithm of the softmax."""
+    return _by_rows(torch.log_softmax, x, axis, since)
+
+
+def _by_rows(function: object, x: Tensor, axis: int, since: int) -> Tensor:
+    assert callable(function)
+    axis = axis_of("Softmax", axis, x.dim())
+    if since >= COERCED_UNTIL or not x.numel():
+        found = function(x, dim=axis)
+    else:
+        found = function(x.reshape(math.prod(x.shape[:axis]), -1), dim=1).reshape(x.shape)
+    assert isinstance(found, Tensor)
+    return found
+
+
+@kernel("Hardmax")
+def hardmax(x: Tensor, *, axis: int, since: int) -> Tensor:
+    """One at the first maximum, zero elsewhere."""
+
+    def one_hot(v: Tensor, dim: int) -> Tensor:
+        return torch.zeros_like(v).scatter_(dim, v.argmax(dim=dim, keepdim=True), 1)
+
+    return _by_rows(one_hot, x, axis, since)

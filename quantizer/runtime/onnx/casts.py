@@ -1,0 +1,175 @@
+"""Number formats: casts, quantization, dequantization.
+
+Formats below one byte are kept one value in a container: integers as themselves, float4_e2m1fn as its code.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import DTYPES, DType
+from quantizer.core.errors import UnsupportedError
+from quantizer.ir.graph import Node, container
+from quantizer.runtime.onnx.kernels import Context, axis_of, kernel
+
+FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""The magnitudes of float4_e2m1fn, by code; the fourth bit is the sign."""
+FLOAT4_NAME = "float4_e2m1fn"
+POWERS = "float8_e8m0fnu"
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+FORMATS: dict[torch.dtype, DType] = {
+    container(dtype): dtype
+    for dtype in DTYPES.values()
+    if dtype.name != FLOAT4_NAME and dtype.bits in (1, 8, 16, 32, 64)
+}
+"""What a torch type holds where nothing narrower is declared."""
+
+
+def decoded(x: Tensor, source: DType) -> Tensor:
+    """Return the numbers that x holds: float32 of floats below 16 bits, everything else as it is."""
+    if source.name == FLOAT4_NAME:
+        magnitude = torch.tensor(FLOAT4)[(x & 7).long()]
+        return torch.where(x >= 8, -magnitude, magnitude)
+    return x.to(torch.float32) if source.kind == "float" and source.bits == 8 else x
+
+
+def encoded(x: Tensor, target: DType, *, saturate: bool = True, round_mode: str = "up") -> Tensor:
+    """Return numbers in a format: integers are truncated and wrap, floats round half to even.
+
+    Source: the tables of the ONNX operator Cast; with *saturate* float8 stops at its largest number, else overflows:
+    float8_e4m3fn, which has no infinity, to NaN beyond half a step past 448.
+    """
+    if target.kind == "bool":
+        return x != 0
+    if target.is_integer:
+        return _integers(x, target)
+    if target.name == FLOAT4_NAME:
+        return _float4(x.float())
+    if target.name == POWERS:
+        return _powers(x.float(), saturate=saturate, round_mode=round_mode)
+    kind = container(target)
+    if target.name in EIGHT_BITS:
+        x = x.float()
+        largest = torch.finfo(kind).max
+        if saturate:
+            x = x.clamp(-largest, largest)
+        elif target.name == "float8_e4m3fn":
+            x = torch.where(x.abs() > largest + 16, torch.nan, x)
+    return x.to(kind)
+
+
+def _integers(x: Tensor, target: DType) -> Tensor:
+    if x.dtype == torch.uint64 and target.bits == 64:
+        return x.view(container(target))
+    wide = x.to(torch.int64) if x.dtype != torch.uint64 else x.view(torch.int64)
+    if target.bits < 8:
+        wide = wide & ((1 << target.bits) - 1)
+        if target.kind == "int":
+            wide = torch.where(wide > target.max, wide - (1 << target.bits), wide)
+    return wide.to(container(target))
+
+
+def _float4(x: Tensor) -> Tensor:
+    """Round half to even among the magnitudes, no further than 6; NaN gives zero, as ONNX's own tests have it."""
+    magnitude = torch.nan_to_num(x.abs(), nan=0.0, posinf=FLOAT4[-1])
+    table = torch.tensor(FLOAT4)
+    middles = (table[1:] + table[:-1]) / 2
+    code = torch.bucketize(magnitude, middles)
+    tie = torch.isin(magnitude, middles) & (code % 2 == 1)
+    code = torch.where(tie, code + 1, code)
+    negative = torch.signbit(x) & ~torch.isnan(x)
+    return (code + 8 * negative).to(torch.uint8)
+
+
+def _powers(x: Tensor, *, saturate: bool, round_mode: str) -> Tensor:
+    """Return powers of two: the exponent rounded up, down or to the nearest."""
+    if round_mode not in ("up", "down", "nearest"):
+        raise UnsupportedError(f"round_mode={round_mode!r}: must be up, down or nearest.")
+    mantissa, exponent = torch.frexp(x.abs())
+    below = exponent - 1
+    up = {"up": mantissa > 0.5, "down": torch.zeros_like(x, dtype=torch.bool), "nearest": mantissa >= 0.75}[round_mode]
+    code = below + up + 127
+    if not saturate and bool(((code < 0) | (code > 254)).any()):
+        raise UnsupportedError("Cast to float8_e8m0fnu without saturation: a number is outside of its range.")
+    code = torch.where(x == 0, 0, code)
+    code = torch.where(torch.isfinite(x), code.clamp(0, 254), torch.where(torch.isnan(x), 255, 254))
+    return code.to(torch.uint8).view(torch.float8_e8m0fnu)
+
+
+@kernel("Cast")
+def cast(x: Tensor, *, to: DType, saturate: int = 1, round_mode: str = "up", op: Node, ctx: Context) -> Tensor:
+    """The numbers of x in another format."""
+    return encoded(decoded(x, ctx.dtype(op.inputs[0])), to, saturate=bool(saturate), round_mode=round_mode)
+
+
+@kernel("CastLike")
+def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up", op: Node, ctx: Context) -> Tensor:
+    """The numbers of x in the format of another operand."""
+    target = ctx.dtype(op.inputs[1])
+    return encoded(decoded(x, ctx.dtype(op.inputs[0])), target, saturate=bool(saturate), round_mode=round_mode)
+
+
+def _along(values: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+    """Return parameters shaped to broadcast with x: one, one for each slice, or one for each block of an axis."""
+    if values.numel() == 1 and not block:
+        return values.reshape(())
+    dim = axis_of("QuantizeLinear", axis, x.dim())
+    if block:
+        wanted = [-(-size // block) if i == dim else size for i, size in enumerate(x.shape)]
+        if list(values.shape) != wanted:
+            raise UnsupportedError(f"scales of shape {list(values.shape)}: blocks of {block} need {wanted}.")
+        return values.repeat_interleave(block, dim=dim).narrow(dim, 0, x.shape[dim])
+    if values.dim() != 1 or values.shape[0] != x.shape[dim]:
+        raise UnsupportedError(f"scales of shape {list(values.shape)}: axis {dim} has {x.shape[dim]} slices.")
+    return values.reshape([-1 if i == dim else 1 for i in range(x.dim())])
+
+
+@kernel("QuantizeLinear")
+def quantize_linear(
+    x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1, saturate: int = 1, block_size: int = 0,
+    output_dtype: DType | int = 0, precision: DType | int = 0, op: Node, ctx: Context,
+) -> Tensor:  # fmt: skip
+    """Round x / scale half to even, add the zero point, stop at the last codes."""
+    if zero is not None:
+        target = ctx.dtype(op.inputs[2])
+    else:
+        target = output_dtype if isinstance(output_dtype, DType) else DTYPES["uint8"]
+    steps = scale.to(torch.float32) if scale.dtype == torch.float8_e8m0fnu else scale
+    kind = container(precision) if isinstance(precision, DType) else steps.dtype
+    quotient = x.to(kind) / _along(steps.to(kind), x, axis, block_size)
+    if target.is_integer:
+        offset = 0 if zero is None else _along(zero.to(torch.int64), x, axis, block_size)
+        codes = torch.round(quotient.double()).nan_to_num(0.0, 2.0**40, -(2.0**40)).clamp(-(2.0**40), 2.0**40).long()
+        return (codes + offset).clamp(target.min, target.max).to(container(target))
+    if zero is not None and bool((decoded(zero, target) != 0).any()):
+        raise UnsupportedError(f"QuantizeLinear to {target}: a zero point that is not zero.")
+    return encoded(quotient, target, saturate=bool(saturate))
+
+
+@kernel("DequantizeLinear")
+def dequantize_linear(
+    x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1, block_size: int = 0,
+    output_dtype: DType | int = 0, op: Node, ctx: Context,
+) -> Tensor:  # fmt: skip
+    """scale * (code - zero point), in the scale's format unless another is asked for."""
+    source = ctx.dtype(op.inputs[0])
+    values = decoded(x, source)
+    if zero is not None:
+        offset = _along(decoded(zero, source), x, axis, block_size)
+        values = values.to(torch.int64) - offset.to(torch.int64) if source.is_integer else values - offset
+    steps = scale.to(torch.float32) if scale.dtype == torch.float8_e8m0fnu else scale
+    kind = container(output_dtype) if isinstance(output_dtype, DType) else steps.dtype
+    return (values.to(steps.dtype) * _along(steps, x, axis, block_size)).to(kind)
+
+
+@kernel("DynamicQuantizeLinear")
+def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """uint8 codes over the range of x itself, widened to hold zero."""
+    low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
+    scale = (high - low) / 255
+    if float(scale) == 0:
+        raise UnsupportedError("DynamicQuantizeLinear of zeros alone: the standard does not say what that gives.")
+    zero = torch.round((0 - low) / scale).clamp(0, 255)
+    codes = (torch.round(x / scale) + zero).clamp(0, 255)
+    return codes.to(torch.uint8), scale, zero.to(torch.uint8)

@@ -1,0 +1,143 @@
+"""Indices: gathering and scattering by them, and what makes them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.ir.graph import Node
+from quantizer.ir.graph import Tensor as Value
+from quantizer.runtime.onnx.kernels import axis_of, kernel, scalar, sized, whole
+from quantizer.runtime.onnx.layout import PLAIN, moves
+
+REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+"""ONNX's reduction of a scatter -> torch's."""
+
+
+def _from_zero(op: str, indices: Tensor, size: int) -> Tensor:
+    """Return indices from 0 on; one outside of [-size, size - 1] is refused."""
+    indices = indices.to(torch.int64)
+    if indices.numel() and not -size <= int(indices.min()) <= int(indices.max()) < size:
+        raise UnsupportedError(f"{op}: an index outside of [{-size}, {size - 1}].")
+    return torch.where(indices < 0, indices + size, indices)
+
+
+@kernel("Gather")
+@moves
+def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
+    """Slices of x along one axis, by indices of any shape."""
+    along = axis_of("Gather", axis, x.dim())
+    chosen = _from_zero("Gather", indices, x.shape[along])
+    picked = x.index_select(along, chosen.reshape(-1))
+    return picked.reshape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]))
+
+
+@kernel("GatherElements")
+@moves
+def gather_elements(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
+    """Each index names the place along one axis."""
+    along = axis_of("GatherElements", axis, x.dim())
+    return torch.gather(x, along, _from_zero("GatherElements", indices, x.shape[along]))
+
+
+@kernel("GatherND")
+@moves
+def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
+    """The last axis of indices names a place, or a slice, after *batch_dims* axes that both share."""
+    depth = indices.shape[-1]
+    if x.shape[:batch_dims] != indices.shape[:batch_dims] or batch_dims + depth > x.dim():
+        raise UnsupportedError(f"GatherND of {list(x.shape)} by {list(indices.shape)}: shapes do not fit.")
+    places = [_from_zero("GatherND", indices[..., i], x.shape[batch_dims + i]) for i in range(depth)]
+    rank = indices.dim() - 1
+    batches = [
+        torch.arange(x.shape[i]).reshape([-1 if axis == i else 1 for axis in range(rank)]) for i in range(batch_dims)
+    ]
+    return x[(*batches, *places)]
+
+
+@kernel("ScatterElements", "Scatter")
+def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int, reduction: str = "none") -> Tensor:
+    """Each index names where along one axis the update goes, which replaces or is reduced with what is there."""
+    along = axis_of("ScatterElements", axis, x.dim())
+    places = _from_zero("ScatterElements", indices, x.shape[along])
+    _computes("ScatterElements", x, reduction)
+    if reduction == "none":
+        return x.scatter(along, places, updates)
+    return x.scatter_reduce(along, places, updates, REDUCTIONS[reduction], include_self=True)
+
+
+def _computes(op: str, x: Tensor, reduction: str) -> None:
+    if reduction not in (*REDUCTIONS, "none") or x.dtype not in PLAIN:
+        raise UnsupportedError(f"{op} of {x.dtype} with reduction={reduction!r}.")
+
+
+@kernel("ScatterND")
+def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    """The last axis of indices names where an update, an element or a slice, goes."""
+    depth = indices.shape[-1]
+    _computes("ScatterND", x, reduction)
+    if depth > x.dim() or updates.shape != (*indices.shape[:-1], *x.shape[depth:]):
+        raise UnsupportedError(f"ScatterND of {list(updates.shape)} into {list(x.shape)} by {list(indices.shape)}.")
+    places = torch.zeros(indices.shape[:-1], dtype=torch.int64)
+    for i in range(depth):
+        places = places * x.shape[i] + _from_zero("ScatterND", indices[..., i], x.shape[i])
+    slices = math.prod(x.shape[depth:])
+    flat = x.reshape(-1, slices)
+    rows = places.reshape(-1, 1).expand(-1, slices)
+    parts = updates.reshape(-1, slices)
+    if reduction == "none":
+        return flat.scatter(0, rows, parts).reshape(x.shape)
+    return flat.scatter_reduce(0, rows, parts, REDUCTIONS[reduction], include_self=True).reshape(x.shape)
+
+
+@kernel("NonZero")
+def non_zero(x: Tensor) -> Tensor:
+    """The indices of what is not zero, an axis in each row."""
+    found = torch.nonzero(x if x.dtype in PLAIN else x.to(torch.float32))
+    return found.T.contiguous()
+
+
+@kernel("OneHot")
+def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int) -> Tensor:
+    """The second value at each index, the first elsewhere, and everywhere for an index outside of the depth."""
+    count, rank = int(scalar(depth, 0)), indices.dim() + 1
+    along = axis_of("OneHot", axis, rank)
+    sized("OneHot", (*indices.shape[:along], count, *indices.shape[along:]), values.dtype)
+    places = indices.to(torch.int64).unsqueeze(along)
+    inside = (places >= -count) & (places < count)
+    places = torch.where(places < 0, places + count, places)
+    classes = torch.arange(count).reshape([-1 if i == along else 1 for i in range(rank)])
+    return torch.where((places == classes) & inside, values[1], values[0])
+
+
+@kernel("ConstantOfShape")
+def constant_of_shape(shape: Tensor, *, op: Node) -> Tensor:
+    """One value, float32 zero unless another is given, in a shape."""
+    value = op.extra.get("value")
+    data = value.data if isinstance(value, Value) and value.data is not None else torch.zeros(1)
+    return data.reshape(()).expand(sized("ConstantOfShape", whole(shape), data.dtype)).clone()
+
+
+@kernel("Range")
+def range_(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    """Numbers from start by delta up to, not with, limit: max(ceil((limit - start) / delta), 0) of them."""
+    first, last, step = (scalar(value, 0) for value in (start, limit, delta))
+    if step == 0:
+        raise UnsupportedError("Range: delta is 0: must not be.")
+    exact: Any = -((first - last) // step) if not start.is_floating_point() else math.ceil((last - first) / step)
+    count = max(0, int(exact))
+    sized("Range", (count,), start.dtype)
+    return start.reshape(()) + torch.arange(count).to(start.dtype) * delta.reshape(())
+
+
+@kernel("Compress")
+@moves
+def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor:
+    """The slices along one axis, or the elements, for which the condition holds."""
+    flat = x.reshape(-1) if axis is None else x
+    along = 0 if axis is None else axis_of("Compress", axis, x.dim())
+    return flat.index_select(along, torch.nonzero(condition).reshape(-1))

@@ -1,0 +1,160 @@
+"""The table of ONNX operators: one function each on torch, by the exact rule of the standard.
+
+A kernel takes the operands in ONNX's order (an absent one is None) and the attributes by ONNX's names; what it does not
+follow exactly it refuses with UnsupportedError. Beside attributes it may ask for `since` (the version of the operator),
+`made` (how many outputs are wanted), `op` (the node) and `ctx`. Where an operator of the registry computes the same, its
+function in `mapped` says so and the registry's reference runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import DType
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.library import load_library
+from quantizer.core.shapes import infer_shapes
+from quantizer.core.spec import Spec
+from quantizer.ir.graph import LARGEST, Graph, Node
+from quantizer.ops import REGISTRY, load_built_ins
+
+Outcome: TypeAlias = "Tensor | tuple[Tensor, ...] | list[Tensor]"
+F = TypeVar("F", bound=Callable[..., Any])
+SPECIAL = ("since", "made", "op", "ctx")
+Bodies = Callable[[Graph, Mapping[str, Tensor]], list[Tensor]]
+
+
+class Ours(NamedTuple):
+    """A node as one of the registry's operators: its name, operands under the spec's names, attributes."""
+
+    op: str
+    operands: Mapping[str, Tensor]
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a handler may know beside its operands."""
+
+    graph: Graph
+    executing_device: torch.device
+    values: Mapping[str, Tensor] = field(default_factory=dict)
+    """The live values, which bodies of control flow may read."""
+    run_body: Bodies | None = None
+
+    def dtype(self, name: str | None) -> DType:
+        """Return the number format of a tensor of the graph."""
+        assert name is not None
+        return self.graph.tensor(name).dtype
+
+
+@dataclass
+class Kernel:
+    """What runs one ONNX operator: the registry's operator where `mapped` finds it, else `own`."""
+
+    name: str
+    own: Callable[..., Outcome] | None = None
+    mapped: Callable[..., Ours | None] | None = None
+
+    def __call__(self, op: Node, values: Sequence[Tensor | None], ctx: Context, **_: Any) -> Outcome:
+        """Run the operator on *values*, as PPQ's handlers are called."""
+        if self.mapped is not None:
+            found = self.mapped(*values, **op.attrs, **special(self.mapped, op, ctx))
+            if found is not None:
+                return run_ours(found)
+        if self.own is None:
+            shapes = ", ".join("absent" if v is None else f"{v.dtype} {list(v.shape)}" for v in values)
+            raise UnsupportedError(f"{op.op}: no rule for operands {shapes}.")
+        return self.own(*values, **op.attrs, **special(self.own, op, ctx))
+
+
+KERNELS: dict[str, Kernel] = {}
+
+
+def kernel(*names: str) -> Callable[[F], F]:
+    """Register the decorated function as what runs the ONNX operators of these names."""
+
+    def register(function: F) -> F:
+        for name in names:
+            KERNELS.setdefault(name, Kernel(name)).own = function
+        return function
+
+    return register
+
+
+def mapped(*names: str) -> Callable[[F], F]:
+    """Register the decorated function as what finds the registry's operator for the ONNX operators of these names."""
+
+    def register(function: F) -> F:
+        for name in names:
+            KERNELS.setdefault(name, Kernel(name)).mapped = function
+        return function
+
+    return register
+
+
+@cache
+def _asked(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(name for name in inspect.signature(function).parameters if name in SPECIAL)
+
+
+def special(function: Callable[..., Any], op: Node, ctx: Context) -> dict[str, Any]:
+    """Return what *function* asks for beside operands and attributes."""
+    known = {"since": op.extra.get("since", 0), "made": len(op.outputs), "op": op, "ctx": ctx}
+    return {name: known[name] for name in _asked(function)}
+
+
+@cache
+def specs() -> Mapping[str, Spec]:
+    """Return the specs of the built-in operators, whose functions are then registered."""
+    load_built_ins()
+    return load_library().specs
+
+
+def run_ours(node: Ours) -> Tensor:
+    """Run the registry's reference on operands of one type; ConstraintError where they break its spec."""
+    spec = specs()[node.op]
+    made = infer_shapes(spec, {name: tuple(values.shape) for name, values in node.operands.items()}, node.attrs)
+    for shape in made.values():
+        sized(node.op, shape, next(iter(node.operands.values())).dtype)
+    outcome = REGISTRY.get(node.op, "reference")(**node.operands, **node.attrs)
+    assert isinstance(outcome, Tensor)
+    return outcome
+
+
+def sized(op: str, shape: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
+    """Return *shape* where a tensor of it may be made; UnsupportedError before one of more than 2 GiB is."""
+    if any(size < 0 for size in shape):
+        raise UnsupportedError(f"{op}: makes shape {list(shape)}: no size may be negative.")
+    if math.prod(shape) * dtype.itemsize > LARGEST:
+        raise UnsupportedError(f"{op}: makes shape {list(shape)} of {dtype}: more than {LARGEST} bytes.")
+    return tuple(int(size) for size in shape)
+
+
+def whole(values: Tensor) -> list[int]:
+    """Return a tensor of integers as a list."""
+    return [int(value) for value in values.reshape(-1).tolist()]
+
+
+def scalar(values: Tensor | None, default: Any) -> Any:
+    """Return the one number in *values*, or *default* where it is absent."""
+    if values is None:
+        return default
+    if values.numel() != 1:
+        raise UnsupportedError(f"an operand of shape {list(values.shape)}: must be one number.")
+    return values.reshape(()).item()
+
+
+def axis_of(op: str, axis: int, rank: int) -> int:
+    """Return *axis* from 0 on; UnsupportedError where it is none of *rank* axes."""
+    if not -rank <= axis < max(rank, 1):
+        raise UnsupportedError(f"{op}: axis {axis}: must lie in [{-rank}, {rank - 1}].")
+    return axis % rank if rank else 0

@@ -1,0 +1,171 @@
+"""Normalisations: deviations from a mean, divided by a standard deviation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped
+
+STASHES = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16}
+"""stash_type -> the format that the first stage computes in."""
+
+
+def _along(values: Tensor, rank: int) -> Tensor:
+    return values.reshape([1, -1, *[1] * (rank - 2)])
+
+
+@mapped("BatchNormalization")
+def batch_norm(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, *, epsilon: float, momentum: float,
+    training_mode: int = 0, spatial: int = 1, made: int,
+) -> Ours | None:  # fmt: skip
+    """The registry's batch_norm: one factor and one constant for each channel, from the running statistics."""
+    if not spatial:
+        raise UnsupportedError("BatchNormalization with spatial=0: must normalise whole channels.")
+    if (
+        training_mode
+        or made > 1
+        or x.dim() < 2
+        or not x.numel()
+        or any(v.dtype != x.dtype for v in (scale, bias, mean, var))
+    ):
+        return None
+    factor = scale / torch.sqrt(var + epsilon)
+    return Ours("batch_norm", {"x": x, "weight": factor, "bias": bias - mean * factor}, {"axis": 1})
+
+
+@kernel("BatchNormalization")
+def batch_norm_in_training(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, *, epsilon: float, momentum: float,
+    training_mode: int = 0, spatial: int = 1, made: int, since: int,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Normalise by the batch's own statistics and move the running ones towards them; version 14 and later."""
+    if since < 14 and made > 1:
+        raise UnsupportedError(f"BatchNormalization of version {since} in training: must be of version 14 or later.")
+    rank, axes = x.dim(), [0, *range(2, x.dim())]
+    running_mean, running_var = mean, var
+    if training_mode:
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        own_mean, own_var = wide.mean(dim=axes).to(mean.dtype), wide.var(dim=axes, correction=0).to(var.dtype)
+        running_mean = mean * momentum + own_mean * (1 - momentum)
+        running_var = var * momentum + own_var * (1 - momentum)
+        mean, var = own_mean, own_var
+    y = (x - _along(mean, rank)) / torch.sqrt(_along(var, rank) + epsilon) * _along(scale, rank) + _along(bias, rank)
+    return (y.to(x.dtype), running_mean, running_var)[:made]
+
+
+def _images(x: Tensor, *others: Tensor) -> bool:
+    return x.dim() == 4 and x.numel() > 0 and x.is_floating_point() and all(v.dtype == x.dtype for v in others)
+
+
+@mapped("InstanceNormalization")
+def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Ours | None:
+    """The registry's instance_norm, of images."""
+    fits = _images(x, scale, bias) and epsilon > 0
+    return Ours("instance_norm", {"x": x, "gamma": scale, "beta": bias}, {"epsilon": epsilon}) if fits else None
+
+
+@kernel("InstanceNormalization")
+def instance_norm_of_any_rank(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
+    """Normalise each channel of each example over its spatial axes."""
+    axes, rank = tuple(range(2, x.dim())), x.dim()
+    deviation = x - x.mean(dim=axes, keepdim=True)
+    y = deviation / torch.sqrt((deviation * deviation).mean(dim=axes, keepdim=True) + epsilon)
+    return y * _along(scale, rank) + _along(bias, rank)
+
+
+@mapped("LayerNormalization")
+def layer_norm(
+    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int, made: int
+) -> Ours | None:
+    """The registry's layer_norm of float32, where mean and deviation are not asked for."""
+    first = axis_of("LayerNormalization", axis, x.dim())
+    plain = x.dtype == torch.float32 and stash_type == 1 and made == 1 and scale.shape == x.shape[first:]
+    if not plain or epsilon <= 0 or not x.numel() or (bias is not None and bias.shape != scale.shape):
+        return None
+    operands = {"x": x, "gamma": scale} | ({} if bias is None else {"beta": bias})
+    return Ours("layer_norm", operands, {"axis": first, "epsilon": epsilon})
+
+
+@kernel("LayerNormalization")
+def layer_norm_with_statistics(
+    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int, made: int
+) -> tuple[Tensor, ...]:
+    """Normalise over the axes from *axis* on in the stash's format; also the mean and the inverse deviation."""
+    axes = tuple(range(axis_of("LayerNormalization", axis, x.dim()), x.dim()))
+    wide = x.to(_stash(stash_type))
+    mean = wide.mean(dim=axes, keepdim=True)
+    deviation = wide - mean
+    inverse = torch.rsqrt((deviation * deviation).mean(dim=axes, keepdim=True) + epsilon)
+    y = (deviation * inverse).to(x.dtype) * scale
+    return (y if bias is None else y + bias, mean, inverse)[:made]
+
+
+def _stash(code: int) -> torch.dtype:
+    if code not in STASHES:
+        raise UnsupportedError(f"stash_type={code}: must be one of {', '.join(map(str, STASHES))}.")
+    return STASHES[code]
+
+
+@mapped("RMSNormalization")
+def rms_norm(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int) -> Ours | None:
+    """The registry's rms_norm of float32."""
+    first = axis_of("RMSNormalization", axis, x.dim())
+    fits = x.dtype == torch.float32 and stash_type == 1 and epsilon > 0 and x.numel() and scale.shape == x.shape[first:]
+    return Ours("rms_norm", {"x": x, "gamma": scale}, {"axis": first, "epsilon": epsilon}) if fits else None
+
+
+@kernel("RMSNormalization")
+def rms_norm_in_stash(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int) -> Tensor:
+    """Divide by the root of the mean square over the axes from *axis* on."""
+    axes = tuple(range(axis_of("RMSNormalization", axis, x.dim()), x.dim()))
+    wide = x.to(_stash(stash_type))
+    root = torch.sqrt((wide * wide).mean(dim=axes, keepdim=True) + epsilon)
+    return (wide / root).to(x.dtype) * scale
+
+
+@mapped("GroupNormalization")
+def group_norm(
+    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1, since: int
+) -> Ours | None:
+    """The registry's group_norm, of images in float32; before version 21 each group's factor is that of its channels."""
+    if not _images(x, scale, bias) or x.dtype != torch.float32 or stash_type != 1 or epsilon <= 0:
+        return None
+    if num_groups < 1 or x.shape[1] % num_groups:
+        return None
+    if since < 21:
+        scale, bias = (v.repeat_interleave(x.shape[1] // num_groups) for v in (scale, bias))
+    return Ours("group_norm", {"x": x, "gamma": scale, "beta": bias}, {"num_groups": num_groups, "epsilon": epsilon})
+
+
+@kernel("GroupNormalization")
+def group_norm_of_any_rank(
+    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1, since: int
+) -> Tensor:
+    """Normalise groups of channels; scale and bias are one for each channel, before version 21 for each group."""
+    if num_groups < 1 or x.shape[1] % num_groups:
+        raise UnsupportedError(f"num_groups={num_groups}: must divide the {x.shape[1]} channels.")
+    wide = x.to(_stash(stash_type)).reshape(x.shape[0], num_groups, -1)
+    deviation = wide - wide.mean(dim=-1, keepdim=True)
+    y = deviation / torch.sqrt((deviation * deviation).mean(dim=-1, keepdim=True) + epsilon)
+    if since < 21:
+        scale, bias = (v.repeat_interleave(x.shape[1] // num_groups) for v in (scale, bias))
+    return y.reshape(x.shape).to(x.dtype) * _along(scale, x.dim()) + _along(bias, x.dim())
+
+
+@kernel("LRN")
+def local_response(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
+    """Divide by a power of the squares of *size* neighbouring channels."""
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    square = torch.nn.functional.pad(x * x, [*[0] * (2 * (x.dim() - 2)), before, after])
+    total = sum((square.narrow(1, i, x.shape[1]) for i in range(size)), torch.zeros_like(x))
+    return x / (bias + alpha / size * total) ** beta
+
+
+@kernel("LpNormalization")
+def lp_norm(x: Tensor, *, axis: int, p: int) -> Tensor:
+    """Divide by the norm along one axis; a zero vector stays zero."""
+    norm = x.abs().sum(dim=axis, keepdim=True) if p == 1 else (x * x).sum(dim=axis, keepdim=True).sqrt()
+    return torch.where(norm == 0, torch.zeros_like(x), x / torch.where(norm == 0, torch.ones_like(norm), norm))

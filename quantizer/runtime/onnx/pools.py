@@ -1,0 +1,163 @@
+"""Pools: maxima and means over windows or over all spatial axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+from torch import Tensor
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.runtime.onnx.kernels import Ours, kernel, mapped, sized
+from quantizer.runtime.onnx.products import windows
+
+Sizes = Sequence[int]
+
+
+@mapped("MaxPool")
+def max_pool(
+    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, ceil_mode: int = 0, storage_order: int = 0,
+    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None, made: int,
+) -> Ours | None:  # fmt: skip
+    """The registry's max_pool2d, where no index is asked for and the window is dense."""
+    _pools("MaxPool", x)
+    stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    if made > 1 or set(holes) != {1} or storage_order not in (0, 1):
+        return None
+    return _pool2d("max_pool2d", x, kernel_shape, stride, padding, {"ceil_mode": bool(ceil_mode)})
+
+
+@mapped("AveragePool")
+def avg_pool(
+    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, ceil_mode: int = 0, count_include_pad: int,
+    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None,
+) -> Ours | None:  # fmt: skip
+    """The registry's avg_pool2d, unless a window that overhangs the padding would count it."""
+    _pools("AveragePool", x)
+    stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    include = bool(count_include_pad) and any(padding)
+    if set(holes) != {1} or (ceil_mode and include):
+        return None
+    attrs = {"ceil_mode": bool(ceil_mode), "count_include_pad": include}
+    return _pool2d("avg_pool2d", x, kernel_shape, stride, padding, attrs)
+
+
+def _pools(op: str, x: Tensor) -> None:
+    if x.dim() < 3:
+        raise UnsupportedError(f"{op} of shape {list(x.shape)}: must have at least one spatial axis.")
+
+
+def _pool2d(op: str, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, attrs: dict[str, Any]) -> Ours | None:
+    sides = zip(kernel, padding[:2], padding[2:], strict=False)
+    if x.dim() != 4 or not x.is_floating_point() or not x.numel() or any(max(a, b) >= k for k, a, b in sides):
+        return None
+    sizes = {"kernel": tuple(kernel), "stride": tuple(stride), "padding": tuple(padding)}
+    return Ours(op, {"x": x}, sizes | attrs)
+
+
+def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: bool) -> int:
+    """Return how many windows there are; with *ceil* the last may overhang, but starts before the padding at the end."""
+    room = size + before + after - window
+    if room < 0:
+        raise UnsupportedError(f"a window of {window} does not fit into {size} + {before} + {after}.")
+    count = room // step + 1
+    if ceil and room % step and count * step < size + before:
+        count += 1
+    return count
+
+
+def _gathered(x: Tensor, kernel: Sizes, steps: Sizes, holes: Sizes, counts: Sizes, pads: Sizes, fill: float) -> Tensor:
+    """Return the windows of x [n, c, spatial]: [n, c, counts, places], what lies outside filled with *fill*."""
+    rank = len(kernel)
+    ends = [(count - 1) * step + (k - 1) * hole + 1
+            for count, step, k, hole in zip(counts, steps, kernel, holes, strict=True)]  # fmt: skip
+    around = [(pads[i], max(0, ends[i] - x.shape[2 + i] - pads[i])) for i in range(rank)]
+    sized("a pool", (*x.shape[:2], *counts, math.prod(kernel)), x.dtype)
+    y = F.pad(x, [size for pair in reversed(around) for size in pair], value=fill)
+    for i in range(rank):
+        y = y.narrow(2 + i, 0, ends[i])
+    for i in range(rank):
+        y = y.unfold(2 + i, (kernel[i] - 1) * holes[i] + 1, steps[i])[..., :: holes[i]]
+    return y.reshape(*y.shape[: 2 + rank], -1)
+
+
+@kernel("MaxPool")
+def max_pool_with_indices(
+    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, ceil_mode: int = 0, storage_order: int = 0,
+    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None, made: int,
+) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
+    """Largest of each window, and where it lies in x, rows first or (storage_order 1) columns first."""
+    steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    rank = len(kernel_shape)
+    counts = [
+        _count(size, (k - 1) * h + 1, s, a, b, ceil=bool(ceil_mode))
+        for size, k, h, s, a, b in zip(x.shape[2:], kernel_shape, holes, steps, padding, padding[rank:], strict=False)
+    ]
+    least = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
+    values = _gathered(x.float() if x.dtype == torch.float16 else x, kernel_shape, steps, holes, counts, padding, least)
+    best = values.amax(dim=-1).to(x.dtype)
+    if made == 1:
+        return best
+    places = torch.arange(math.prod(x.shape[2:]), dtype=torch.float64).reshape(1, 1, *x.shape[2:])
+    if storage_order:
+        order = list(reversed(range(2, 2 + rank)))
+        flat = torch.arange(math.prod(x.shape[2:]), dtype=torch.float64)
+        places = flat.reshape(1, 1, *[x.shape[i] for i in order]).permute(
+            0, 1, *[order.index(2 + i) + 2 for i in range(rank)]
+        )
+    where = _gathered(places, kernel_shape, steps, holes, counts, padding, -1.0).long()
+    masked = torch.where(where >= 0, values.double(), -math.inf)
+    picked = torch.gather(where.expand_as(values), -1, masked.argmax(dim=-1, keepdim=True)).squeeze(-1)
+    first = torch.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * rank) * math.prod(x.shape[2:])
+    return best, picked + first
+
+
+@kernel("AveragePool")
+def avg_pool_of_any_rank(
+    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, ceil_mode: int = 0, count_include_pad: int,
+    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None,
+) -> Tensor:  # fmt: skip
+    """Mean of each window over the places in x, with count_include_pad also over the padding, never beyond it."""
+    steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    rank = len(kernel_shape)
+    counts = [
+        _count(size, (k - 1) * h + 1, s, a, b, ceil=bool(ceil_mode))
+        for size, k, h, s, a, b in zip(x.shape[2:], kernel_shape, holes, steps, padding, padding[rank:], strict=False)
+    ]
+    sums = _gathered(x, kernel_shape, steps, holes, counts, padding, 0.0).sum(dim=-1)
+    inside = torch.ones(1, 1, *x.shape[2:], dtype=x.dtype)
+    around = padding
+    if count_include_pad:
+        inside = F.pad(inside, [padding[i + side * rank] for i in reversed(range(rank)) for side in (0, 1)], value=1.0)
+        around = (0,) * (2 * rank)
+    return sums / _gathered(inside, kernel_shape, steps, holes, counts, around, 0.0).sum(dim=-1)
+
+
+@mapped("GlobalAveragePool")
+def global_avg_pool(x: Tensor) -> Ours | None:
+    """The registry's global_avg_pool2d, of images."""
+    return Ours("global_avg_pool2d", {"x": x}, {}) if x.dim() == 4 and x.numel() else None
+
+
+@kernel("GlobalAveragePool")
+def global_avg_pool_of_any_rank(x: Tensor) -> Tensor:
+    """Mean over all spatial axes."""
+    _pools("GlobalAveragePool", x)
+    return x.mean(dim=tuple(range(2, x.dim())), keepdim=True)
+
+
+@mapped("GlobalMaxPool")
+def global_max_pool(x: Tensor) -> Ours | None:
+    """The registry's reduce_max, over all spatial axes."""
+    fits = x.dim() > 2 and x.is_floating_point() and x.numel()
+    return Ours("reduce_max", {"x": x}, {"axes": tuple(range(2, x.dim())), "keepdims": True}) if fits else None
+
+
+@kernel("GlobalMaxPool")
+def global_max_pool_of_integers(x: Tensor) -> Tensor:
+    """Maximum over all spatial axes."""
+    _pools("GlobalMaxPool", x)
+    return x.amax(dim=tuple(range(2, x.dim())), keepdim=True)

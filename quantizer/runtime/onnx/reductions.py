@@ -1,0 +1,169 @@
+"""Reductions over axes, the places of extremes, running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.runtime.onnx.elementwise import UNSIGNED
+from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, scalar, whole
+
+Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
+
+
+def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | None:
+    """Return the axes from 0 on, all where none are given; None where then nothing is to be done."""
+    given = whole(axes) if isinstance(axes, Tensor) else list(axes or ())
+    if not given:
+        return None if noop else tuple(range(x.dim()))
+    return tuple(sorted({axis_of(op, axis, x.dim()) for axis in given}))
+
+
+def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], ours: str | None = None) -> None:
+    def arguments(operands: tuple[Any, ...], axes: Sequence[int] | None) -> tuple[Tensor, Any]:
+        return operands[0], operands[1] if len(operands) > 1 else axes
+
+    @mapped(name)
+    def find(*operands: Any, axes: Any = None, keepdims: int, noop_with_empty_axes: int = 0) -> Ours | None:
+        x, given = arguments(operands, axes)
+        over = axes_given(name, x, given, noop_with_empty_axes)
+        if ours is None or not over or not x.is_floating_point() or not x.numel():
+            return None
+        return Ours(ours, {"x": x}, {"axes": over, "keepdims": bool(keepdims)})
+
+    @kernel(name)
+    def compute(*operands: Any, axes: Any = None, keepdims: int, noop_with_empty_axes: int = 0) -> Tensor:
+        x, given = arguments(operands, axes)
+        over = axes_given(name, x, given, noop_with_empty_axes)
+        if over is None:
+            return alone(x)
+        if x.dtype in UNSIGNED:
+            raise UnsupportedError(f"{name} of {x.dtype}.")
+        return function(x, over, bool(keepdims)) if over else alone(x)
+
+
+def _sum(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+    return x.sum(dim=axes, keepdim=keep, dtype=x.dtype)
+
+
+def _mean(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+    if x.is_floating_point():
+        return x.mean(dim=axes, keepdim=keep)
+    count = math.prod(x.shape[axis] for axis in axes)
+    return torch.div(_sum(x, axes, keep), count, rounding_mode="trunc")
+
+
+def _product(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+    for axis in reversed(axes):
+        x = x.prod(dim=axis, keepdim=keep, dtype=x.dtype)
+    return x
+
+
+def _extreme(largest: bool) -> Reduce:  # noqa: FBT001 - one of two
+    def reduce(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+        if all(x.shape[axis] for axis in axes):
+            if x.dtype == torch.bool:
+                return reduce(x.to(torch.uint8), axes, keep).bool()
+            return x.amax(dim=axes, keepdim=keep) if largest else x.amin(dim=axes, keepdim=keep)
+        if x.dtype == torch.bool:
+            fill: Any = not largest
+        elif x.is_floating_point():
+            fill = -math.inf if largest else math.inf
+        else:
+            fill = torch.iinfo(x.dtype).min if largest else torch.iinfo(x.dtype).max
+        shape = [1 if i in axes else size for i, size in enumerate(x.shape) if keep or i not in axes]
+        return torch.full(shape, fill, dtype=x.dtype)
+
+    return reduce
+
+
+def _in_float(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return what a function of floats makes of x, in its type."""
+    return function(x) if x.is_floating_point() else function(x.double()).to(x.dtype)
+
+
+def _log_sum_exp(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+    return _in_float(lambda v: torch.logsumexp(v, dim=axes, keepdim=keep), x)
+
+
+_reduction("ReduceSum", _sum, lambda x: x, "reduce_sum")
+_reduction("ReduceMean", _mean, lambda x: x, "reduce_mean")
+_reduction("ReduceMax", _extreme(largest=True), lambda x: x, "reduce_max")
+_reduction("ReduceMin", _extreme(largest=False), lambda x: x, "reduce_min")
+_reduction("ReduceProd", _product, lambda x: x)
+_reduction("ReduceL1", lambda x, axes, keep: _sum(x.abs(), axes, keep), torch.abs)
+_reduction("ReduceL2", lambda x, axes, keep: _in_float(torch.sqrt, _sum(x * x, axes, keep)), torch.abs)
+_reduction("ReduceSumSquare", lambda x, axes, keep: _sum(x * x, axes, keep), torch.square)
+_reduction("ReduceLogSum", lambda x, axes, keep: _in_float(torch.log, _sum(x, axes, keep)), torch.log)
+_reduction("ReduceLogSumExp", _log_sum_exp, lambda x: x)
+
+
+@mapped("ArgMax")
+def argmax(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Ours | None:
+    """The registry's argmax."""
+    if not x.is_floating_point() or not x.numel() or not x.dim():
+        return None
+    return Ours("argmax", {"x": x}, {"axis": axis, "keepdims": bool(keepdims), "select_last": bool(select_last_index)})
+
+
+@mapped("ArgMin")
+def argmin(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Ours | None:
+    """The registry's argmin."""
+    if not x.is_floating_point() or not x.numel() or not x.dim():
+        return None
+    return Ours("argmin", {"x": x}, {"axis": axis, "keepdims": bool(keepdims), "select_last": bool(select_last_index)})
+
+
+@kernel("ArgMax")
+def argmax_of_integers(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
+    """Where the maximum lies, the first or the last of equals."""
+    return _place(torch.argmax, x, axis, keepdims, select_last_index)
+
+
+@kernel("ArgMin")
+def argmin_of_integers(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
+    """Where the minimum lies, the first or the last of equals."""
+    return _place(torch.argmin, x, axis, keepdims, select_last_index)
+
+
+def _place(function: Callable[..., Tensor], x: Tensor, axis: int, keepdims: int, last: int) -> Tensor:
+    axis = axis_of("ArgMax", axis, x.dim())
+    if not last:
+        return function(x, dim=axis, keepdim=bool(keepdims))
+    return x.shape[axis] - 1 - function(x.flip(axis), dim=axis, keepdim=bool(keepdims))
+
+
+@kernel("CumSum")
+def cumsum(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Tensor:
+    """Running sum along one axis, from the end with reverse, without the element itself with exclusive."""
+    along = axis_of("CumSum", int(scalar(axis, 0)), x.dim())
+    y = x.flip(along) if reverse else x
+    total = y.cumsum(dim=along, dtype=x.dtype)
+    if exclusive:
+        zero = torch.zeros_like(y.narrow(along, 0, 1))
+        total = torch.cat([zero, total.narrow(along, 0, y.shape[along] - 1)], dim=along)
+    return total.flip(along) if reverse else total
+
+
+@kernel("TopK")
+def top_k(
+    x: Tensor, k: Any = None, *, axis: int, largest: int = 1, sorted: int = 1, **attrs: int
+) -> tuple[Tensor, Tensor]:
+    """The k largest or smallest along one axis, in order, equals by their index; `sorted` of 0 leaves the order open."""
+    count = int(scalar(k, 0)) if k is not None else attrs["k"]
+    along = axis_of("TopK", axis, x.dim())
+    if not 0 <= count <= x.shape[along]:
+        raise UnsupportedError(f"TopK: k={count}: must lie in [0, {x.shape[along]}].")
+    wide = x.to(torch.int64) if x.dtype in (torch.uint16, torch.uint32) else x
+    if x.dtype == torch.uint64:
+        wide = x.view(torch.int64) ^ torch.iinfo(torch.int64).min
+    order = torch.argsort(wide, dim=along, descending=bool(largest), stable=True).narrow(along, 0, count)
+    picked = torch.gather(wide, along, order)
+    if x.dtype == torch.uint64:
+        return (picked ^ torch.iinfo(torch.int64).min).view(torch.uint64), order
+    return picked.to(x.dtype), order

@@ -1,0 +1,267 @@
+"""An ONNX graph as a static graph of the registry's operators, under the spec's names and attributes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import DTYPES, DType
+from quantizer.core.errors import GraphError, UnsupportedError
+from quantizer.ir.graph import FREE, Graph, Node, container
+from quantizer.ir.graph import Tensor as Named
+from quantizer.ir.verify import verify
+from quantizer.runtime.onnx import composed, composed_layout
+from quantizer.runtime.onnx.kernels import KERNELS, Context, Ours, run_ours, special, specs
+
+TABLES = (composed, composed_layout)
+"""The modules that fill the table of composed operators."""
+Origin = tuple[str, ...]
+BODIES = ("If", "Loop", "Scan")
+
+
+def registry_form(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> Graph:
+    """Return *graph* as nodes of the registry's operators, with the shapes that its tensors have on *inputs*.
+
+    The graph is run once, on zeros where no inputs are given; what inputs do not decide (constants, shapes) is computed and
+    kept as constants. Inputs and outputs keep their names and order; every size is fixed.
+
+    Raises UnsupportedError that names every node whose operator, or form of it, has no spec, with the reason; GraphError
+    where a size of an input is free and no inputs were given.
+    """
+    return form_and_origins(graph, inputs)[0]
+
+
+def form_and_origins(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> tuple[Graph, Mapping[str, Origin]]:
+    """Return what `registry_form` does, and for each constant that was rearranged those of *graph* that its node reads."""
+    form = _Form(graph)
+    for name in graph.inputs:
+        form.add_input(name, _fed(graph, name, inputs or {}))
+    for node in graph.order:
+        form.add_node(node)
+    return form.graph(), form.origins
+
+
+def _fed(graph: Graph, name: str, inputs: Mapping[str, Tensor]) -> Tensor:
+    tensor = graph.tensor(name)
+    if name in inputs:
+        given = inputs[name]
+        sizes = zip(given.shape, tensor.shape, strict=False)
+        if tensor.ranked and (given.dim() != len(tensor.shape) or any(b not in (FREE, a) for a, b in sizes)):
+            raise GraphError(f"input {name!r} was fed shape {list(given.shape)}, it has {list(tensor.shape)}.")
+        return given
+    if not tensor.ranked or FREE in tensor.shape:
+        shown = ["?" if size == FREE else size for size in tensor.shape]
+        raise GraphError(f"input {name!r} has shape {shown}: give inputs, whose sizes are then kept.")
+    return torch.zeros(tensor.shape, dtype=container(tensor.dtype))
+
+
+@dataclass
+class _Form:
+    """The graph under construction: values by name, and which of them the inputs decide."""
+
+    source: Graph
+    values: dict[str, Tensor] = field(default_factory=dict)
+    live: dict[str, str] = field(default_factory=dict)
+    """A tensor of the source that the inputs decide -> the tensor of the result that holds it."""
+    nodes: list[Node] = field(default_factory=list)
+    tensors: dict[str, Named] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    constants: list[tuple[Tensor, str]] = field(default_factory=list)
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.values = {name: t.data for name, t in self.source.tensors.items() if t.data is not None}
+        self.context = Context(self.source, torch.device("cpu"), self.values)
+
+    def add_input(self, name: str, value: Tensor) -> None:
+        self.values[name], self.live[name] = value, name
+        self.tensors[name] = Named(name, tuple(value.shape), self.source.tensor(name).dtype)
+
+    def add_node(self, node: Node) -> None:
+        """Add what *node* computes; where the registry cannot, note why and go on with its kernel's results."""
+        if any(name not in self.values for name in node.reads):
+            return
+        operands = [None if name is None else self.values[name] for name in node.inputs]
+        try:
+            if node.op in BODIES:
+                raise UnsupportedError("control flow has no static form")
+            if node.op in ("Shape", "Size") or not any(name in self.live for name in node.reads):
+                self._keep(node, operands)
+            else:
+                self._translate(node, operands)
+        except Exception as err:  # noqa: BLE001 - torch raises what it does for operands that contradict each other
+            line = next((text.strip() for text in str(err).splitlines() if text.strip()), type(err).__name__)
+            self.refused.append(f"{node.name!r} ({node.op}): {line}".rstrip("."))
+            with contextlib.suppress(Exception):
+                self._keep(node, operands)
+                self.live |= {name: name for name in node.outputs}
+
+    def _keep(self, node: Node, operands: Sequence[Tensor | None]) -> None:
+        """Compute a node by its kernel."""
+        if node.op not in KERNELS or node.op in BODIES:
+            raise UnsupportedError("no kernel runs it")
+        outcome = KERNELS[node.op](node, operands, self.context)
+        self.values |= dict(zip(node.outputs, _listed(outcome), strict=False))
+
+    def _translate(self, node: Node, operands: Sequence[Tensor | None]) -> None:
+        tape = _Tape(self, node, operands)
+        found = _listed(_ours(node, operands, self.context, tape))
+        if found is None:
+            raise UnsupportedError("has no spec" if node.op not in KERNELS else "this form of it has no spec")
+        tape.check()
+        for name, value in zip(node.outputs, found, strict=False):
+            self.values[name], self.live[name] = value, tape.named(value, name)
+        self.nodes += tape.renamed()
+        self.tensors |= tape.made
+
+    def constant(self, label: str, value: Tensor) -> str:
+        """Return the name of a constant of the result; one that is there already is shared."""
+        for source, known in self.constants:
+            if source is value:
+                return known
+        name, count = label, 1
+        while name in self.tensors or (name in self.source.tensors and name != label):
+            count += 1
+            name = f"{label}_{count}"
+        self.tensors[name] = Named(name, tuple(value.shape), dtype_of(value), value.detach().contiguous())
+        self.constants.append((value, name))
+        return name
+
+    def graph(self) -> Graph:
+        """Return the verified graph; one UnsupportedError names all nodes that could not be added."""
+        if self.refused:
+            raise UnsupportedError(f"graph {self.source.name!r}: {'; '.join(self.refused)}.")
+        for name in self.source.outputs:
+            self._name_output(name)
+        used = {name for node in self.nodes for name in (*node.reads, *node.outputs)}
+        kept = used | {*self.source.inputs, *self.source.outputs}
+        made = Graph(
+            self.source.name, tuple(self.nodes), {name: t for name, t in self.tensors.items() if name in kept},
+            self.source.inputs, self.source.outputs,
+        )  # fmt: skip
+        verify(made)
+        return made
+
+    def _name_output(self, name: str) -> None:
+        """Make an output that is another tensor under a second name: a constant, or a copy of what has the first."""
+        if name not in self.live:
+            value = self.values[name]
+            self.tensors[name] = Named(name, tuple(value.shape), dtype_of(value), value)
+        elif self.live[name] != name:
+            source = self.tensors[self.live[name]]
+            self.tensors[name] = Named(name, source.shape, source.dtype)
+            self.nodes.append(Node(self.free(name), "reshape", (source.name,), (name,), {"shape": source.shape}))
+
+    def free(self, label: str) -> str:
+        """Return a name that no node has."""
+        taken, name, count = {node.name for node in self.nodes}, label, 1
+        while name in taken:
+            count += 1
+            name = f"{label}_{count}"
+        return name
+
+
+class _Tape:
+    """The operators of the registry that one node becomes."""
+
+    def __init__(self, form: _Form, node: Node, operands: Sequence[Tensor | None]) -> None:
+        self.form, self.node = form, node
+        self.names: list[tuple[Tensor, str]] = []
+        self.made: dict[str, Named] = {}
+        self.nodes: list[Node] = []
+        self.read: set[str] = set()
+        self.renames: dict[str, str] = {}
+        self.operands = [(n, v) for n, v in zip(node.inputs, operands, strict=True) if n is not None and v is not None]
+
+    def computed(self, value: Tensor) -> bool:
+        """Return whether an operand is what the graph's inputs decide."""
+        return any(other is value and name in self.form.live for name, other in self.operands)
+
+    def __call__(self, ours: Ours) -> Tensor:
+        """Run one operator and note it."""
+        spec = specs()[ours.op]
+        result = run_ours(ours)
+        inputs = [self._operand(key, ours.operands[key]) if key in ours.operands else None for key in spec.inputs]
+        name = f"{self.node.name}#{len(self.nodes)}"
+        attrs = {key: tuple(value) if isinstance(value, list) else value for key, value in ours.attrs.items()}
+        label = self.node.name if not self.nodes else name
+        self.nodes.append(Node(label, ours.op, tuple(inputs), (name,), attrs))
+        self.made[name] = Named(name, tuple(result.shape), dtype_of(result))
+        self.names.append((result, name))
+        return result
+
+    def _operand(self, key: str, value: Tensor) -> str:
+        """Return the name of what an operator reads: an operand of the node, an earlier result, or a constant."""
+        for other, name in self.names:
+            if other is value:
+                return name
+        for name, other in self.operands:
+            if other is value:
+                self.read.add(name)
+                return self.form.live[name] if name in self.form.live else self.form.constant(name, value)
+        if any(_same_memory(value, other) for name, other in self.operands if name in self.form.live):
+            raise UnsupportedError(f"its operand {key!r} is computed and would have to be moved first")
+        made = self.form.constant(f"{self.node.name}#{key}", value)
+        self.form.origins[made] = tuple(name for name, _ in self.operands if name not in self.form.live)
+        return made
+
+    def check(self) -> None:
+        """Raise UnsupportedError where a computed operand was read as a number, or went into a constant."""
+        for name, _ in self.operands:
+            if name in self.form.live and name not in self.read and self.nodes:
+                raise UnsupportedError(f"{name!r} is computed, must be a constant")
+
+    def named(self, value: Tensor, name: str) -> str:
+        """Return the tensor of the result that is the node's output *name*."""
+        for other, made in self.names:
+            if other is value:
+                if made in self.renames:
+                    return self.renames[made]
+                self.renames[made] = name
+                return name
+        for operand, other in self.operands:
+            if other is value and operand in self.form.live:
+                return self.form.live[operand]
+        raise UnsupportedError("its result is none that an operator made")
+
+    def renamed(self) -> list[Node]:
+        """Return the nodes with the results that are the node's outputs under the outputs' names."""
+        to = self.renames
+        self.made = {to.get(name, name): Named(to.get(name, name), t.shape, t.dtype) for name, t in self.made.items()}
+        return [
+            Node(self.form.free(n.name), n.op, tuple(to.get(i, i) if i is not None else None for i in n.inputs),
+                 tuple(to.get(o, o) for o in n.outputs), n.attrs)
+            for n in self.nodes
+        ]  # fmt: skip
+
+
+def _ours(node: Node, operands: Sequence[Tensor | None], ctx: Context, run: _Tape) -> Any:
+    """Return the results of a node, made by *run* alone; None where it is no operator of the registry."""
+    several = composed.COMPOSED.get(node.op)
+    found = None if several is None else several(run, *operands, **node.attrs, **special(several, node, ctx))
+    kernel = KERNELS.get(node.op)
+    if found is not None or kernel is None or kernel.mapped is None:
+        return found
+    ours = kernel.mapped(*operands, **node.attrs, **special(kernel.mapped, node, ctx))
+    return None if ours is None else run(ours)
+
+
+def _listed(outcome: Any) -> Any:
+    return outcome if outcome is None or isinstance(outcome, list | tuple) else [outcome]
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return a.numel() > 0 and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def dtype_of(values: Tensor) -> DType:
+    """Return the number format of a tensor that torch holds."""
+    name = str(values.dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise UnsupportedError(f"a tensor of {name}: the registry has no such format")
+    return DTYPES[name]

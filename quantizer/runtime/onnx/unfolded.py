@@ -1,0 +1,228 @@
+"""QDQ and QLinear models as float graphs with the parameters of every quantized tensor beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from quantizer.core.dtypes import DTYPES
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.platforms import Quantizer
+from quantizer.ir.graph import Graph, Node, Tensor, container
+from quantizer.numerics.qparams import QParams
+from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.numerics.rules import same_numbers
+
+FLOAT = DTYPES["float32"]
+MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that may stand between the codes themselves."""
+DEFAULT_AXIS = 1
+LINEAR = Quantizer(operation="divide_float32", rounding="half_even", zero_point="after")
+"""How QuantizeLinear has it."""
+
+
+@dataclass(frozen=True)
+class Unfolded:
+    """A float graph without QuantizeLinear and DequantizeLinear, and what they said."""
+
+    graph: Graph
+    params: Mapping[str, QParams]
+    """Tensor of the graph -> its parameters: the operation that makes it is followed by a quantization."""
+    codes: Mapping[str, str]
+    """Tensor of codes of the model -> the tensor of the graph that has them."""
+    constants: Mapping[str, torch.Tensor]
+    """Constant of the graph -> its codes in the file."""
+    values: Mapping[str, str]
+    """Float tensor of the model that is the graph's under another name."""
+
+
+def unfolded(graph: Graph) -> Unfolded:
+    """Return the float graph inside a QDQ or QLinear model.
+
+    A constant that is quantized becomes the values of its codes. Raises UnsupportedError for parameters that are computed, for
+    blocks, and for codes that one node makes and another reads by other parameters.
+    """
+    work = _Work(_without_qlinear(graph))
+    for node in work.source.order:
+        work.add(node)
+    return work.result()
+
+
+@dataclass
+class _Work:
+    """The float graph under construction."""
+
+    source: Graph
+    nodes: list[Node] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    params: dict[str, QParams] = field(default_factory=dict)
+    codes: dict[str, tuple[str, QParams]] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tensors = dict(self.source.tensors)
+
+    def add(self, node: Node) -> None:
+        if node.op == "QuantizeLinear":
+            self._quantize(node)
+        elif node.op == "DequantizeLinear":
+            self._dequantize(node)
+        elif node.op in MOVED and node.inputs[0] in self.codes:
+            self._move(node)
+        else:
+            self.nodes.append(self._renamed(node))
+
+    def _renamed(self, node: Node) -> Node:
+        if any(name in self.codes for name in node.reads):
+            raise UnsupportedError(f"node {node.name!r}: {node.op} reads codes: no DequantizeLinear is before it.")
+        return replace(node, inputs=tuple(None if n is None else self.values.get(n, n) for n in node.inputs))
+
+    def _quantize(self, node: Node) -> None:
+        name, params = self.values.get(str(node.inputs[0]), str(node.inputs[0])), self._params(node)
+        known, data = self.params.get(name), self.tensors[name].data
+        if data is not None and (known is None or not same_numbers(known, params)):
+            name = self._quantized_constant(name, data, params, node.outputs[0])
+        elif known is None and self._is_quantized_alone(name, params):
+            self.params[name] = params
+        elif known is None or not same_numbers(known, params):
+            name = self._copied(name, node.outputs[0])
+            self.params[name] = params
+        self.codes[node.outputs[0]] = (name, params)
+
+    def _quantized_constant(self, name: str, data: torch.Tensor, params: QParams, codes: str) -> str:
+        """Return a constant with the values of its codes, under a name of its own where others read it as it is."""
+        if not self._is_quantized_alone(name, params):
+            name = f"{codes}#values"
+        found = quantize(data, params, LINEAR)
+        self.tensors[name] = Tensor(name, tuple(data.shape), FLOAT, dequantize(found, params).float())
+        self.params[name], self.constants[name] = params, found.to(container(params.dtype))
+        return name
+
+    def _is_quantized_alone(self, name: str, params: QParams) -> bool:
+        """Return whether nothing reads a tensor but quantizations by the same parameters."""
+        readers = self.source.consumers.get(name, ())
+        return name not in self.source.outputs and all(
+            reader.op == "QuantizeLinear" and reader.inputs[0] == name and same_numbers(self._params(reader), params)
+            for reader in readers
+        )
+
+    def _copied(self, name: str, codes: str) -> str:
+        """Return a copy of a tensor, which is quantized while the tensor itself is not, or otherwise."""
+        tensor = self.tensors[name]
+        if not tensor.ranked:
+            raise UnsupportedError(f"{name!r} is quantized and is read as it is too: its number of axes must be known.")
+        copy, same = f"{codes}#values", f"{codes}#same"
+        self.tensors[same] = Tensor(same, (len(tensor.shape),), DTYPES["int64"], torch.zeros(len(tensor.shape)).long())
+        self.tensors[copy] = replace(tensor, name=copy, data=None, qparams=None)
+        self.nodes.append(Node(copy, "Reshape", (name, same), (copy,), {"allowzero": 0}, extra={"since": 14}))
+        return copy
+
+    def _dequantize(self, node: Node) -> None:
+        codes, made, params = str(node.inputs[0]), node.outputs[0], self._params(node)
+        if codes not in self.codes:
+            self._take_codes(codes, made, params)
+            return
+        name, known = self.codes[codes]
+        if not same_numbers(known, params):
+            raise UnsupportedError(f"node {node.name!r}: reads codes of {codes!r} by other parameters than made them.")
+        self.values[made] = name
+
+    def _take_codes(self, codes: str, made: str, params: QParams) -> None:
+        """Make what the file holds as codes, a constant or an input, a float tensor with parameters."""
+        tensor = self.source.tensor(codes)
+        if tensor.data is not None:
+            data = dequantize(tensor.data.long(), params).float()
+            self.tensors[made] = Tensor(made, tuple(data.shape), FLOAT, data)
+            self.params[made], self.constants[made] = params, tensor.data
+        elif codes in self.source.inputs:
+            self.tensors[codes] = replace(tensor, dtype=FLOAT, qparams=None)
+            self.codes[codes], self.params[codes], self.values[made] = (codes, params), params, codes
+        else:
+            raise UnsupportedError(f"{codes!r} holds codes that no QuantizeLinear makes.")
+
+    def _move(self, node: Node) -> None:
+        source, params = self.codes[str(node.inputs[0])]
+        made = node.outputs[0]
+        self.tensors[made] = replace(self.tensors[made], dtype=FLOAT, qparams=None)
+        self.params[made], self.codes[made] = params, (made, params)
+        self.nodes.append(replace(node, inputs=(source, *node.inputs[1:])))
+
+    def _params(self, node: Node) -> QParams:
+        """Return what a QuantizeLinear or DequantizeLinear says."""
+        place = f"node {node.name!r}"
+        scale, zero = (*(self.source.tensor(name) if name else None for name in node.inputs[1:]), None)[:2]
+        if scale is None or scale.data is None or (zero is not None and zero.data is None):
+            raise UnsupportedError(f"{place}: scale and zero point are computed: must be constants.")
+        if node.attrs.get("block_size"):
+            raise UnsupportedError(f"{place}: block_size: parameters of blocks have no codes of ours.")
+        held = self.source.tensor(node.outputs[0] if node.op == "QuantizeLinear" else str(node.inputs[0]))
+        dtype = held.dtype if zero is None else zero.dtype
+        if not dtype.is_integer:
+            raise UnsupportedError(f"{place}: codes of {dtype}: must be integers.")
+        along = node.attrs.get("axis", DEFAULT_AXIS) if scale.data.numel() > 1 else None
+        assert along is None or isinstance(along, int)
+        if along is not None and along < 0 and held.ranked:
+            along %= len(held.shape)
+        if zero is not None and zero.data is not None and zero.data.numel() != scale.data.numel():
+            raise UnsupportedError(
+                f"{place}: {scale.data.numel()} scales, {zero.data.numel()} zero points: must be as many."
+            )
+        if scale.data.dim() > 1 or not bool((torch.isfinite(scale.data) & (scale.data > 0)).all()):
+            raise UnsupportedError(f"{place}: scales must be above 0 and finite, one or along one axis.")
+        values = scale.data.double().reshape(-1 if along is not None else ())
+        offset = torch.zeros_like(values).long() if zero is None or zero.data is None else zero.data.long()
+        return QParams(dtype, values, offset.reshape(values.shape), dtype.min, dtype.max, along)
+
+    def result(self) -> Unfolded:
+        source = self.source
+        outputs = [self.codes[n][0] if n in self.codes else self.values.get(n, n) for n in source.outputs]
+        made = {name for node in self.nodes for name in (*node.reads, *node.outputs)} | {*source.inputs, *outputs}
+        graph = source.with_(
+            nodes=tuple(self.nodes), outputs=tuple(dict.fromkeys(outputs)),
+            tensors={name: tensor for name, tensor in self.tensors.items() if name in made},
+        )  # fmt: skip
+        codes = {name: found for name, (found, _) in self.codes.items()}
+        return Unfolded(graph, self.params, codes, self.constants, self.values)
+
+
+def _without_qlinear(graph: Graph) -> Graph:
+    """Return *graph* with QLinearConv and QLinearMatMul as float operators between quantizations."""
+    nodes: list[Node] = []
+    added: dict[str, Tensor] = {}
+    for node in graph.order:
+        if node.op in ("QLinearConv", "QLinearMatMul"):
+            nodes += _as_qdq(graph, node, added)
+        else:
+            nodes.append(node)
+    return graph.with_(nodes=tuple(nodes)).with_tensors(*added.values())
+
+
+def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, *bias = node.inputs
+    convolution = node.op == "QLinearConv"
+    axes = {"a": 0, "b": 0 if convolution else max(0, len(graph.tensor(str(b)).shape) - 1)}
+    before = []
+    for key, operand in {"a": (a, a_scale, a_zero), "b": (b, b_scale, b_zero)}.items():
+        name = f"{node.name}#{key}"
+        added[name] = replace(graph.tensor(str(operand[0])), name=name, dtype=FLOAT, data=None, qparams=None)
+        before.append(Node(name, "DequantizeLinear", operand, (name,), {"axis": axes[key]}))
+    inputs = [f"{node.name}#a", f"{node.name}#b"]
+    if bias and bias[0] is not None:
+        scales = [graph.tensor(str(name)).data for name in (a_scale, b_scale)]
+        if scales[0] is None or scales[1] is None:
+            raise UnsupportedError(f"node {node.name!r}: scales are computed: must be constants.")
+        scale, name = scales[0].reshape(()).double() * scales[1].double(), f"{node.name}#bias"
+        added[f"{name}_scale"] = Tensor(f"{name}_scale", tuple(scale.shape), DTYPES["float64"], scale)
+        added[name] = replace(graph.tensor(bias[0]), name=name, dtype=FLOAT, data=None, qparams=None)
+        before.append(Node(name, "DequantizeLinear", (bias[0], f"{name}_scale"), (name,), {"axis": 0}))
+        inputs.append(name)
+    raw, made = f"{node.name}#float", graph.tensor(node.outputs[0])
+    added[raw] = replace(made, name=raw, dtype=FLOAT, qparams=None)
+    op = "Conv" if convolution else "MatMul"
+    return [
+        *before, replace(node, op=op, inputs=tuple(inputs), outputs=(raw,), extra={**node.extra, "since": 11}),
+        Node(f"{node.name}#quantize", "QuantizeLinear", (raw, y_scale, y_zero), node.outputs, {"axis": 0}),
+    ]  # fmt: skip

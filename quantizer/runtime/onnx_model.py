@@ -1,0 +1,62 @@
+"""ONNX files ready to run: every operator known, what constants alone decide computed once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from quantizer.ir.formats.onnx import load
+from quantizer.ir.graph import FREE, Graph, Node, Tensor, container
+from quantizer.runtime.dispatch import FP32, find_handler, runs_on
+from quantizer.runtime.onnx.kernels import Context
+
+SMALL = 1 << 16
+"""Elements of the largest constant that folding makes: shapes and indices, not weights."""
+
+
+def load_onnx_graph(path: Path | str, platform: str = FP32) -> Graph:
+    """Return the model in *path* with its constants folded.
+
+    Raises FormatError or GraphError for what is wrong with the file, one UnsupportedError naming every operator that
+    nothing runs on *platform*.
+    """
+    return folded(load(path, runs_on(platform)), platform)
+
+
+def folded(graph: Graph, platform: str = FP32) -> Graph:
+    """Return *graph* with nodes that read constants alone, and make small tensors, replaced by what they make."""
+    known = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
+    made: dict[str, Tensor] = {}
+    kept: list[Node] = []
+    context = Context(graph, torch.device("cpu"))
+    for node in graph.order:
+        handler = find_handler(node.op, platform)
+        small = all(_is_small(graph.tensor(name)) for name in node.outputs)
+        if handler is None or not small or not node.inputs or not all(name in known for name in node.reads):
+            kept.append(node)
+            continue
+        try:
+            outcome = handler(node, [None if name is None else known[name] for name in node.inputs], context)
+        except Exception:  # noqa: BLE001 - it fails again, with its place, when the graph runs
+            kept.append(node)
+            continue
+        values = outcome if isinstance(outcome, list | tuple) else [outcome]
+        for name, value in zip(node.outputs, values, strict=False):
+            data = value.to(container(graph.tensor(name).dtype))
+            known[name] = data
+            made[name] = replace(graph.tensor(name), shape=tuple(data.shape), data=data)
+    return graph.with_(nodes=tuple(kept)).with_tensors(*made.values())
+
+
+def _is_small(tensor: Tensor) -> bool:
+    return tensor.ranked and FREE not in tensor.shape and math.prod(tensor.shape) <= SMALL
+
+
+def load_caffe_graph(prototxt: Path | str, caffemodel: Path | str, platform: str = FP32) -> Graph:
+    """Return a Caffe network under ONNX's operators, with its constants folded; errors as in `ir.formats.caffe.load`."""
+    from quantizer.ir.formats import caffe
+
+    return folded(caffe.load(prototxt, caffemodel, runs_on(platform)), platform)

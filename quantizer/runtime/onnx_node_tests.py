@@ -1,0 +1,218 @@
+"""The node tests that the onnx package ships, run through our backend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+from quantizer.core.errors import QuantizerError
+from quantizer.runtime.onnx_backend import QuantizerBackend
+from quantizer.runtime.torch_executor import OperationError
+
+Outcome = Literal["passed", "refused", "wrong", "crashed"]
+EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
+
+STANDARD = [
+    "Abs",
+    "Add",
+    "And",
+    "ArgMax",
+    "Attention",
+    "AveragePool",
+    "BatchNormalization",
+    "Cast",
+    "Ceil",
+    "Clip",
+    "Concat",
+    "Constant",
+    "ConstantOfShape",
+    "Conv",
+    "ConvTranspose",
+    "Cos",
+    "CumSum",
+    "DepthToSpace",
+    "DequantizeLinear",
+    "Div",
+    "Einsum",
+    "Elu",
+    "Equal",
+    "Erf",
+    "Exp",
+    "Expand",
+    "Flatten",
+    "Floor",
+    "GRU",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Gelu",
+    "Gemm",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "Greater",
+    "GroupNormalization",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "If",
+    "InstanceNormalization",
+    "LSTM",
+    "LayerNormalization",
+    "LeakyRelu",
+    "Less",
+    "Log",
+    "LogSoftmax",
+    "Loop",
+    "MatMul",
+    "Max",
+    "MaxPool",
+    "Min",
+    "Mish",
+    "Mod",
+    "Mul",
+    "Neg",
+    "NonMaxSuppression",
+    "NonZero",
+    "Not",
+    "OneHot",
+    "PRelu",
+    "Pad",
+    "Pow",
+    "QuantizeLinear",
+    "Range",
+    "Reciprocal",
+    "ReduceL2",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "Relu",
+    "Reshape",
+    "Resize",
+    "RoiAlign",
+    "Round",
+    "ScatterElements",
+    "ScatterND",
+    "Selu",
+    "Shape",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Slice",
+    "Softmax",
+    "Softplus",
+    "SpaceToDepth",
+    "Split",
+    "Sqrt",
+    "Squeeze",
+    "Sub",
+    "Sum",
+    "Swish",
+    "Tan",
+    "Tanh",
+    "Tile",
+    "TopK",
+    "Transpose",
+    "Unsqueeze",
+    "Where",
+]
+"""The frozen list as far as the standard has it: PPQ's 100 names and the common ones that it lacks."""
+PPQ_ONLY = [
+    "AdaptiveAvgPool2d",
+    "CaffeArgMax",
+    "ChannelShuffle",
+    "Interp",
+    "LayerNorm",
+    "MMCVRoiAlign",
+    "MultiHeadAttention",
+    "PPQBiasFusedMatMul",
+    "PPQDeviceSwitch",
+    "Parameter",
+    "Scale",
+    "grid_sampler",
+    "skipLayerNormPlugin",
+]
+"""The names of the frozen list that no opset has, and no node test concerns."""
+
+
+@dataclass(frozen=True)
+class NodeTest:
+    """One official test: a model and data for it."""
+
+    name: str
+    operator: str
+    folder: Path
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one test, and why."""
+
+    test: NodeTest
+    outcome: Outcome
+    reason: str = ""
+
+
+@cache
+def node_tests() -> tuple[NodeTest, ...]:
+    """Return every node test in the order of their names; one of an expanded model belongs to the operator it expands."""
+    cases = {case.name: case for case in load_model_tests(kind="node")}
+    found = []
+    for name, case in sorted(cases.items()):
+        owner = cases.get(EXPANDED.sub("", name), case)
+        operator = _model(Path(owner.model_dir)).graph.node[0].op_type
+        found.append(NodeTest(name, operator, Path(case.model_dir), case.rtol, case.atol))
+    return tuple(found)
+
+
+def run(test: NodeTest) -> Finding:
+    """Run one test; an answer that the test does not accept is wrong, a named error is a refusal, any other a crash."""
+    try:
+        ready = QuantizerBackend.prepare(_model(test.folder))
+        for inputs, expected in _data_sets(test.folder):
+            outputs = ready.run(inputs)
+            Runner.assert_similar_outputs(expected, outputs, test.rtol, test.atol)
+    except AssertionError as err:
+        return Finding(test, "wrong", _line(err))
+    except OperationError as err:
+        return Finding(test, "refused" if isinstance(err.__cause__, QuantizerError) else "crashed", _line(err))
+    except QuantizerError as err:
+        return Finding(test, "refused", _line(err))
+    except Exception as err:  # noqa: BLE001 - whatever escapes is what the table counts
+        return Finding(test, "crashed", f"{type(err).__name__}: {_line(err)}")
+    return Finding(test, "passed")
+
+
+def _line(err: Exception) -> str:
+    return " ".join(str(err).split())[:200]
+
+
+def _model(folder: Path) -> onnx.ModelProto:
+    return onnx.load(folder / "model.onnx")
+
+
+def _data_sets(folder: Path) -> Iterator[tuple[list[Any], list[Any]]]:
+    for place in sorted(folder.glob("test_data_set_*")):
+        yield _tensors(place, "input"), _tensors(place, "output")
+
+
+def _tensors(place: Path, kind: str) -> list[np.ndarray[Any, Any]]:
+    found = []
+    for index in range(len(list(place.glob(f"{kind}_*.pb")))):
+        proto = onnx.TensorProto()
+        proto.ParseFromString((place / f"{kind}_{index}.pb").read_bytes())
+        found.append(numpy_helper.to_array(proto))
+    return found

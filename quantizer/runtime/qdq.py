@@ -1,0 +1,104 @@
+"""A quantized graph as plain ONNX: QuantizeLinear and DequantizeLinear in the place of every configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from quantizer.core.dtypes import DTYPES, DType, integer
+from quantizer.core.errors import UnsupportedError
+from quantizer.ir.formats.onnx_write import save
+from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.numerics.quantize import quantize
+from quantizer.runtime.hooks import is_quantable
+from quantizer.runtime.setting import BIAS_BITS
+from quantizer.runtime.tensor_config import OperationQuantizationConfig, QuantizationProperty, TensorQuantizationConfig
+
+P = QuantizationProperty
+BITS = (8, 16, BIAS_BITS)
+OLDEST = 13
+"""The first opset whose QuantizeLinear has an axis."""
+
+
+def export_qdq(graph: Graph, path: Path | str) -> None:
+    """Write *graph* as a QDQ model that gives the same codes: those of a tensor `t` are the tensor `t#codes`."""
+    save(with_qdq(graph), path)
+
+
+def with_qdq(graph: Graph) -> Graph:
+    """Return *graph* with a QuantizeLinear and a DequantizeLinear for each active configuration, and no configurations.
+
+    A result `t` is made as `t#float`, its codes are `t#codes`, their values `t`. Raises UnsupportedError for what the two
+    operators cannot say: floating, dynamic and other roundings than half to even.
+    """
+    opset = graph.extra.get("opset", OLDEST)
+    if not isinstance(opset, int) or opset < OLDEST:
+        raise UnsupportedError(f"graph {graph.name!r} of opset {opset}: QDQ needs {OLDEST} or later.")
+    added: dict[str, Tensor] = {}
+    nodes: list[Node] = []
+    read_as: dict[str, str] = {}
+    for node in graph.order:
+        if not is_quantable(node):
+            nodes.append(node)
+            continue
+        configs = node.parameters
+        assert isinstance(configs, OperationQuantizationConfig)
+        inputs: list[str | None] = []
+        for name, config in zip(node.inputs, configs.input_quantization_config, strict=True):
+            if name is not None and config.is_active and name not in read_as:
+                read_as[name] = f"{name}#quantized"
+                nodes += _pair(graph, name, name, read_as[name], config, added)
+                added[read_as[name]] = replace(graph.tensor(name), name=read_as[name], data=None)
+            inputs.append(read_as[name] if name is not None and config.is_active else name)
+        made = []
+        after: list[Node] = []
+        for name, config in zip(node.outputs, configs.output_quantization_config, strict=True):
+            raw = f"{name}#float" if config.is_active else name
+            made.append(raw)
+            if config.is_active:
+                added[raw] = replace(graph.tensor(name), name=raw)
+                after += _pair(graph, name, raw, name, config, added)
+        nodes += [replace(node, inputs=tuple(inputs), outputs=tuple(made), parameters=None), *after]
+    tensors = {**graph.tensors, **added}
+    kept = {name for node in nodes for name in (*node.reads, *node.outputs)} | {*graph.inputs, *graph.outputs}
+    return graph.with_(nodes=tuple(nodes), tensors={name: t for name, t in tensors.items() if name in kept})
+
+
+def _pair(
+    graph: Graph, name: str, source: str, target: str, config: TensorQuantizationConfig, added: dict[str, Tensor]
+) -> list[Node]:
+    """Return the two nodes that quantize *source* into *target*; of a bias, its codes are the constant."""
+    if config.rounding != "half_even" or config.policy & (P.FLOATING | P.DYNAMIC) or config.num_of_bits not in BITS:
+        raise UnsupportedError(f"{name!r}: QDQ holds 8 or 16 bits, rounded half to even, with scales of their own.")
+    params, dtype = config.params, integer(config.num_of_bits, signed=config.quant_min < 0)
+    if not _saturates_alike(graph.tensor(name), config, dtype):
+        bounds = f"[{config.quant_min}, {config.quant_max}]"
+        raise UnsupportedError(f"{name!r}: codes {bounds}: QDQ saturates at [{dtype.min}, {dtype.max}] alone.")
+    scale, zero = f"{name}#scale", f"{name}#zero"
+    added[scale] = Tensor(scale, tuple(params.scale.shape), DTYPES["float32"], params.scale.float())
+    added[zero] = Tensor(zero, tuple(params.scale.shape), dtype, params.zero_point.to(getattr(torch, dtype.name)))
+    codes = f"{name}#codes"
+    if config.num_of_bits == BIAS_BITS:
+        data = graph.tensor(source).data
+        if data is None:
+            raise UnsupportedError(f"{name!r}: 32 bits are for a constant bias.")
+        added[codes] = Tensor(codes, tuple(data.shape), dtype, config.codes(data).to(torch.int32))
+        return [Node(f"{name}#dequantize", "DequantizeLinear", (codes, scale, zero), (target,), {"axis": 0})]
+    added[codes] = Tensor(codes, (), dtype, ranked=False)
+    attrs = {"axis": params.axis if params.axis is not None else 1}
+    return [
+        Node(f"{name}#quantize", "QuantizeLinear", (source, scale, zero), (codes,), attrs),
+        Node(f"{name}#dequantize", "DequantizeLinear", (codes, scale, zero), (target,), attrs),
+    ]
+
+
+def _saturates_alike(tensor: Tensor, config: TensorQuantizationConfig, dtype: DType) -> bool:
+    """Return whether codes that saturate at the ends of *dtype* are those that *config* makes."""
+    if (config.quant_min, config.quant_max) == (dtype.min, dtype.max):
+        return True
+    if tensor.data is not None:
+        wide = replace(config.params, qmin=dtype.min, qmax=dtype.max)
+        return torch.equal(quantize(tensor.data, wide, config.quantizer), config.codes(tensor.data))
+    return P.SYMMETRICAL in config.policy and (config.quant_min, config.quant_max) == (dtype.min + 1, dtype.max)

@@ -1,0 +1,207 @@
+"""A float graph with a platform for each operation, and with configurations for those that are quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from quantizer.core.errors import GraphError
+from quantizer.ir.graph import Graph, Node, nearest
+from quantizer.runtime.calibrate import calibrate
+from quantizer.runtime.dispatch import DISPATCHED, FP32, assigned, platform_of, platforms
+from quantizer.runtime.setting import BIAS_BITS, INT8, Setting
+from quantizer.runtime.tensor_config import (
+    OperationQuantizationConfig,
+    QuantizationProperty,
+    QuantizationStates,
+    TensorQuantizationConfig,
+    create_default_quant_config,
+)
+
+P = QuantizationProperty
+DEFAULT = "ort"
+"""The platform that a graph is dispatched to where none is named: INT8 as ONNX Runtime has it."""
+COMPUTING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Attention")
+MOVING = ("Flatten", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+"""Operations whose results have the scale of their operand."""
+QUANTIZED = (
+    *COMPUTING, *MOVING, "Add", "AveragePool", "Clip", "Concat", "Div", "Elu", "Gelu", "GlobalAveragePool", "GlobalMaxPool",
+    "HardSigmoid", "HardSwish", "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "PRelu", "ReduceMean", "ReduceSum", "Relu",
+    "Resize", "Sigmoid", "Softmax", "Sub", "Tanh",
+)  # fmt: skip
+"""Operations that are quantized. Source: the union of PPQ's quantizers (facts of its TRT and ONNX Runtime lists), and Elu, Gelu,
+Min, ReduceSum and Tanh."""
+DISPATCHERS = ("conservative", "allin")
+CHANNELS = {"Conv": 0, "ConvTranspose": 1}
+"""Operations whose weights have a scale for each channel -> the axis of the output channels."""
+
+
+def dispatch_graph(
+    graph: Graph, platform: str = DEFAULT, dispatcher: str = "allin", dispatching_table: Mapping[str, str] | None = None
+) -> Graph:
+    """Return *graph* with a platform for each operation: *platform* for those to quantize, fp32 for the others.
+
+    dispatcher: `allin` takes every operation of QUANTIZED, `conservative` those of them that lead to or from a computing
+    one through others that are taken. dispatching_table: node -> platform, which goes before the dispatcher.
+    Raises ValueError for an unknown platform or dispatcher, GraphError for a node that is not there.
+    """
+    if platform not in platforms():
+        raise ValueError(f"platform {platform!r}: no such platform.{nearest(platform, platforms())}")
+    if dispatcher not in DISPATCHERS:
+        raise ValueError(f"dispatcher {dispatcher!r}: must be one of {', '.join(DISPATCHERS)}.")
+    chosen = {node.name for node in graph.nodes if node.op in QUANTIZED and _is_float(graph, node)}
+    if dispatcher == "conservative":
+        chosen = _connected(graph, chosen)
+    return assigned(graph, dict.fromkeys(chosen, platform), dispatching_table)
+
+
+def _is_float(graph: Graph, node: Node) -> bool:
+    return all(graph.tensor(name).dtype.kind == "float" for name in (node.inputs[0], *node.outputs) if name is not None)
+
+
+def _connected(graph: Graph, chosen: set[str]) -> set[str]:
+    """Return what of *chosen* touches a computing operation, through others of *chosen*."""
+    reached = {node.name for node in graph.nodes if node.name in chosen and node.op in COMPUTING}
+    waiting = [graph.node(name) for name in sorted(reached)]
+    while waiting:
+        node = waiting.pop()
+        before = [graph.producers[name] for name in node.reads if name in graph.producers]
+        after = [other for name in node.outputs for other in graph.consumers.get(name, ())]
+        for other in (*before, *after):
+            if other.name in chosen and other.name not in reached:
+                reached.add(other.name)
+                waiting.append(other)
+    return reached
+
+
+def quantize_graph(
+    graph: Graph, batches: Iterable[Any], setting: Setting = INT8, *, activations: QuantizationProperty | None = None,
+    weights: QuantizationProperty | None = None, num_of_bits: int | None = None,
+) -> Graph:  # fmt: skip
+    """Return a dispatched graph with a calibrated configuration for each operand and result of its quantized operations.
+
+    batches: what `forward` takes, at least one. activations, weights, num_of_bits: in the place of what *setting* says.
+    Weights use the codes from -127 on. Raises GraphError where no operation was dispatched, or one that was ends without
+    an active configuration; ValueError for an observer that does not go with its policy.
+    """
+    given = {"activations": activations, "weights": weights, "num_of_bits": num_of_bits}
+    setting = replace(setting, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]
+    if not graph.extra.get(DISPATCHED):
+        raise GraphError(f"graph {graph.name!r} was not dispatched: use dispatch_graph first.")
+    chosen = [node for node in graph.order if platform_of(node, FP32) != FP32]
+    if not chosen:
+        raise GraphError(
+            f"graph {graph.name!r}: no operation is dispatched to be quantized: use the dispatcher 'allin'."
+        )
+    own: dict[str, TensorQuantizationConfig] = {}
+    nodes: dict[str, Node] = {}
+    for node in chosen:
+        inputs = [_operand(graph, node, i, own, setting) for i in range(len(node.inputs))]
+        outputs = [_result(graph, node, name, own, setting) for name in node.outputs]
+        if not any(config.is_active for config in (*inputs, *outputs)):
+            raise GraphError(
+                f"node {node.name!r} ({node.op}) was dispatched to be quantized, and nothing of it is: its tensors are not "
+                "float32. Dispatch it to fp32."
+            )
+        nodes[node.name] = replace(node, parameters=OperationQuantizationConfig(inputs, outputs))
+    calibrate(graph, {name: config for name, config in own.items() if config.master is None}, batches)
+    if setting.bias:
+        for node in nodes.values():
+            _quantize_bias(graph, node)
+    return graph.with_(nodes=tuple(nodes.get(node.name, node) for node in graph.nodes))
+
+
+def _quantize_bias(graph: Graph, node: Node) -> None:
+    """Give a constant bias of a computing operation codes of 32 bits, at the product of its operands' scales."""
+    configs = node.parameters
+    assert isinstance(configs, OperationQuantizationConfig)
+    name = node.inputs[2] if len(node.inputs) > 2 and node.op in COMPUTING else None
+    if name is None or not graph.tensor(name).is_constant or len(graph.tensor(name).shape) != 1:
+        return
+    if any(node.attrs.get(key, 1.0) != 1.0 for key in ("alpha", "beta")):
+        return
+    x, weight = (config.root for config in configs.input_quantization_config[:2])
+    linear = all(c.scale is not None and P.LINEAR in c.policy and P.DYNAMIC not in c.policy for c in (x, weight))
+    if not linear or x.scale is None or weight.scale is None:
+        return
+    grain = P.PER_CHANNEL if weight.scale.dim() else P.PER_TENSOR
+    bias = create_default_quant_config(
+        num_of_bits=BIAS_BITS, policy=P.LINEAR | P.SYMMETRICAL | grain, channel_axis=0 if weight.scale.dim() else None
+    )
+    bias.scale, bias.offset = x.scale * weight.scale, torch.zeros_like(weight.scale, dtype=torch.int64)
+    bias.state = QuantizationStates.PASSIVE
+    configs.input_quantization_config[2] = bias
+
+
+def _operand(
+    graph: Graph, node: Node, index: int, own: dict[str, TensorQuantizationConfig], setting: Setting
+) -> TensorQuantizationConfig:
+    """Return the configuration of an operand: its producer's has quantized it already, a weight has its own."""
+    name = node.inputs[index]
+    floats = name is not None and graph.tensor(name).dtype.name == "float32"
+    if (
+        name is None
+        or not floats
+        or (index >= 2 and node.op in COMPUTING)
+        or (index and node.op in ("Clip", "Resize", "Pad"))
+    ):
+        return _float()
+    known = own.get(name)
+    if known is not None:
+        if name in graph.producers and _quantized_before(graph, name):
+            return replace(known, master=known, state=QuantizationStates.OVERLAPPED)
+        return known
+    bits = setting.num_of_bits
+    if graph.tensor(name).is_constant and index == 1 and node.op in COMPUTING:
+        axis = CHANNELS.get(node.op) if P.PER_CHANNEL in setting.weights else None
+        plain = setting.weights & ~(P.PER_CHANNEL | P.PER_TENSOR)
+        own[name] = create_default_quant_config(
+            num_of_bits=bits, policy=plain | (P.PER_TENSOR if axis is None else P.PER_CHANNEL), channel_axis=axis,
+            quant_min=None if P.FLOATING in plain else -setting.largest_weight,
+            quant_max=None if P.FLOATING in plain else setting.largest_weight, observer_algorithm=setting.weight_observer,
+            exponent_bits=_exponent(plain),
+        )  # fmt: skip
+    else:
+        own[name] = _activation(setting)
+    own[name].state = QuantizationStates.ACTIVATED
+    return own[name]
+
+
+def _activation(setting: Setting) -> TensorQuantizationConfig:
+    return create_default_quant_config(
+        num_of_bits=setting.num_of_bits, policy=setting.activations, observer_algorithm=setting.observer,
+        exponent_bits=_exponent(setting.activations),
+    )  # fmt: skip
+
+
+def _exponent(policy: QuantizationProperty) -> int:
+    """Return the bits of the exponent of a floating policy: e4m3."""
+    return 4 if P.FLOATING in policy else 0
+
+
+def _quantized_before(graph: Graph, name: str) -> bool:
+    return platform_of(graph.producers[name], FP32) != FP32
+
+
+def _result(
+    graph: Graph, node: Node, name: str, own: dict[str, TensorQuantizationConfig], setting: Setting
+) -> TensorQuantizationConfig:
+    """Return the configuration of a result; what only moves has its operand's scale."""
+    if graph.tensor(name).dtype.name != "float32":
+        return _float()
+    config = _activation(setting)
+    config.state = QuantizationStates.ACTIVATED
+    source = node.inputs[0]
+    if node.op in MOVING and node.op != "Pad" and source is not None and source in own:
+        config.master, config.state = own[source], QuantizationStates.PASSIVE
+    own[name] = config
+    return config
+
+
+def _float() -> TensorQuantizationConfig:
+    config = create_default_quant_config()
+    config.state = QuantizationStates.FP32
+    return config

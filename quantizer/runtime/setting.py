@@ -1,0 +1,37 @@
+"""What `quantize_graph` is asked for: policies, bits, observers and what becomes of a bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quantizer.runtime.tensor_config import QuantizationProperty
+
+P = QuantizationProperty
+BIAS_BITS = 32
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How tensors are quantized; the defaults are those of INT8."""
+
+    activations: QuantizationProperty = P.PER_TENSOR | P.LINEAR | P.ASYMMETRICAL
+    weights: QuantizationProperty = P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL
+    """Per channel where the operation has an axis of output channels; per tensor elsewhere."""
+    num_of_bits: int = 8
+    observer: str = "minmax"
+    """Of activations: minmax, percentile, kl, mse, isotone, constant, floating, or a strategy of the Compass flow."""
+    weight_observer: str = "minmax"
+    bias: bool = False
+    """Whether a constant bias is quantized too: 32 bits, at the product of the scales of operand and weight."""
+    reduce_range: bool = False
+    """Whether weights use 7 bits of their 8, -63 to 63: ONNX Runtime's kernels for x86 without VNNI then do not saturate."""
+
+    @property
+    def largest_weight(self) -> int:
+        """The largest code of a weight; the smallest is its negative."""
+        return (1 << (self.num_of_bits - 1 - self.reduce_range)) - 1
+
+
+INT8 = Setting()
+"""The default: 8-bit codes, activations from -128 to 127 with a zero point, weights from -127 to 127 for each output channel,
+ranges of the extremes, a bias that stays float."""

@@ -1,0 +1,298 @@
+"""How one tensor is quantized, in PPQ's words and by the package's own numerics.
+
+PPQ's offset is the zero point; `clamp(round(x / scale) + offset)` are the codes, and `scale * (code - offset)` their values.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from quantizer.core.dtypes import integer
+from quantizer.core.errors import GraphError
+from quantizer.core.platforms import Quantizer, RoundingMode
+from quantizer.numerics.qparams import QParams
+from quantizer.numerics.quantize import dequantize, quantize
+
+SMALLEST_SCALE = 1e-8
+"""The scale of a tensor that holds zeros alone. Source: PPQ's minmax_to_scale_offset."""
+FLOAT8 = {(4, 3): torch.float8_e4m3fn, (5, 2): torch.float8_e5m2}
+"""(bits of the exponent, of the mantissa) -> the format."""
+
+
+class QuantizationProperty(enum.IntFlag):
+    """What a policy is made of."""
+
+    PER_TENSOR = 1
+    PER_CHANNEL = 2
+    LINEAR = 4
+    FLOATING = 8
+    SYMMETRICAL = 0x10
+    ASYMMETRICAL = 0x20
+    POWER_OF_2 = 0x40
+    DYNAMIC = 0x80
+
+
+P = QuantizationProperty
+_LINEAR = [P.LINEAR | extra for extra in (P(0), P.POWER_OF_2, P.DYNAMIC, P.DYNAMIC | P.POWER_OF_2)]
+POLICIES = frozenset(
+    [grain | sign | kind for grain in (P.PER_TENSOR, P.PER_CHANNEL) for sign in (P.SYMMETRICAL, P.ASYMMETRICAL) for kind in _LINEAR]
+    + [grain | P.SYMMETRICAL | P.FLOATING | P.POWER_OF_2 for grain in (P.PER_TENSOR, P.PER_CHANNEL)]
+)  # fmt: skip
+"""The 18 combinations that mean something."""
+
+
+class QuantizationStates(enum.Enum):
+    """What becomes of a tensor where a configuration is met."""
+
+    INITIAL = 1
+    BAKED = 2
+    OVERLAPPED = 3
+    ACTIVATED = 4
+    PASSIVE = 5
+    PASSIVE_INIT = 6
+    PASSIVE_BAKED = 7
+    FP32 = 8
+
+
+ACTIVE = (QuantizationStates.ACTIVATED, QuantizationStates.PASSIVE)
+
+
+WIDEST_STEP = 16
+"""Bits of codes up to which float32 holds every value of a code, as rounded once from its product with the scale."""
+Stamp = tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What quantizes in float32 alone: a scale, and the ends of codes less their zero point, shaped for one rank."""
+
+    stamp: Stamp
+    made_of: tuple[Tensor | None, Tensor | None]
+    """Kept so that no other tensor can have the place in memory that the stamp names."""
+    scale: Tensor
+    low: Tensor
+    high: Tensor
+    nothing: float
+    """What NaN becomes: code 0, less the zero point."""
+
+    def quantize(self, values: Tensor) -> Tensor:
+        """Return the values of the codes of float32 *values*."""
+        steps = (values / self.scale).round_()
+        return steps.nan_to_num_(self.nothing, math.inf, -math.inf).clamp_(self.low, self.high).mul_(self.scale)
+
+
+@dataclass(eq=False)
+class TensorQuantizationConfig:
+    """Policy, codes and scale of one tensor; two configurations are the same only if they are one object."""
+
+    policy: QuantizationProperty
+    rounding: RoundingMode = "half_even"
+    num_of_bits: int = 8
+    quant_min: int = -128
+    quant_max: int = 127
+    exponent_bits: int = 0
+    scale: Tensor | None = None
+    offset: Tensor | None = None
+    observer_algorithm: str = "minmax"
+    state: QuantizationStates = QuantizationStates.INITIAL
+    channel_axis: int | None = None
+    master: TensorQuantizationConfig | None = field(default=None, repr=False)
+    """Whose scale and offset are taken in the place of its own."""
+    _step: Step | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ValueError(f"policy {self.policy!r}: must be one of the {len(POLICIES)} combinations of POLICIES.")
+        signed = self.quant_min < 0
+        span = (
+            (-(1 << (self.num_of_bits - 1)), (1 << (self.num_of_bits - 1)) - 1)
+            if signed
+            else (0, (1 << self.num_of_bits) - 1)
+        )
+        if not 2 <= self.num_of_bits <= 32 or not span[0] <= self.quant_min < self.quant_max <= span[1]:
+            raise ValueError(
+                f"codes [{self.quant_min}, {self.quant_max}] of {self.num_of_bits} bits: must lie in {list(span)}."
+            )
+        if (self.channel_axis is not None) != (P.PER_CHANNEL in self.policy):
+            raise ValueError(
+                f"channel_axis={self.channel_axis}: a policy per channel has one, a policy per tensor none."
+            )
+        if P.FLOATING in self.policy and (self.exponent_bits, self.mantissa_bits) not in FLOAT8:
+            raise ValueError(
+                f"exponent_bits={self.exponent_bits} of {self.num_of_bits} bits: must be 4 or 5, of 8 bits."
+            )
+
+    @property
+    def mantissa_bits(self) -> int:
+        """Bits that are neither sign nor exponent."""
+        return self.num_of_bits - self.exponent_bits - 1
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a tensor is quantized where this is met."""
+        return self.state in ACTIVE
+
+    @property
+    def root(self) -> TensorQuantizationConfig:
+        """The configuration whose scale counts."""
+        return self if self.master is None else self.master.root
+
+    @property
+    def params(self) -> QParams:
+        """Scale and offset as the package has them; GraphError before they were calibrated."""
+        root = self.root
+        if root.scale is None or root.offset is None:
+            raise GraphError("a tensor is quantized before its scale is known: calibrate the graph first.")
+        dtype = integer(self.num_of_bits, signed=self.quant_min < 0)
+        return QParams(
+            dtype, root.scale.double(), root.offset.long(), self.quant_min, self.quant_max, root.channel_axis
+        )
+
+    def calibrate(self, low: Tensor, high: Tensor) -> None:
+        """Take scale and offset from a range, widened to hold 0; power-of-two scales are rounded up, before the offset.
+
+        Source: PPQ's minmax_to_scale_offset, with the offset that the first code asks for.
+        """
+        if P.FLOATING in self.policy:
+            largest = torch.maximum(low.abs(), high.abs()).double() / torch.finfo(self.float8).max
+            self.scale = torch.exp2(torch.ceil(torch.log2(largest.clamp(min=SMALLEST_SCALE)))).float()
+            self.offset = torch.zeros_like(self.scale, dtype=torch.int64)
+            return
+        low, high = low.double().clamp(max=0), high.double().clamp(min=0)
+        if not bool(torch.isfinite(low + high).all()):
+            raise GraphError("a tensor that is not finite cannot be calibrated.")
+        steps = self.quant_max - self.quant_min
+        if P.SYMMETRICAL in self.policy:
+            reach = min(-self.quant_min, self.quant_max) if self.quant_min < 0 else steps
+            scale = torch.maximum(-low, high) / reach
+        else:
+            scale = (high - low) / steps
+        scale = scale.clamp(min=SMALLEST_SCALE)
+        if P.POWER_OF_2 in self.policy:
+            scale = torch.exp2(torch.ceil(torch.log2(scale)))
+        self.scale = scale.float()
+        self.offset = torch.zeros_like(scale, dtype=torch.int64)
+        if P.ASYMMETRICAL in self.policy:
+            zero = self.quant_min + torch.round(-low / self.scale.double())
+            self.offset = zero.clamp(self.quant_min, self.quant_max).long()
+
+    @property
+    def float8(self) -> torch.dtype:
+        """The format of a floating policy."""
+        return FLOAT8[self.exponent_bits, self.mantissa_bits]
+
+    def codes(self, values: Tensor) -> Tensor:
+        """Return the codes of *values*, int64."""
+        return quantize(values, self.params, self.quantizer)
+
+    @property
+    def quantizer(self) -> Quantizer:
+        """How a value becomes a code: divided in float32, the zero point added after rounding."""
+        return Quantizer(operation="divide_float32", rounding=self.rounding, zero_point="after")
+
+    def quantize(self, values: Tensor) -> Tensor:
+        """Return the values of the codes of *values*, in its type; its gradient passes where nothing is clipped."""
+        step = self._step
+        exact = step is None or values.dtype != torch.float32 or (values.requires_grad and torch.is_grad_enabled())
+        if not exact and step is not None and step.stamp == self.stamp(values.dim()):
+            return step.quantize(values)
+        if P.DYNAMIC in self.policy:
+            axes = tuple(i for i in range(values.dim()) if P.PER_TENSOR in self.policy or i != self._axis(values))
+            own = TensorQuantizationConfig(
+                self.policy & ~P.DYNAMIC, self.rounding, self.num_of_bits, self.quant_min, self.quant_max,
+                channel_axis=self.channel_axis,
+            )  # fmt: skip
+            own.calibrate(values.detach().amin(dim=axes), values.detach().amax(dim=axes))
+            return own.quantize(values)
+        if not (torch.is_grad_enabled() and values.requires_grad):
+            step = self._float32_step(values)
+            if step is not None:
+                return step.quantize(values)
+        found: Any = _StraightThrough.apply(values, self)  # type: ignore[no-untyped-call]
+        assert isinstance(found, Tensor)
+        return found
+
+    def stamp(self, rank: int) -> Stamp:
+        """Return what changes when the scale or the offset that counts does."""
+        root = self if self.master is None else self.root
+        scale, offset = root.scale, root.offset
+        first = -1 if scale is None else scale._version
+        return id(scale), id(offset), first, -1 if offset is None else offset._version, rank
+
+    def _float32_step(self, values: Tensor) -> Step | None:
+        """Return how to quantize in float32 to the same values, None where another way is needed."""
+        if P.FLOATING in self.policy or self.num_of_bits > WIDEST_STEP or self.rounding != "half_even":
+            return None
+        if values.dtype != torch.float32:
+            return None
+        stamp, params, rank = self.stamp(values.dim()), self.params, values.dim()
+        if params.zero_point.dim() and bool(params.zero_point.any()):
+            return None
+        scale, zero = params.along(params.scale, rank).float(), params.along(params.zero_point, rank)
+        low, high = ((end - zero).float() for end in (params.qmin, params.qmax))
+        code = min(max(0, params.qmin), params.qmax)
+        nothing = float(code - (0 if zero.dim() else int(zero)))
+        self._step = Step(stamp, (self.root.scale, self.root.offset), scale, low, high, nothing)
+        return self._step
+
+    def _axis(self, values: Tensor) -> int:
+        assert self.channel_axis is not None
+        return self.channel_axis % values.dim()
+
+
+class _StraightThrough(Function):
+    """Forward: the values of the codes. Backward: the gradient where the code is not clipped, zero elsewhere."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, config: TensorQuantizationConfig) -> Tensor:
+        """Quantize, never in place."""
+        if P.FLOATING in config.policy:
+            root = config.root
+            assert root.scale is not None
+            shape = [-1 if i == root.channel_axis else 1 for i in range(values.dim())] if root.scale.dim() else []
+            scale, largest = root.scale.reshape(shape), torch.finfo(config.float8).max
+            ctx.save_for_backward((values / scale).abs() <= largest)
+            return ((values / scale).clamp(-largest, largest).to(config.float8).to(values.dtype) * scale).to(
+                values.dtype
+            )
+        params = config.params
+        if values.requires_grad:
+            ratio = values.double() / params.along(params.scale, values.dim()) + params.along(
+                params.zero_point, values.dim()
+            )
+            ctx.save_for_backward((ratio >= params.qmin - 0.5) & (ratio <= params.qmax + 0.5))
+        return dequantize(config.codes(values), params).to(values.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the masked gradient."""
+        (inside,) = ctx.saved_tensors
+        return torch.where(inside, gradient, 0.0), None
+
+
+@dataclass(eq=False)
+class OperationQuantizationConfig:
+    """A configuration for each operand and each result of an operation."""
+
+    input_quantization_config: list[TensorQuantizationConfig]
+    output_quantization_config: list[TensorQuantizationConfig]
+
+
+def create_default_quant_config(
+    *, num_of_bits: int = 8, quant_min: int | None = None, quant_max: int | None = None,
+    policy: QuantizationProperty = P.PER_TENSOR | P.LINEAR | P.SYMMETRICAL, rounding: RoundingMode = "half_even",
+    observer_algorithm: str = "minmax", channel_axis: int | None = None, exponent_bits: int = 0,
+) -> TensorQuantizationConfig:  # fmt: skip
+    """Return a configuration that is still to be calibrated; its codes are signed and of full range where not named."""
+    return TensorQuantizationConfig(
+        policy, rounding, num_of_bits, -(1 << (num_of_bits - 1)) if quant_min is None else quant_min,
+        (1 << (num_of_bits - 1)) - 1 if quant_max is None else quant_max, exponent_bits,
+        observer_algorithm=observer_algorithm, channel_axis=channel_axis,
+    )  # fmt: skip

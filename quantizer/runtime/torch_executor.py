@@ -1,0 +1,361 @@
+"""The executor in PPQ's words: feeds and outputs by name, hooks, delegates, platforms; nothing outlives a call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import GraphError, QuantizerError, UnsupportedError
+from quantizer.ir.graph import Graph, Node, container, nearest
+from quantizer.ir.verify import verify
+from quantizer.runtime.dispatch import (
+    DISPATCHED,
+    FP32,
+    Handler,
+    find_handler,
+    platform_of,
+    platforms,
+    refuse_unsupported,
+)
+from quantizer.runtime.hooks import QuantOPRuntimeHook, RuntimeHook, is_quantable
+from quantizer.runtime.onnx.kernels import Context
+from quantizer.runtime.tensor_config import QuantizationProperty as P
+from quantizer.runtime.tensor_config import Stamp
+
+Inputs = Mapping[str, Any] | Sequence[Any] | Tensor
+
+
+class UndispatchedGraphWarning(UserWarning):
+    """A graph runs whose operations were never given platforms."""
+
+
+class OperationError(QuantizerError, RuntimeError):
+    """An operation failed while a graph ran; its cause says why."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of a plan, and the tensors that nothing reads after it."""
+
+    node: Node
+    handler: Handler
+    dies: tuple[str, ...]
+
+
+@dataclass
+class _Run:
+    """What one call of forward works with."""
+
+    values: dict[str, Tensor]
+    fed: frozenset[str]
+    outer: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Baked(NamedTuple):
+    """A quantized constant, and what it was quantized by, kept so that no other object can have its place in memory."""
+
+    stamp: Stamp
+    value: Tensor
+    made_of: tuple[Any, ...]
+
+
+class TorchExecutor:
+    """Runs a graph on torch; it holds the graph and its constants, and no values between calls."""
+
+    def __init__(self, graph: Graph, device: str = "cpu", platform: str | None = None) -> None:
+        """Take *graph*; operations without a platform of their own run on *platform*.
+
+        Raises GraphError for a graph that is not well formed, UnsupportedError naming all operators that nothing runs,
+        ValueError for an unknown platform or device.
+        """
+        if platform is None and not graph.extra.get(DISPATCHED):
+            warnings.warn(
+                f"graph {graph.name!r} was not dispatched: all its operations run on {FP32!r}. Use dispatch_graph first, "
+                "or name a platform.",
+                UndispatchedGraphWarning,
+                stacklevel=2,
+            )
+        self.platform = FP32 if platform is None else platform
+        if self.platform not in platforms():
+            raise ValueError(f"platform {platform!r}: no such platform.{nearest(self.platform, platforms())}")
+        try:
+            self.device = torch.device(device)
+        except RuntimeError:
+            raise ValueError(f"device {device!r}: torch has no such device.") from None
+        self._delegates: dict[int, tuple[Any, Any]] = {}
+        self.load_graph(graph)
+
+    def load_graph(self, graph: Graph) -> None:
+        """Take another graph in the place of this one."""
+        verify(graph)
+        refuse_unsupported(graph, self.platform)
+        self.graph = graph
+        self._plans: dict[tuple[tuple[str, ...], frozenset[str]], tuple[Step, ...]] = {}
+        self._constants = {
+            name: tensor.data.to(self.device) for name, tensor in graph.tensors.items() if tensor.data is not None
+        }
+        self.live: frozenset[str] = frozenset()
+        self._baked: dict[tuple[str, int], Baked] = {}
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def forward(
+        self, inputs: Inputs, output_names: Sequence[str] | None = None, hooks: Mapping[str, RuntimeHook] | None = None
+    ) -> list[Tensor]:
+        """Return the named tensors, the graph's outputs where none are named, in that order, repeated where asked.
+
+        inputs: by name (any tensor of the graph: what is fed is not computed), in the order of the graph's inputs, or
+        one tensor for a graph of one input. hooks: by the name of the node.
+        """
+        return self._forward(inputs, output_names, hooks)
+
+    __call__ = forward
+
+    def forward_with_gradient(
+        self, inputs: Inputs, output_names: Sequence[str] | None = None, hooks: Mapping[str, RuntimeHook] | None = None
+    ) -> list[Tensor]:
+        """Do as `forward` does, and record gradients."""
+        return self._forward(inputs, output_names, hooks)
+
+    def partial_graph_forward(
+        self, operations: Sequence[Node], feed_dict: Mapping[str, Any], output_names: Sequence[str]
+    ) -> list[Tensor]:
+        """Run just these operations, in the graph's order, on what is fed; gradients are recorded."""
+        chosen = {id(self.graph.node(operation.name)) for operation in operations}
+        part = self.graph.with_(nodes=tuple(node for node in self.graph.order if id(node) in chosen))
+        feeds = self._fed(feed_dict)
+        steps = _planned(part, tuple(output_names), frozenset(feeds), frozenset(self._constants), self._step)
+        return self._run(steps, _Run(dict(feeds), frozenset(feeds)), tuple(output_names), {})
+
+    def tracing_operation_meta(self, inputs: Inputs, output_names: Sequence[str] | None = None) -> Graph:
+        """Return the graph with the shapes that its tensors have on *inputs*."""
+        seen: dict[str, tuple[int, ...]] = {}
+        feeds = self._fed(inputs)
+        outputs = self._outputs(output_names)
+        with torch.no_grad():
+            self._run(self._plan(outputs, feeds), _Run(dict(feeds), frozenset(feeds)), outputs, {}, seen)
+        known = {name: tuple(value.shape) for name, value in feeds.items()} | seen
+        traced = (replace(self.graph.tensor(name), shape=shape, ranked=True) for name, shape in known.items())
+        return self.graph.with_tensors(*traced)
+
+    def _forward(
+        self, inputs: Inputs, output_names: Sequence[str] | None, hooks: Mapping[str, RuntimeHook] | None
+    ) -> list[Tensor]:
+        hooks = hooks or {}
+        for name, hook in hooks.items():
+            self.graph.node(name)
+            if not isinstance(hook, RuntimeHook):
+                raise TypeError(f"hook of {name!r} is a {type(hook).__name__}: must be a RuntimeHook.")
+        feeds = self._fed(inputs)
+        outputs = self._outputs(output_names)
+        return self._run(self._plan(outputs, feeds), _Run(dict(feeds), frozenset(feeds)), outputs, hooks)
+
+    def _run(
+        self, steps: Sequence[Step], run: _Run, outputs: Sequence[str], hooks: Mapping[str, RuntimeHook],
+        seen: dict[str, tuple[int, ...]] | None = None,
+    ) -> list[Tensor]:  # fmt: skip
+        values, constants = run.values, self._constants
+        context = Context(self.graph, self.device, values, self._body_runner(values))
+        try:
+            for step in steps:
+                node = step.node
+                operands = [None if n is None else values[n] if n in values else constants[n] for n in node.inputs]
+                results = self._operate(step, operands, context, hooks.get(node.name))
+                for name, result in zip(node.outputs, results, strict=False):
+                    if name not in run.fed and result is not None:
+                        values[name] = result
+                        if seen is not None:
+                            seen[name] = tuple(result.shape)
+                for name in step.dies:
+                    values.pop(name, None)
+                self.live = frozenset(values)
+            return [values[name] if name in values else constants[name] for name in outputs]
+        finally:
+            self.live = frozenset()
+
+    def _operate(
+        self, step: Step, operands: list[Tensor | None], context: Context, hook: RuntimeHook | None
+    ) -> Sequence[Tensor | None]:
+        """Run one operation: quantize the operands, hook, compute, quantize the results, hook."""
+        node = step.node
+        try:
+            if not is_quantable(node):
+                if hook is not None:
+                    operands = hook.pre_forward_hook(operands)
+                found = _listed(step.handler(node, operands, context))
+                return found if hook is None else hook.post_forward_hook(list(found))
+            configs: Any = node.parameters
+            ins, outs = configs.input_quantization_config, configs.output_quantization_config
+            ready = [
+                self._baked_constant(name, value, config) if name in self._constants and name not in context.values
+                else self._quantized(value, config)
+                for name, value, config in zip(node.inputs, operands, ins, strict=True)
+            ]  # fmt: skip
+            if isinstance(hook, QuantOPRuntimeHook):
+                ready = hook.pre_forward_hook(operands, quant_inputs=ready, quant_configs=ins)
+            elif hook is not None:
+                ready = hook.pre_forward_hook(ready)
+            raw = _listed(step.handler(node, ready, context))
+            made = [self._quantized(value, config) for value, config in zip(raw, outs, strict=True)]
+            if isinstance(hook, QuantOPRuntimeHook):
+                return hook.post_forward_hook(list(raw), quant_outputs=made, quant_configs=outs)
+            return made if hook is None else hook.post_forward_hook(made)
+        except Exception as err:
+            raise OperationError(f"Op Execution Error: {node.name}({node.op}): {err}") from err
+
+    def _quantized(self, value: Tensor | None, config: Any) -> Tensor | None:
+        return None if value is None else self.quantize_function(value, config)
+
+    def _baked_constant(self, name: str, value: Tensor | None, config: Any) -> Tensor | None:
+        """Return a quantized constant, kept as long as its scale stays; one with a delegate is quantized anew."""
+        if value is None or not config.is_active or id(config) in self._delegates:
+            return self._quantized(value, config)
+        stamp, key = config.stamp(value.dim()), (name, id(config))
+        kept = self._baked.get(key)
+        if kept is None or kept.stamp != stamp:
+            if P.DYNAMIC in config.policy:
+                return self._quantized(value, config)
+            found, root = self.quantize_function(value, config), config.root
+            kept = self._baked[key] = Baked(stamp, found, (config, root.scale, root.offset))
+        return kept.value
+
+    def quantize_function(self, tensor: Tensor, config: Any = None) -> Tensor:
+        """Return *tensor* as its configuration, or the delegate registered for it, quantizes it; never in place."""
+        if config is None or not config.is_active:
+            return tensor
+        delegate = self._delegates.get(id(config))
+        if delegate is not None:
+            found = delegate[1](tensor, config)
+            assert isinstance(found, Tensor)
+            return found
+        quantized = config.quantize(tensor)
+        assert isinstance(quantized, Tensor)
+        return quantized
+
+    def register_quantize_delegate(self, config: Any, delegator: Any) -> None:
+        """Quantize with `delegator(tensor, config)` wherever this executor meets *config*."""
+        if not callable(delegator):
+            raise TypeError(f"delegate {delegator!r}: must be a function of (tensor, config).")
+        if not any(config is known for known in self._configs()):
+            raise GraphError("a delegate for a configuration that no operation of the graph has.")
+        self._delegates[id(config)] = (config, delegator)
+
+    def remove_quantize_delegate(self, config: Any) -> None:
+        """Forget the delegate of *config*; GraphError where there is none."""
+        if self._delegates.pop(id(config), None) is None:
+            raise GraphError("no delegate is registered for this configuration.")
+
+    def _configs(self) -> Iterator[Any]:
+        for node in self.graph.nodes:
+            if is_quantable(node):
+                configs: Any = node.parameters
+                yield from configs.input_quantization_config
+                yield from configs.output_quantization_config
+
+    # -- plans -------------------------------------------------------------------------------------------------------
+
+    def _step(self, node: Node, dies: tuple[str, ...]) -> Step:
+        platform = platform_of(node, self.platform)
+        handler = find_handler(node.op, platform)
+        if handler is None:
+            raise UnsupportedError(f"node {node.name!r}: nothing runs {node.op} on platform {platform!r}.")
+        return Step(node, handler, dies)
+
+    def _plan(self, outputs: tuple[str, ...], feeds: Mapping[str, Tensor]) -> tuple[Step, ...]:
+        key = (outputs, frozenset(feeds))
+        if key not in self._plans:
+            self._plans[key] = _planned(self.graph, outputs, key[1], frozenset(self._constants), self._step)
+        return self._plans[key]
+
+    def _outputs(self, names: Sequence[str] | None) -> tuple[str, ...]:
+        if isinstance(names, str):
+            raise TypeError(f"output_names={names!r}: must be a list of names.")
+        chosen = self.graph.outputs if names is None else tuple(names)
+        for name in chosen:
+            self.graph.tensor(name)
+        return chosen
+
+    def _fed(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Return what is fed, by name, of the declared type and number of axes."""
+        if isinstance(inputs, Tensor | np.ndarray):
+            inputs = [inputs]
+        if not isinstance(inputs, Mapping):
+            if len(inputs) != len(self.graph.inputs):
+                wanted = f"{len(self.graph.inputs)} inputs: {', '.join(self.graph.inputs)}"
+                raise GraphError(f"graph {self.graph.name!r}: {len(inputs)} tensors were fed, it has {wanted}.")
+            inputs = dict(zip(self.graph.inputs, inputs, strict=True))
+        feeds: dict[str, Tensor] = {}
+        for name, given in inputs.items():
+            tensor, value = self.graph.tensor(name), torch.as_tensor(given)
+            place = f"graph {self.graph.name!r}: {name!r}"
+            if value.dtype != container(tensor.dtype):
+                raise GraphError(f"{place} was fed {value.dtype}, it holds {tensor.dtype}.")
+            if tensor.ranked and value.dim() != len(tensor.shape):
+                raise GraphError(f"{place} was fed shape {list(value.shape)}, it has {len(tensor.shape)} axes.")
+            feeds[name] = value.to(self.device)
+        return feeds
+
+    def _body_runner(self, outer: Mapping[str, Tensor]) -> Any:
+        """Return what runs a body of control flow, which may read the live values around it."""
+
+        def run_body(body: Graph, feeds: Mapping[str, Tensor]) -> list[Tensor]:
+            inner = _Body(self, body, {**self._constants, **outer})
+            return inner.run(feeds)
+
+        return run_body
+
+
+class _Body(TorchExecutor):
+    """A body of control flow: it runs as its graph does, and reads what is around it."""
+
+    def __init__(self, owner: TorchExecutor, graph: Graph, outer: Mapping[str, Tensor]) -> None:
+        self.platform, self.device, self.graph, self._delegates = owner.platform, owner.device, graph, owner._delegates
+        own = {name: t.data.to(self.device) for name, t in graph.tensors.items() if t.data is not None}
+        made = {*graph.inputs, *graph.producers}
+        self._constants = {
+            name: value for name, value in outer.items() if name in graph.tensors and name not in made
+        } | own
+        for body in graph.subgraphs.values():
+            self._constants |= {name: outer[name] for name in body.tensors if name in outer and name not in made}
+        self.live, self._plans, self._baked = frozenset(), {}, {}
+
+    def run(self, feeds: Mapping[str, Tensor]) -> list[Tensor]:
+        """Run the body on what control flow hands it."""
+        return self._run(
+            self._plan(self.graph.outputs, feeds), _Run(dict(feeds), frozenset(feeds)), self.graph.outputs, {}
+        )
+
+
+def _listed(outcome: Any) -> Sequence[Tensor | None]:
+    return outcome if isinstance(outcome, list | tuple) else [outcome]
+
+
+def _planned(
+    graph: Graph, outputs: tuple[str, ...], fed: frozenset[str], constants: frozenset[str], step: Any
+) -> tuple[Step, ...]:
+    """Return the operations that *outputs* need beyond what is fed, in order, each with what nothing reads after it."""
+    known = fed | constants
+    needed, nodes = {name for name in outputs if name not in known}, []
+    for node in reversed(graph.order):
+        if any(name in needed for name in node.outputs if name not in fed):
+            nodes.append(node)
+            needed |= {name for name in node.reads if name not in known}
+    nodes.reverse()
+    made = {name for node in nodes for name in node.outputs}
+    if missing := sorted(needed - made):
+        raise GraphError(f"graph {graph.name!r}: {missing[0]!r} was not fed, and {', '.join(outputs)} need it.")
+    last: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        last |= dict.fromkeys((*node.outputs, *node.reads), i)
+    dies: list[list[str]] = [[] for _ in nodes]
+    for name, i in last.items():
+        if name not in outputs and name not in constants:
+            dies[i].append(name)
+    return tuple(step(node, tuple(names)) for node, names in zip(nodes, dies, strict=True))
