@@ -29,8 +29,16 @@ class CommandModule(Protocol):
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "spec": ("quantizer.commands.spec", "write, check and list operator specs"),
+    "optimize": ("quantizer.commands.optimize", "quantize a float IR as a cfg file says"),
     "case": ("quantizer.commands.case", "replay, keep or export a stored case"),
+    "campaign": ("quantizer.commands.campaign", "run generated cases for hours"),
+    "docs": ("quantizer.commands.docs", "write the reference pages of keys and options"),
+    "engine": ("quantizer.commands.engine", "list and measure real engines"),
     "faults": ("quantizer.commands.faults", "measure which seeded faults the checks find"),
+    "compare": ("quantizer.commands.compare", "compare two archives of arrays (.npz)"),
+    "mlir": ("quantizer.commands.mlir", "verify modules of Top MLIR"),
+    "onnx": ("quantizer.commands.onnx", "run ONNX's own tests, show a model"),
+    "analyse": ("quantizer.commands.analyse", "quantize an ONNX model and measure what each operation costs"),
     "report": ("quantizer.reporting.commands", "read, compare and gate the records of runs"),
 }
 """Command -> its module and one line of help; only the module of the command that runs is imported."""
@@ -61,6 +69,7 @@ def _run(arguments: Sequence[str]) -> int:
         return USAGE
     module = cast("CommandModule", importlib.import_module(COMMANDS[asked][0])) if asked else None
     parser = argparse.ArgumentParser(prog="quantizer", description="Conformance gate for quantized operators.")
+    parser.set_defaults(commands=COMMANDS)
     parser.add_argument("--version", action="version", version=f"quantizer {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, (_, help_line) in COMMANDS.items():

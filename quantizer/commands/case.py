@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from quantizer.core.errors import CaseError
+from quantizer.core.errors import CaseError, UnsupportedError
 
 if TYPE_CHECKING:
     from quantizer.conformance.session import Session
@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     keep = verbs.add_parser("keep", help="copy a failure into the stored regressions, which run first for ever")
     keep.add_argument("--reason", required=True, help="why the case is kept")
     keep.add_argument("--to", type=Path, default=Path("cases/regressions"), help="folder (default: %(default)s)")
-    export = verbs.add_parser("export", help="write the case as Compass IR and .npy files")
+    export = verbs.add_parser("export", help="write the case as Compass IR, .npy files and the cfg that quantizes it")
     export.add_argument("--to", type=Path, required=True, help="a new folder")
     for verb in (replay, keep, export):
         verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
@@ -68,8 +68,9 @@ def _trial(session: Session, replay: Replay) -> Trial:
 def _replay(trial: Trial, replay: Replay) -> int:
     from quantizer.conformance.failures import describe, graph_line
     from quantizer.conformance.judge import judge
+    from quantizer.core.verdict import CHECKS
 
-    verdicts = judge(trial)
+    verdicts = judge(trial, CHECKS)
     if any(verdict.failing for verdict in verdicts):
         item = trial.target.id
         print_lines(describe(item, replay.case, trial, verdicts, rerun=f"pytest -k {item}", replay=str(replay.path)))
@@ -93,23 +94,46 @@ def _keep(replay: Replay, args: argparse.Namespace) -> int:
 
 
 def _export(trial: Trial, folder: Path) -> int:
-    import numpy as np
+    from quantizer.conformance.exporting import BLOB, CFG, DATA, GRAPH, batched, export
+    from quantizer.core.files import create_files
 
-    from quantizer.conformance.checks.round_trip import float_graph
-    from quantizer.ir.formats import compass
-
-    if trial.spec.formats.compass is None:
-        raise CaseError(f"{trial.spec.op}: no file format holds this operator. Add formats.compass to its spec.")
     if folder.exists():
         raise CaseError(f"{folder}: exists already and is not written into. Name a new folder.")
-    graph = compass.foreign(float_graph(trial), {trial.spec.op: trial.spec})
-    folder.mkdir(parents=True)
-    compass.write(graph, folder / "graph.txt", folder / "graph.bin")
-    for name, values in trial.tensors.items():
-        np.save(folder / f"{name}.npy", values.numpy(), allow_pickle=False)
-    np.save(folder / "codes.npy", trial.got, allow_pickle=False)
-    print_lines(f"wrote graph.txt, graph.bin, {', '.join(trial.tensors)} and codes as .npy to {folder}")
+    try:
+        exported = export(trial)
+    except UnsupportedError as err:
+        raise CaseError(f"{trial.spec.op}: {err}. Nothing was written.") from None
+    contents: dict[Path, str | list[bytes]] = {
+        folder / GRAPH: exported.text, folder / BLOB: [exported.blob], folder / CFG: exported.cfg,
+        folder / "codes.npy": [_npy(trial.got)],
+    }  # fmt: skip
+    contents |= {folder / f"{name}.npy": [_npy(values.numpy())] for name, values in trial.tensors.items()}
+    if batched(exported.feeds):
+        contents[folder / DATA] = [_npz({name: values.numpy() for name, values in exported.feeds.items()})]
+    create_files(contents)
+    print_lines(f"wrote {', '.join(path.name for path in contents)} to {folder}")
+    print_lines(f"quantize it with: quantizer optimize --cfg {folder / CFG}")
     return PASSED
+
+
+def _npy(values: Any) -> bytes:
+    import io
+
+    import numpy as np
+
+    stream = io.BytesIO()
+    np.save(stream, values, allow_pickle=False)
+    return stream.getvalue()
+
+
+def _npz(arrays: dict[str, Any]) -> bytes:
+    import io
+
+    import numpy as np
+
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
 
 
 def print_lines(text: str) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
 if TYPE_CHECKING:
-    from quantizer.conformance.faults import Fault
-    from quantizer.conformance.session import Session
+    from quantizer.conformance.faults.matrix import Job, Result, Row
 
-KILLED, SURVIVORS = 0, 1
-SURVIVES, NOT_APPLICABLE = "survives", "not applicable"
+FOUND, SURVIVORS = 0, 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,25 +25,66 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     faults = subparsers.add_parser(
         "faults",
         help="measure which seeded faults the checks find",
-        description="Plant every fault of the catalogue and show which check finds it first, after how many cases.",
+        description="Plant every fault of the catalogue and show which checks find it, after how many cases and "
+        "milliseconds. Exit code 1 where a fault survives, or where a check fails on the unchanged operator.",
     )
     faults.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
     faults.add_argument("--fault", action="append", default=[], help="only this fault (repeatable)")
     faults.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
     faults.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+    faults.add_argument(
+        "--corpus",
+        type=_count,
+        nargs="?",
+        const=20_000,
+        default=0,
+        metavar="N",
+        help="decide about pairs that change nothing in the gate's cases, listed or not, on N generated cases of each "
+        "operator (where N is left out: 20000, minutes an operator)",
+    )
+    faults.add_argument("--peers", action="store_true", help="judge the faults by the tolerances of others, too")
+    faults.add_argument("--workers", type=_count, default=None, metavar="N", help="processes (default: one a core)")
     faults.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    faults.add_argument("-o", "--output", type=Path, help="write the matrix to this file, as markdown")
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a number of 1 or more, got {text!r}")
+    return number
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the matrix; 0 where every fault is found, 1 where one survives."""
+    """Run the matrix; 0 where every fault with an effect is found, 1 where one survives or an alarm is raised."""
+    from quantizer.conformance.faults.document import document
+    from quantizer.conformance.faults.matrix import FAILING
+    from quantizer.core.files import replace_files
+
+    results = _results(_jobs(args), args.workers)
+    if args.output is not None:
+        replace_files({args.output: document(results)})
+    sys.stdout.write((_json(results) if args.json else _text(results)) + os.linesep)
+    failing = any(row.outcome in FAILING for result in results for row in result.rows)
+    return SURVIVORS if failing or any(result.alarms for result in results) else FOUND
+
+
+def _jobs(args: argparse.Namespace) -> list[Job]:
+    """Return what was asked for, an operator a job; UnsupportedError for a name that is unknown or a choice of nothing."""
     from quantizer.conformance.faults import CATALOGUE, pairs
+    from quantizer.conformance.faults.matrix import Job
+    from quantizer.conformance.faults.without_effect import read_without_effect
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
     from quantizer.core.errors import UnsupportedError
     from quantizer.core.model_errors import suggestion
     from quantizer.plugins.discovery import load_plugins
 
-    plugins = load_plugins(args.op_plugins, dict(os.environ))
+    environment = dict(os.environ)
+    plugins = load_plugins(args.op_plugins, environment)
     options = Options(root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins))
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
     known = {fault.id for fault in CATALOGUE}
@@ -50,55 +92,95 @@ def run(args: argparse.Namespace) -> int:
         for name in names:
             if name not in legal:
                 raise UnsupportedError(f"{option}={name}: no such name.{suggestion(name, sorted(legal), 'Known')}")
-    planted = [
-        (fault, op)
-        for fault, op in pairs(session.library.specs.values())
-        if (not args.op or op in args.op) and (not args.fault or fault.id in args.fault)
-    ]
-    if not planted:
+    planted: dict[str, list[str]] = {op: [] for op in session.library.specs if not args.op or op in args.op}
+    for fault, op in pairs(session.library.specs.values()):
+        if op in planted and (not args.fault or fault.id in args.fault):
+            planted[op].append(fault.id)
+    if not any(planted.values()):
         raise UnsupportedError(
             f"{', '.join(args.fault) or 'the catalogue'} concerns none of {', '.join(args.op) or 'the operators'}. "
-            "Name another fault, or add one in quantizer/conformance/faults/catalogue.py."
+            "Name another fault, or add one in quantizer/conformance/faults."
         )
-    rows = _rows(session, planted)
-    survivors = [row for row in rows if row["outcome"] == SURVIVES]
-    if args.json:
-        text = json.dumps({"pairs": rows, "survivors": len(survivors)}, indent=1)
-    else:
-        absent = [row for row in rows if row["outcome"] == NOT_APPLICABLE]
-        shown = [{**row, "check": row["check"] or row["outcome"].upper()} for row in rows if row not in absent]
-        lines = [tabulate([{k: v for k, v in row.items() if k != "outcome"} for row in shown], headers="keys"), ""]
-        lines += [
-            f"changes nothing in {op}: {', '.join(row['fault'] for row in absent if row['op'] == op)}"
-            for op in dict.fromkeys(row["op"] for row in absent)
-        ]
-        text = "\n".join([*lines, f"{len(shown)} pairs, {len(survivors)} survivors"])
-    sys.stdout.write(text + os.linesep)
-    return SURVIVORS if survivors else KILLED
+    listed = read_without_effect(options.cases)
+    return [
+        Job(
+            options, environment, op, tuple(names),
+            {name: listed[name, op] for name in names if (name, op) in listed}, args.corpus, args.peers,
+        )
+        for op, names in planted.items()
+        if names
+    ]  # fmt: skip
 
 
-def _rows(session: Session, planted: list[tuple[Fault, str]]) -> list[dict[str, Any]]:
-    """Return what became of every pair: killed, survives or not applicable."""
+def _results(jobs: list[Job], workers: int | None) -> list[Result]:
+    """Run *jobs* in processes, those with the most faults first; results come back in the order of the jobs."""
     from tqdm import tqdm
 
-    from quantizer.conformance.faults import gate_cases, has_effect, kill
+    from quantizer.conformance.faults.matrix import matrix, run
 
-    cases = {op: list(gate_cases(session, op)) for op in sorted({op for _, op in planted})}
-    rows: list[dict[str, Any]] = []
-    for fault, op in tqdm(planted, unit="fault", disable=None, file=sys.stderr):
-        row = {
-            "fault": fault.id,
-            "place": fault.place,
-            "op": op,
-            "check": None,
-            "target": None,
-            "cases": len(cases[op]),
+    count = min(workers or os.cpu_count() or 1, len(jobs))
+    order = {job.op: place for place, job in enumerate(jobs)}
+    total = sum(len(job.faults) for job in jobs)
+    found: list[Result] = []
+    with tqdm(total=total, unit="fault", disable=None, file=sys.stderr) as bar:
+        if count == 1:
+            for job in jobs:
+                found.append(run(job))
+                bar.update(len(job.faults))
+            return found
+        with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as executor:
+            try:
+                for result in matrix(sorted(jobs, key=lambda job: -len(job.faults)), executor):
+                    found.append(result)
+                    bar.update(len(result.rows))
+            except BaseException:
+                executor.shutdown(wait=False, cancel_futures=True)
+                raise
+    return sorted(found, key=lambda result: order[result.op])
+
+
+def _json(results: list[Result]) -> str:
+    from quantizer.conformance.faults.matrix import SURVIVES
+
+    rows = [row for result in results for row in result.rows]
+    return json.dumps(
+        {
+            "pairs": [_plain(row) for row in rows],
+            "survivors": sum(row.outcome == SURVIVES for row in rows),
+            "alarms": [alarm for result in results for alarm in result.alarms],
+        },
+        indent=1,
+    )
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    found = dataclasses.asdict(row)
+    found["kills"] = [{**kill, "ms": round(kill["ms"], 1)} for kill in found["kills"]]
+    return found
+
+
+def _text(results: list[Result]) -> str:
+    from quantizer.conformance.faults.document import summary
+    from quantizer.conformance.faults.matrix import KILLED, STALE, SURVIVES, UNDECIDED, WITHOUT
+
+    rows = [row for result in results for row in result.rows]
+    shown = [
+        {
+            "fault": row.fault, "place": row.place, "op": row.op,
+            "found by, after cases (ms)": ", ".join(f"{k.check} {k.cases} ({k.ms:.0f})" for k in row.kills) or row.outcome.upper(),
+            "of": row.cases,
         }
-        found = kill(session, fault, op, cases[op]) if has_effect(session, fault, op, cases[op]) else NOT_APPLICABLE
-        if isinstance(found, str) or found is None:
-            rows.append({**row, "outcome": found or SURVIVES})
-        else:
-            rows.append(
-                {**row, "check": found.check, "target": found.target, "cases": found.cases, "outcome": "killed"}
-            )
-    return rows
+        for row in rows
+        if row.outcome in (KILLED, SURVIVES, STALE)
+    ]  # fmt: skip
+    lines = [tabulate(shown, headers="keys"), ""] if shown else []
+    for result in results:
+        silent = [row.fault for row in result.rows if row.outcome == WITHOUT]
+        open_questions = [row.fault for row in result.rows if row.outcome == UNDECIDED]
+        lines += [f"without effect in {result.op}: {', '.join(silent)}"] if silent else []
+        if open_questions:
+            lines.append(f"changes nothing in the gate's cases of {result.op}: {', '.join(open_questions)} (--corpus)")
+        lines += [
+            f"ALARM on the unchanged operator: {target}: {check}: {case}" for target, check, case in result.alarms
+        ]
+    return "\n".join([*lines, summary(results)])

@@ -42,6 +42,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verbs = spec.add_subparsers(dest="spec_verb", metavar="VERB", required=True)
     linter = verbs.add_parser("lint", help="say everything that is wrong with specs, schemes and platforms")
     linter.add_argument("paths", metavar="PATH", type=Path, nargs="*", help="files or folders (default: the library)")
+    linter.add_argument(
+        "--format", choices=("text", "github"), default="text", help="github: annotations of a workflow (default: text)"
+    )
     schema = verbs.add_parser("schema", help="write the JSON schemas that editors read")
     schema.add_argument("--check", action="store_true", help="write nothing; exit 1 where a schema is stale")
     schema.add_argument("--dir", metavar="DIR", type=Path, help="where they lie (default: the library)")
@@ -68,6 +71,10 @@ def run(args: argparse.Namespace) -> int:
 def _lint(args: argparse.Namespace) -> int:
     problems, counts = lint(args.paths)
     sys.stderr.writelines(f"{problem}\n" for problem in problems)
+    if args.format == "github":
+        from quantizer.reporting.annotations import of_messages
+
+        sys.stdout.writelines(f"{command}\n" for problem in problems for command in of_messages(problem))
     if problems:
         return WRONG
     parts = [f"{count} {kind}{'' if count == 1 else 's'} ok" for kind, count in counts.items() if count]

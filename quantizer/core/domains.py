@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ from quantizer.core.yaml_source import Location
 Number = int | float
 MAX_LENGTH = 8
 """Numbers in an attribute that is a list."""
+ENTRY = "i"
+"""The place in a list whose bound is asked for, in expressions for the smallest and the largest entry."""
 
 _KEYS: dict[str, frozenset[str]] = {
     "int": frozenset({"min", "max", "multiple_of", "length", "choices"}),
@@ -47,7 +50,7 @@ def expressions_of(domain: Domain) -> Iterator[tuple[Location, Expression]]:
 def needs(domain: Domain) -> frozenset[str]:
     """Return the names whose values must be known before a value of *domain* is drawn."""
     names = frozenset[str]().union(*(expression.names for _, expression in expressions_of(domain)))
-    return names | {other for other in (domain.broadcasts_to, domain.like) if other is not None}
+    return names - {ENTRY} | {other for other in (domain.broadcasts_to, domain.like) if other is not None}
 
 
 def domains_of(spec: Spec) -> dict[str, Domain]:
@@ -55,7 +58,8 @@ def domains_of(spec: Spec) -> dict[str, Domain]:
     return {**spec.dims, **spec.attrs}
 
 
-def draw_order(spec: Spec) -> list[str]:
+@functools.lru_cache(maxsize=256)
+def draw_order(spec: Spec) -> tuple[str, ...]:
     """Return dims and attrs so that each comes after all that its domain names, else in the order of the file.
 
     SpecError where names need each other's values.
@@ -69,7 +73,7 @@ def draw_order(spec: Spec) -> list[str]:
             raise SpecError(f"{spec.op}: {_circle(waiting)}.")
         order.append(ready)
         del waiting[ready]
-    return order
+    return tuple(order)
 
 
 def _circle(waiting: Mapping[str, frozenset[str]]) -> str:
@@ -189,14 +193,19 @@ def _check_complete(domain: Domain, location: Location) -> Iterator[Finding]:
 
 def _check_choices(domain: Domain, location: Location) -> Iterator[Finding]:
     kind, choices = domain.type, domain.choices or []
-    own = sorted(domain.model_fields_set & {"min", "max", "multiple_of", "length"})
+    own = sorted(domain.model_fields_set & {"min", "max", "multiple_of"})
     if choices and own and kind in ("int", "float"):
         yield Finding((*location, own[0]), "does not go with choices. Remove one of the two.", key=True)
     for index, choice in enumerate(choices):
         if choice in choices[:index]:
             yield Finding((*location, "choices", index), f"{got(choice)} is listed before.")
-        elif kind in ("int", "float") and not fits(choice, domain):
+        elif kind in ("int", "float") and not fits(choice, _entry(domain)):
             yield Finding((*location, "choices", index), f"must be {_WORDS[kind]}, got {got(choice)}.")
+
+
+def _entry(domain: Domain) -> Domain:
+    """Return the domain of one entry of a list, or *domain* itself."""
+    return domain if domain.length is None else domain.model_copy(update={"length": None})
 
 
 def _check_bounds(domain: Domain, location: Location) -> Iterator[Finding]:
@@ -232,7 +241,7 @@ def _outside(value: object, domain: Domain) -> str:
     low, high, step = (constant(e) for e in (domain.min, domain.max, domain.multiple_of))
     rule = ""
     if domain.choices is not None:
-        rule = "" if value in domain.choices else f"one of {', '.join(map(got, domain.choices))}"
+        rule = "" if all(item in domain.choices for item in items) else f"one of {', '.join(map(got, domain.choices))}"
     elif low is not None and any(item < low for item in items):
         rule = f"at least {low}"
     elif high is not None and any(item > high for item in items):
@@ -291,6 +300,8 @@ def ends(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> AttrValue:
         return high
     if domain.choices is not None:
         choice = domain.choices[-1 if high else 0]
+        if domain.length is not None:
+            return (int(str(choice)),) * _whole(domain.length, bound)
         return tuple(choice) if isinstance(choice, list) else choice
     if domain.type == "float":
         return _number(domain.max if high else domain.min, bound)
@@ -307,17 +318,22 @@ def _shape_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> tuple
     rank = largest if high else smallest
     if domain.product is not None:
         return (_whole(domain.product, bound), *(1,) * (rank - 1))
-    return (_whole(domain.max if high else domain.min, bound),) * rank
+    return tuple(_whole(domain.max if high else domain.min, {**bound, ENTRY: i}) for i in range(rank))
 
 
 def _integer_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> int | tuple[int, ...]:
+    if domain.length is None:
+        return _one_end(domain, bound, high=high)
+    return tuple(_one_end(domain, {**bound, ENTRY: i}, high=high) for i in range(_whole(domain.length, bound)))
+
+
+def _one_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> int:
     step = _whole(domain.multiple_of, bound) if domain.multiple_of is not None else 1
     low, top = _whole(domain.min, bound), _whole(domain.max, bound)
     first, last = -(-low // max(step, 1)) * step, top // max(step, 1) * step
     if step < 1 or first > last:
         raise SpecError(f"nothing lies in min={low}, max={top}" + (f", multiple_of={step}" if step != 1 else ""))
-    value = last if high else first
-    return value if domain.length is None else (value,) * _whole(domain.length, bound)
+    return last if high else first
 
 
 def _number(expression: Expression | None, bound: Mapping[str, Any]) -> Number:

@@ -24,6 +24,10 @@ class GraphError(QuantizerError):
     """A graph is not well formed: dangling tensor, cycle, wrong shape, impossible parameters."""
 
 
+class FixError(QuantizerError):
+    """A fixed-point configuration (quantizer.nn) is not one, or does not belong to its module."""
+
+
 class FormatError(QuantizerError):
     """A file does not follow its format."""
 
@@ -38,3 +42,11 @@ class PluginError(QuantizerError):
 
 class UnsupportedError(QuantizerError):
     """An operator, scheme, platform or engine does not cover what was asked of it."""
+
+
+class RefusedError(QuantizerError):
+    """A real engine has no way to express a case; the message says why. Counted as a hole."""
+
+
+class EngineError(QuantizerError):
+    """A real engine raised, crashed or hung on a case that it should run."""

@@ -96,6 +96,21 @@ def _padded(shape: tuple[int, ...], padding: tuple[int, ...]) -> tuple[int, ...]
     return tuple(size + padding[i] + padding[i + rank] for i, size in enumerate(shape))
 
 
+def _sliced(
+    shape: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[int, ...]:
+    if not len(shape) == len(begin) == len(end) == len(strides):
+        raise ValueError(f"{len(begin)}, {len(end)} and {len(strides)} numbers do not cut a shape of rank {len(shape)}")
+    cuts = zip(shape, begin, end, strides, strict=True)
+    return tuple(len(range(size)[first:last:step]) for size, first, last, step in cuts)
+
+
+def _repeated(shape: tuple[int, ...], repeats: tuple[int, ...]) -> tuple[int, ...]:
+    if len(repeats) != len(shape):
+        raise ValueError(f"{len(repeats)} numbers do not repeat a shape of rank {len(shape)}")
+    return tuple(size * count for size, count in zip(shape, repeats, strict=True))
+
+
 def _permute(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[int, ...]:
     if sorted(perm) != list(range(len(shape))):
         raise ValueError(f"{list(perm)} does not name every axis of a shape of rank {len(shape)} once")
@@ -131,7 +146,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "permute": _permute,
     "prod": math.prod,
     "reduce": _reduce,
+    "repeated": _repeated,
     "replace": _replace,
+    "sliced": _sliced,
     "sum": sum,
     "take": _take,
     "windows": _windows,
@@ -263,6 +280,8 @@ _LITERALS = {"true": True, "false": False}
 
 
 def _bounded(value: Value) -> Value:
+    if type(value) is int and -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
+        return value
     if isinstance(value, int):
         if abs(value) > MAX_MAGNITUDE:
             raise ValueError(f"a value leaves +-2**62 ({value.bit_length()} bits)")
@@ -294,8 +313,8 @@ def _compile(node: ast.AST) -> Run:  # noqa: C901 - one case a construct
         case ast.BoolOp(op=op, values=values):
             parts = [_compile(value) for value in values]
             if isinstance(op, ast.Or):
-                return lambda variables: any(part(variables) for part in parts)
-            return lambda variables: all(part(variables) for part in parts)
+                return _any_of(parts)
+            return _all_of(parts)
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             return _comparison(
                 _compile(left), [(_COMPARE[type(o)], _compile(c)) for o, c in zip(ops, comparators, strict=True)]
@@ -312,16 +331,38 @@ def _compile(node: ast.AST) -> Run:  # noqa: C901 - one case a construct
             return lambda variables: whole(variables)[at(variables)]
         case ast.Tuple(elts=elts) | ast.List(elts=elts):
             items = [_compile(item) for item in elts]
-            return lambda variables: tuple(item(variables) for item in items)
+            return lambda variables: tuple([item(variables) for item in items])
         case ast.Call(func=ast.Name(id=name), args=args):
             function, arguments = FUNCTIONS[name], [_compile(arg) for arg in args]
-            return lambda variables: _bounded(function(*(argument(variables) for argument in arguments)))
+            return lambda variables: _bounded(function(*[argument(variables) for argument in arguments]))
     raise AssertionError(f"{type(node).__name__} passed the check; please report this.")
+
+
+def _any_of(parts: list[Run]) -> Run:
+    def run(variables: Mapping[str, Any]) -> bool:
+        for part in parts:  # noqa: SIM110 - a generator takes twice as long
+            if part(variables):
+                return True
+        return False
+
+    return run
+
+
+def _all_of(parts: list[Run]) -> Run:
+    def run(variables: Mapping[str, Any]) -> bool:
+        for part in parts:  # noqa: SIM110 - as above
+            if not part(variables):
+                return False
+        return True
+
+    return run
 
 
 def _arithmetic(function: Callable[[Any, Any], Any], left: Run, right: Run) -> Run:
     def run(variables: Mapping[str, Any]) -> Value:
         a, b = left(variables), right(variables)
+        if type(a) is int and type(b) is int:
+            return _bounded(function(a, b))
         if not (isinstance(a, int | float) and isinstance(b, int | float)) and not (
             function is operator.add and isinstance(a, tuple) and isinstance(b, tuple)
         ):

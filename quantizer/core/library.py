@@ -22,6 +22,8 @@ from quantizer.core.yaml_source import Location, Positions, load_yaml, shown_pat
 
 MAX_LINES = 400
 SCHEMES_FILE = "schemes.yaml"
+INSTALLED = "site-packages"
+"""The folder in which pip puts what it installs: specs of an installed plugin lie below it."""
 PLATFORMS_FOLDER = "platforms"
 
 M = TypeVar("M", bound=Model)
@@ -53,7 +55,9 @@ class Library:
         return [
             name
             for name in platform.schemes
-            if name not in excluded and (self.schemes[name].weight is not None) == spec.has_weights
+            if name not in excluded
+            and (self.schemes[name].weight is not None) == spec.has_weights
+            and (not self.schemes[name].activation.fast or spec.quantization.family in platform.tables.fast)
         ]
 
     def spec(self, op: str) -> Spec:
@@ -208,12 +212,11 @@ def _collect(
         name = name_of(model)
         if name in found:
             first = shown_path(found[name].path)
-            problems.append(
-                positions.message(
-                    (what if what == "platform" else "op",),
-                    f"{what} {name!r} is declared in {first} too. Rename one of the two.",
-                )
-            )
+            step = "Rename one of the two."
+            if INSTALLED in found[name].path.parts:
+                step = "Rename one of the two; if that is your package as it was, install it again."
+            text = f"{what} {name!r} is declared in {first} too. {step}"
+            problems.append(positions.message((what if what == "platform" else "op",), text))
         else:
             found[name] = _Entry(model, positions, path)
     return found
@@ -258,8 +261,9 @@ def unused_names(library: Library) -> Iterator[str]:
 def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     yield from ((("ops", index), op) for index, op in enumerate(platform.ops or []))
     yield from ((("fixed_outputs", op), op) for op in platform.fixed_outputs)
+    yield from ((("fixed_ranges", op), op) for op in platform.fixed_ranges)
     for index, defect in enumerate(platform.defects):
-        yield from ((("defects", index, "ops", place), op) for place, op in enumerate(defect.ops))
+        yield from ((("defects", index, "ops", place), op) for place, op in enumerate(defect.ops or ()))
 
 
 def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import date
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -12,16 +14,19 @@ from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER, Finding, suggestion
+from quantizer.core.processor import INSTRUCTIONS
 from quantizer.core.spec import Activation, Expr
 from quantizer.core.verdict import CHECKS
+from quantizer.core.yaml_source import Location
 
 RoundingMode = Literal[
     "half_even", "half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero", "stochastic"
 ]
-RatioArithmetic = Literal["float64", "float32_product", "float32"]
-"""How the ratio of scales is formed before it becomes a fixed-point multiplier; TensorFlow Lite has all three.
+RatioArithmetic = Literal["float64", "float32_product", "float32_product_of_one", "float32"]
+"""How the ratio of scales is formed before it becomes a fixed-point multiplier; TensorFlow Lite has all four.
 
-float64: convolutions; float32_product (scales multiplied in float32, divided in float64): fully connected, batch matmul;
+float64: convolutions; float32_product (scales multiplied in float32, divided in float64): batch matmul;
+float32_product_of_one: so where all channels share a fixed-point ratio, else float64: fully connected without a delegate;
 float32: mul. Shown on LiteRT 2.3 with 12 to 100 million elements each.
 """
 Variant = Literal[
@@ -31,15 +36,53 @@ Variant = Literal[
     "q31_single",
     "q31_double",
     "ruy",
+    "ruy_in_eights",
+    "q31_folded",
+    "q31_in_sixteens",
+    "q21_half_up",
+    "q8_half_up",
+    "raw_half_away",
+    "f32_raw_even",
+    "f32_raw_away",
     "half_away",
     "q15_half_up",
+    "q15_single",
     "multiplier_shift",
     "area_multiplier",
+    "area_reciprocal",
     "f32_dequantized",
     "tpulang_tflite_lshift",
     "tpulang_tflite",
     "tpulang_multiplier_shift",
+    "f32_even_bias",
+    "f32_even_inverse",
+    "f32_stages_bias",
+    "f32_products",
+    "f32_scaling",
+    "f32_lanes",
+    "f32_dequantized_fused",
+    "f32_mean_divided",
+    "f32_mean_zpin",
+    "f32_mean_raw",
+    "f32_mean_inverse",
+    "aligned_half_away",
+    "half_up",
 ]
+"""How an exact sum becomes codes. Those of torch's quantized operators, s and z of x (or a, b), w and y, all in float32:
+
+f32_even_bias (fbgemm): (acc + bias / (s_x s_w)) * (s_x s_w / s_y); per tensor the bias times an inverse, in one rounding.
+f32_even_inverse (qnnpack, mul): acc * (s_x s_w * (1 / s_y)); a bias of more bits than float32 holds loses low ones.
+f32_stages_bias (oneDNN): (acc * (1 / (1 / s_x)) * s_w + bias) * (1 / s_y) + z_y, then one rounding to a code.
+f32_products: products of dequantized values, added in float32. f32_scaling: (x - z_x) * (w s_x / s_y) + bias / s_y, fused.
+f32_lanes: operands dequantized and added; in whole vectors fused and z_y added after rounding, in the rest not and before.
+f32_dequantized_fused: x dequantized, times 1 / s_y plus z_y in one rounding, to a code.
+f32_mean_divided: sum / n + z, then one rounding to a code. f32_mean_zpin: sum * (1 / n) + z. f32_mean_raw: the sum of raw
+codes * (1 / n); of one channel as f32_mean_zpin. f32_mean_inverse (qnnpack): sum * (s / (s n)), z added after rounding.
+half_up: one quotient, rounded half up (softmax). aligned_half_away (qnnpack): two ratios as integers of 22 bits under one shift, rounded half away; else as f32_lanes.
+"""
+
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def _word_or_number(value: object) -> str:
@@ -53,6 +96,8 @@ FixedZeroPoint = Annotated[
     Annotated[Literal["min", "middle"], Tag("<word>")] | Annotated[int, Tag("<number>")], Discriminator(_word_or_number)
 ]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+NARROW_BITS = 8
+"""Bits of an activation up to which a system's usual arithmetic holds; above, its wide one, where it has one."""
 
 
 SIGNS = ("signed", "unsigned", "inputs")
@@ -61,8 +106,9 @@ SIGNS = ("signed", "unsigned", "inputs")
 class Quantizer(Model):
     """How a real value becomes a code."""
 
-    operation: Literal["exact", "divide_float32", "multiply_float32"] = "exact"
-    """exact: x / scale as a real number; divide_float32: float32 x / scale; multiply_float32: float32 x * steps."""
+    operation: Literal["exact", "divide_float32", "multiply_float32", "inverse_float32"] = "exact"
+    """exact: x / scale as a real number; divide_float32: float32 x / scale; multiply_float32: float32 x * steps;
+    inverse_float32: float32 x * (1 / scale), a zero point that is added before is added in the same rounding (FMA)."""
     rounding: RoundingMode = "half_even"
     """How ties and fractions become a code."""
     zero_point: Literal["before", "after"] = "after"
@@ -105,8 +151,20 @@ class Multiplier(Model):
     """No shift is larger."""
     unify_shifts: bool = False
     """One shift for all channels; where a multiplier would become 0, neighbouring channels share their weight scale."""
+    positive_shifts: bool = False
+    """A ratio that needs a negative shift gets the shift 0 and the largest multiplier."""
     own_shifts: list[str] = []
     """Operator families whose channels keep their own shifts all the same."""
+    overflow: Literal["exact", "x86"] = "exact"
+    """What a kernel does where a shift or a rounded product leaves its integers; x86: as the processor's instructions leave it."""
+    reach: Literal["tensorflow_lite", "tosa"] = "tensorflow_lite"
+    """Ends of fixed-point multipliers. tensorflow_lite: a ratio below 2**-32 is 0, one of 2**30 the largest; tosa: at most 62
+    places to the right, below that the multiplier loses low bits."""
+    sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
+    """Operands of a sum are widened by so many bits, each brought to twice the larger scale by a multiplier of its own and
+    rounded, before they are added (TOSA's legalisation); None: as the family's variant has it."""
+    wide_sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
+    """The same for activations of more than 8 bits."""
 
 
 class TableRule(Model):
@@ -116,8 +174,38 @@ class TableRule(Model):
     """full: one entry for each code; lut_bits: as many as the scheme says, interpolated."""
     arithmetic: Literal["float64", "float32"] = "float64"
     """Number format in which an entry is dequantized, mapped and divided by the output's scale."""
+    exponential: Literal[
+        "exact", "gemmlowp", "float32", "power_of_two", "power_of_two_halves", "power_of_two_table", "float24"
+    ] = "exact"
+    """Of a softmax: exact; gemmlowp's fixed point; float32; Compass's fast_exp, powers of two of whole exponents, the
+    logarithm of their sum cut to whole numbers or rounded to halves, or (table) of exponents with fraction_bits, both read
+    from tables; float24: the unit of Compass's newest targets. Of 16 bits, gemmlowp's takes no shortcut for powers of two."""
+    exponential_bits: Annotated[int, Field(ge=0, le=30)] = 20
+    """Bits of an entry of Compass's softmax table; 0: those that the axis leaves of 32, and 16 at least."""
+    fraction_bits: Annotated[int, Field(ge=8, le=15)] = 8
+    """Bits behind the point of an exponent under power_of_two_table."""
+    fast: dict[str, Literal["power_of_two", "power_of_two_halves"]] = {}
+    """Operator family -> how its exponentials are made under a fast scheme."""
     alignment: Literal["stride", "linspace"] = "stride"
     """stride: each entry belongs to the code that reads it; linspace: Compass's points from the smallest to the largest code."""
+    unrepeated: list[str] = []
+    """Operator families whose tables over linspace begin at the smallest code that is used: restricted codes, which lack the
+    smallest of their format, do not repeat an entry for it (Compass)."""
+    segments: Annotated[int, Field(ge=2, le=32768)] | None = None
+    """Segments of the table of an activation of more than 8 bits, between one entry more; None: as `entries` says."""
+    interpolation: Literal["down", "half_up"] = "down"
+    """How a value between two entries is rounded."""
+
+
+class Choice(Model):
+    """A requantization variant that a family has in some cases."""
+
+    when: Expr
+    """Where it holds: over dimensions, attributes, activation_bits, weight_bits, operands (names of those that are there),
+    zero_points (of the activations, in their order), ratios (float32, of their scales to the output's) and product_ratio
+    (float32, of the product of their scales)."""
+    variant: Variant
+    """What the family has there."""
 
 
 class Accumulator(Model):
@@ -144,12 +232,29 @@ class FixedOutput(Model):
     """A code, the smallest code (min), or the middle of the codes."""
     signed: bool | None = None
     """Whether the output codes have a sign; without it, as elsewhere on the platform."""
+    wide: FixedOutput | None = None
+    """What an output of more than 8 bits has instead."""
+
+    def of(self, bits: int) -> FixedOutput:
+        """Return what an output of *bits* has."""
+        return self.wide if self.wide is not None and bits > NARROW_BITS else self
 
 
-CASE_NAMES = ("activation_bits", "lut_bits", "weight_bits", "data", "activation", "input_spread", "spread")
+CASE_NAMES = (
+    "activation_bits", "lut_bits", "weight_bits", "data", "activation", "input_spread", "spread", "largest_sum",
+    "largest_ratio", "largest_code", "input_zero_point", "weight_zero_point", "range_low", "terms",
+    "fast", "cut_axes", "largest_pair",
+)  # fmt: skip
 """What the predicate of a defect may name beside dimensions and attributes.
 
-activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output."""
+activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output;
+largest_sum: the largest |sum| of centred codes, largest_ratio: of the inputs' and weights' scales over the output's;
+largest_code: the largest |code| that the output would have without saturation; input_zero_point, weight_zero_point: the
+largest |zero point| of inputs and of weights; range_low: the highest lower end of a calibrated range, in its steps;
+terms: of the error model; fast: whether the scheme is; cut_axes: those that tiles cut; largest_pair: the largest sum that two products of a raw code and
+a raw weight could have."""
+CHOICE_NAMES = ("activation_bits", "weight_bits", "operands", "zero_points", "ratios", "product_ratio")
+"""What the predicate of a choice may name beside dimensions and attributes."""
 
 
 class Defect(Model):
@@ -157,8 +262,8 @@ class Defect(Model):
 
     id: str
     """Its name, stable for ever."""
-    ops: list[str]
-    """Operators that show it."""
+    ops: list[str] | None = None
+    """Operators that show it; None: every operator."""
     predicate: str
     """An expression over the case; where it holds, the named check is expected to fail."""
     checks: list[str]
@@ -167,6 +272,26 @@ class Defect(Model):
     """What the real system does, and where that is known from."""
     case: str
     """A stored case that must fail: a path in the folder of stored cases."""
+    since: str = ""
+    """Day on which it was declared, YYYY-MM-DD: reports list defects by age."""
+    engine: str | None = None
+    """The real engine and its variant (`litert:xnnpack`) that has it, where our functions of the platform do not."""
+    versions: list[str] = []
+    """Versions of that engine in which it was seen; another one is not excused."""
+    needs: list[str] = []
+    """Instruction sets that a processor must have to show it, as Linux names them: the engine chooses kernels by them."""
+    lacks: list[str] = []
+    """Instruction sets that a processor must not have to show it."""
+    unstable: bool = False
+    """The engine's result changes from run to run, right ones among them: a case counts as known, failing or not."""
+
+    def concerns(self, op: str) -> bool:
+        """Return whether an operator shows it."""
+        return self.ops is None or op in self.ops
+
+    def seen_with(self, instructions: Collection[str]) -> bool:
+        """Return whether a processor with *instructions* shows it."""
+        return set(self.needs) <= set(instructions) and set(self.lacks).isdisjoint(instructions)
 
 
 class Platform(Model):
@@ -192,6 +317,8 @@ class Platform(Model):
     """How requantization rounds."""
     requantize: dict[str, Variant]
     """Operator family -> requantization variant; 'default' where a family is not named."""
+    variants: dict[str, list[Choice]] = {}
+    """Operator family -> variants that it has in some cases instead, the first whose predicate holds."""
     multiplier: Multiplier = Multiplier()
     """How a real ratio becomes integers."""
     bias_effective_bits: dict[str, int] = {}
@@ -202,17 +329,31 @@ class Platform(Model):
     """What happens to a sum that leaves the accumulator."""
     fixed_outputs: dict[str, FixedOutput] = {}
     """Operator -> output parameters that the system fixes."""
+    fixed_ranges: dict[str, Annotated[list[Finite], Field(min_length=2, max_length=2)]] = {}
+    """Operator -> range of its output, whatever was calibrated; its codes are all those of their format."""
+    wide_units: list[str] = []
+    """Operator families whose output of more than 8 bits has 1 as its largest code, whatever was calibrated: symmetric, its
+    smallest code left out; their tables are of one period, read without interpolation (Compass)."""
     tables: TableRule = TableRule()
     """How a function of one input becomes a lookup table."""
     activations: dict[Activation, Activation] = {"relu": "relu", "relu6": "relu6"}
     """Activations that it fuses -> what the integer arithmetic computes."""
+    activation_limits: dict[Literal["default"] | Variant, Quantizer] = {}
+    """Requantization variant, or default -> how the limit of a fused activation becomes a code; without, as an output is rounded."""
     absorbs_zero_point: list[str] = []
     """Operator families whose bias is kept in float32 together with what the input's zero point adds to the sums (Compass):
     codes of more than 24 bits lose low bits."""
+    padded_tiles: dict[str, int] = {}
+    """Operator -> code that padding holds in tiles cut along windows; without, it means 0 as elsewhere."""
     within_limits: list[str] = []
     """Operator families whose calibrated range is clamped to the smallest and the largest value that the output can have."""
+    shared_parameters: list[str] = []
+    """Operator families whose inputs all have the parameters of the range that holds all of theirs."""
     same_as_input: list[str] = []
     """Operator families whose output takes the parameters of the first input."""
+    negated: list[str] = []
+    """Operator families whose output takes the steps of the first input, signed codes of the whole format, and the zero point
+    that turns each code x into -x - 1, an unsigned one into 127 - x (of 8 bits): nothing is multiplied (Compass)."""
     same_as_equal_inputs: list[str] = []
     """Operator families whose output takes the inputs' parameters where these are all equal."""
     aligned_within: dict[str, Finite] = {}
@@ -220,6 +361,10 @@ class Platform(Model):
     points are equal."""
     per_channel_weights: list[str] = []
     """Operator families whose weights have a scale for each channel, whatever the scheme."""
+    per_tensor_weights: list[str] = []
+    """Operator families whose weights have one scale, whatever the scheme."""
+    vector_lanes: int = Field(default=1, ge=1)
+    """Codes that an element-wise kernel takes at once; what is left of a row it computes one by one."""
     weight_bits: dict[str, Annotated[int, Field(ge=2, le=16)]] = {}
     """Operator family -> bits of its weights, whatever the scheme."""
     output_signs: dict[str, str] = {}
@@ -229,6 +374,19 @@ class Platform(Model):
     """Number format of index outputs."""
     defects: list[Defect] = []
     """Known defects of the real system; they do not expire."""
+
+    def limit(self, variant: Variant | None) -> Quantizer | None:
+        """Return how the limit of an activation becomes a code that is fused behind *variant*."""
+        usual = self.activation_limits.get("default")
+        return usual if variant is None else self.activation_limits.get(variant, usual)
+
+    def variant(self, family: str, names: Callable[[], Mapping[str, Any]]) -> Variant:
+        """Return the requantization variant of *family* in the case of which *names* gives the values."""
+        usual = self.requantize.get(family, self.requantize["default"])
+        if not (choices := self.variants.get(family)):
+            return usual
+        values = names()
+        return next((choice.variant for choice in choices if choice.when(values)), usual)
 
 
 def check_platform(platform: Platform, stem: str) -> list[Finding]:
@@ -267,6 +425,27 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
     return findings + check_defects(platform.defects, "defects")
 
 
+def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
+    """Yield what is wrong with what only the defect of a real engine may say."""
+    if defect.engine is None:
+        said = [name for name in ("unstable", "needs", "lacks") if getattr(defect, name)]
+        text = "our functions do the same everywhere: name the real engine that differs in `engine`."
+        yield from (Finding((*at, name), text) for name in said)
+    for key in ("needs", "lacks"):
+        for place, name in enumerate(getattr(defect, key)):
+            if name not in INSTRUCTIONS:
+                text = f"{name!r}: no such instruction set.{suggestion(name, INSTRUCTIONS, 'Known')}"
+                yield Finding((*at, key, place), text)
+
+
+def is_day(text: str) -> bool:
+    """Return whether *text* is a day, YYYY-MM-DD."""
+    try:
+        return bool(_DAY.fullmatch(text)) and date.fromisoformat(text) is not None
+    except ValueError:
+        return False
+
+
 def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()) -> list[Finding]:
     """Return what is wrong with *defects*, which stand under *key*; ids in *taken* are declared elsewhere."""
     findings = []
@@ -278,6 +457,14 @@ def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()
             parse(defect.predicate)
         except SpecError as err:
             findings.append(Finding((key, index, "predicate"), str(err)))
+        if (defect.engine is None) != (not defect.versions):
+            text = "a defect of a real engine names the versions in which it was seen, no other does."
+            findings.append(Finding((key, index, "versions"), text))
+        findings += _engine_findings(defect, (key, index))
+        if defect.since and not is_day(defect.since):
+            findings.append(
+                Finding((key, index, "since"), f"must be a day, got {defect.since!r}. Write it as 2027-01-31.")
+            )
         findings += [
             Finding((key, index, "checks", place), f"no such check.{suggestion(name, CHECKS, 'Known')}")
             for place, name in enumerate(defect.checks)

@@ -48,6 +48,8 @@ class ActivationPart(Model):
     """Bits of the accumulator, where the platform does not say its own."""
     lut_bits: int = Field(default=8, ge=2, le=16)
     """A lookup table has 2**lut_bits entries, where the platform uses tables of fixed size."""
+    fast: bool = False
+    """Operators take the platform's fast form instead of its usual one; only those that have one see the scheme."""
 
 
 class Schemes(Model):
@@ -58,7 +60,7 @@ class Schemes(Model):
     activations: dict[PartName, ActivationPart] = {}
     """Activation parts by name; each is also the scheme of operators without weights."""
     schemes: list[str] = []
-    """Combinations: the name of a weight part followed by the name of an activation part."""
+    """Combinations: the name of a weight part followed by that of an activation part, a suffix that both have written once."""
 
     def with_added(self, other: Schemes) -> Schemes:
         """Return these parts and combinations and those of *other*."""
@@ -77,11 +79,15 @@ class Scheme(Model):
     weight: WeightPart | None = None
 
 
+def combined(weight: str, activation: str) -> str | None:
+    """Return the name of two parts together, None where their suffixes differ: w8_pow2 and a8_pow2 are w8a8_pow2."""
+    stem, mark, suffix = weight.partition("_")
+    return stem + activation if activation.partition("_")[1:] == (mark, suffix) else None
+
+
 def splits(name: str, schemes: Schemes) -> list[tuple[str, str]]:
     """Return the ways to read *name* as a weight part followed by an activation part."""
-    return [
-        (w, name[len(w) :]) for w in schemes.weights if name.startswith(w) and name[len(w) :] in schemes.activations
-    ]
+    return [(w, a) for w in schemes.weights for a in schemes.activations if combined(w, a) == name]
 
 
 def all_schemes(schemes: Schemes) -> dict[str, Scheme]:
@@ -103,7 +109,8 @@ def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
                 findings.append(Finding((kind, name), "a part or scheme of that name is declared before.", key=True))
             taken.add(name)
     both = before.with_added(schemes)
-    legal = [weight + activation for weight in both.weights for activation in both.activations]
+    pairs = [combined(weight, activation) for weight in both.weights for activation in both.activations]
+    legal = [name for name in pairs if name is not None]
     for index, name in enumerate(schemes.schemes):
         ways = splits(name, both)
         if name in taken:

@@ -147,5 +147,8 @@ def evaluate(rule: Any, bound: Mapping[str, Any]) -> Shape:
         return tuple(rule(bound))
     sizes: list[int] = []
     for axis in rule:
-        sizes.extend(axis(bound) if spread_name(axis) is not None else (int(axis(bound)),))
+        if axis.text[0] == "*":
+            sizes.extend(axis(bound))
+        else:
+            sizes.append(int(axis(bound)))
     return tuple(sizes)

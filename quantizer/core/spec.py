@@ -167,13 +167,22 @@ class ErrorModel(Model):
         "softmax", "normalization", "resize", "index", "custom",
     ]  # fmt: skip
     """movement copies one input; selection takes one of several values; linear and bilinear add up; mean divides a sum by
-    the number of its terms; monotone and piecewise_monotone map one input; poles divide."""
+    the number of its terms; monotone and piecewise_monotone map one input; poles divides one, or the first of two inputs, by an
+    input."""
     terms: Expr | None = None
     """Number of terms that one output element adds up."""
     critical_points: list[Finite] = []
-    """Where a piecewise monotone function turns."""
+    """Where a piecewise monotone function, or a selection of one input, turns."""
+    period: Annotated[Finite, Field(gt=0)] | None = None
+    """Distance at which the critical points of a periodic function come back."""
     axis: Expr | None = None
     """The axis along which the operator reduces."""
+    centred: bool = True
+    """normalization: deviations from the mean are normalised; false: the elements themselves."""
+    logarithm: bool = False
+    """softmax: the logarithm of the shares is meant."""
+    smallest: bool = False
+    """index: the smallest elements are chosen, not the largest."""
 
 
 class Quantization(Model):
@@ -197,7 +206,8 @@ class TileRule(Model):
     when: Expr | None = None
     """Only where this holds."""
     input_axis: Expr | None = None
-    """Axis of the input that output axis i is cut along (rule '*'); default i."""
+    """Axis of the input that output axis i is cut along (rule '*'); without it i, operands of another rank aligned at the
+    last axis, as shapes broadcast."""
     axis: Identifier | None = None
     """halo, accumulate: the input axis that is cut; of rule '*', axis i."""
     stride: Expr | None = None
@@ -252,6 +262,8 @@ class CompassFormat(Model):
     """Attribute -> their key, or one key for each entry of a list."""
     trailing_axes: dict[Identifier, str] = {}
     """Attribute, an axis of the first input -> their key, which lists that axis and all after it."""
+    sized: dict[Identifier, list[Identifier]] = {}
+    """Attributes that no key holds -> the axes of the output whose sizes they are."""
     derived: dict[str, Expr] = {}
     """Keys that follow from shapes and attributes."""
     fixed: dict[str, str] = {}
@@ -266,8 +278,16 @@ class CompassFormat(Model):
     """Axis attributes that are written as counted from the front: the system does not count from the end."""
     pairs: list[Identifier] = []
     """Attributes of all numbers before and then all after each axis, which the layer writes as [before, after] pairs."""
+    consumed: list[Identifier] = []
+    """Attributes that a quantized layer leaves out: its table holds what they say."""
     activation: str | None = None
     """Key that names the fused activation."""
+    transposed: dict[Identifier, str] = {}
+    """Input -> key that says whether the last two axes of its tensor are swapped."""
+    unfused: str = "NONE"
+    """What that key says where nothing is fused."""
+    fuses: list[Activation] = []
+    """Activations that only the layer fuses, not the operator elsewhere: RELU6 is the rectifier's layer, cut at 6."""
 
 
 class Formats(Model):

@@ -8,7 +8,7 @@ import string
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from quantizer.core.domains import check_domain, check_order, constant, domains_of, expressions_of, fits, wanted
+from quantizer.core.domains import ENTRY, check_domain, check_order, constant, domains_of, expressions_of, fits, wanted
 from quantizer.core.expressions import FUNCTIONS, Expression
 from quantizer.core.model_errors import Finding, got, near, suggestion
 from quantizer.core.shapes import plain_name, spread_name
@@ -27,7 +27,7 @@ def check_spec(spec: Spec, stem: str) -> list[Finding]:
     rules = (
         _check_names, _check_domain_names, _check_expressions, _check_domains, _check_operands, _check_shapes,
         _check_constraints, _check_tiling, _check_error_model, _check_quantization, _check_examples,
-        _check_properties, _check_formats, _check_layers, _check_the_rest,
+        _check_properties, _check_formats, _check_sized, _check_layers, _check_the_rest,
     )  # fmt: skip
     findings = [finding for rule in rules for finding in rule(spec)]
     if spec.op != stem:
@@ -59,7 +59,7 @@ def _check_names(spec: Spec) -> Iterator[Finding]:
     if len(spec.dims) + len(spec.attrs) > MAX_NAMES:
         count = len(spec.dims) + len(spec.attrs)
         yield Finding(("dims",), f"{count} dims and attrs; at most {MAX_NAMES} are read.", key=True)
-    if spec.op in RESERVED or spec.op == "schemes":
+    if spec.op in RESERVED - set(FUNCTIONS) or spec.op == "schemes":
         yield Finding(("op",), f"{spec.op!r} is a reserved word. Choose another name.")
 
 
@@ -102,7 +102,9 @@ def _check_domain_names(spec: Spec) -> Iterator[Finding]:
         for name, domain in domains.items():
             for location, expression in expressions_of(domain):
                 kind = "a number" if domain.type == "float" else "an integer"
-                yield from _check_known(expression, (group, name, *location), known, kind)
+                listed = location in (("min",), ("max",)) and (domain.length is not None or domain.type == "shape")
+                names = {*known, ENTRY} if listed else known
+                yield from _check_known(expression, (group, name, *location), names, kind)
             for key in ("broadcasts_to", "like"):
                 if (other := getattr(domain, key)) is None:
                     continue
@@ -307,8 +309,14 @@ def _named_axes(operands: Mapping[str, Input] | Mapping[str, Output]) -> list[st
 
 def _check_error_model(spec: Spec) -> Iterator[Finding]:
     model = spec.error_model
-    if model.critical_points and model.kind != "piecewise_monotone":
+    if model.critical_points and model.kind not in ("piecewise_monotone", "selection"):
         yield Finding(("error_model", "critical_points"), f"do not apply to kind {model.kind}. Remove them.", key=True)
+    if model.period is not None and model.kind != "piecewise_monotone":
+        yield Finding(("error_model", "period"), f"does not apply to kind {model.kind}. Remove it.", key=True)
+    if model.logarithm and model.kind != "softmax":
+        yield Finding(("error_model", "logarithm"), f"does not apply to kind {model.kind}. Remove it.", key=True)
+    if model.smallest and model.kind != "index":
+        yield Finding(("error_model", "smallest"), f"does not apply to kind {model.kind}. Remove it.", key=True)
     if model.kind == "piecewise_monotone" and not model.critical_points:
         text = "must be given for piecewise_monotone: where the function turns."
         yield Finding(("error_model", "critical_points"), text)
@@ -382,6 +390,14 @@ def _check_trailing(spec: Spec, compass: CompassFormat) -> Iterator[Finding]:
             yield Finding(location, f"{name} must be one integer.")
 
 
+def _check_consumed(spec: Spec, compass: CompassFormat) -> Iterator[Finding]:
+    known = [name for name in compass.attrs if name in spec.attrs and spec.attrs[name].default is not None]
+    for index, name in enumerate(compass.consumed):
+        if name not in known:
+            text = _unknown(name, known, "attr with a key and a default")
+            yield Finding(("formats", "compass", "consumed", index), text)
+
+
 def _check_formats(spec: Spec) -> Iterator[Finding]:
     compass, location = spec.formats.compass, ("formats", "compass")
     if compass is None:
@@ -390,6 +406,7 @@ def _check_formats(spec: Spec) -> Iterator[Finding]:
         if name not in spec.inputs:
             yield Finding((*location, "inputs", name), _unknown(name, spec.inputs, "input"), key=True)
     yield from _check_trailing(spec, compass)
+    yield from _check_consumed(spec, compass)
     for name, keys in compass.attrs.items():
         if name not in spec.attrs:
             yield Finding((*location, "attrs", name), _unknown(name, spec.attrs, "attr"), key=True)
@@ -403,9 +420,21 @@ def _check_formats(spec: Spec) -> Iterator[Finding]:
     for index, name in enumerate(compass.pairs):
         if name not in compass.attrs:
             yield Finding((*location, "pairs", index), _unknown(name, compass.attrs, "attr with a key of its own"))
-    if (compass.activation is None) != (not spec.fuses):
-        text = "must be given: the key of the fused activation." if spec.fuses else "does not apply: nothing is fused."
-        yield Finding((*location, "activation"), text, key=not spec.fuses)
+    fuses = [*spec.fuses, *compass.fuses]
+    if (compass.activation is None) != (not fuses):
+        text = "must be given: the key of the fused activation." if fuses else "does not apply: nothing is fused."
+        yield Finding((*location, "activation"), text, key=not fuses)
+
+
+def _check_sized(spec: Spec) -> Iterator[Finding]:
+    sized = {} if spec.formats.compass is None else spec.formats.compass.sized
+    location = ("formats", "compass", "sized")
+    for name, axes in sized.items():
+        if name not in spec.attrs:
+            yield Finding((*location, name), _unknown(name, spec.attrs, "attr"), key=True)
+        for index, axis in enumerate(axes):
+            if axis not in (known := _named_axes(spec.outputs)):
+                yield Finding((*location, name, index), _unknown(axis, known, "axis of an output"))
 
 
 def _check_layers(spec: Spec) -> Iterator[Finding]:

@@ -10,9 +10,16 @@ Status = Literal["pass", "fail", "mistrusted", "overflow", "defect", "hole"]
 """hole: the check could not be made; defect: it failed as the platform declares; `reason` says why."""
 
 CHECKS = (
-    "parameters", "float", "arithmetic", "accuracy", "exact", "tiled", "round_trip", "properties", "repeat",
+    "parameters", "float", "arithmetic", "accuracy", "exact", "tiled", "round_trip", "pipeline", "properties", "repeat",
+    "engine",
 )  # fmt: skip
-"""The checks that every example runs, in the order in which they are read."""
+"""The checks of an example, in the order in which they are read."""
+
+SAMPLED = ("pipeline",)
+"""Those of them that cost more than all others: an item runs them on its first example and on one in eight others."""
+
+EVERY = tuple(name for name in CHECKS if name not in SAMPLED)
+"""The checks that every example runs."""
 
 ITEM_CHECKS = ("spec", "golden", "reject", "regressions")
 """The checks that run once per operator."""

@@ -23,7 +23,14 @@ _TORCH = {
     "bfloat16": torch.bfloat16,
     "float8_e4m3fn": torch.float8_e4m3fn,
     "float8_e5m2": torch.float8_e5m2,
+    "float8_e4m3fnuz": torch.float8_e4m3fnuz,
+    "float8_e5m2fnuz": torch.float8_e5m2fnuz,
+    "float8_e8m0fnu": torch.float8_e8m0fnu,
 }
+FREE = -1
+"""A size that is known only when the graph runs."""
+LARGEST = 1 << 31
+"""Bytes of the largest tensor that is read or made: what one protobuf file can hold."""
 
 
 def container(dtype: DType) -> torch.dtype:
@@ -43,6 +50,8 @@ class Tensor:
     data: torch.Tensor | None = None
     """Of a constant: its values, of type `container(dtype)`."""
     qparams: QParams | None = None
+    ranked: bool = True
+    """False where even the number of axes is known only when the graph runs; `shape` is then ()."""
 
     @property
     def is_constant(self) -> bool:
@@ -67,6 +76,15 @@ class Node:
     """What the quantize rule handed (numerics.qparams.Parameters), once the node is quantized."""
     activation: str = "none"
     """The fused activation: none, relu or relu6."""
+    transposed: tuple[str, ...] = ()
+    """Inputs, by the spec's names, whose last two axes the operator reads swapped."""
+    captures: tuple[str, ...] = ()
+    """Tensors that the bodies of a control-flow node read from around them."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every tensor that the node needs, through the bodies in it too."""
+        return (*(name for name in self.inputs if name is not None), *self.captures)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +100,8 @@ class Graph:
     """What a format must keep of its header."""
     subgraphs: Mapping[str, Graph] = field(default_factory=dict)
     """Bodies of control-flow nodes by name; they may read tensors of this graph that they list themselves."""
+    dynamic: bool = False
+    """Whether sizes may be FREE or 0, and constants NaN: such a graph runs in runtime.torch_executor alone."""
 
     @cached_property
     def _nodes_by_name(self) -> dict[str, Node]:
@@ -97,10 +117,15 @@ class Graph:
         """Tensor -> the nodes that read it, in node order, each once."""
         found: dict[str, dict[int, Node]] = {}
         for node in self.nodes:
-            for name in node.inputs:
-                if name is not None:
-                    found.setdefault(name, {})[id(node)] = node
+            for name in node.reads:
+                found.setdefault(name, {})[id(node)] = node
         return {name: tuple(nodes.values()) for name, nodes in found.items()}
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """The operators of all nodes, through bodies too."""
+        inner = (body.operators for body in self.subgraphs.values())
+        return frozenset(node.op for node in self.nodes).union(*inner)
 
     @cached_property
     def order(self) -> tuple[Node, ...]:
@@ -108,7 +133,7 @@ class Graph:
         before: dict[int, list[int]] = {}
         index = {id(node): i for i, node in enumerate(self.nodes)}
         for i, node in enumerate(self.nodes):
-            makers = (self.producers.get(name) for name in node.inputs if name is not None)
+            makers = (self.producers.get(name) for name in node.reads)
             before[i] = [index[id(maker)] for maker in makers if maker is not None]
         if all(j < i for i, earlier in before.items() for j in earlier):
             return self.nodes

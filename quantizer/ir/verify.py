@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from quantizer.core.errors import GraphError
-from quantizer.ir.graph import Graph, Node, Tensor, container, nearest
+from quantizer.ir.graph import FREE, Graph, Node, Tensor, container, nearest
 from quantizer.numerics.qparams import QParams
 
 
@@ -21,12 +21,11 @@ def verify(graph: Graph, outer: Iterable[str] = ()) -> None:
     for key, tensor in graph.tensors.items():
         if key != tensor.name:
             raise GraphError(f"{where}: tensor {tensor.name!r} is filed under {key!r}: use its own name.")
-        _tensor(where, tensor)
+        _tensor(where, tensor, dynamic=graph.dynamic)
     made = _made(where, graph) | set(outer)
     for node in graph.nodes:
-        for name in node.inputs:
-            if name is not None:
-                _known(f"{where}: node {node.name!r}: input {name!r}", name, graph, made)
+        for name in node.reads:
+            _known(f"{where}: node {node.name!r}: input {name!r}", name, graph, made)
     if not graph.outputs:
         raise GraphError(f"{where}: no outputs: name at least one tensor.")
     for name in graph.outputs:
@@ -76,23 +75,24 @@ def _made(where: str, graph: Graph) -> set[str]:
     return makers.keys() | set(graph.inputs)
 
 
-def _tensor(where: str, tensor: Tensor) -> None:
+def _tensor(where: str, tensor: Tensor, *, dynamic: bool) -> None:
     place = f"{where}: tensor {tensor.name!r}"
+    least = FREE if dynamic else 1
     for size in tensor.shape:
-        if size < 1:
-            raise GraphError(f"{place}: shape {list(tensor.shape)}: every size must be at least 1, got {size}.")
+        if size < least:
+            raise GraphError(f"{place}: shape {list(tensor.shape)}: every size must be at least {least}, got {size}.")
     if tensor.data is not None:
-        _data(place, tensor, tensor.data)
+        _data(place, tensor, tensor.data, dynamic=dynamic)
     if tensor.qparams is not None:
         _qparams(place, tensor, tensor.qparams)
 
 
-def _data(place: str, tensor: Tensor, data: torch.Tensor) -> None:
+def _data(place: str, tensor: Tensor, data: torch.Tensor, *, dynamic: bool) -> None:
     if tuple(data.shape) != tensor.shape:
         raise GraphError(f"{place}: declared shape {list(tensor.shape)}, data of shape {list(data.shape)}.")
     if data.dtype != container(tensor.dtype):
         raise GraphError(f"{place}: declared {tensor.dtype}, kept as {container(tensor.dtype)}, data of {data.dtype}.")
-    if data.is_floating_point():
+    if data.is_floating_point() and not dynamic:
         bad = torch.isnan(data if data.element_size() > 1 else data.to(torch.float32))
         if bool(bad.any()):
             raise GraphError(f"{place}: NaN at {bad.nonzero()[0].tolist()}: constants must be numbers.")

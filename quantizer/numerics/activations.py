@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import torch
 from torch import Tensor
 
-from quantizer.core.platforms import RoundingMode
-from quantizer.numerics.qparams import QParams
+from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rounding import round_scalar
 
 SIX = 6
@@ -21,15 +22,20 @@ def activate(values: Tensor, name: str) -> Tensor:
     return values if name == "none" else values.clamp(*LIMITS[name])
 
 
-def activate_codes(codes: Tensor, output: QParams, name: str, rounding: RoundingMode) -> Tensor:
+def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parameters) -> Tensor:
     """Return int64 codes of activated values, from the codes of the values before.
 
-    Rounding rises and takes 0 to the zero point, so that clamping codes equals clamping the numbers that they round.
+    Rounding rises and takes 0 to the zero point, so that clamping codes equals clamping the numbers that they round,
+    unless the platform brings the limit to a code in a way of its own.
     """
     if name == "none":
         return codes
     zero = int(output.zero_point)
     if name == "relu":
         return codes.clamp(min=max(zero, output.qmin))
-    top = round_scalar(Fraction(SIX) / Fraction(float(output.scale)), rounding) + zero
+    platform, rescale = parameters.platform, parameters.rescale
+    if (limit := platform.limit(None if rescale is None else rescale.variant)) is not None:
+        top = int(quantize(torch.tensor(float(SIX)), output, limit))
+    else:
+        top = round_scalar(Fraction(SIX) / Fraction(float(output.scale)), platform.rounding) + zero
     return codes.clamp(max(zero, output.qmin), min(top, output.qmax))

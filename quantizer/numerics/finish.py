@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
+from quantizer.numerics import aten
 from quantizer.numerics.kernels import limit
-from quantizer.numerics.multipliers import compass
+from quantizer.numerics.multipliers import compass, reciprocal
+from quantizer.numerics.overflow import CONVERTED, as_x86, beyond_int32
 from quantizer.numerics.qparams import Parameters, Rescale
 from quantizer.numerics.quotient import divide_exactly
-from quantizer.numerics.requantize import requantize, requantize_sum
+from quantizer.numerics.raw_means import averaged, mean_in_vectors, reduced_in_float32
+from quantizer.numerics.requantize import requantize, requantize_sum, round_fixed_point
 from quantizer.numerics.rounding import round_tensor
 
 AREA_BITS = 8
@@ -32,15 +36,33 @@ def finish(acc: Tensor, parameters: Parameters, *, channel_axis: int | None = No
     if parameters.activation in platform.accumulator.float32_before:
         held = held.float()
     axis = rescale.axis if channel_axis is None else channel_axis
-    return requantize(held, rescale, parameters.outputs[output], channel_axis=axis, rounding=platform.rounding)
+    if rescale.variant in aten.FLOAT_SUMS:
+        return aten.finish_real_bias(held, parameters, rescale, parameters.outputs[output], axis)
+    if platform.multiplier.overflow == "x86":
+        held, rescale = as_x86(held, rescale, axis)
+    codes = requantize(held, rescale, parameters.outputs[output], channel_axis=axis, rounding=platform.rounding)
+    if platform.multiplier.overflow == "x86" and rescale.variant in CONVERTED:
+        return beyond_int32(codes, held, rescale, parameters.outputs[output], axis)
+    return codes
 
 
-def finish_sum(terms: Mapping[str, Tensor], parameters: Parameters, *, output: str = "y") -> Tensor:
-    """Return the codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast."""
+def finish_sum(
+    terms: Mapping[str, Tensor], parameters: Parameters, *, output: str = "y", minus: Collection[str] = ()
+) -> Tensor:
+    """Return the codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast; *minus* are subtracted."""
+    rescale = _rescale(parameters)
+    if rescale.variant in aten.TERMS:
+        return aten.finish_float_sum(terms, parameters, rescale, parameters.outputs[output])
+    if (
+        rescale.variant == "q31_double"
+        and parameters.platform.multiplier.overflow == "x86"
+        and len(rescale.factors) == len(terms) == 1
+    ):
+        return finish(next(iter(terms.values())), parameters, output=output)
     return requantize_sum(
-        terms, _rescale(parameters), parameters.outputs[output],
+        terms, rescale, parameters.outputs[output],
         inputs=parameters.inputs, rounding=parameters.platform.rounding,
-        float32=parameters.activation in parameters.platform.accumulator.float32_before,
+        float32=parameters.activation in parameters.platform.accumulator.float32_before, minus=minus,
     )  # fmt: skip
 
 
@@ -54,22 +76,50 @@ def finish_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters, *, o
 
     exact: one rounding of the rational. f32_dequantized: ONNX Runtime's average pooling, the sum of dequantized float32
     values divided by the count, then by the scale. area_multiplier: Compass's pooling, a multiplier of 8 bits for 1/count.
+    area_reciprocal: TOSA's pooling, one of 31 bits, rounded half up; input and output have one scale.
     Other variants have the count in their multiplier.
     """
     rescale, out, mode = _rescale(parameters), parameters.outputs[output], parameters.platform.rounding
     counts = torch.as_tensor(counts, dtype=torch.int64).expand(sums.shape)
+    if rescale.variant in aten.MEANS:
+        return aten.finish_float_mean(sums, counts, rescale, out)
     match rescale.variant:
         case "exact":
             (factor,) = rescale.factors.values()
             codes = divide_exactly(sums, counts, Fraction(factor) / Fraction(rescale.divisor), mode) + out.zero_point
             return codes.clamp(out.qmin, out.qmax)
+        case "raw_half_away":
+            (x,) = parameters.inputs.values()
+            return averaged(sums, counts, x, out)
+        case "q31_in_sixteens":
+            (x,) = parameters.inputs.values()
+            return mean_in_vectors(sums, int(counts.max()), x, out, -1 if rescale.axis is None else rescale.axis)
+        case "f32_raw_even":
+            return finish_reduced(sums, int(counts.max()), parameters, output=output)
+        case "q31_folded":
+            held, numbers = as_x86(sums, replace(rescale, variant="q31_double"), None)
+            return requantize(held, numbers, out)
         case "area_multiplier":
             mantissa, shift = compass((1.0 / counts).float(), AREA_BITS)
             scaled = (sums.double() * mantissa) * torch.exp2(-shift.double())
             return (round_tensor(scaled, mode).long() + out.zero_point).clamp(out.qmin, out.qmax)
+        case "area_reciprocal":
+            mantissa, shift = reciprocal(counts)
+            rounded = round_fixed_point(sums, mantissa, shift, "q31_single")
+            return rounded.add_(out.zero_point).clamp_(out.qmin, out.qmax)
         case _:
             ((name, _),) = parameters.inputs.items()
             return finish_sum({name: sums}, parameters, output=output)
+
+
+def finish_reduced(sums: Tensor, count: int, parameters: Parameters, *, output: str = "y") -> Tensor:
+    """Return the codes of *sums* of *count* centred codes: under a float32 variant of raw codes, else as any sum."""
+    rescale, out = _rescale(parameters), parameters.outputs[output]
+    ((name, x),) = parameters.inputs.items()
+    if rescale.variant not in ("f32_raw_even", "f32_raw_away"):
+        return finish_sum({name: sums}, parameters, output=output)
+    factor = rescale.factors[name]
+    return reduced_in_float32(sums, count, factor, x, out, even=rescale.variant == "f32_raw_even")
 
 
 def _rescale(parameters: Parameters) -> Rescale:

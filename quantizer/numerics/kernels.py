@@ -46,7 +46,11 @@ _LARGEST = {torch.bool: 1, torch.int8: 128, torch.uint8: 255, torch.int16: 32768
 
 
 def pin_float32() -> None:
-    """Pin the shortcuts off that would run float32 products in bfloat16 or TF32; called on import of this module."""
+    """Pin the shortcuts off that would run float32 products in bfloat16 or TF32, or as Winograd's, which are no sums of products.
+
+    Called on import of this module. NNPACK takes convolutions of 16 images and more where oneDNN is off.
+    """
+    torch.backends.nnpack.set_flags(False)
     torch.set_float32_matmul_precision("highest")
     mkldnn = getattr(torch.backends, "mkldnn", None)
     for place in (torch.backends, mkldnn, *(getattr(mkldnn, part, None) for part in ("conv", "matmul", "rnn"))):

@@ -9,20 +9,28 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import Platform, RatioArithmetic, Variant
+from quantizer.core.platforms import NARROW_BITS, Platform, RatioArithmetic, Variant
 from quantizer.numerics.qparams import Rescale
 from quantizer.numerics.rounding import round_tensor
 
 FLOAT32_EPSILON = 1.1920929e-07
-LEFT_SHIFT = 20
-"""Bits by which TensorFlow Lite's 8-bit add widens its terms."""
+Q15_BITS = 15
+LARGEST_SHIFT = 62
+"""The most places that TOSA's RESCALE shifts to the right."""
+LEFT_SHIFTS = (20, 15)
+"""Bits by which TensorFlow Lite's add widens its terms of 8 bits, and of more."""
 
 
-def fixed_point(ratio: Tensor | float, bits: int = 31) -> tuple[Tensor, Tensor]:
+def left_shift(bits: int) -> int:
+    """Return the bits by which TensorFlow Lite's add widens terms of *bits*."""
+    return LEFT_SHIFTS[bits > 8]
+
+
+def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, shift) with `ratio ~ mantissa * 2**-shift`, the mantissa in [2**(bits-1), 2**bits).
 
     TFLite's QuantizeMultiplier: the fraction of frexp, rounded half away; a ratio below 2**-32 becomes (0, bits), one
-    of 2**30 and more the largest mantissa with 30 shifts left. GraphError if the ratio is not positive and finite.
+    of 2**30 and more, where *clamped*, the largest mantissa with 30 shifts left. GraphError if the ratio is not positive and finite.
     """
     ratio = _positive(ratio)
     fraction, exponent = torch.frexp(ratio)
@@ -31,30 +39,76 @@ def fixed_point(ratio: Tensor | float, bits: int = 31) -> tuple[Tensor, Tensor]:
     carry = mantissa == 1 << bits
     mantissa = torch.where(carry, mantissa >> 1, mantissa)
     exponent = exponent + carry.to(torch.int64)
-    vanishes, overflows = exponent < -31, exponent > 30
+    vanishes, overflows = exponent < -31, exponent > (30 if clamped else 1 << 30)
     mantissa = torch.where(vanishes, 0, torch.where(overflows, (1 << bits) - 1, mantissa))
-    exponent = torch.where(vanishes, 0, exponent.clamp_max(30))
+    exponent = torch.where(vanishes, 0, torch.where(overflows, 30, exponent))
     return mantissa, bits - exponent
 
 
-def q15(ratio: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Return the 31-bit multiplier rounded half-up to 15 bits and saturated (TFLite's path for 64-bit accumulators)."""
-    mantissa, shift = fixed_point(ratio)
+def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
+    """Return the 31-bit multiplier rounded half-up to 15 bits and saturated (TFLite's path for 64-bit accumulators).
+
+    One of 2**14 and more, where *clamped*, has zeros behind its 15 bits, so that it too is shifted right by 1.
+    """
+    mantissa, shift = fixed_point(ratio, clamped=clamped)
     reduced = torch.where(mantissa < 0x7FFF0000, (mantissa + (1 << 15)) >> 16, 0x7FFF)
-    return reduced, shift - 16
+    shift = shift - 16
+    if not clamped:
+        return reduced, shift
+    return reduced << (1 - shift).clamp_min(0), shift.clamp_min(1)
 
 
-def compass(ratio: Tensor, bits: int, bits_ceiling: int = 15, shift_ceiling: int = 31) -> tuple[Tensor, Tensor]:
+def right_shifted(ratio: Tensor | float, bits: int = 31) -> tuple[Tensor, Tensor]:
+    """Return int64 (mantissa, shift) as TOSA's RESCALE takes them: `fixed_point`, but with at most 62 places to the right.
+
+    A ratio below 2**(bits - 63) keeps fewer bits, one below 2**(bits - 94) one more place at most. Shifts below 2, of ratios
+    of 2**(bits - 2) and more, are handed as they come: no RESCALE holds them. Source: computeMultiplierAndShift of MLIR.
+    """
+    fraction, exponent = torch.frexp(_positive(ratio))
+    mantissa = round_tensor(fraction * 2.0**bits, "half_away").to(torch.int64)
+    carry = (mantissa == 1 << bits).to(torch.int64)
+    shift = bits - exponent.to(torch.int64) - carry
+    excess = (shift - LARGEST_SHIFT).clamp(0, 31)
+    return mantissa >> carry >> excess, shift.clamp_max(LARGEST_SHIFT)
+
+
+def reciprocal(count: Tensor) -> tuple[Tensor, Tensor]:
+    """Return int64 (mantissa, shift) near 1 / *count* (int64, positive): (2**30 + 1) << k over count, k the bits of count - 1.
+
+    Source: reciprocal_scale of the TOSA specification, which its AVG_POOL2D divides by.
+    """
+    bits = torch.ceil(torch.log2(count.double())).to(torch.int64)
+    return ((1 << 30) + 1 << bits) // count, 30 + bits
+
+
+def fixed(platform: Platform, variant: Variant, ratio: Tensor | float, activation_bits: int) -> tuple[Tensor, Tensor]:
+    """Return the (mantissa, shift) that *platform* hands its fixed-point *variant* for a ratio."""
+    if variant == "q15_single":
+        bits = Q15_BITS
+    else:
+        bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
+    if platform.multiplier.reach == "tosa":
+        return right_shifted(ratio, bits)
+    return fixed_point(ratio, bits, clamped=platform.multiplier.overflow == "exact")
+
+
+def compass(
+    ratio: Tensor, bits: int, bits_ceiling: int = 15, shift_ceiling: int = 31, *, positive: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return Compass's int64 (multiplier, shift) of a float32 ratio, in its own float32 arithmetic.
 
-    The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative. Where all
-    channels together come out as exactly 1, the pair is (1, 0).
+    The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with *positive*
+    a negative one becomes 0 and its multiplier the largest. Where all channels come out as exactly 1, the pair is (1, 0).
     """
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, bits_ceiling) - 1.0, dtype=torch.float32)
     shift = torch.log2(largest / ratio).floor().clamp_max(float(shift_ceiling))
     power = 2.0**shift
     multiplier = (ratio * power + 0.5).floor()
+    if positive:
+        multiplier = torch.where(shift < 0, largest, multiplier)
+        shift = shift.clamp_min(0.0)
+        power = 2.0**shift
     if float((multiplier - power).abs().max()) < FLOAT32_EPSILON:
         multiplier, shift = torch.ones_like(multiplier), torch.zeros_like(shift)
     return multiplier.to(torch.int64), shift.to(torch.int64)
@@ -86,53 +140,103 @@ def rescale(
     steps: Sequence[Tensor] | None = None,
     output_steps: Tensor | float | None = None,
     ratio: RatioArithmetic = "float64",
+    variant: Variant | None = None,
 ) -> Rescale:
     """Return the numbers by which *platform* rescales an accumulator of *family* to the output's codes.
 
     *scales* are multiplied together (float64, 0-d or per channel). *steps* and *output_steps* are Compass's float32
     codes per unit of the same tensors; where absent they are the inverses of the scales. *ratio*: the arithmetic of the
-    fixed-point variants. half_away keeps the float64 ratio itself.
+    fixed-point variants. half_away keeps the float64 ratio itself. *variant*: the one that the case has, if not the family's.
     """
-    variant = platform.requantize.get(family, platform.requantize["default"])
+    variant = variant or platform.requantize.get(family, platform.requantize["default"])
     if variant == "exact":
         return replace(_unshifted(variant, _product(scales)), divisor=output_scale)
     if variant in ("f32_even", "f32_even_zpin"):
         return _unshifted(variant, _ratio(scales, output_scale, "float32"))
+    if variant == "f32_even_bias":
+        return _unshifted(variant, _ratio(scales, output_scale, "float32"))
+    if variant == "f32_even_inverse":
+        return _unshifted(variant, _over_inverse(scales, output_scale))
+    if variant == "f32_stages_bias":
+        return _stages(variant, scales, output_scale)
+    if variant in ("f32_products", "f32_scaling"):
+        return _unshifted(variant, scales[0] / output_scale)
     if variant == "half_away":
-        return _unshifted(variant, _ratio(scales, output_scale, ratio))
+        return _unshifted(
+            variant, _ratio(scales, output_scale, "float64" if ratio == "float32_product_of_one" else ratio)
+        )
     if variant == "multiplier_shift":
         mantissa, shift = _compass_numbers(platform, scales, output_scale, activation_bits, steps, output_steps)
         if platform.multiplier.unify_shifts and family not in platform.multiplier.own_shifts and mantissa.dim():
             mantissa, shift = unify_shifts(mantissa, shift)
     else:
         real = _ratio(scales, output_scale, ratio)
-        bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
-        mantissa, shift = q15(real) if variant == "q15_half_up" else fixed_point(real, bits)
+        mantissa, shift = (
+            q15(real, clamped=platform.multiplier.overflow == "exact")
+            if variant == "q15_half_up"
+            else fixed(platform, variant, real, activation_bits)
+        )
     return Rescale(variant, mantissa.to(torch.float64), shift)
 
 
-def rescale_left_shifted(variant: Variant, scales: Mapping[str, float], output_scale: float) -> Rescale:
-    """Return the numbers of TensorFlow Lite's 8-bit add: a 31-bit factor per input and one for the shifted sum.
+def rescale_left_shifted(
+    variant: Variant, scales: Mapping[str, float], output_scale: float, places: int = LEFT_SHIFTS[0]
+) -> Rescale:
+    """Return the numbers of TensorFlow Lite's add: a 31-bit factor per input and one for the sum, shifted by *places*.
 
-    Factors are `scale / (2 * largest scale)`, the multiplier undoes that and LEFT_SHIFT.
+    Factors are `scale / (2 * largest scale)`, the multiplier undoes that and the shift.
     """
     twice = 2.0 * max(scales.values())
     factors = {}
     for name, scale in scales.items():
         mantissa, shift = fixed_point(scale / twice)
         factors[name] = float(mantissa) * 2.0 ** -int(shift)
-    mantissa, shift = fixed_point(twice / (output_scale * (1 << LEFT_SHIFT)))
+    mantissa, shift = fixed_point(twice / (output_scale * (1 << places)))
     return Rescale(variant, mantissa.to(torch.float64), shift, factors=factors)
+
+
+def rescale_widened(
+    platform: Platform, variant: Variant, scales: Mapping[str, float], output_scale: float, activation_bits: int
+) -> Rescale:
+    """Return the numbers of TOSA's legalised sum: a factor per input, and the multiplier of what is added.
+
+    Factors are `2**n * scale / (2 * largest scale)`, n the bits by which the platform widens; each operand is rounded once
+    (half up) where it is brought there. The multiplier undoes that.
+    """
+    rule = platform.multiplier
+    shift = rule.sum_shift if activation_bits <= NARROW_BITS else rule.wide_sum_shift
+    twice, wide = 2.0 * max(scales.values()), float(1 << (shift or 0))
+    factors = {name: whole(*right_shifted(wide * scale / twice)) for name, scale in scales.items()}
+    mantissa, places = fixed(platform, variant, twice / (output_scale * wide), activation_bits)
+    return Rescale(variant, mantissa.to(torch.float64), places, factors=factors, operands="q31_single")
+
+
+def whole(mantissa: Tensor, shift: Tensor) -> float:
+    """Return `mantissa * 2**-shift`, which float64 holds, of one multiplier of at most 31 bits."""
+    return float(mantissa) * 2.0 ** -int(shift)
 
 
 def _ratio(scales: Sequence[Tensor], output_scale: float, arithmetic: RatioArithmetic) -> Tensor:
     """Return the product of *scales* over the output scale as float64, rounded on the way as *arithmetic* does."""
-    if arithmetic == "float64":
+    if arithmetic == "float64" or (arithmetic == "float32_product_of_one" and any(s.numel() > 1 for s in scales)):
         return _product(scales) / output_scale
     product = _product([s.to(torch.float32) for s in scales])
-    if arithmetic == "float32_product":
+    if arithmetic != "float32":
         return product.to(torch.float64) / output_scale
     return (product / torch.tensor(output_scale, dtype=torch.float32)).to(torch.float64)
+
+
+def _over_inverse(scales: Sequence[Tensor], output_scale: float) -> Tensor:
+    """Return the float32 product of *scales* times the float32 inverse of the output's."""
+    product = _product([s.to(torch.float32) for s in scales])
+    return (product * (1.0 / torch.tensor(output_scale, dtype=torch.float32))).to(torch.float64)
+
+
+def _stages(variant: Variant, scales: Sequence[Tensor], output_scale: float) -> Rescale:
+    """Return oneDNN's numbers: the inverse of the inverse of the input's scale, the weights' scales, the output's scale."""
+    first, second = (s.to(torch.float32) for s in scales)
+    again = 1.0 / (1.0 / first)
+    return replace(_unshifted(variant, second.double()), divisor=output_scale, factors={"x": float(again)})
 
 
 def _unshifted(variant: Variant, mantissa: Tensor) -> Rescale:
@@ -155,7 +259,7 @@ def _compass_numbers(
     ratio = torch.as_tensor(output_steps, dtype=torch.float32) / _product([s.to(torch.float32) for s in steps])
     rule = platform.multiplier
     bits = activation_bits if rule.bits == "activation" else rule.bits
-    return compass(ratio, bits, rule.bits_ceiling, rule.shift_ceiling)
+    return compass(ratio, bits, rule.bits_ceiling, rule.shift_ceiling, positive=rule.positive_shifts)
 
 
 def _product(factors: Sequence[Tensor]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from quantizer.core.case import AttrValue, Range
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
 from quantizer.core.expressions import parse
-from quantizer.core.platforms import SIGNS, Platform
+from quantizer.core.platforms import CHOICE_NAMES, NARROW_BITS, SIGNS, Platform, Variant
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
@@ -22,12 +23,14 @@ from quantizer.numerics.multipliers import rescale
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rules import (
+    Ends,
     activation_params,
     bias_params,
     fixed_params,
     held_with_zero_point,
     holding_bias,
     index_params,
+    negated,
     same_numbers,
     weight_params,
     weight_part,
@@ -52,6 +55,8 @@ class Request:
     """Parameters that inputs already have, where a producer decided them."""
     activation: str = "none"
     """The fused activation."""
+    weight_ends: Mapping[str, Ends] = field(default_factory=dict)
+    """Weight -> its calibrated range, where a strategy found another one than its extrema."""
     samples: Mapping[str, Tensor] = field(default_factory=dict)
     """Float activations to calibrate on what *ranges* does not name: tensors that a plugin keeps for itself."""
 
@@ -59,11 +64,27 @@ class Request:
     def inputs(self) -> dict[str, QParams]:
         """Parameters of the activations, from their ranges."""
         present = [name for name in self.spec.activations if name in self.shapes or name in self.ranges]
+        if self.spec.quantization.family in self.platform.shared_parameters:
+            return self._shared(present)
         return {name: self.given.get(name) or self.input(name) for name in present}
+
+    def _shared(self, names: list[str]) -> dict[str, QParams]:
+        """Return one set of parameters for all inputs: what their producers decided, or those of their joint range."""
+        given = [self.given[name] for name in names if name in self.given]
+        if any(not same_numbers(given[0], params) for params in given):
+            raise GraphError(
+                f"{self.spec.op} on {self.platform.platform}: its inputs share one scale and one zero point, "
+                "their producers chose several. Requantize them to one first."
+            )
+        lows, highs = zip(*(self._range(name) for name in names), strict=True)
+        params = given[0] if given else self._activation(min(lows), max(highs))
+        return dict.fromkeys(names, params)
 
     def input(self, name: str) -> QParams:
         """Return the parameters of an input of the graph from its calibrated range."""
-        low, high = self._range(name)
+        return self._activation(*self._range(name))
+
+    def _activation(self, low: float, high: float) -> QParams:
         sign = self.platform.parameters.activation_sign
         signed = low < 0.0 if sign == "by_range" else sign == "signed"
         return activation_params(low, high, self.scheme.activation, self.platform.parameters, signed=signed)
@@ -77,12 +98,17 @@ class Request:
         equal = all(same_numbers(first, params) for params in self.inputs.values())
         if family in self.platform.same_as_input or (equal and family in self.platform.same_as_equal_inputs):
             return first
+        if family in self.platform.negated:
+            return negated(first)
         if rule == "index":
             return index_params(dtype(self.platform.index_dtype))
         bits = self.scheme.activation.bits
         if fixed := self.platform.fixed_outputs.get(self.spec.op):
-            return fixed_params(fixed, bits, signed=self._output_signed())
-        low, high = self._range(name)
+            return fixed_params(fixed.of(bits), bits, signed=self._output_signed())
+        if family in self.platform.wide_units and bits > NARROW_BITS:
+            unit = self.scheme.activation.model_copy(update={"symmetry": "symmetric", "range": "restricted"})
+            return activation_params(-1.0, 1.0, unit, self.platform.parameters, signed=True)
+        low, high = self.platform.fixed_ranges.get(self.spec.op) or self._range(name)
         if family in self.platform.within_limits:
             low, high = self._limited(name, low, high)
         return activation_params(
@@ -96,7 +122,8 @@ class Request:
         values = self.constants[name]
         axis = self.spec.inputs[name].channel_axis
         part = weight_part(self.scheme.weight, self.platform, self.spec.quantization.family)
-        params = weight_params(values, part, self.platform.parameters, axis, group=group)
+        ends = self.weight_ends.get(name)
+        params = weight_params(values, part, self.platform.parameters, axis, group=group, ends=ends)
         if self.platform.parameters.weights_hold_bias:
             for other, item in self.spec.inputs.items():
                 if item.role == "bias" and other in self.constants:
@@ -115,22 +142,44 @@ class Request:
         for other in factors[1:]:
             scale = scale * other.scale
             steps = steps * other.steps if steps is not None and other.steps is not None else None
-        if self.platform.quantizer.operation == "divide_float32":
+        if self.platform.quantizer.operation in ("divide_float32", "inverse_float32"):
             scale = scale.float().double()
         channel = self.spec.inputs[name].channel_axis or 0
         axis = next((channel for params in factors if params.axis is not None), None)
         params = bias_params(scale, steps, self.scheme.weight.bias_bits, axis)
         operation = self.platform.quantizer
-        if operation.operation == "divide_float32":
+        if operation.operation in ("divide_float32", "inverse_float32"):
             operation = operation.model_copy(update={"operation": "exact"})
         codes = quantize(self.constants[name], params, operation)
         family = self.spec.quantization.family
         if family in self.platform.absorbs_zero_point:
             for weight in (weights or {}).values():
-                sums = weight.codes.reshape(len(weight.codes), -1).sum(1).repeat(len(codes) // len(weight.codes))
+                repeats = len(codes) // len(weight.codes)
                 zero = next(iter(self.inputs.values())).zero_point
-                codes = held_with_zero_point(codes, -zero * sums, params, self.platform.bias_effective_bits.get(family))
+                added, undone = (-zero * sums.repeat(repeats) for sums in (weight.sums, weight.centred_sums))
+                effective = self.platform.bias_effective_bits.get(family)
+                codes = held_with_zero_point(codes, added, params, effective, undone)
         return Constant(codes, params)
+
+    @cached_property
+    def variant(self) -> Variant:
+        """The requantization variant that the platform has in this case."""
+        return self.platform.variant(self.spec.quantization.family, self._choice)
+
+    def _choice(self) -> dict[str, object]:
+        """Return what the platform's choice of a variant may name."""
+        weight = self.scheme.weight
+        values = (
+            self.scheme.activation.bits, 0 if weight is None else weight.bits, tuple(self.shapes),
+            tuple(int(params.zero_point) for params in self.inputs.values()), *self._ratios(),
+        )  # fmt: skip
+        return {**variables(self.spec, self.shapes, self.attrs), **dict(zip(CHOICE_NAMES, values, strict=True))}
+
+    def _ratios(self) -> tuple[tuple[float, ...], float]:
+        """Return the float32 ratios of the inputs' scales to the output's, and that of their product."""
+        scale = self.output(next(iter(self.spec.outputs))).scale.float()
+        own = [params.scale.float() for params in self.inputs.values()]
+        return tuple(float(one / scale) for one in own), float(functools.reduce(torch.mul, own) / scale)
 
     @cached_property
     def channels(self) -> int:
@@ -203,7 +252,7 @@ def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Con
         return {}, _product_ratio(request, [], output)
     weights: dict[str, Constant] = {}
     ratio: Rescale | None = None
-    for group in _group_sizes(request, names[0]):
+    for group in group_sizes(request, names[0]):
         weights = {name: request.weight(name, group) for name in names}
         ratio = _product_ratio(request, [c.params for c in weights.values()], output)
         if not request.platform.multiplier.unify_shifts or bool((ratio.mantissa > 0).all()):
@@ -211,7 +260,7 @@ def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Con
     return weights, ratio
 
 
-def _group_sizes(request: Request, name: str) -> list[int | None]:
+def group_sizes(request: Request, name: str) -> list[int | None]:
     """Return how many channels share a weight scale, in the order in which that is tried.
 
     The number of groups is halved, rounding down; channels are dealt in groups of the rounded-up share, the last smaller.
@@ -242,6 +291,7 @@ def _product_ratio(request: Request, weights: list[QParams], output: QParams) ->
         request.platform, request.spec.quantization.family, [params.scale for params in factors], float(output.scale),
         request.scheme.activation.bits, steps=steps if len(steps) == len(factors) else None, output_steps=output.steps,
         ratio=request.platform.multiplier.ratio.get(request.spec.quantization.family, "float64"),
+        variant=request.variant,
     )  # fmt: skip
     return replace(numbers, axis=request.channel_axis)
 
@@ -255,4 +305,9 @@ def _sum_ratio(request: Request, output: QParams) -> Rescale | None:
     if spec.error_model.kind == "mean" and spec.error_model.terms is not None:
         count = int(spec.error_model.terms(variables(spec, request.shapes, request.attrs)))
     family, bits = spec.quantization.family, request.scheme.activation.bits
-    return rescale_sum(request.platform, family, request.inputs, output, bits, shapes=request.shapes, count=count)
+    found = rescale_sum(
+        request.platform, family, request.inputs, output, bits,
+        shapes=request.shapes, count=count, variant=request.variant,
+    )  # fmt: skip
+    images = next(iter(spec.inputs.values())).spatial
+    return replace(found, axis=1 if images else request.channel_axis) if spec.error_model.kind == "mean" else found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from torch import Tensor
 
@@ -35,6 +36,16 @@ class QParams:
             raise GraphError(
                 f"codes [{self.qmin}, {self.qmax}]: must lie in {self.dtype} [{self.dtype.min}, {self.dtype.max}]."
             )
+
+    @property
+    def bits(self) -> int:
+        """Bits of the codes, which the format may have more of: 10 in a format of 12."""
+        return self.qmax.bit_length() + (self.dtype.kind == "int")
+
+    @property
+    def first(self) -> int:
+        """The smallest code of so many bits, restricted or not."""
+        return -(1 << (self.bits - 1)) if self.dtype.kind == "int" else 0
 
     def along(self, values: Tensor, rank: int) -> Tensor:
         """Return per-axis *values* shaped to broadcast against a tensor of *rank* axes."""
@@ -73,6 +84,16 @@ class Constant:
     codes: Tensor
     params: QParams
 
+    @property
+    def sums(self) -> Tensor:
+        """Sum of the codes of each slice along the first axis."""
+        return self.codes.reshape(len(self.codes), -1).sum(1)
+
+    @property
+    def centred_sums(self) -> Tensor:
+        """Sum of code - zero_point of each slice along the first axis, for parameters per tensor or of these slices."""
+        return self.sums - self.params.zero_point * (self.codes.numel() // len(self.codes))
+
 
 @dataclass(frozen=True)
 class Rescale:
@@ -89,6 +110,10 @@ class Rescale:
     """Input -> what its centred codes are multiplied by before they are added, in the order of the operation; 1 where not named."""
     axis: int | None = None
     """The axis of the sum along which numbers per channel lie."""
+    operands: Variant | None = None
+    """How each `factor * term` is rounded before terms are added; None: not at all, or as `variant` has it."""
+    pairs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Input -> the multiplier and shift that its factor was made of, where inputs have one each (Compass: concatenation)."""
 
     def sliced(self, start: int, stop: int) -> Rescale:
         """Return the numbers of the channels [start, stop)."""
@@ -109,6 +134,8 @@ class Table:
     """Real value of one entry unit."""
     bits: int
     """Bits of an entry."""
+    interpolation: Literal["down", "half_up"] = "down"
+    """How a value between two entries is rounded."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.platforms import Quantizer
+from quantizer.numerics.fused import multiply_add
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rounding import round_tensor
 
@@ -17,6 +18,11 @@ def quantize(x: Tensor, params: QParams, quantizer: Quantizer, *, seed: int = 0)
     The operation and its float type are the platform's: see `core.platforms.Quantizer`.
     """
     zero = params.along(params.zero_point, x.dim())
+    if quantizer.operation == "inverse_float32" and quantizer.zero_point == "before":
+        inverse = 1.0 / params.along(params.scale, x.dim()).float()
+        fused = multiply_add(x.float(), inverse, zero.float())
+        rounded = round_tensor(fused.double(), quantizer.rounding, seed=seed)
+        return rounded.nan_to_num(nan=0.0).clamp(params.qmin, params.qmax).to(torch.int64)
     ratio = _ratio(x, params, quantizer)
     if quantizer.zero_point == "before":
         rounded = round_tensor((ratio + zero.to(ratio.dtype)).double(), quantizer.rounding, seed=seed)
@@ -30,6 +36,8 @@ def _ratio(x: Tensor, params: QParams, quantizer: Quantizer) -> Tensor:
     match quantizer.operation:
         case "divide_float32":
             return x.float() / scale.float()
+        case "inverse_float32":
+            return x.float() * (1.0 / scale.float())
         case "multiply_float32" if params.steps is not None:
             return x.float() * params.along(params.steps, x.dim())
         case _:
@@ -38,9 +46,12 @@ def _ratio(x: Tensor, params: QParams, quantizer: Quantizer) -> Tensor:
 
 def dequantize(codes: Tensor, params: QParams) -> Tensor:
     """Return `scale * (code - zero_point)` in float64."""
-    return (codes - params.along(params.zero_point, codes.dim())).double() * params.along(params.scale, codes.dim())
+    return centred(codes, params).double() * params.along(params.scale, codes.dim())
 
 
 def centred(codes: Tensor, params: QParams) -> Tensor:
-    """Return `code - zero_point` as int64."""
-    return codes - params.along(params.zero_point, codes.dim())
+    """Return `code - zero_point`: int64, or the type of narrower *codes* where every zero point is 0."""
+    zero = params.along(params.zero_point, codes.dim())
+    if codes.dtype == torch.int64:
+        return codes - zero
+    return codes.to(torch.int64) - zero if bool(zero.any()) else codes

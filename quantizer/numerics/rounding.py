@@ -23,8 +23,8 @@ _BELOW_HALF = 0.49999999999999994
 """The largest float64 below 1/2: added to |x|, it carries exactly the ties and what lies beyond."""
 
 
-def round_tensor(x: Tensor, mode: RoundingMode, *, seed: int = 0) -> Tensor:
-    """Round float64 *x* to integers (float64); integers, infinities and NaN stay.
+def round_tensor(x: Tensor, mode: RoundingMode, *, seed: int | Tensor = 0) -> Tensor:
+    """Round float *x* to integers of its type; integers, infinities and NaN stay. *seed*: a number, or an int64 scalar.
 
     Ties are decided on `x - trunc(x)`, which is exact: `floor(x + 0.5)` is wrong for 0.49999999999999994.
     """
@@ -142,7 +142,7 @@ def _bump(quotient: Tensor, rest: Tensor, half: Tensor, odd: Tensor, mode: Round
     return torch.where(tie, up, rest >= half).to(torch.int64)
 
 
-def _round_stochastic(whole: Tensor, part: Tensor, seed: int) -> Tensor:
+def _round_stochastic(whole: Tensor, part: Tensor, seed: int | Tensor) -> Tensor:
     """Round away from *whole* with probability |part|; comparisons are exact, for 1 - uniform has 53 bits."""
     uniform = _logical_shift(_uniform(whole, seed), 11).to(torch.float64) * 2.0**-53
     up = (part > 0) & (uniform < part)
@@ -150,9 +150,9 @@ def _round_stochastic(whole: Tensor, part: Tensor, seed: int) -> Tensor:
     return whole + (up.to(whole.dtype) - down.to(whole.dtype))
 
 
-def _uniform(like: Tensor, seed: int) -> Tensor:
+def _uniform(like: Tensor, seed: int | Tensor) -> Tensor:
     """Return one hashed int64 for each element of *like*, by flat index."""
-    start = _signed(_splitmix64_int(seed, None))
+    start = splitmix64(seed.reshape(())) if isinstance(seed, Tensor) else _signed(_splitmix64_int(seed, None))
     return splitmix64(torch.arange(1, like.numel() + 1, dtype=torch.int64) + start).reshape(like.shape)
 
 

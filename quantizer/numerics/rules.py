@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,16 @@ from quantizer.core.schemes import ActivationPart, WeightPart
 from quantizer.numerics.qparams import QParams
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The range of a weight as a whole (0-d), and of each slice along its channel axis."""
+
+    low: Tensor
+    high: Tensor
+    lows: Tensor
+    highs: Tensor
 
 
 @functools.lru_cache(maxsize=4096)
@@ -39,6 +49,23 @@ def activation_params(low: float, high: float, part: ActivationPart, rule: Param
     )  # fmt: skip
 
 
+def negated(params: QParams) -> QParams:
+    """Return the parameters under which -x - 1 is the code of the negative value, of an unsigned code x (qmax >> 1) - x.
+
+    Source: the Compass Optimizer's Negative.
+    """
+    signed = params.dtype.kind == "int"
+    half = 1 << (params.bits - 1)
+    last = -1 if signed else half - 1
+    return replace(
+        params,
+        dtype=integer(params.dtype.bits, signed=True),
+        zero_point=last - params.zero_point,
+        qmin=-half,
+        qmax=half - 1,
+    )
+
+
 def same_numbers(a: QParams, b: QParams) -> bool:
     """Return whether two tensors have the same format, scale and zero point."""
     return a.dtype == b.dtype and torch.equal(a.scale, b.scale) and torch.equal(a.zero_point, b.zero_point)
@@ -49,15 +76,18 @@ def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart
     changes: dict[str, object] = {}
     if family in platform.per_channel_weights:
         changes["granularity"] = "channel"
+    if family in platform.per_tensor_weights:
+        changes["granularity"] = "tensor"
     if family in platform.weight_bits:
         changes["bits"] = platform.weight_bits[family]
     return part.model_copy(update=changes) if changes else part
 
 
 def weight_params(
-    weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, *, group: int | None = None
-) -> QParams:
-    """Return the parameters of *weights* from their extrema, one pair per slice along *axis* or one in all.
+    weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, *,
+    group: int | None = None, ends: Ends | None = None,
+) -> QParams:  # fmt: skip
+    """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
 
     weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many neighbouring
     channels share their parameters (Compass), whatever the granularity; 1 is per channel.
@@ -69,6 +99,9 @@ def weight_params(
     else:
         flat = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
     low, high = np.minimum(flat.min(1), 0.0), np.maximum(flat.max(1), 0.0)
+    if ends is not None:
+        pair = (ends.low.reshape(1), ends.high.reshape(1)) if axis is None else (ends.lows, ends.highs)
+        low, high = (end.double().numpy() for end in pair)
     if size is not None and size > 1:
         starts = np.arange(0, len(low), size)
         first = np.arange(len(low)) // size
@@ -116,13 +149,17 @@ def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
     return codes if excess <= 0 else (codes >> excess << excess).to(torch.float32).to(torch.int64)
 
 
-def held_with_zero_point(codes: Tensor, added: Tensor, params: QParams, effective: int | None) -> Tensor:
+def held_with_zero_point(
+    codes: Tensor, added: Tensor, params: QParams, effective: int | None, undone: Tensor | None = None
+) -> Tensor:
     """Return what is left of bias *codes* once they were kept in float32 together with *added*, and clamped (Compass).
 
-    *effective*: as in `effective_bits`.
+    *effective*: as in `effective_bits`. *undone*: what the sums hold of the input's zero point, where that is not *added*:
+    Compass forgets the weights' zero point in it, and what is left of the codes is off by both zero points' product.
     """
     held = (codes.float() + added.float()).clamp(float(params.qmin), float(params.qmax)).long()
-    return (effective_bits(held, effective) - added).clamp(params.qmin, params.qmax)
+    left = effective_bits(held, effective) - (added if undone is None else undone)
+    return left.clamp(params.qmin, params.qmax)
 
 
 def fixed_params(fixed: FixedOutput, bits: int, *, signed: bool) -> QParams:
@@ -150,12 +187,9 @@ def _params(
         low, high = (-largest if signed else np.zeros_like(largest)), largest
     steps: Array | None = None
     if rule.scale == "float32_steps":
-        scale, zero, steps = _steps(low, high, qmin, qmax, bits, rule, symmetric=symmetric)
+        scale, zero, steps = _steps(low, high, qmin, qmax, bits, rule, symmetric=symmetric, power_of_two=power_of_two)
     else:
-        scale, zero = _scale(low, high, qmin, qmax, rule, symmetric=symmetric)
-    if power_of_two:
-        scale = _next_power_of_two(scale)
-        steps = None if steps is None else (1.0 / scale).astype(np.float32)
+        scale, zero = _scale(low, high, qmin, qmax, rule, symmetric=symmetric, power_of_two=power_of_two)
     shape = () if axis is None else scale.shape
     return QParams(
         dtype, torch.from_numpy(scale).reshape(shape), torch.from_numpy(zero.astype(np.int64)).reshape(shape), qmin, qmax,
@@ -164,24 +198,36 @@ def _params(
 
 
 def _scale(
-    low: Array, high: Array, qmin: int, qmax: int, rule: ParameterRule, *, symmetric: bool
+    low: Array, high: Array, qmin: int, qmax: int, rule: ParameterRule, *, symmetric: bool, power_of_two: bool
 ) -> tuple[Array, Array]:
     """Return scale and zero point; a scale below the rule's smallest becomes 1."""
     scale = (high - low) / (qmax - qmin)
     dead = scale < rule.minimum_scale
     scale = np.where(dead, 1.0, scale)
+    if power_of_two:
+        scale = _next_power_of_two(scale)
     zero = np.zeros_like(scale) if symmetric else np.clip(np.rint(qmin - low / scale), qmin, qmax)
     zero = np.clip(np.where(dead, 0.0, zero), qmin, qmax)
     return scale.astype(np.float32).astype(np.float64) if rule.scale == "float32" else scale, zero
 
 
 def _steps(
-    low: Array, high: Array, qmin: int, qmax: int, bits: int, rule: ParameterRule, *, symmetric: bool
+    low: Array,
+    high: Array,
+    qmin: int,
+    qmax: int,
+    bits: int,
+    rule: ParameterRule,
+    *,
+    symmetric: bool,
+    power_of_two: bool,
 ) -> tuple[Array, Array, Array]:
     """Return scale, zero point and float32 codes per unit; all but the first two in float32."""
     width = (high - low).astype(np.float32)
     codes = np.float32(qmax - qmin)
     steps = codes / np.where((width < rule.minimum_range) | np.isnan(width), codes, width)
+    if power_of_two:
+        steps = (1.0 / _next_power_of_two(1.0 / steps.astype(np.float64))).astype(np.float32)
     limit = (1 << (bits - 1)) - 1
     theirs = (
         np.zeros_like(steps) if symmetric else np.clip(np.rint(steps * low.astype(np.float32)) - qmin, -limit, limit)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 def same(one: Any, other: Any) -> bool:
     """Return whether two values are equal; tensors by type, shape and elements (NaN equals NaN), others part by part."""
+    if one is other:
+        return True
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return one.dtype == other.dtype and one.shape == other.shape and _same_elements(one, other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):

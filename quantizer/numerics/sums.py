@@ -8,12 +8,20 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.platforms import Platform
-from quantizer.numerics.multipliers import compass, rescale_left_shifted
+from quantizer.core.platforms import Platform, Variant
+from quantizer.numerics import litert_sums
+from quantizer.numerics.multipliers import (
+    compass,
+    fixed,
+    rescale_widened,
+    whole,
+)
 from quantizer.numerics.qparams import QParams, Rescale
 
 SEPARATE = ("concatenation",)
 """Families whose operands go to the output one by one; others are brought to one scale before they meet."""
+ALONE = (*SEPARATE, "comparison")
+"""Families each of whose operands TOSA brings to the output's scale, by a multiplier of its own."""
 UNSCALED = ("subtraction", "comparison")
 """Families that Compass gives no multiplier where both operands have the same parameters."""
 FACTOR_BITS = 15
@@ -30,18 +38,31 @@ def rescale_sum(
     *,
     shapes: Mapping[str, tuple[int, ...]],
     count: int = 1,
+    variant: Variant | None = None,
 ) -> Rescale:
     """Return the factors and the multiplier of `f(factor * (code - zero_point))`, f a sum, or one of several values.
 
-    *count*: what a mean divides by, 1 where it is not one number. exact, f32_dequantized: factors are the input scales,
+    *count*: what a mean divides by, 1 where it is not one number. *variant*: the one that the case has, if not the family's. exact, f32_dequantized: factors are the input scales,
     divided by the output scale. Other float32 variants: factors are float32 ratios. multiplier_shift: integer factors of
     15 bits and one multiplier (Compass, two operands that meet), or a multiplier for each operand (concatenation, or one
-    operand). q31_double: TensorFlow Lite's. area_multiplier: nothing, the multiplier is that of each window's area.
+    operand). q31_double: TensorFlow Lite's. Fixed-point ones of a platform that widens operands: TOSA's, `rescale_widened`, or a
+    multiplier for each operand that goes to the output alone. area_multiplier, area_reciprocal: nothing, the multiplier is
+    that of each window's area.
     """
-    variant = platform.requantize.get(family, platform.requantize["default"])
+    variant = variant or platform.requantize.get(family, platform.requantize["default"])
     one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
     match variant:
-        case "exact" | "f32_dequantized":
+        case (
+            "exact"
+            | "f32_dequantized"
+            | "f32_lanes"
+            | "f32_dequantized_fused"
+            | "aligned_half_away"
+            | "f32_mean_divided"
+            | "f32_mean_zpin"
+            | "f32_mean_raw"
+            | "f32_mean_inverse"
+        ):
             factors = {name: float(params.scale) for name, params in inputs.items()}
             return Rescale(variant, one, none, divisor=float(output.scale), factors=factors)
         case "f32_even" | "f32_even_zpin":
@@ -53,11 +74,17 @@ def rescale_sum(
             return _compass_sum(platform, inputs, output, activation_bits, rescaled=family not in UNSCALED)
         case "multiplier_shift":
             return _compass_ratios(platform, family, inputs, output, activation_bits, count)
-        case "area_multiplier":
+        case "area_multiplier" | "area_reciprocal":
             return Rescale(variant, one, none)
-        case "q31_double":
+        case "q31_single" | "q31_double" if platform.multiplier.sum_shift is not None:
             scales = {name: float(params.scale) for name, params in inputs.items()}
-            return rescale_left_shifted(variant, scales, float(output.scale))
+            if len(inputs) > 1 and family not in ALONE:
+                return rescale_widened(platform, variant, scales, float(output.scale), activation_bits)
+            unit = float(output.scale) * count
+            ends = {n: whole(*fixed(platform, variant, scale / unit, activation_bits)) for n, scale in scales.items()}
+            return Rescale(variant, one, none, factors=ends)
+        case _ if variant in litert_sums.VARIANTS:
+            return litert_sums.rescale(variant, inputs, output, activation_bits, count)
         case _:
             raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
 
@@ -82,13 +109,18 @@ def _compass_ratios(
     if reach is not None and _aligned(everything, reach):
         one = torch.tensor(1.0, dtype=torch.float64)
         return Rescale("multiplier_shift", one, torch.tensor(0), factors=dict.fromkeys(inputs, 1.0))
-    numbers = {name: compass(share * (_steps(output) / _steps(params)), bits) for name, params in inputs.items()}
+    positive = platform.multiplier.positive_shifts
+    numbers = {
+        name: compass(share * (_steps(output) / _steps(params)), bits, positive=positive)
+        for name, params in inputs.items()
+    }
     if len(numbers) == 1:
         ((mantissa, shift),) = numbers.values()
         return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors=dict.fromkeys(numbers, 1.0))
-    factors = {name: float(mantissa) * 2.0 ** -int(shift) for name, (mantissa, shift) in numbers.items()}
+    pairs = {name: (int(mantissa), int(shift)) for name, (mantissa, shift) in numbers.items()}
+    factors = {name: float(mantissa) * 2.0**-shift for name, (mantissa, shift) in pairs.items()}
     one = torch.tensor(1.0, dtype=torch.float64)
-    return Rescale("multiplier_shift", one, torch.tensor(0), factors=factors)
+    return Rescale("multiplier_shift", one, torch.tensor(0), factors=factors, pairs=pairs)
 
 
 def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
@@ -131,7 +163,8 @@ def _compass_sum(
     bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
     if _equal(inputs[first], inputs[second]):
         one = torch.ones_like(steps_a)
-        mantissa, shift = compass(steps_y / steps_a if rescaled else one, bits)
+        positive = platform.multiplier.positive_shifts
+        mantissa, shift = compass(steps_y / steps_a if rescaled else one, bits, positive=positive)
         return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors={first: 1.0, second: 1.0})
     mantissa_a, shift_a = compass(steps_a, FACTOR_BITS)
     mantissa_b, shift_b = compass(steps_b, FACTOR_BITS)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.platforms import NARROW_BITS, RoundingMode
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, QParams, Table
 from quantizer.numerics.rounding import round_tensor
@@ -46,25 +46,35 @@ def interpolated_table(
     rounding: RoundingMode = "half_even",
     *,
     alignment: Alignment = "stride",
+    repeated: bool = True,
 ) -> Table:
     """Return a table of 2**lut_bits entries (2**bits if that is fewer), read with stride 2**(bits - lut_bits).
 
     stride: entry i is f at the code that reads it, first + i * stride. linspace: Compass's table, f at points spread
-    evenly from qmin to qmax, in its float32 arithmetic (f rounded from float64, the zero point added before rounding);
+    evenly from qmin to qmax, in its float32 arithmetic (f too is evaluated in float32, the zero point added before rounding);
     aligned only where the table is full. Both start at the smallest code of the format, so that restricted codes, which
-    never use it, keep their stride; Compass repeats the entry of qmin there.
+    never use it, keep their stride; Compass repeats the entry of qmin there. Where it is not *repeated*, the table starts
+    at qmin.
     """
     _per_tensor(inp, out)
-    bits = inp.dtype.bits
+    bits = inp.bits
     size = 1 << min(bits, lut_bits)
     step = 1 << (bits - min(bits, lut_bits))
-    first = inp.dtype.min
+    first = inp.first if repeated else inp.qmin
     if alignment == "stride":
         codes = first + step * torch.arange(size)
         entries = _entries(f, codes, inp, out, rounding)
     else:
-        entries = _linspace_entries(f, size, inp, out, rounding)
+        entries = _linspace_entries(f, size, first, inp, out, rounding)
     return Table(entries, first, step, float(out.scale), out.dtype.bits)
+
+
+def segment_ends(f: Function, inp: QParams, out: QParams, segments: int, rounding: RoundingMode) -> Table:
+    """Return the codes of f at the ends of *segments* equal parts of the codes; the last end lies one code behind them."""
+    _per_tensor(inp, out)
+    step = (1 << inp.dtype.bits) // segments
+    codes = inp.dtype.min + step * torch.arange(segments + 1)
+    return Table(_entries(f, codes, inp, out, rounding), inp.dtype.min, step, float(out.scale), out.dtype.bits)
 
 
 def tabulated(request: Request, f: Function) -> Parameters:
@@ -72,16 +82,22 @@ def tabulated(request: Request, f: Function) -> Parameters:
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
     rule = request.platform.tables
-    if rule.entries == "full":
+    if rule.segments is not None and request.scheme.activation.bits > NARROW_BITS:
+        entries = segment_ends(f, x, y, rule.segments, request.platform.rounding)
+        table = replace(entries, interpolation=rule.interpolation)
+    elif rule.entries == "full":
         table = full_table(f, x, y, request.platform.rounding, float32=rule.arithmetic == "float32")
     else:
         bits = request.scheme.activation.lut_bits
-        table = interpolated_table(f, x, y, bits, request.platform.rounding, alignment=rule.alignment)
+        repeated = request.spec.quantization.family not in rule.unrepeated
+        table = interpolated_table(
+            f, x, y, bits, request.platform.rounding, alignment=rule.alignment, repeated=repeated
+        )
     return replace(parameters, tables={"lut": table})
 
 
 def lookup(codes: Tensor, table: Table) -> Tensor:
-    """Return int64 entries at *codes*, interpolated: `T[i] + ((T[i+1] - T[i]) * rest >> shift)`, a floor.
+    """Return int64 entries at *codes*, interpolated: `T[i] + ((T[i+1] - T[i]) * rest >> shift)`, a floor (or half up).
 
     The entry after the last repeats it, so that the last segment is flat. Codes outside the table take its ends.
     """
@@ -95,7 +111,8 @@ def lookup(codes: Tensor, table: Table) -> Tensor:
     rest = place & (table.step - 1)
     entries = torch.cat([table.entries, table.entries[-1:]])
     low = entries[index]
-    return low + ((entries[index + 1] - low) * rest >> shift)
+    half = 1 << (shift - 1) if table.interpolation == "half_up" else 0
+    return low + ((entries[index + 1] - low) * rest + half >> shift)
 
 
 def _entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
@@ -112,18 +129,18 @@ def _float32_entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rou
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
-def _linspace_entries(f: Function, size: int, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
-    """Return Compass's entries: f at `linspace(qmin, qmax)`, twice at qmin where symmetric codes lack the smallest."""
-    restricted = inp.dtype.kind == "int" and inp.qmin == -inp.qmax
-    points = linspace(inp.qmin, inp.qmax, size - restricted)
-    if restricted:
+def _linspace_entries(f: Function, size: int, first: int, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
+    """Return Compass's entries: f at `linspace(qmin, qmax)`, twice at qmin where the table starts below it."""
+    lacking = first < inp.qmin
+    points = linspace(inp.qmin, inp.qmax, size - lacking)
+    if lacking:
         points = torch.cat([points[:1], points])
     real = (points - inp.zero_point.to(torch.float32)) * (1 / _steps(inp))
-    value = f(real.to(torch.float64)).to(torch.float32) * _steps(out) + out.zero_point
+    value = f(real).to(torch.float32) * _steps(out) + out.zero_point
     return round_tensor(value.to(torch.float64), rounding).nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
-def linspace(first: int, last: int, count: int) -> Tensor:
+def linspace(first: float, last: float, count: int) -> Tensor:
     """Return *count* float32 points from *first* to *last*, each from the nearer end by one fused multiply-add.
 
     What torch.linspace gives where the processor fuses (AVX2, AVX-512, on which the recorded tables were made).

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode
 from quantizer.numerics.rounding import shift_right
 
@@ -23,33 +26,79 @@ ROUNDINGS: dict[str, RoundingMode] = {
 }
 """TpuLang's names of the rounding modes -> ours."""
 
+Numbers: TypeAlias = "Tensor | int | Sequence[int]"
+FURTHEST = 30
+"""The largest left shift of a multiplier; to the right it is 31."""
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 
 
 def requantize_tpulang(
     x: Tensor,
-    multiplier: Tensor | int,
-    shift: Tensor | int,
-    offset: Tensor | int,
+    multiplier: Numbers,
+    shift: Numbers,
+    offset: Numbers,
     mode: TpulangMode,
     rounding: RoundingMode,
     qmin: int,
     qmax: int,
+    *,
+    axis: int = 1,
+    zero_point: Numbers = 0,
 ) -> Tensor:
-    """Return int64 codes of centred integers *x*; a negative *shift* is a right shift, a positive one a left shift.
+    """Return int64 codes of integers *x*; a negative *shift* is a right shift, a positive one a left shift.
 
     The two TFLite modes are one code path there: shift left in int32 (wrapping), take the high half of the doubled
-    product (half up, saturated), then shift right in *rounding*. MultiplierShift multiplies in int64 and shifts once.
+    product (half up, saturated), then shift right in *rounding*. MultiplierShift subtracts *zero_point*, multiplies in
+    int64 and shifts once; a right shift beyond 63 places is one of 63. Numbers are one for all, a list of one for each
+    slice along *axis* (1 in the original's simulator), or a tensor that broadcasts. GraphError for lists of another
+    length, and for a zero point in a TFLite mode, whose input holds no codes.
     """
+    numbers = [_along(x, name, value, axis) for name, value in
+               (("multiplier", multiplier), ("shift", shift), ("offset", offset), ("zero_point", zero_point))]  # fmt: skip
+    factor, places, out, zero = numbers
     x = x.to(torch.int64)
-    shift = torch.as_tensor(shift, dtype=torch.int64)
     if mode == "tpulang_multiplier_shift":
-        scaled = shift_right(x * multiplier, -shift, rounding)
+        scaled = shift_right((x - zero) * factor, -places, rounding)
+    elif bool((zero != 0).any()):
+        raise GraphError(f"zero_point={zero_point!r}: {mode} takes integers that are no codes: must be 0.")
     else:
-        widened = _wrap_int32(x << shift.clamp(0, 63))
-        high = shift_right(widened * multiplier, 31, "half_up").clamp(*_INT32)
-        scaled = shift_right(high, (-shift).clamp_min(0), rounding)
-    return (scaled + offset).clamp(qmin, qmax)
+        widened = _wrap_int32(x << places.clamp(0, 63))
+        high = shift_right(widened * factor, 31, "half_up").clamp(*_INT32)
+        scaled = shift_right(high, (-places).clamp_min(0), rounding)
+    return (scaled + out).clamp(qmin, qmax)
+
+
+def multiplier_and_shift(ratio: float) -> tuple[int, int]:
+    """Return the 31-bit multiplier and the shift (negative: to the right) of a real *ratio*, as TFLite's QuantizeMultiplier.
+
+    ratio = multiplier * 2**(shift - 31), the multiplier rounded half away from zero; (0, 0) where the shift is below -31,
+    the largest multiplier where it is above 30. GraphError where the ratio is not finite.
+    """
+    if not math.isfinite(ratio):
+        raise GraphError(f"ratio {ratio}: must be finite.")
+    fraction, shift = math.frexp(ratio)
+    whole = math.floor(abs(fraction) * (1 << 31) + 0.5)
+    if whole == 1 << 31:
+        whole, shift = whole // 2, shift + 1
+    if shift < -31 or not whole:
+        return 0, 0
+    if shift > FURTHEST:
+        whole, shift = (1 << 31) - 1, FURTHEST
+    return whole if fraction > 0 else -whole, shift
+
+
+def _along(x: Tensor, name: str, value: Numbers, axis: int) -> Tensor:
+    """Return *value* as int64 that broadcasts against *x*; a list lies along *axis*."""
+    if isinstance(value, int | Tensor):
+        return torch.as_tensor(value, dtype=torch.int64)
+    found = torch.tensor(list(value), dtype=torch.int64)
+    if len(found) == 1:
+        return found[0]
+    if not -x.dim() <= axis < x.dim() or len(found) != x.shape[axis]:
+        raise GraphError(
+            f"{name}: {len(found)} numbers along axis {axis} of shape {list(x.shape)}: one for each slice."
+        )
+    return found.reshape([-1 if i == axis % x.dim() else 1 for i in range(x.dim())])
 
 
 def _wrap_int32(x: Tensor) -> Tensor:

@@ -8,15 +8,22 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar
+
+from torch import Tensor
 
 from quantizer.core.errors import PluginError, UnsupportedError
 from quantizer.core.spec import Spec
 from quantizer.numerics.finish import finish
+from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.tables import lookup, tabulated
 
-FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "infer_shape", "tile"]
-KINDS: tuple[FunctionKind, ...] = ("reference", "quantize", "quantized", "accumulate", "infer_shape", "tile")
+FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "function", "infer_shape", "tile"]
+KINDS: tuple[FunctionKind, ...] = (
+    "reference", "quantize", "quantized", "accumulate", "function", "infer_shape", "tile",
+)  # fmt: skip
 BUILT_IN = "built-in"
 OVERRIDE = "override"
 Function = Callable[..., Any]
@@ -27,6 +34,8 @@ quantize(request) -> Parameters: chooses parameters; compiled from the spec wher
 quantized(*inputs, parameters, **attrs) -> Tensor | Staged: int64 codes in, int64 codes out; where a module has none,
 what `finish` makes of its accumulate.
 accumulate(*inputs, parameters, **attrs) -> Tensor: the exact sum before requantization.
+function(x, **attrs) -> Tensor: a function of one input, in the float type in which a platform builds its table; where a
+module has no quantize and no quantized, the table is handed and looked up.
 infer_shape(shapes, **attrs) -> dict of shapes: only where the spec cannot say it.
 tile(...): only where the spec cannot say it, see quantizer.tiling.
 """
@@ -50,6 +59,33 @@ class Registration:
     def __str__(self) -> str:
         where = f" on {self.platform}" if self.platform else ""
         return f"{self.op}.{self.kind}{where} {'.'.join(map(str, self.version))} ({self.origin})"
+
+    @cached_property
+    def finished(self) -> Registration:
+        """The integer forward that follows from exact sums: the sums, requantized."""
+
+        def quantized(*operands: Any, parameters: Parameters, **named: Any) -> Any:
+            return finish(self.function(*operands, parameters=parameters, **named), parameters)
+
+        return replace(self, kind="quantized", function=quantized)
+
+    @cached_property
+    def tabulated(self) -> Registration:
+        """The rule that follows from a function of one input: a table, as the platform builds it."""
+
+        def quantize(request: Request) -> Parameters:
+            return tabulated(request, lambda v: self.function(v, **request.attrs))
+
+        return replace(self, kind="quantize", function=quantize)
+
+    @cached_property
+    def looked_up(self) -> Registration:
+        """The integer forward that follows from a function of one input: the handed table, looked up."""
+
+        def quantized(x: Tensor, *, parameters: Parameters, **_: Any) -> Tensor:
+            return lookup(x, parameters.tables["lut"])
+
+        return replace(self, kind="quantized", function=quantized)
 
 
 def parse_version(text: str) -> tuple[int, ...]:
@@ -86,10 +122,16 @@ class Registry:
 
     def find(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration | None:
         """Return what runs: the highest version for the platform or for all; at equal version the platform's own."""
-        candidates = [known[-1] for key in {(op, kind, platform), (op, kind, None)} if (known := self.entries.get(key))]
-        if not candidates and kind == "quantized":
-            return _finished(self.find(op, "accumulate", platform))
-        return max(candidates, key=_precedence, default=None)
+        shared = self.entries.get((op, kind, None))
+        own = self.entries.get((op, kind, platform)) if platform is not None else None
+        if own and shared:
+            return max(own[-1], shared[-1], key=_precedence)
+        if known := own or shared:
+            return known[-1]
+        for source, derive in _DERIVED.get(kind, ()):
+            if (entry := self.find(op, source, platform)) is not None:
+                return derive(entry)
+        return None
 
     def built_in(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration | None:
         """Return the built-in function, whatever replaced it; of an operator without, what runs but for overrides."""
@@ -98,8 +140,9 @@ class Registry:
             for entry in known:
                 if entry.origin == BUILT_IN:
                     return entry
-        if kind == "quantized" and (summed := self.built_in(op, "accumulate", platform)) and summed.origin == BUILT_IN:
-            return _finished(summed)
+        for source, derive in _DERIVED.get(kind, ()):
+            if (found := self.built_in(op, source, platform)) and found.origin == BUILT_IN:
+                return derive(found)
         own = [
             known
             for place in {platform, None}
@@ -135,11 +178,12 @@ class Registry:
         return sorted({op for op, _, _ in self.entries})
 
     def replacements(self) -> list[Registration]:
-        """Return every function of a plugin that replaces a built-in, for the run's header."""
+        """Return every function of a plugin that runs for an operator of ours, for the run's header."""
+        ours = {op for (op, _, _), known in self.entries.items() if any(entry.origin == BUILT_IN for entry in known)}
         return [
             known[-1]
-            for _, known in sorted(self.entries.items(), key=lambda item: str(item[0]))
-            if known[-1].origin != BUILT_IN and any(e.origin == BUILT_IN for e in known)
+            for (op, kind, platform), known in sorted(self.entries.items(), key=lambda item: str(item[0]))
+            if op in ours and known[-1].origin != BUILT_IN and self.find(op, kind, platform) is known[-1]
         ]
 
     @contextmanager
@@ -170,15 +214,12 @@ class Registry:
                 del self.entries[key]
 
 
-def _finished(entry: Registration | None) -> Registration | None:
-    """Return the integer forward of an operator that registers its exact sums alone: the sums, requantized."""
-    if entry is None:
-        return None
-
-    def quantized(*operands: Any, parameters: Parameters, **named: Any) -> Any:
-        return finish(entry.function(*operands, parameters=parameters, **named), parameters)
-
-    return replace(entry, kind="quantized", function=quantized)
+_Derive = Callable[[Registration], Registration]
+_DERIVED: Mapping[FunctionKind, tuple[tuple[FunctionKind, _Derive], ...]] = {
+    "quantize": (("function", lambda entry: entry.tabulated),),
+    "quantized": (("accumulate", lambda entry: entry.finished), ("function", lambda entry: entry.looked_up)),
+}
+"""What follows from another function of the module where it has none itself."""
 
 
 def _precedence(entry: Registration) -> tuple[tuple[int, ...], bool, bool]:
@@ -189,17 +230,24 @@ REGISTRY = Registry()
 
 
 def operator(
-    op: str, *, version: str = "1.0", platform: str | None = None, origin: str | None = None
+    op: str, *, version: str = "1.0", platform: str | tuple[str, ...] | None = None, origin: str | None = None
 ) -> Callable[[F], F]:
-    """Register the decorated function under its own name as one of *op*'s functions."""
+    """Register the decorated function under its own name as one of *op*'s functions.
+
+    For a platform the name ends in the platform's; for several in one word for them.
+    """
+    platforms = platform if isinstance(platform, tuple) else (platform,)
 
     def register(function: F) -> F:
-        kind = function.__name__.removesuffix(f"_{platform}") if platform else function.__name__
+        kind = function.__name__
+        if platform is not None:
+            kind = kind.rpartition("_")[0] if len(platforms) > 1 else kind.removesuffix(f"_{platforms[0]}")
         if kind not in KINDS:
             raise PluginError(f"{op}: function {function.__name__!r} must be called one of {', '.join(KINDS)}.")
         built_in = BUILT_IN if function.__module__.startswith("quantizer.ops.") else None
         where = origin or built_in or REGISTRY.origin or function.__module__
-        REGISTRY.add(Registration(op, kind, function, parse_version(version), platform, where))
+        for name in platforms:
+            REGISTRY.add(Registration(op, kind, function, parse_version(version), name, where))
         return function
 
     return register
@@ -207,12 +255,13 @@ def operator(
 
 def check_signature(spec: Spec, entry: Registration) -> None:
     """Refuse a reference or quantized function whose arguments are not the spec's inputs and attributes."""
-    if entry.kind not in ("reference", "quantized", "accumulate"):
+    if entry.kind not in ("reference", "quantized", "accumulate", "function"):
         return
     accepted = inspect.signature(entry.function).parameters
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):
         return
-    wanted = set(spec.inputs) | set(spec.attrs) | ({"parameters"} if entry.kind != "reference" else set())
+    real = entry.kind in ("reference", "function")
+    wanted = set(spec.inputs) | set(spec.attrs) | (set() if real else {"parameters"})
     if missing := sorted(wanted - accepted.keys()):
         raise PluginError(f"{entry}: takes no argument {', '.join(missing)}, which the spec names.")
     if unknown := sorted(accepted.keys() - wanted):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
@@ -83,3 +85,17 @@ def quantized_ort(
     count = kernel[0] * kernel[1] if count_include_pad else sum((inside[index] for index in places), torch.zeros(()))
     rounded = torch.round(total / count / output.scale.float() + output.zero_point)
     return rounded.long().clamp(output.qmin, output.qmax)
+
+
+@operator("avg_pool2d", platform="torch_qnnpack")
+def quantized_torch_qnnpack(
+    x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
+    count_include_pad: bool,
+) -> Tensor:  # fmt: skip
+    """As the library rounds it; windows that may overhang go to torch's own kernel."""
+    if ceil_mode and parameters.rescale is not None:
+        parameters = replace(parameters, rescale=replace(parameters.rescale, variant="f32_mean_zpin"))
+    return quantized(
+        x, parameters=parameters, kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )  # fmt: skip

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from quantizer.numerics.finish import RELAY_BITS
+from quantizer.numerics import aten
+from quantizer.numerics.finish import RELAY_BITS, finish_sum
 from quantizer.numerics.parameters import Request, default_parameters
-from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.quantize import centred
-from quantizer.numerics.rounding import round_tensor
-from quantizer.numerics.sums import rescale_alone
+from quantizer.numerics.rounding import round_scalar, round_tensor
+from quantizer.numerics.sums import rescale_alone, rescale_sum
 from quantizer.numerics.tables import lookup, tabulated
 from quantizer.ops import operator
 
@@ -41,13 +45,17 @@ def quantized(x: Tensor, *, parameters: Parameters, low: float, high: float) -> 
 
 @operator("clip", platform="compass")
 def quantize_compass(request: Request) -> Parameters:
-    """Hand the multiplier, and both bounds as codes of eight bits more (none more for outputs of over eight bits)."""
+    """Hand the multiplier, and both bounds as codes of eight bits more (none more for outputs of over eight bits).
+
+    Bounds of over eight bits hold the zero point, though it is centred codes that are clamped to them (Compass).
+    """
     parameters, bits = default_parameters(request), request.scheme.activation.bits
     (x,), y = parameters.inputs.values(), parameters.outputs["y"]
     relay = RELAY_BITS if bits <= RELAY_BITS else 0
+    zero = 0 if relay else int(y.zero_point)
     steps = (y.steps if y.steps is not None else (1 / y.scale).float()) * 2**relay
     low, high = (
-        max(-(2**31), min(2**31 - 1, int(torch.round(float(request.attrs[name]) * steps))))  # type: ignore[arg-type]
+        max(-(2**31), min(2**31 - 1, int(torch.round(float(request.attrs[name]) * steps + zero))))  # type: ignore[arg-type]
         for name in ("low", "high")
     )
     return replace(
@@ -70,3 +78,39 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, low: float, high: fl
     )
     codes = round_tensor(relay * 2.0 ** -numbers["relay_bits"], mode).long() + output.zero_point
     return Staged(codes.clamp(output.qmin, output.qmax), {"relay": relay.long()})
+
+
+@operator("clip", platform="tosa")
+def quantize_tosa(request: Request) -> Parameters:
+    """Hand the multiplier, and both bounds as centred codes of the output: rounded, then within its codes."""
+    parameters, family = default_parameters(request), request.spec.quantization.family
+    output, mode = parameters.outputs["y"], request.platform.rounding
+    bits, zero, scale = request.scheme.activation.bits, int(output.zero_point), Fraction(float(output.scale))
+    ratio = rescale_sum(
+        request.platform, family, parameters.inputs, output, bits, shapes=request.shapes, variant=request.variant
+    )
+    attrs: Mapping[str, Any] = request.attrs
+    nearest = {
+        name: round_scalar(Fraction(float(attrs[end])) / scale, mode)
+        for name, end in (("least", "low"), ("most", "high"))
+    }
+    numbers = {name: min(max(code, output.qmin - zero), output.qmax - zero) for name, code in nearest.items()}
+    return replace(parameters, rescale=ratio, numbers=numbers)
+
+
+@operator("clip", platform="tosa")
+def quantized_tosa(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Tensor:
+    """Bring the code to the output's scale, then clamp it: RESCALE, CLAMP."""
+    numbers, zero = parameters.numbers, int(parameters.outputs["y"].zero_point)
+    codes = finish_sum({"x": centred(x, parameters.inputs["x"])}, parameters)
+    return codes.clamp(numbers["least"] + zero, numbers["most"] + zero)
+
+
+@operator("clip", platform=aten.PLATFORMS)
+def quantize_torch(request: Request) -> Parameters:
+    """Hand the table of codes cut at the codes of both bounds; the output has the input's parameters."""
+    parameters = default_parameters(request)
+    x = parameters.inputs["x"]
+    low, high = (aten.code_of_bound(float(request.attrs[name]), x) for name in ("low", "high"))  # type: ignore[arg-type]
+    entries = torch.arange(x.qmin, x.qmax + 1).clamp(low, high)
+    return replace(parameters, tables={"lut": Table(entries, x.qmin, 1, float(x.scale), x.dtype.bits)})

@@ -7,7 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from quantizer.numerics import aten, litert
 from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.leaky import two_multipliers, two_sided
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.quantize import centred
@@ -56,3 +58,28 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, slope: float) -> Sta
     c = centred(x, parameters.inputs["x"])
     below = round_tensor(c.clamp(max=0).double() * numbers["slope"] * 2.0 ** -numbers["slope_shift"], mode).long()
     return Staged(finish_sum({"x": c.clamp(min=0) + below}, parameters), {"negative": below})
+
+
+@operator("leaky_relu", platform=aten.PLATFORMS)
+def quantize_torch(request: Request) -> Parameters:
+    """Hand the tables of whole vectors and of the rest of a row: x or the float32 product, in float32."""
+    slope = torch.tensor(float(request.attrs["slope"]), dtype=torch.float32)  # type: ignore[arg-type]
+    return aten.lane_tables(request, lambda v: torch.where(v > 0, v, v * slope))
+
+
+@operator("leaky_relu", platform=aten.PLATFORMS)
+def quantized_torch(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
+    """Look the code up in the table of its place."""
+    return aten.looked_up(x, parameters)
+
+
+@operator("leaky_relu", platform=litert.PLATFORMS)
+def quantize_litert(request: Request) -> Parameters:
+    """Hand a multiplier and a shift for each side."""
+    return two_multipliers(request)
+
+
+@operator("leaky_relu", platform=litert.PLATFORMS)
+def quantized_litert(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
+    """Multiply each side by its own number and round."""
+    return two_sided(x, parameters)

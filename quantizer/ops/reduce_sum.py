@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.finish import finish_reduced
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
@@ -29,4 +31,4 @@ def accumulate(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keep
 def quantized(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Bring the exact sum to the output's scale, round once."""
     sums = accumulate(x, parameters=parameters, axes=axes, keepdims=keepdims)
-    return finish_sum({"x": sums}, parameters)
+    return finish_reduced(sums, math.prod(x.shape[axis] for axis in axes), parameters)

@@ -5,10 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from quantizer.numerics import aten, litert
 from quantizer.numerics.fused import multiply_add
+from quantizer.numerics.logistic_tables import (
+    centred_logistic,
+    float32_logistic,
+    is_narrow,
+    on_a_grid,
+    read,
+    tabulated_float32,
+)
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.tables import lookup, tabulated
+from quantizer.numerics.tables import tabulated
 from quantizer.ops import operator
 
 ODD = (
@@ -30,15 +39,9 @@ def reference(x: Tensor) -> Tensor:
 
 
 @operator("sigmoid")
-def quantize(request: Request) -> Parameters:
-    """Hand a table of the function, as the platform builds it."""
-    return tabulated(request, lambda v: 1 / (1 + torch.exp(-v)))
-
-
-@operator("sigmoid")
-def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Look the code up."""
-    return lookup(x, parameters.tables["lut"])
+def function(x: Tensor) -> Tensor:
+    """Return what tables hold; Compass calls the same."""
+    return x.sigmoid()
 
 
 @operator("sigmoid", platform="ort")
@@ -66,3 +69,31 @@ def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
     for coefficient in rest:
         total = multiply_add(total, x, coefficient)
     return total
+
+
+@operator("sigmoid", platform=aten.PLATFORMS)
+def quantize_torch(request: Request) -> Parameters:
+    """Hand the table of float32 1 / (1 + exp(-x)); the exponential is rounded from float64."""
+    return tabulated(request, lambda v: 1.0 / (1.0 + torch.exp(-v.double()).float()))
+
+
+@operator("sigmoid", platform=("tflite_ref", "tflite_builtin"))
+def quantize_litert(request: Request) -> Parameters:
+    """Hand a float32 table whose ties go away from zero; of 16 bits the entries of a logistic function on a grid."""
+    if is_narrow(request):
+        return tabulated_float32(request, float32_logistic, "half_away")
+    return on_a_grid(request, tanh=False)
+
+
+@operator("sigmoid", platform="xnnpack")
+def quantize_xnnpack(request: Request) -> Parameters:
+    """Hand a table of float64 values rounded to float32 together with the zero point; of 16 bits LiteRT's own."""
+    if is_narrow(request):
+        return tabulated_float32(request, centred_logistic, "half_even")
+    return on_a_grid(request, tanh=False)
+
+
+@operator("sigmoid", platform=litert.PLATFORMS)
+def quantized_litert(x: Tensor, *, parameters: Parameters) -> Tensor:
+    """Look the code up, or interpolate on the grid."""
+    return read(x, parameters, tanh=False)

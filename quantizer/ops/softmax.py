@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from quantizer.core.platforms import NARROW_BITS
+from quantizer.numerics import aten, float24, litert, powers_of_two, softmax_tables
 from quantizer.numerics.multipliers import compass
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged, Table
@@ -15,7 +18,6 @@ from quantizer.numerics.tables import linspace, lookup
 from quantizer.ops import operator
 
 UNIT_BITS = 30
-COMPASS_BITS = 20
 
 
 @operator("softmax")
@@ -47,25 +49,33 @@ def quantized(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
 
 @operator("softmax", platform="compass")
 def quantize_compass(request: Request) -> Parameters:
-    """Hand exponentials of at most 20 bits over linspace, and the multiplier of the output's steps.
+    """Hand exponentials of so many bits as the platform says over linspace, and the multiplier of the output's steps.
 
     Source: the Compass Optimizer's table method; float32, in its order of operations (facts: cases/reference/compass/softmax).
     Logarithm and exponentials are rounded from float64: that is what its float32 ones gave, whatever machine this runs on.
     """
+    tables = request.platform.tables
+    method = tables.fast["softmax"] if request.scheme.activation.fast else tables.exponential
+    if method in powers_of_two.HALVES or method == powers_of_two.BY_TABLES:
+        return powers_of_two.quantize(request, method)
     parameters = default_parameters(request)
     x, y = parameters.inputs["x"], parameters.outputs["y"]
     if x.steps is None or y.steps is None:
         raise ValueError("compass parameters carry steps")
     bits = request.scheme.activation.bits
     size = 1 << min(bits, request.scheme.activation.lut_bits)
-    last, largest = (1 << bits) - 1, (1 << COMPASS_BITS) - 1
+    wide = tables.exponential_bits or max(16, 32 - math.ceil(math.log2(request.shapes["x"][_axis(request)])))
+    last, largest = (1 << bits) - 1, (1 << wide) - 1
     offset = torch.tensor(math.log(largest), dtype=torch.float32) + x.zero_point / x.steps
     values = (linspace(0, last, size) - last - x.zero_point) * (1 / x.steps) + offset
     entries = torch.exp(values.double()).float().round().clamp(0, largest).to(torch.int64)
     step = 1 << (bits - int(math.log2(size)))
-    table = Table(entries, first=-last, step=step, unit=1.0 / largest, bits=COMPASS_BITS)
-    mantissa, shift = compass(y.steps, bits)
-    return _with(parameters, table, multiplier=int(mantissa), shift=int(shift))
+    table = Table(entries, first=-last, step=step, unit=1.0 / largest, bits=wide)
+    mantissa, shift = compass(y.steps, bits, positive=request.platform.multiplier.positive_shifts)
+    found = _with(parameters, table, multiplier=int(mantissa), shift=int(shift))
+    if method != "float24":
+        return found
+    return replace(found, tables={**found.tables, "powers": float24.power_table()})
 
 
 @operator("softmax", platform="compass")
@@ -74,6 +84,10 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, axis: int) -> Staged
 
     A short axis of many rows of 8 bits takes the quotient first and the multiplier second, as the original does.
     """
+    if "halves" in parameters.numbers:
+        return powers_of_two.quantized(x, parameters, axis)
+    if "powers" in parameters.tables:
+        return float24.softmax(x, parameters, axis)
     output, table, numbers = parameters.outputs["y"], parameters.tables["exp"], parameters.numbers
     exponentials = lookup(x - x.amax(dim=axis, keepdim=True), table)
     total = exponentials.sum(dim=axis, keepdim=True).clamp(min=1)
@@ -125,6 +139,10 @@ def quantized_ort(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     return Staged(codes.clamp(output.qmin, output.qmax), {})
 
 
+def _axis(request: Request) -> int:
+    return int(request.attrs["axis"])  # type: ignore[arg-type]
+
+
 def _float32(value: float) -> float:
     return torch.tensor(value, dtype=torch.float32).item()
 
@@ -138,3 +156,59 @@ def _with(parameters: Parameters, table: Table, **numbers: int) -> Parameters:
         numbers=numbers,
         accumulator_bits=parameters.accumulator_bits,
     )
+
+
+@operator("softmax", platform=("torch_x86", "torch_fbgemm"))
+def quantize_torch(request: Request) -> Parameters:
+    """Hand float32 exponentials of every distance from the largest code."""
+    parameters = default_parameters(request)
+    distance = torch.arange(256, dtype=torch.float64)
+    entries = torch.exp(-distance * float(parameters.inputs["x"].scale)).float().double()
+    return _with(parameters, Table(entries, first=0, step=-1, unit=1.0, bits=24))
+
+
+@operator("softmax", platform=("torch_x86", "torch_fbgemm"))
+def quantized_torch(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
+    """Divide float32 exponentials of dequantized codes by their sum, as torch does on float32, then quantize."""
+    params = parameters.inputs["x"]
+    values = torch.softmax((x - params.zero_point).float() * params.scale.float(), dim=axis)
+    return Staged(aten.to_codes(values, parameters.outputs["y"]), {})
+
+
+@operator("softmax", platform="torch_qnnpack")
+def quantize_torch_qnnpack(request: Request) -> Parameters:
+    """Hand exponentials in units of 2**-23, or of fewer where as many as the axis has would leave 32 bits."""
+    parameters = default_parameters(request)
+    size = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
+    unit = min((2**32 - 1) / size, 2.0**23 - 1)
+    distance = torch.arange(256, dtype=torch.float64)
+    entries = torch.round(torch.exp(-distance * parameters.inputs["x"].scale) * unit).to(torch.int64)
+    return _with(parameters, Table(entries, first=0, step=-1, unit=1 / unit, bits=24))
+
+
+@operator("softmax", platform="torch_qnnpack")
+def quantized_torch_qnnpack(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
+    """Look up integers, add, divide 256 times each of them plus half the sum by the sum."""
+    output = parameters.outputs["y"]
+    exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x]
+    total = exponentials.sum(dim=axis, keepdim=True)
+    codes = ((exponentials << 8) + (total >> 1)) // total
+    return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials})
+
+
+@operator("softmax", platform=litert.PLATFORMS)
+def quantize_litert(request: Request) -> Parameters:
+    """Hand exponentials of every distance: gemmlowp's, or float32; of 16 bits two tables on [-10, 0] and [0, 1]."""
+    if request.scheme.activation.bits > NARROW_BITS:
+        return softmax_tables.wide(request)
+    fixed = request.platform.tables.exponential == "gemmlowp"
+    return softmax_tables.gemmlowp(request) if fixed else softmax_tables.float32(request)
+
+
+@operator("softmax", platform=litert.PLATFORMS)
+def quantized_litert(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
+    """Look up, add, divide: in fixed point, in float32, or by a table of reciprocals."""
+    if "reciprocal" in parameters.tables:
+        return softmax_tables.of_wide(x, parameters, axis)
+    fixed = parameters.platform.tables.exponential == "gemmlowp"
+    return (softmax_tables.of_gemmlowp if fixed else softmax_tables.of_float32)(x, parameters, axis)

@@ -19,5 +19,5 @@ def reference(a: Tensor, b: Tensor) -> Tensor:
 @operator("sub")
 def quantized(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     """Bring both operands to one scale, subtract, round once."""
-    terms = {"a": centred(a, parameters.inputs["a"]), "b": -centred(b, parameters.inputs["b"])}
-    return finish_sum(terms, parameters)
+    terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
+    return finish_sum(terms, parameters, minus=("b",))

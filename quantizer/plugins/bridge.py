@@ -102,14 +102,19 @@ class Connection:
         return run
 
 
-def connect(specs: Mapping[str, Spec], functions: Sequence[LayerFunction] | None = None) -> list[Registration]:
+def connect(
+    specs: Mapping[str, Spec], functions: Sequence[LayerFunction] | None = None, *, alone: bool = False
+) -> list[Registration]:
     """Register layer functions for every operator that is their layer type; return what is new in the registry.
 
-    *functions*: those of all loaded plugins, without the argument. PluginError for a type that no spec names.
+    *functions*: those of all loaded plugins, without the argument. PluginError for a type that no spec names, unless such
+    functions may stay *alone*: the flow runs them on the IR (`alone.py`).
     """
     added = []
     for function in LAYERS if functions is None else functions:
         owners = [spec for spec in specs.values() if function.type.name == layer_type(spec)]
+        if not owners and alone:
+            continue
         if not owners:
             name = function.type.name
             raise PluginError(
@@ -135,7 +140,7 @@ def layer_type(spec: Spec) -> str | None:
 def _reads_activation(connection: Connection) -> bool:
     """Return whether the plugin's file names the layer's key of the fused activation, and RELU; else it fuses none."""
     form = connection.spec.formats.compass
-    if form is None or form.activation is None:
+    if form is None or form.activation is None or not connection.spec.fuses:
         return True
     text = Path(connection.function.file).read_text(encoding="utf-8", errors="replace").casefold()
     return form.activation in text and "relu" in text
@@ -154,8 +159,8 @@ def _register(connection: Connection) -> list[Registration]:
         if known is None or known.origin != BUILT_IN:
             kinds.append(("reference", None, connection.reference))
     origin = shown_path(Path(function.file))
-    fuses, form = _reads_activation(connection), connection.spec.formats.compass
-    activates = fuses and form is not None and form.activation is not None
+    fuses = _reads_activation(connection)
+    activates = fuses and connection.spec.formats.compass is not None and bool(connection.spec.fuses)
     entries = [
         Registration(op, kind, code, function.version, platform, origin, fuses, activates)
         for kind, platform, code in kinds

@@ -73,8 +73,18 @@ def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFu
     """
     attrs = layer_attrs(request.scheme, request.platform, layer.type)
     node = _calibrated(request, layer, forward, attrs)
-    clones = [node.clone(node.name) for _ in range(TRIAL_CLONES)]
     before = node.params.clone()
+    decide(node, function)
+    handed = read(node, layer, request, before)
+    return replace(handed, extra={**handed.extra, LAYER_ATTRS: attrs})
+
+
+def decide(node: PyNode, function: LayerFunction) -> None:
+    """Run a quantize function on two clones of a calibrated layer and on the layer; all must end alike, and be decided.
+
+    PluginError for what it raises, leaves undecided, or leaves otherwise on a clone.
+    """
+    clones = [node.clone(node.name) for _ in range(TRIAL_CLONES)]
     states = []
     for item in (*clones, node):
         decided = [*item.outputs, *item.constants.values(), *item.placeholders]
@@ -94,8 +104,6 @@ def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFu
                 f"{_where(function)}: {function}: a run on a copy of the layer gave another result: {found}"
                 " Change nothing outside the layer."
             )
-    handed = read(node, layer, request, before)
-    return replace(handed, extra={**handed.extra, LAYER_ATTRS: attrs})
 
 
 def _calibrated(request: Request, layer: Layer, forward: Forward, attrs: Mapping[str, Any]) -> PyNode:
@@ -105,7 +113,7 @@ def _calibrated(request: Request, layer: Layer, forward: Forward, attrs: Mapping
     zeros = {name: torch.zeros(request.shapes[name]) for name in present}
     node = layer.node({**zeros, **constants}, request.attrs, attrs, request.activation)
     forward(node)
-    _free(node)
+    free(node)
     sampled = bool(present) and all(name in request.samples for name in present)
     if sampled:
         filled = layer.node(
@@ -115,7 +123,7 @@ def _calibrated(request: Request, layer: Layer, forward: Forward, attrs: Mapping
             tensor.betensor = sample.betensor
         forward(node)
     _calibrate(node, layer, request, sampled=sampled)
-    _free(node)
+    free(node)
     for name, tensor in zip(present, node.inputs, strict=True):
         apply(tensor, request.inputs[name])
     return node
@@ -125,10 +133,10 @@ def _calibrate(node: PyNode, layer: Layer, request: Request, *, sampled: bool) -
     present = [name for name in layer.activations if name in request.shapes]
     named = [*zip(present, node.inputs, strict=True), *zip(layer.spec.outputs, node.outputs, strict=True)]
     for name, tensor in named:
-        _set_range(tensor, request.ranges.get(name) or _extrema(tensor.betensor))
+        set_range(tensor, request.ranges.get(name) or extrema(tensor.betensor))
     for tensor in node.constants.values():
-        _set_range(tensor, _extrema(tensor.betensor))
-        _set_channel_ranges(tensor)
+        set_range(tensor, extrema(tensor.betensor))
+        set_channel_ranges(tensor)
     for tensor in node.placeholders:
         if not sampled:
             raise PluginError(f"placeholder {tensor.name!r} has no calibrated range: the request brings no samples.")
@@ -137,25 +145,26 @@ def _calibrate(node: PyNode, layer: Layer, request: Request, *, sampled: bool) -
                 f"placeholder {tensor.name!r} is empty after a forward: its content is freed after every run, so that"
                 " each forward must write its betensor."
             )
-        _set_range(tensor, _extrema(tensor.betensor))
-        _set_channel_ranges(tensor)
+        set_range(tensor, extrema(tensor.betensor))
+        set_channel_ranges(tensor)
 
 
-def _extrema(values: Tensor) -> Range:
+def extrema(values: Tensor) -> Range:
+    """Return the smallest and the largest value; zeros of an empty tensor."""
     if not values.numel():
         return 0.0, 0.0
     low, high = values.double().aminmax()
     return float(low), float(high)
 
 
-def _set_range(tensor: PyTensor, span: Range) -> None:
+def set_range(tensor: PyTensor, span: Range) -> None:
     """Set the calibrated range, widened to contain 0."""
     low, high = min(span[0], 0.0), max(span[1], 0.0)
     tensor.min, tensor.max = low, high
     tensor.extrema_min, tensor.extrema_max = torch.tensor(low), torch.tensor(high)
 
 
-def _set_channel_ranges(tensor: PyTensor) -> None:
+def set_channel_ranges(tensor: PyTensor) -> None:
     """Set a range for each slice along the key axis, widened to contain 0."""
     if tensor.key_axis is None or not tensor.betensor.dim() or not tensor.betensor.numel():
         return
@@ -165,7 +174,7 @@ def _set_channel_ranges(tensor: PyTensor) -> None:
     tensor.extrema_min_key_axis, tensor.extrema_max_key_axis = tensor.min_key_axis, tensor.max_key_axis
 
 
-def _free(node: PyNode) -> None:
+def free(node: PyNode) -> None:
     """Drop the content of placeholders, as the original does after every run of the graph; the list stays."""
     for tensor in node.placeholders:
         tensor.betensor = torch.zeros(0)

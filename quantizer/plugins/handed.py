@@ -262,11 +262,11 @@ def _extra(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, o
                 raise PluginError(
                     f"quantize of {node.type.name} left dtype of constant {key!r} undecided. Set its dtype."
                 )
-            found[key] = _file_tensor(key, tensor)
+            found[key] = file_tensor(key, tensor)
     return found
 
 
-def _file_tensor(key: str, tensor: PyTensor) -> GraphTensor:
+def file_tensor(key: str, tensor: PyTensor) -> GraphTensor:
     """Return a constant in the container of its format; PluginError where a value does not fit."""
     assert tensor.dtype is not None
     kind, values = ours(tensor.dtype), tensor.betensor

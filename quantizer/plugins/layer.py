@@ -66,7 +66,8 @@ class Layer:
                 keys, value = form.trailing_axes[name], list(trailing(value, len(next(iter(shapes.values())))))
             found |= {keys: value} if isinstance(keys, str) else dict(zip(keys, value, strict=True))
         if form and form.activation is not None:
-            found[form.activation] = "NONE"
+            found[form.activation] = form.unfused
+        found |= dict.fromkeys(form.transposed.values() if form else (), False)
         return found | {key: theirs(parse_value(text)) for key, text in (form.fixed if form else {}).items()}
 
     def missing_biases(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -96,7 +96,7 @@ def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> 
     entries = node.constants[LUT].betensor.flatten()
     if layer.spec.error_model.kind == "normalization" and entries.numel() == inverse_root_table().entries.numel():
         return {"inverse_root": replace(inverse_root_table(), entries=entries.long())}
-    if layer.spec.error_model.kind not in TABULATED:
+    if layer.spec.error_model.kind not in TABULATED or layer.spec.error_model.logarithm:
         return {}
     inp = request.inputs[layer.activations[0]]
     bits = entries.numel().bit_length() - 1
@@ -116,7 +116,7 @@ def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> 
 
 def whole_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, int]:
     """Return multiplier and shift of a softmax, which belong to no accumulator; else attributes that became integers."""
-    if layer.spec.error_model.kind != "softmax":
+    if layer.spec.error_model.kind != "softmax" or layer.spec.error_model.logarithm:
         return attribute_numbers(node, layer, before)
     numbers, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)
     if numbers is None or shifts is None or numbers.numel() > 1:

@@ -80,7 +80,8 @@ def _torch(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[
 
 
 def _numpy(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[str, Any]) -> Tensor:
-    result = function(*(values.numpy() for values in operands), **attrs)
+    with np.errstate(all="ignore"):
+        result = function(*(values.numpy() for values in operands), **attrs)
     return torch.from_numpy(np.array(result))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -11,12 +12,29 @@ from torch import Tensor
 from quantizer.core.shapes import channel_axis, variables
 from quantizer.core.spec import Spec
 from quantizer.numerics.qparams import Constant, Parameters, QParams
-from quantizer.tiling.windows import Box, Tile, slices
+from quantizer.tiling.windows import Box, Tile, padded_places, slices
 
 
 def cut(operands: Mapping[str, Tensor], tile: Tile) -> dict[str, Tensor]:
     """Return the boxes of *operands* that *tile* sees."""
     return {name: values[slices(tile.inputs[name])] for name, values in operands.items()}
+
+
+def padded_with(operands: Mapping[str, Tensor], spec: Spec, tile: Tile, code: int) -> tuple[dict[str, Tensor], Tile]:
+    """Return the operands of a tile with its padding as codes of *code*, and the tile without any."""
+    found, attrs = dict(operands), dict(tile.attrs)
+    shapes = {name: tuple(values.shape) for name, values in operands.items()}
+    for operand, axis, before, after in padded_places(spec, tile, shapes):
+        for name, index in (before, after):
+            numbers = list(cast("tuple[int, ...]", attrs[name]))
+            values = found[operand]
+            shape = (*values.shape[:axis], max(0, numbers[index]), *values.shape[axis + 1 :])
+            border = torch.full(shape, code, dtype=values.dtype)
+            parts = [border, values] if (name, index) == before else [values, border]
+            found[operand] = torch.cat(parts, axis)
+            numbers[index] = min(0, numbers[index])
+            attrs[name] = tuple(numbers)
+    return found, replace(tile, attrs=attrs)
 
 
 def cut_parameters(parameters: Parameters, spec: Spec, tile: Tile) -> Parameters:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from quantizer.core.case import AttrValue, TilePlan
@@ -53,13 +53,7 @@ def tiles(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue
 
     UnsupportedError for an axis that the spec does not allow to be cut.
     """
-    bound = variables(spec, shapes, attrs)
-    output = next(iter(infer_shapes(spec, shapes, attrs).values()))
-    whole = Tile(
-        tuple((0, size) for size in output),
-        {name: tuple((0, size) for size in shape) for name, shape in shapes.items()},
-        dict(attrs),
-    )
+    bound, whole = variables(spec, shapes, attrs), _whole(spec, shapes, attrs)
     legal = tileable_axes(spec, shapes, attrs)
     cuts: list[list[_Cut]] = []
     for axis in sorted(plan.sizes, key=lambda name: (name in legal and _rule(spec, name).rule == "accumulate", name)):
@@ -69,6 +63,21 @@ def tiles(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue
         starts = range(0, legal[axis], size)
         cuts.append([_Cut(axis, s, min(s + size, legal[axis]), p, len(starts)) for p, s in enumerate(starts)])
     return [_cut(spec, whole, shapes, bound, combination) for combination in itertools.product(*cuts)]
+
+
+def part(
+    spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue], cuts: Mapping[str, tuple[int, int]]
+) -> Tile:
+    """Return the tile whose output is cut to [start, stop) along the axes of *cuts*, which can be cut."""
+    bound = variables(spec, shapes, attrs)
+    ends = tuple(_Cut(axis, start, stop, 0, 1) for axis, (start, stop) in cuts.items())
+    return _cut(spec, _whole(spec, shapes, attrs), shapes, bound, ends)
+
+
+def _whole(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue]) -> Tile:
+    output = next(iter(infer_shapes(spec, shapes, attrs).values()))
+    boxes = {name: tuple((0, size) for size in shape) for name, shape in shapes.items()}
+    return Tile(tuple((0, size) for size in output), boxes, dict(attrs))
 
 
 @dataclass(frozen=True)
@@ -85,16 +94,14 @@ def _cut(spec: Spec, tile: Tile, shapes: Mapping[str, Shape], bound: Mapping[str
         rule = _rule(spec, cut.axis)
         match rule.rule:
             case "accumulate":
-                tile = replace(
-                    tile, part=cut.part, parts=cut.parts, inputs=_sliced_by_name(spec, tile, str(rule.axis), cut)
-                )
+                inputs = _sliced_by_name(spec, tile, str(rule.axis), cut)
+                tile = Tile(tile.output, inputs, tile.attrs, cut.part, cut.parts)
             case "halo":
                 tile = _halo(spec, tile, rule, cut, shapes, bound)
             case "independent" if cut.axis in spec.tiling:
                 axis = _output_axis(spec, cut.axis, len(tile.output))
-                tile = replace(
-                    tile, output=_set(tile.output, axis, cut), inputs=_sliced_by_name(spec, tile, cut.axis, cut)
-                )
+                inputs = _sliced_by_name(spec, tile, cut.axis, cut)
+                tile = Tile(_set(tile.output, axis, cut), inputs, tile.attrs, tile.part, tile.parts)
             case _:
                 tile = _any_axis(spec, tile, rule, cut, shapes, bound)
     return tile
@@ -141,7 +148,20 @@ def _halo(
     attrs[left[0]] = _at(attrs[left[0]], left[1], before)
     attrs[right[0]] = _at(attrs[right[0]], right[1], after)
     inputs = {**tile.inputs, operand: _put(tile.inputs[operand], axis, (low, high))}
-    return replace(tile, output=_set(tile.output, place, cut), inputs=inputs, attrs=attrs)
+    return Tile(_set(tile.output, place, cut), inputs, attrs, tile.part, tile.parts)
+
+
+Entry = tuple[str, int]
+"""An attribute and the index in it."""
+
+
+def padded_places(spec: Spec, tile: Tile, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int, Entry, Entry]]:
+    """Yield (operand, its axis, the padding before it, the padding after it) of every axis that windows move along."""
+    rules = {} if isinstance(spec.tiling, NoTiling) else spec.tiling
+    for rule in rules.values():
+        if rule.rule == "halo" and rule.axis is not None and rule.before is not None and rule.after is not None:
+            operand, axis = _place(spec, rule.axis, shapes)
+            yield operand, axis, _padding_entry(rule.before, tile.attrs), _padding_entry(rule.after, tile.attrs)
 
 
 def _padding_entry(pair: Sequence[Expression], bound: Mapping[str, Any]) -> tuple[str, int]:
@@ -170,7 +190,7 @@ def _any_axis(
         has = spec.inputs[operand].role == "activation" and 0 <= own < len(shape)
         shared = has and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
         inputs[operand] = _set(box, own, cut) if shared else box
-    return replace(tile, output=_set(tile.output, axis, cut), inputs=inputs)
+    return Tile(_set(tile.output, axis, cut), inputs, tile.attrs, tile.part, tile.parts)
 
 
 def _rule(spec: Spec, axis: str) -> TileRule:

@@ -62,6 +62,7 @@ class PyTensor:
     qmax: int | None
     qinvariant: bool | None
     dtype: Dtype | None
+    pnode: Any
     key_axis: int | None
     key_axis_c: int | None
     ir_shape: TensorShape | None

@@ -1,0 +1,102 @@
+"""Searches over the ends of a range by the histogram of what was observed."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+DROPPED = 0.002
+"""The share of the first bins that `least_divergence` leaves out: values next to 0, of which there are most."""
+EVERY = 8
+"""Bins between two ends of one side that `least_square` tries."""
+EVERY_OF_TWO = 64
+"""The same, where both sides are tried together."""
+AT_ONCE = 64
+
+
+class Grid(Protocol):
+    """The codes that a range is for."""
+
+    @property
+    def qmin(self) -> int:
+        """Smallest code."""
+
+    @property
+    def qmax(self) -> int:
+        """Largest code."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the zero point is 0."""
+
+    @property
+    def reach(self) -> int:
+        """Steps from 0 to the end of a symmetric range."""
+
+
+def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
+    """Return -+ the end whose clipped histogram of sizes is nearest, in the sense of Kullback and Leibler, to its coarse form.
+
+    counts [bins] over [low, high], low 0. Ends lie at multiples of as many bins as there are codes of one sign; what lies
+    beyond is counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit calibration.
+    """
+    bins, levels = counts.numel(), codes.reach + 1
+    kept = counts.double().clone()
+    first = int(bins * DROPPED)
+    kept[:first], kept[first] = 0.0, 1.0
+    best, chosen = float("inf"), bins
+    for end in range(levels, bins + 1, levels):
+        share = kept[:end].clone()
+        share[-1] += kept[end:].sum()
+        groups = kept[:end].reshape(levels, -1)
+        filled = groups > 0
+        mean = groups.sum(1) / filled.sum(1).clamp(min=1)
+        coarse = (mean[:, None] * filled).reshape(-1)
+        found = _divergence(share, coarse)
+        if found < best:
+            best, chosen = found, end
+    reach = low + (high - low) * chosen / bins
+    return -reach, reach
+
+
+def _divergence(share: Tensor, coarse: Tensor) -> float:
+    """Return sum p * log(p / q) of two histograms brought to shares; infinite where q is 0 and p is not."""
+    p, q = share / share.sum(), coarse / coarse.sum().clamp(min=torch.finfo(torch.float64).tiny)
+    there = p > 0
+    return float((p[there] * (p[there] / q[there]).log()).sum())
+
+
+def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
+    """Return the ends under which the squared error of quantization, of all bins at their middles, is least.
+
+    counts [bins] over [low, high]: of sizes for symmetric codes, else of values. The error is that of the very codes which
+    the range gets (PPQ models half of their step).
+    """
+    bins = counts.numel()
+    width = (high - low) / bins
+    middle = low + (torch.arange(bins, dtype=torch.float64) + 0.5) * width
+    if codes.symmetric:
+        ends = torch.arange(EVERY, bins + 1, EVERY, dtype=torch.float64) / bins * max(high, -low)
+        starts = -ends if codes.qmin < 0 else torch.zeros_like(ends)
+        errors = _errors(middle, counts, ends / codes.reach, torch.zeros_like(ends), codes)
+    else:
+        tried = torch.arange(0, bins + 1, EVERY_OF_TWO, dtype=torch.float64) * width + low
+        pairs = torch.cartesian_prod(tried[tried <= 0], tried[tried >= 0])
+        fixed = torch.tensor([[low, high]], dtype=torch.float64)
+        starts, ends = torch.cat([pairs[pairs[:, 1] > pairs[:, 0]], fixed]).unbind(1)
+        scale = (ends - starts) / (codes.qmax - codes.qmin)
+        errors = _errors(middle, counts, scale, codes.qmin + torch.round(-starts / scale), codes)
+    best = int(errors.argmin())
+    return float(starts[best]), float(ends[best])
+
+
+def _errors(values: Tensor, counts: Tensor, scales: Tensor, zeros: Tensor, codes: Grid) -> Tensor:
+    """Return the sum of squared errors of *values*, each as often as it was counted, for each scale and zero point."""
+    found = []
+    for scale, zero in zip(scales.split(AT_ONCE), zeros.split(AT_ONCE), strict=True):
+        s, z = scale[:, None], zero[:, None]
+        made = ((torch.round(values / s) + z).clamp(codes.qmin, codes.qmax) - z) * s
+        found.append((counts.double() * (made - values) ** 2).sum(1))
+    return torch.cat(found)

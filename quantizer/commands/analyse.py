@@ -1,0 +1,151 @@
+"""`quantizer analyse`: quantize an ONNX model and say which of its operations costs how much."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from quantizer.core.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from quantizer.ir.graph import Graph
+
+DONE = 0
+VIEWS = ("graph", "layer", "enclosure", "statistics", "parameters")
+TITLES = {
+    "graph": "graph-wise: everything quantized, the result of each operation",
+    "layer": "layer-wise: one operation quantized at a time, the outputs of the graph",
+    "enclosure": "on integers: error over what the operator's enclosure allows, 1 at its edge",
+    "statistics": "tensors: float values, and noise of the quantized ones",
+    "parameters": "constants",
+}
+LARGEST_NUMBER = 1 << 20
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `analyse` to the command line."""
+    parser = subparsers.add_parser(
+        "analyse",
+        help="quantize an ONNX model and measure what each operation costs",
+        description="Quantize a float ONNX model on data and measure the error of each operation.",
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument(
+        "--data", type=Path, metavar="FILE",
+        help="samples: .npz with an array for each input, .npy for one input; their first axis counts them. Without it,"
+        " normally distributed values",
+    )  # fmt: skip
+    parser.add_argument(
+        "--view", action="append", choices=VIEWS, default=[], help="what to show; default: graph and layer"
+    )
+    parser.add_argument("--platform", default="ort", help="whose INT8 (default: ort)")
+    parser.add_argument("--observer", default="minmax", help="minmax, percentile, kl, mse, isotone or a strategy")
+    parser.add_argument("--symmetric", action="store_true", help="activations with zero point 0")
+    parser.add_argument("--bias", action="store_true", help="quantize constant biases to 32 bits")
+    parser.add_argument(
+        "--batch-size", type=_number, default=16, metavar="N", help="samples at once, where the model lets them"
+    )
+    parser.add_argument(
+        "--batches", type=_number, default=4, metavar="N", help="without --data: how many batches are made"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="without --data: of the values")
+    parser.add_argument("--json", action="store_true", help="one JSON object in the place of tables")
+
+
+def _number(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= LARGEST_NUMBER:
+        raise argparse.ArgumentTypeError(f"{value}: must lie in [1, {LARGEST_NUMBER}]")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Quantize, measure, and write tables or one JSON object; UnsupportedError where onnx is not installed."""
+    try:
+        import onnx
+    except ImportError:
+        raise UnsupportedError("onnx is not installed: pip install 'quantizer[onnx]'.") from None
+    assert onnx
+    found = analysed(args)
+    if args.json:
+        sys.stdout.write(json.dumps(_plain(found), indent=2, sort_keys=True, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(
+            (os.linesep * 2).join(f"{TITLES[view]}\n{_table(view, rows)}" for view, rows in found.items()) + "\n"
+        )
+    return DONE
+
+
+def analysed(args: argparse.Namespace) -> dict[str, list[Any]]:
+    """Return the records of each view that is asked for."""
+    from quantizer.runtime.analysis import graphwise_error_analyse, layerwise_error_analyse
+    from quantizer.runtime.graph_statistics import parameter_analyse, statistical_analyse
+    from quantizer.runtime.onnx_model import load_onnx_graph
+    from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+    from quantizer.runtime.sample_data import read_batches, synthetic_batches
+    from quantizer.runtime.setting import Setting
+    from quantizer.runtime.tensor_config import QuantizationProperty as P
+
+    graph = load_onnx_graph(args.model)
+    if {"QuantizeLinear", "DequantizeLinear"} & graph.operators:
+        raise UnsupportedError(f"{args.model}: is quantized already: analyse the float model that it was made of.")
+    if args.data is None:
+        batches = synthetic_batches(graph, args.seed, args.batches, args.batch_size)
+    else:
+        batches = read_batches(args.data, graph, args.batch_size)
+    policy = P.PER_TENSOR | P.LINEAR | (P.SYMMETRICAL if args.symmetric else P.ASYMMETRICAL)
+    setting = Setting(activations=policy, observer=args.observer, bias=args.bias)
+    try:
+        quantized = quantize_graph(dispatch_graph(graph, args.platform), batches, setting)
+    except ValueError as err:
+        raise UnsupportedError(str(err)) from None
+    made = {
+        "graph": lambda: graphwise_error_analyse(quantized, batches),
+        "layer": lambda: layerwise_error_analyse(quantized, batches),
+        "enclosure": lambda: _ratios(quantized, args.platform, batches),
+        "statistics": lambda: statistical_analyse(quantized, batches),
+        "parameters": lambda: parameter_analyse(quantized),
+    }
+    views = dict.fromkeys(args.view or ["graph", "layer"])
+    return {view: made[view]() for view in views}  # type: ignore[no-untyped-call]
+
+
+def _ratios(quantized: Graph, platform: str, batches: list[Any]) -> list[Any]:
+    from quantizer.conformance.graph_nodes import enclosure_ratios
+    from quantizer.runtime.integer import integer_graph
+
+    alike = [batch for batch in batches if all(len(batch[name]) == len(batches[0][name]) for name in batch)]
+    return enclosure_ratios(integer_graph(quantized, platform, batches[0]), alike)
+
+
+def _table(view: str, rows: list[Any]) -> str:
+    from quantizer.runtime.analysis import error_table
+    from quantizer.runtime.graph_statistics import parameters_table, statistics_table
+
+    if view == "enclosure":
+        ordered = sorted(rows, key=lambda row: (row.status != "fail", -row.ratio))
+        cells = [[r.name, r.op, r.status, f"{r.ratio:.3f}", r.reason] for r in ordered]
+        headers = ["node", "operator", "verdict", "ratio", "reason"]
+        return tabulate(cells, headers=headers, disable_numparse=True)
+    if view == "statistics":
+        return statistics_table(rows)
+    return parameters_table(rows) if view == "parameters" else error_table(rows)
+
+
+def _plain(value: Any) -> Any:
+    """Return records as JSON values; numbers that JSON does not have as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,172 @@
+"""`quantizer campaign`: run generated cases for hours, on local processes or a cluster, and go on after any end."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures as cf
+import json
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.files import replace_files
+from quantizer.core.model_errors import suggestion
+
+if TYPE_CHECKING:
+    from quantizer.conformance.campaign.plan import Plan
+
+CLEAN, ALARMS = 0, 1
+TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
+SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `campaign` to the command line."""
+    campaign = subparsers.add_parser(
+        "campaign",
+        help="run generated cases for hours",
+        description="Run generated cases through every check. What is found is kept in a folder as it comes: the same command "
+        "goes on where a run ended, however that was.",
+    )
+    campaign.add_argument("--examples", type=int, help="how many cases in all (default: until the time is over)")
+    campaign.add_argument("--time", type=_seconds, help="begin nothing after this long: 90s, 30m, 8h")
+    campaign.add_argument("--seed", type=int, default=0, help="another seed, other cases (default: %(default)s)")
+    campaign.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
+    campaign.add_argument("--op-platform", action="append", default=[], help="only this platform (repeatable)")
+    campaign.add_argument("--op-scheme", action="append", default=[], help="only this scheme (repeatable)")
+    campaign.add_argument("--op-engine", default="own", help="engine under test (default: %(default)s)")
+    campaign.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    campaign.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+    where = campaign.add_mutually_exclusive_group()
+    where.add_argument("--workers", type=int, help=f"local processes (default: {os.cpu_count() or 1})")
+    where.add_argument("--cluster", metavar="ADDRESS", help="a Dask scheduler, as tcp://host:8786 (extra `cluster`)")
+    campaign.add_argument(
+        "-o", "--output", type=Path, default=Path("reports/out/campaign"), help="folder (default: %(default)s)"
+    )
+    campaign.add_argument("--markdown", type=Path, help="write the histograms of ratios as a document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run or go on with a campaign; 0 without an alarm, 1 with one."""
+    from quantizer.conformance.campaign.control import run_campaign, store_failures
+    from quantizer.conformance.campaign.journal import Journal
+    from quantizer.conformance.campaign.record import markdown
+
+    if args.examples is None and args.time is None:
+        raise UnsupportedError("campaign: it would never end. Say --examples N, --time T, or both.")
+    for option, value in (("--examples", args.examples), ("--workers", args.workers)):
+        if value is not None and value < 1:
+            raise UnsupportedError(f"{option}={value}: must be 1 or more.")
+    plan = _plan(args)
+    local = args.workers or os.cpu_count() or 1
+    start, workers = _cluster(args.cluster) if args.cluster else (_local(local), local)
+    journal = Journal(args.output, plan)
+    with _Bar(plan.examples) as bar:
+        totals = run_campaign(plan, journal, start, workers, seconds=args.time, progress=bar.show)
+    record = totals.record(plan, _tree())
+    text = {args.output / "record.json": json.dumps(record, indent=1, sort_keys=True) + "\n"}
+    replace_files(text | ({args.markdown: markdown(record)} if args.markdown else {}))
+    written = store_failures(totals, args.output / "failures")
+    lines = [f"{record['examples']:,} examples of {record['targets']} targets, {record['elements']:,} elements"]
+    lines += [f"{failure.count} x {cause} ({failure.finding})" for cause, failure in sorted(totals.failures.items())]
+    lines += [f"replay: quantizer case replay {path}" for path in written]
+    lines += [f"{record['alarms']} alarms; record: {args.output / 'record.json'}"]
+    sys.stdout.write(os.linesep.join(lines) + os.linesep)
+    return ALARMS if record["alarms"] else CLEAN
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from quantizer.conformance.campaign.plan import Plan
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.session import open_session
+    from quantizer.plugins.discovery import load_plugins
+
+    specs, plugins = (tuple(path.resolve() for path in paths) for paths in (args.op_specs, args.op_plugins))
+    options = Options(
+        root=Path.cwd(), specs=specs, plugins=plugins, engine=args.op_engine,
+        platforms=tuple(args.op_platform), schemes=tuple(args.op_scheme),
+    )  # fmt: skip
+    found = load_plugins(options.plugins, dict(os.environ))
+    session = open_session(options, tuple(folder for plugin in found for folder in plugin.specs))
+    for op in args.op:
+        if op not in session.library.specs:
+            raise UnsupportedError(f"--op={op}: no such name.{suggestion(op, session.library.specs, 'Known')}")
+    targets = [
+        target.id
+        for spec in session.library.specs.values()
+        if not args.op or spec.op in args.op
+        for target in session.targets(spec)
+        if session.engine.supports(target.spec, target.scheme, target.platform) is None
+    ]
+    if not targets:
+        raise UnsupportedError("campaign: no target is left of what was asked for. Ask for less, or for others.")
+    paths = tuple(tuple(map(str, given)) for given in (specs, plugins))
+    return Plan(tuple(targets), args.examples, args.seed, args.op_engine, *paths)
+
+
+def _local(workers: int) -> Callable[[], cf.Executor]:
+    context = multiprocessing.get_context("spawn")
+    return lambda: cf.ProcessPoolExecutor(workers, mp_context=context)
+
+
+def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:
+    """Return how to reach a Dask cluster, and how many threads it has; UnsupportedError where it cannot be reached."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UnsupportedError("--cluster: distributed is not installed; pip install 'quantizer[cluster]'.") from None
+    try:
+        client = Client(address, timeout="10s")
+    except (OSError, ValueError, TimeoutError) as err:
+        raise UnsupportedError(
+            f"--cluster={address}: no scheduler answers: {err}. Start one: dask scheduler."
+        ) from None
+    workers = sum(client.nthreads().values()) or 1
+    return lambda: client.get_executor(retries=2), workers
+
+
+def _tree() -> str:
+    """Return the hash of the tree that is checked out, marked where files differ from it; empty outside of git."""
+    here = Path(__file__).parent
+    answers = []
+    for words in (["rev-parse", "HEAD^{tree}"], ["status", "--porcelain", "--untracked-files=no"]):
+        try:
+            found = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=False)  # noqa: S603, S607
+        except OSError:
+            return ""
+        answers.append(found.stdout.strip())
+    return answers[0] + ("+changes" if answers[1] else "")
+
+
+def _seconds(text: str) -> float:
+    found = TIME.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a number with s, m or h, such as 90s or 8h")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+class _Bar:
+    """A progress bar on a terminal: examples, rate, causes of failure."""
+
+    def __init__(self, total: int | None) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(total=total, unit="example", disable=None, file=sys.stderr)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bar.close()
+
+    def show(self, examples: int, failures: int) -> None:
+        """Show how far the run is."""
+        self._bar.update(examples - self._bar.n)
+        if failures:
+            self._bar.set_postfix(failures=failures)

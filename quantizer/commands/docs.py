@@ -1,0 +1,84 @@
+"""`quantizer docs`: write the reference pages that follow from schemas and parsers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from quantizer.core.files import replace_files
+from quantizer.core.library import shipped_folder
+from quantizer.core.model import Model
+from quantizer.core.platforms import Platform
+from quantizer.core.reference import reference_document
+from quantizer.core.schemes import Schemes
+from quantizer.core.spec import Spec
+from quantizer.core.yaml_source import shown_path
+
+STALE = 1
+_INTROS = {
+    "spec": """\
+# Keys of an operator spec
+
+Written by `quantizer docs` from the schema that editors and `quantizer spec lint` use; examples are from the shipped specs. A spec is
+one YAML file, `op_specs/<op>.yaml`. An *expression* is a number or a formula over dimensions and attributes by name, such as
+`(h + 2 * padding[0] - kernel[0]) // stride[0] + 1`.""",
+    "schemes": """\
+# Keys of schemes
+
+Written by `quantizer docs` from the schema; examples are from `op_specs/schemes.yaml`. A scheme is a weight part times an activation part;
+an operator without weights sees activation parts alone. A `schemes.yaml` in a folder of `--op-specs` adds to the shipped one.""",
+    "platforms": """\
+# Keys of a platform
+
+Written by `quantizer docs` from the schema; examples are from the shipped platforms. A platform is one YAML file, `platforms/<name>.yaml`
+in a folder of specs: the arithmetic and the parameter rules of one system. What each requantization variant computes, exactly, is said in
+`quantizer/core/platforms.py` and proved in `tests/unit/test_numerics_requantize.py`.""",
+}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `docs` to the command line."""
+    parser = subparsers.add_parser(
+        "docs",
+        help="write the reference pages of keys and options",
+        description="Write spec.md, schemes.md, platforms.md and options.md.",
+    )
+    parser.add_argument(
+        "--dir", metavar="DIR", type=Path, default=Path("docs/reference"), help="where they go (default: %(default)s)"
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a page is stale")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the pages that differ, or say which would."""
+    stale = {path: text for path, text in pages(args.dir, args.commands).items() if _content(path) != text}
+    if args.check:
+        sys.stderr.writelines(f"{shown_path(path)}: is stale. Run `quantizer docs`.\n" for path in stale)
+        return STALE if stale else 0
+    replace_files(stale)
+    sys.stdout.writelines(f"wrote {shown_path(path)}\n" for path in stale)
+    return 0
+
+
+def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, str]:
+    """Return every page under its path in *folder*; *commands*: of the command line, each with its module and help."""
+    from quantizer.commands.options_reference import options_document
+
+    shipped = shipped_folder()
+    schemes = shipped / "schemes.yaml"
+    sources: dict[str, tuple[type[Model], list[Path]]] = {
+        "spec": (Spec, [path for path in shipped.glob("*.yaml") if path != schemes]),
+        "schemes": (Schemes, [schemes]),
+        "platforms": (Platform, [*(shipped / "platforms").glob("*.yaml")]),
+    }
+    found = {
+        folder / f"{name}.md": reference_document(model, [_INTROS[name]], files)
+        for name, (model, files) in sources.items()
+    }
+    return found | {folder / "options.md": options_document(commands)}
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None

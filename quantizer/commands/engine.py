@@ -1,0 +1,130 @@
+"""`quantizer engine`: the real engines: which are here, how far they agree with their platforms, what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.files import replace_files
+from quantizer.core.model_errors import suggestion
+
+if TYPE_CHECKING:
+    from quantizer.conformance.session import Session
+
+AGREE, DIFFER = 0, 1
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `engine` and its verbs to the command line."""
+    engine = subparsers.add_parser(
+        "engine",
+        help="list and measure real engines",
+        description="Real engines: which are installed, how far they agree with our functions of their platforms, what is "
+        "known to be wrong with them.",
+    )
+    verbs = engine.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+    verbs.add_parser("list", help="engines, their versions and the platforms that they compute")
+    agreement = verbs.add_parser(
+        "agreement", help="compare codes element by element on random and tie-heavy cases; 1 where a pairing differs"
+    )
+    agreement.add_argument("--engine", action="append", default=[], help="only this engine (repeatable)")
+    agreement.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
+    agreement.add_argument(
+        "--elements", type=int, default=20_000, help="elements of each population (default: %(default)s)"
+    )
+    agreement.add_argument("--op-platform", action="append", default=[], help="only this platform (repeatable)")
+    defects = verbs.add_parser("defects", help="what is known to be wrong with platforms and engines, smallest cases")
+    for verb in (agreement, defects):
+        verb.add_argument("-o", "--output", type=Path, help="write markdown to this file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one verb; `agreement` gives 1 where a pairing differs that no declared defect explains."""
+    if args.verb == "list":
+        return _list()
+    if args.verb == "defects":
+        return _defects(args)
+    return _agreement(args)
+
+
+def _list() -> int:
+    from quantizer.runtime.engines.catalogue import BACKENDS, Chosen
+
+    rows = [
+        {
+            "engine": Chosen(name).identity(platform),
+            "version": Chosen(name).version or "not installed",
+            "platform": platform,
+        }
+        for name, entry in BACKENDS.items()
+        for platform in entry.home
+    ]
+    sys.stdout.write(tabulate(rows, headers="keys", disable_numparse=True) + os.linesep)
+    return AGREE
+
+
+def _agreement(args: argparse.Namespace) -> int:
+    from quantizer.conformance.agreement_table import Pairing, document, summary
+
+    found = [pairing for session in _sessions(args) for pairing in _pairings(session, args)]
+    if not found:
+        raise UnsupportedError("no engine that is installed computes what was asked for. See `quantizer engine list`.")
+    if args.output:
+        replace_files({args.output: document(found)})
+    sys.stdout.write(summary(found) + os.linesep)
+    unexplained: list[Pairing] = [pairing for pairing in found if pairing.differs and not pairing.explained]
+    return DIFFER if unexplained else AGREE
+
+
+def _sessions(args: argparse.Namespace) -> Iterator[Session]:
+    """Yield a session for each engine that was asked for; one that is not installed is named on the error stream."""
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.session import open_session
+    from quantizer.runtime.engines.catalogue import BACKENDS, chosen
+
+    for name in args.engine or BACKENDS:
+        real = chosen(name)
+        if real is None:
+            raise UnsupportedError("--engine=own: it is what real engines are compared with. Name one of them.")
+        platforms = [p for p in args.op_platform if real.computes(p, named=True)] if args.op_platform else []
+        if args.op_platform and not platforms:
+            continue
+        if real.missing:
+            sys.stderr.write(f"hole: {real.missing}\n")
+            continue
+        session = open_session(Options(root=Path.cwd(), engine=name, platforms=tuple(platforms)))
+        for op in args.op:
+            if op not in session.library.specs:
+                raise UnsupportedError(f"--op={op}: no such name.{suggestion(op, session.library.specs, 'Known')}")
+        yield session
+
+
+def _pairings(session: Session, args: argparse.Namespace) -> Iterator[Any]:
+    from tqdm import tqdm
+
+    from quantizer.conformance.agreement_table import pair
+
+    specs = [spec for name, spec in session.library.specs.items() if not args.op or name in args.op]
+    targets = [target for spec in specs for target in session.targets(spec)]
+    for target in tqdm(targets, unit="target", desc=session.engine.name, disable=None, file=sys.stderr):
+        if session.engine.supports(target.spec, target.scheme, target.platform) is None:
+            yield pair(target, session.engine, args.elements)
+
+
+def _defects(args: argparse.Namespace) -> int:
+    from quantizer.conformance.defects_document import defects_document
+    from quantizer.core.library import load_library
+
+    text = defects_document(load_library(), Path.cwd() / "cases")
+    if args.output:
+        replace_files({args.output: text})
+    else:
+        sys.stdout.write(text)
+    return AGREE

@@ -1,0 +1,93 @@
+"""The reference of the command line and of pytest's options as markdown, from the parsers themselves."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from quantizer.conformance import plugin
+
+_INTRO = """\
+# Options
+
+Written by `quantizer docs` from the parsers.
+
+## pytest
+
+The specs are what pytest runs; these options choose and judge. Each, but for `--op-golden-update`, is an ini key of the same
+name with underscores too (`op_specs = my_specs`); a list has one entry a line. The command line wins over the ini file. Paths on the
+command line are relative to where pytest is started, those in the ini file to its folder.
+
+| option | meaning |
+|---|---|"""
+_EXIT = """\
+Exit codes are pytest's: 0 all passed, 1 an item failed or the run fell behind the baseline, 2 interrupted, 4 wrong usage (an unknown
+name, a missing file, a plugin that cannot be imported), 5 nothing was selected.
+
+## quantizer
+
+Exit codes: 0 done, 1 the answer is no (a survivor, a regression, a stale file), 2 wrong input with one line that says where, 130
+interrupted.
+"""
+
+
+def options_document(commands: Mapping[str, tuple[str, str]]) -> str:
+    """Return markdown of every option of pytest's plugin and of every verb of *commands* (name -> module, help)."""
+    lines = [_INTRO, *_pytest_rows(), "", _EXIT]
+    for module, text in commands.values():
+        top = argparse.ArgumentParser(prog="quantizer")
+        importlib.import_module(module).add_parser(top.add_subparsers())
+        for parser, words in _leaves(top, ""):
+            lines += _command(parser, words or text)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _pytest_rows() -> Iterator[str]:
+    parser = pytest.Parser(_ispytest=True)
+    plugin.pytest_addoption(parser)
+    for option in parser.getgroup("quantizer").options:
+        attrs = option.attrs()
+        yield _row(f"{', '.join(option.names())}={attrs['metavar']}", attrs["help"])
+
+
+def _leaves(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[argparse.ArgumentParser, str]]:
+    """Yield the parsers that have no verbs of their own, each with its line of help."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not nested:
+        yield parser, words
+    for action in nested:
+        told = {choice.dest: (choice.help or "") % {} for choice in action._choices_actions}
+        for name, verb in action.choices.items():
+            yield from _leaves(verb, told.get(name, ""))
+
+
+def _command(parser: argparse.ArgumentParser, words: str) -> list[str]:
+    lines = [f"### {parser.prog}", "", f"{words[:1].upper()}{words[1:].rstrip('.')}.", ""]
+    rows = [_row(_name(action), _meaning(action)) for action in parser._actions if action.dest != "help"]
+    return [*lines, *(["| argument | meaning |", "|---|---|", *rows, ""] if rows else [])]
+
+
+def _name(action: argparse.Action) -> str:
+    shown = action.metavar or action.dest.upper()
+    value = " ".join(shown) if isinstance(shown, tuple) else str(shown)
+    if not action.option_strings:
+        return value
+    takes = f" {value}" if action.nargs != 0 else ""
+    return f"{', '.join(action.option_strings)}{takes}"
+
+
+def _meaning(action: argparse.Action) -> str:
+    named = {key: value for key, value in vars(action).items() if key != "help"}
+    text = (action.help or "") % {**named, "prog": "quantizer"}
+    text = text.replace(" (repeatable)", "")
+    words = f" ({', '.join(map(str, action.choices))})" if action.choices else ""
+    repeated = " (repeatable)" if isinstance(action, argparse._AppendAction) else ""
+    return text + words + repeated
+
+
+def _row(name: str, meaning: str) -> str:
+    escaped = " ".join(meaning.split()).replace("|", "\\|").replace("<", "&lt;")
+    return f"| `{name}` | {escaped} |"

@@ -1,0 +1,101 @@
+"""What a run says of itself, beside its records: versions, specs, selection, declared exceptions. No wall clock."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from quantizer.core.case_file import read_model
+from quantizer.core.errors import CaseError
+from quantizer.core.model import Model
+
+
+class SpecFacts(Model):
+    """The spec of an operator as it was read."""
+
+    version: str
+    path: str
+    """From the root of the run; of an installed spec from the folder of the package."""
+    sha256: str
+    lines: dict[str, int]
+    """Key at the top of the file -> the line on which it stands, from 1."""
+
+
+class PluginFacts(Model):
+    """Where operators of others came from."""
+
+    name: str
+    origin: str
+    """Distribution, or file from the root of the run."""
+    version: str = ""
+    """Of the distribution; empty for a file."""
+    operators: list[str] = []
+
+
+class ExceptionFacts(Model):
+    """A failure that is declared: a defect of a platform, or an entry of `--op-xfails`."""
+
+    id: str
+    kind: Literal["defect", "xfail"]
+    platforms: list[str]
+    ops: list[str] = []
+    """Empty: every operator."""
+    reason: str
+    since: str = ""
+    """Day of the declaration, YYYY-MM-DD."""
+    owner: str = ""
+    expires: str = ""
+    """Last day on which it holds; empty: for ever."""
+
+
+class TreeFacts(Model):
+    """The checked-out commit."""
+
+    commit: str
+    tree: str
+    """Git's hash of the files of the commit."""
+    date: str
+    """Day of the commit, YYYY-MM-DD: what ages are told by."""
+    clean: bool
+    """False where files differ from the commit."""
+
+
+class Facts(Model):
+    """All of it; equal for equal runs, and for every shard of a run but for `shard` and the specs that it met."""
+
+    version: Literal[1] = 1
+    quantizer: str
+    python: str
+    packages: dict[str, str]
+    engine: str
+    """Engine under test, with its version where it is a real one."""
+    profile: str
+    seed: int | None = None
+    """Of generated cases; None: derandomized (gate), or not fixed."""
+    checks: list[str]
+    selection: list[str] = []
+    """Options that left items out; empty: everything was asked for."""
+    arguments: str = ""
+    """Options that a command must repeat to run an item again."""
+    files: dict[str, str]
+    """Platform and schemes files -> SHA-256."""
+    specs: dict[str, SpecFacts] = {}
+    """Operators of the records."""
+    plugins: list[PluginFacts] = []
+    exceptions: list[ExceptionFacts] = []
+    tree: TreeFacts | None = None
+    shard: str = ""
+    """`2/3`; empty for a whole run, and for one merged from its shards."""
+
+    def to_json(self) -> str:
+        """Return it as JSON with sorted keys: equal facts give equal bytes."""
+        return json.dumps(self.model_dump(), sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_facts(text: str, where: str) -> Facts:
+    """Read what `to_json` wrote; CaseError names the field that is wrong."""
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as err:
+        raise CaseError(f"{where}: not JSON: {err}. Run again; pytest writes it.") from None
+    return read_model(Facts, raw, where)

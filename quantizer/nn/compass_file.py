@@ -1,0 +1,42 @@
+"""A trained network as a quantized Compass file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.library import load_library
+from quantizer.ir.formats import compass
+from quantizer.ir.formats.compass_handed import filed, handed_layer
+from quantizer.ir.graph import Graph
+from quantizer.numerics.qparams import Parameters
+
+PLATFORM = "compass"
+
+
+def compass_layers(graph: Graph) -> Graph:
+    """Return a graph of `to_graph(..., platform="compass", order="channels_last")` as Compass layers.
+
+    Every scale, zero point, code and multiplier under Compass's names: what `quantizer.ir.formats.compass.write` takes.
+    UnsupportedError for a graph of another platform or order, and for a layer that Compass does not have.
+    """
+    specs = load_library().specs
+    tensors = dict(graph.tensors)
+    for name in graph.inputs:
+        params = tensors[name].qparams
+        assert params is not None
+        kept = filed(params)
+        tensors[name] = replace(tensors[name], dtype=kept.dtype, qparams=kept)
+    nodes = []
+    for node in graph.nodes:
+        handed = node.parameters
+        if not isinstance(handed, Parameters) or handed.platform.platform != PLATFORM or node.order != "channels_last":
+            raise UnsupportedError(
+                f"node {node.name!r}: not for Compass. Make the graph by to_graph(..., platform='compass', "
+                "order='channels_last')."
+            )
+        bits = next(iter(handed.outputs.values())).bits
+        changed, made = handed_layer(graph, node, specs[node.op], multiplier_bits=bits)
+        nodes.append(changed)
+        tensors |= {tensor.name: tensor for tensor in made}
+    return compass.foreign(graph.with_(nodes=tuple(nodes), tensors=tensors), specs)

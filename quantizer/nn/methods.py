@@ -1,0 +1,43 @@
+"""The words of a fixed-point configuration, with the numbers that stored configurations hold."""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+Group = Literal["batch", "channel"]
+"""Which slices have a scale of their own: those along axis 0 (the filters of a weight), or along axis 1."""
+Compat = Literal["nics_fix"]
+"""Whose grid is reproduced: that of nics_fix_pt 0.4.0, which holds 2**bits + 1 values."""
+
+
+class QuantizeMethod(enum.IntEnum):
+    """Whether a datum is quantized, and whether its range is chosen anew in each forward."""
+
+    NONE = 0
+    """Left as it is."""
+    AUTO = 1
+    """The range follows the data, and is kept as the scale."""
+    FIXED = 2
+    """The scale that is kept counts."""
+    FIX_NONE = 0
+    FIX_AUTO = 1
+    FIX_FIXED = 2
+
+
+class RangeMethod(enum.IntEnum):
+    """How AUTO chooses a range from data."""
+
+    RANGE_MAX = 0
+    """The largest magnitude."""
+    RANGE_3SIGMA = 1
+    """|mean| + 3 standard deviations (unbiased)."""
+    RANGE_MAX_TENPERCENT = 2
+    """The magnitude that a tenth of the elements reach."""
+    RANGE_SWEEP = 3
+    """Of the range of RANGE_MAX, its half and its quarter the one of the smallest sum of absolute errors."""
+
+
+FIX_NONE, FIX_AUTO, FIX_FIXED = QuantizeMethod.NONE, QuantizeMethod.AUTO, QuantizeMethod.FIXED
+RANGE_MAX, RANGE_3SIGMA = RangeMethod.RANGE_MAX, RangeMethod.RANGE_3SIGMA
+RANGE_MAX_TENPERCENT, RANGE_SWEEP = RangeMethod.RANGE_MAX_TENPERCENT, RangeMethod.RANGE_SWEEP

@@ -1,0 +1,60 @@
+"""The 24-bit floats of Compass's newest targets: float32 numbers whose last eight bits are cleared."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.qparams import Parameters, Staged, Table
+from quantizer.numerics.tables import linspace
+
+FRACTION_BITS = 15
+"""Bits behind the point of a number in [1, 2)."""
+SEGMENTS = 512
+LN2 = 0.6931471
+FARTHEST = 126.9
+"""Exponents of two are held within this."""
+PLACE_BITS = 7
+"""Bits of a place within a segment."""
+
+
+def cut(values: Tensor) -> Tensor:
+    """Return float32 *values* with their last eight bits cleared."""
+    return (values.float().view(torch.int32) & -256).view(torch.float32)
+
+
+def power_table() -> Table:
+    """Return 2**(i / 512) for i from 0 to 512, cut, in units of 2**-15.
+
+    Source: the Compass Optimizer's Softmax on X3 (float_lut).
+    """
+    powers = cut(torch.exp2(linspace(0, 1, SEGMENTS + 1).double()).float())
+    unit = 2.0**-FRACTION_BITS
+    return Table((powers.double() / unit).long(), first=0, step=1, unit=unit, bits=FRACTION_BITS + 2)
+
+
+def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:
+    """Take powers of two of distances by the table, cut each result; times the cut inverse of their cut sum, rounded once.
+
+    Exponentials pass through float16 on their way to the product. Source: the Compass Optimizer's Softmax on X3.
+    """
+    inp, output = parameters.inputs["x"], parameters.outputs["y"]
+    if inp.steps is None or output.steps is None:
+        raise ValueError("compass parameters carry steps")
+    codes = x.float()
+    factor = cut(-1 / (LN2 * inp.steps))
+    powers = _powers(cut((codes.amax(dim=axis, keepdim=True) - codes) * factor), parameters.tables["powers"])
+    inverse = cut(1 / cut(powers.sum(dim=axis, keepdim=True)))
+    share = torch.round(cut(powers.half().float()) * output.steps * inverse)
+    return Staged((share.long() + output.zero_point).clamp(output.qmin, output.qmax), {})
+
+
+def _powers(exponents: Tensor, table: Table) -> Tensor:
+    """Return 2**exponent by the table's chords, cut."""
+    held = exponents.clamp(-FARTHEST, FARTHEST)
+    whole = held.floor()
+    place = ((held - whole) * float((1 << 16) - 1)).long()
+    entries = (table.entries.double() * table.unit).float()
+    index = place >> PLACE_BITS
+    chord = (entries[index + 1] - entries[index]) * (place & ((1 << PLACE_BITS) - 1))
+    return cut((entries[index] + chord * 2.0**-PLACE_BITS) * torch.exp2(whole.double()).float())

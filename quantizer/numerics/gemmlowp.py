@@ -1,0 +1,101 @@
+"""Fixed-point functions of gemmlowp, which TensorFlow Lite's reference softmax and 16-bit sigmoid and tanh are made of.
+
+A number is an integer of `bits` bits, `integer_bits` of them before the binary point. Source: gemmlowp's fixedpoint.h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+EXP_OF_EIGHTH = 1895147668
+THIRD = 715827883
+FACTORS = ((-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308), (2, 39332535), (3, 720401), (4, 242))
+"""Power of two -> exp of its negative, in units of 2**-31."""
+NEWTON_START, NEWTON_SLOPE = 1515870810, -1010580540
+"""48/17 and -32/17 in units of 2**-29."""
+NEWTON_STEPS = 3
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Arithmetic on integers of *bits* bits, 16 or 32, kept in int64."""
+
+    bits: int
+
+    def unit(self, integer_bits: int, exponent: int = 0) -> int:
+        """Return 2**exponent; 1 is the largest number where there are no integer bits."""
+        if integer_bits == exponent == 0:
+            return (1 << (self.bits - 1)) - 1
+        return 1 << (self.bits - 1 - integer_bits + exponent)
+
+    def saturate(self, x: Tensor) -> Tensor:
+        """Return *x* clamped to the integers of this width."""
+        return x.clamp(-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1)
+
+    def times(self, a: Tensor, b: Tensor | int) -> Tensor:
+        """Return the high half of 2ab, ties away from zero for positive products and up for negative ones."""
+        return (a * b + (1 << (self.bits - 2))) >> (self.bits - 1)
+
+    def shifted(self, x: Tensor, places: int) -> Tensor:
+        """Return x * 2**places: saturated to the left, rounded half away from zero to the right."""
+        if places >= 0:
+            return self.saturate(x << places)
+        return divide_by_power(x, torch.tensor(-places))
+
+    def constant(self, value: int) -> int:
+        """Return a constant of 32 bits in this width."""
+        return value if self.bits == 32 else (value + (1 << 15)) >> 16
+
+    def exp_of_negative(self, a: Tensor, integer_bits: int) -> Tensor:
+        """Return exp(a), a <= 0, without integer bits."""
+        quarter = self.unit(integer_bits, -2)
+        rest = (a & (quarter - 1)) - quarter
+        result = self._exp_of_quarter(self.shifted(rest, integer_bits))
+        whole = rest - a
+        for exponent, factor in FACTORS:
+            if integer_bits > exponent:
+                chosen = (whole & self.unit(integer_bits, exponent)) != 0
+                result = torch.where(chosen, self.times(result, self.constant(factor)), result)
+        return torch.where(a == 0, self.unit(0), result)
+
+    def _exp_of_quarter(self, a: Tensor) -> Tensor:
+        """Return exp(a) of -1/4 <= a < 0 by four terms around -1/8."""
+        first, x = self.constant(EXP_OF_EIGHTH), a + self.unit(0, -3)
+        square = self.times(x, x)
+        cube, fourth = self.times(square, x), self.times(square, square)
+        rest = self.times(self.shifted(fourth, -2) + cube, self.constant(THIRD)) + square
+        total = first + self.times(x + self.shifted(rest, -1), first)
+        return self.saturate(total) if self.bits == 16 else total
+
+    def _reciprocal(self, a: Tensor) -> Tensor:
+        """Return 2 / (1 + a), 0 <= a <= 1, with two integer bits, by three steps of Newton."""
+        half = (a + self.unit(0) + 1) >> 1
+        x = self.constant(NEWTON_START) + self.times(half, self.constant(NEWTON_SLOPE))
+        for _ in range(NEWTON_STEPS):
+            x = x + self.shifted(self.times(x, self.unit(2) - self.times(half, x)), 2)
+        return x
+
+    def reciprocal_of_one_plus(self, a: Tensor) -> Tensor:
+        """Return 1 / (1 + a), 0 <= a <= 1, without integer bits."""
+        return self.shifted(self._reciprocal(a), 1)
+
+    def logistic(self, a: Tensor, integer_bits: int) -> Tensor:
+        """Return 1 / (1 + exp(-a)) without integer bits."""
+        positive = self.reciprocal_of_one_plus(self.exp_of_negative(-a.abs(), integer_bits))
+        result = torch.where(a > 0, positive, self.unit(0) - positive)
+        return torch.where(a == 0, self.unit(0, -1), result)
+
+    def tanh(self, a: Tensor, integer_bits: int) -> Tensor:
+        """Return the hyperbolic tangent of a, without integer bits."""
+        decay = self.exp_of_negative(-a.abs(), integer_bits + 1)
+        result = self.shifted(self._reciprocal(decay) - self.unit(2), 2)
+        return torch.where(a < 0, -result, torch.where(a == 0, 0, result))
+
+
+def divide_by_power(x: Tensor, places: Tensor) -> Tensor:
+    """Return x * 2**-places, ties away from zero; int64."""
+    half = (torch.ones_like(places) << places) >> 1
+    return torch.where(x < 0, -((half - x) >> places), (x + half) >> places)

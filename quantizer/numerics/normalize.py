@@ -1,0 +1,208 @@
+"""Normalisation of rows of codes: what its rule hands, the exact arithmetic, and Compass's integers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.finish import finish
+from quantizer.numerics.multipliers import compass, rescale
+from quantizer.numerics.parameters import Request, default_parameters, group_sizes
+from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
+from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize import exact_sum
+from quantizer.numerics.roots import QUOTIENT_BITS, inverse_root_table, quotient, square_root, table_inverse_root
+from quantizer.numerics.rounding import divide, shift_right
+from quantizer.numerics.rules import activation_params, effective_bits
+
+ROOT_PLACES = 15
+"""Binary places of Compass's inverse root."""
+NORMAL_PLACES = 8
+"""Binary places by which Compass's product of deviation and inverse root is shifted."""
+SQUARES_ROOM = 6
+"""Compass's spare bits for a sum of squares of 8 bits."""
+FACTOR_MOST = (1 << 16) - 1
+"""The largest product of an inverse root and the multiplier of normalised codes."""
+
+
+def decided(request: Request, count: int, group: int | None = None) -> tuple[Parameters, QParams]:
+    """Return what the spec decides, the bias under the normalised value's scale, and the parameters of that value.
+
+    No value that is normalised over *count* elements leaves +-sqrt(count). *group*: channels that share a scale of gamma.
+    """
+    parameters = default_parameters(request)
+    if group is not None:
+        parameters = replace(parameters, constants={**parameters.constants, "gamma": request.weight("gamma", group)})
+    reach = math.sqrt(count)
+    normal = activation_params(-reach, reach, request.scheme.activation, request.platform.parameters, signed=True)
+    if "beta" not in request.constants:
+        return parameters, normal
+    factors = [normal, *(c.params for name, c in parameters.constants.items() if name == "gamma")]
+    constants = {**parameters.constants, "beta": request.bias("beta", factors)}
+    return replace(parameters, constants=constants), normal
+
+
+def decided_for_compass(request: Request, count: int, *, mean: bool = True) -> Parameters:
+    """Hand the table of inverse roots, shifts that keep their significance, and the multipliers of the last step.
+
+    8 bits: the variance is a sum of squares shifted so that its inverse root has 7 bits at least; 16 bits, and wherever
+    no *mean* is taken off: a mean of squares, and a multiplier of steps / 127.
+    Where channels have one shift, neighbours share a scale of gamma until no multiplier is 0.
+    Source: the Compass Optimizer, as recorded in cases/reference/compass/layernorm.
+    """
+    own = request.spec.quantization.family in request.platform.multiplier.own_shifts
+    groups: list[int | None] = [None] if own or "gamma" not in request.constants else group_sizes(request, "gamma")
+    parameters, normal, ratio = _first_without_zero(request, count, groups)
+    bits = request.scheme.activation.bits
+    if bits <= 8 and mean:
+        room = math.ceil(math.log2(count)) - 1 - SQUARES_ROOM // 2
+        room += room & 1
+        numbers = {"variance_shift": room, "norm_multiplier": 1, "norm_shift": room >> 1}
+    else:
+        assert normal.steps is not None
+        multiplier, shift = compass(normal.steps / 127, bits)
+        numbers = {"norm_multiplier": int(multiplier), "norm_shift": int(shift)}
+        numbers = {"variance_shift": 0, **numbers} if mean else numbers
+    return replace(parameters, rescale=ratio, numbers=numbers, tables={"inverse_root": inverse_root_table()})
+
+
+def _first_without_zero(request: Request, count: int, groups: list[int | None]) -> tuple[Parameters, QParams, Rescale]:
+    """Return what is decided under the first of *groups* that leaves no multiplier 0, or under the last."""
+    parameters, normal = decided(request, count, groups[0])
+    ratio = _ratio(request, parameters, normal)
+    if len(groups) == 1 or bool((ratio.mantissa > 0).all()):
+        return parameters, normal, ratio
+    return _first_without_zero(request, count, groups[1:])
+
+
+def _ratio(request: Request, parameters: Parameters, normal: QParams) -> Rescale:
+    """Return the multipliers that bring the normalised value times gamma to the output."""
+    factors = [normal, *(parameters.constants[name].params for name in ("gamma",) if name in parameters.constants)]
+    output = parameters.outputs["y"]
+    return rescale(
+        request.platform, request.spec.quantization.family, [params.scale for params in factors], float(output.scale),
+        request.scheme.activation.bits, steps=[params.steps for params in factors if params.steps is not None],
+        output_steps=output.steps,
+    )  # fmt: skip
+
+
+def normalize_exactly(
+    x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int, epsilon: float, *,
+    mean: bool = True,
+) -> Staged:  # fmt: skip
+    """Normalise each *count* neighbours of x exactly, take one root and one quotient, round half to even.
+
+    gamma and beta broadcast against x. *mean*: N*x - sum x over N*sum x**2 - (sum x)**2; without it N*x over N*sum x**2.
+    Stages, in rows of N: root * 2**-exponent is sqrt(N**2 * (variance + epsilon)) in steps of x, 32 bits, floored;
+    normalized is the quotient in units of 2**-30.
+    """
+    params, output, rounding = parameters.inputs["x"], parameters.outputs["y"], parameters.platform.rounding
+    rows = centred(x, params).reshape(-1, count)
+    total = rows.sum(dim=1, keepdim=True) if mean else torch.zeros(len(rows), 1, dtype=torch.int64)
+    offset = Fraction(epsilon) * count * count / Fraction(float(params.scale)) ** 2
+    root, exponent = square_root(_spread(rows, total), offset)
+    normalized = quotient(count * rows - total, root, exponent, rounding)
+    unit = torch.tensor(2.0**-QUOTIENT_BITS, dtype=torch.float64)
+    shaped = normalized.reshape(x.shape)
+    terms = [(shaped, unit) if gamma is None else _scaled(shaped, gamma, unit, parameters)]
+    if beta is not None:
+        params = parameters.constants["beta"].params
+        terms.append((beta.expand(x.shape), params.along(params.scale, beta.dim())))
+    result = torch.empty(x.shape, dtype=torch.int64)
+    exact_sum(terms, float(output.scale), output.zero_point, result, output, rounding, 0)
+    return Staged(result, {"root": root, "exponent": exponent, "normalized": normalized})
+
+
+def _spread(rows: Tensor, total: Tensor) -> Tensor:
+    """Return N*sum x**2 - (sum x)**2 of each row."""
+    return rows.shape[1] * (rows * rows).sum(dim=1, keepdim=True) - total * total
+
+
+def _scaled(normalized: Tensor, gamma: Tensor, unit: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+    params = parameters.constants["gamma"].params
+    return normalized * centred(gamma, params), params.along(params.scale, gamma.dim()) * unit
+
+
+def normalize_as_compass(
+    x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int, family: str, *,
+    channel_axis: int = -1,
+) -> Staged:  # fmt: skip
+    """Round the mean, floor the variance, look its inverse root up, round the normalised value, requantize; no epsilon.
+
+    gamma and beta broadcast against x [..., *channel_axis*, ...]. Stages, in rows of N: mean, variance, root
+    (1 / sqrt(variance) in units of 2**-15), normalized; 16 bits: factor (root times the multiplier of the normalised
+    codes) and deviation (half of it, floored, so that it has 16 bits) before the last.
+    """
+    numbers, rounding = parameters.numbers, parameters.platform.rounding
+    rows = x.reshape(-1, count)
+    mean = divide(rows.sum(dim=1, keepdim=True), count, rounding)
+    deviation = rows - mean
+    squares = (deviation * deviation).sum(dim=1, keepdim=True)
+    narrow = parameters.inputs["x"].dtype.bits <= 8
+    variance = _variance(squares, count, numbers["variance_shift"] if narrow else None)
+    root = _root(variance, parameters)
+    stages = {"mean": mean, "variance": variance, "root": root}
+    shift = NORMAL_PLACES
+    if narrow:
+        factor, shift = root * numbers["norm_multiplier"], shift + numbers["norm_shift"]
+    else:
+        factor = _factor(root, parameters)
+        deviation, shift = deviation >> 1, shift - 1
+        stages |= {"factor": factor, "deviation": deviation}
+    end = 1 << (parameters.outputs["y"].dtype.bits - 1)
+    normalized = shift_right(deviation * factor, shift, rounding).clamp(-end, end - 1)
+    codes = _affine(normalized.reshape(x.shape), gamma, beta, parameters, family, channel_axis)
+    return Staged(codes, {**stages, "normalized": normalized})
+
+
+def root_mean_square_as_compass(
+    x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int, family: str
+) -> Staged:
+    """Floor the mean of squares, look its inverse root up, round the normalised value half up, requantize; no epsilon.
+
+    Stages, in rows of N: variance, root, factor, normalized, as in `normalize_as_compass` with 16 bits, but nothing halved.
+    """
+    rows = centred(x, parameters.inputs["x"]).reshape(-1, count)
+    variance = _variance((rows * rows).sum(dim=1, keepdim=True), count, None)
+    root = _root(variance, parameters)
+    factor = _factor(root, parameters)
+    end = 1 << (parameters.outputs["y"].dtype.bits - 1)
+    normalized = shift_right(rows * factor, NORMAL_PLACES, "half_up").clamp(-end, end - 1)
+    codes = _affine(normalized.reshape(x.shape), gamma, beta, parameters, family, -1)
+    return Staged(codes, {"variance": variance, "root": root, "factor": factor, "normalized": normalized})
+
+
+def _variance(squares: Tensor, count: int, shift: int | None) -> Tensor:
+    """Return the mean of squares, floored, or their sum shifted right; 0 for a negative shift, as torch makes of it."""
+    if shift is None:
+        return squares // count
+    return squares >> shift if shift >= 0 else torch.zeros_like(squares)
+
+
+def _root(variance: Tensor, parameters: Parameters) -> Tensor:
+    return shift_right(table_inverse_root(variance, parameters.tables["inverse_root"]), 31 - ROOT_PLACES, "half_up")
+
+
+def _factor(root: Tensor, parameters: Parameters) -> Tensor:
+    """Return the inverse root times the multiplier of the normalised codes."""
+    numbers = parameters.numbers
+    scaled = shift_right(root * numbers["norm_multiplier"], numbers["norm_shift"], parameters.platform.rounding)
+    return scaled.clamp(0, FACTOR_MOST)
+
+
+def _affine(
+    normalized: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    parameters: Parameters,
+    family: str,
+    channel_axis: int,
+) -> Tensor:
+    acc = normalized if gamma is None else normalized * centred(gamma, parameters.constants["gamma"].params)
+    if beta is not None:
+        acc = acc + effective_bits(beta, parameters.platform.bias_effective_bits.get(family))
+    return finish(acc, parameters, channel_axis=channel_axis)

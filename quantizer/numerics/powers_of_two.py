@@ -1,0 +1,115 @@
+"""Compass's fast_exp: a softmax of powers of two, whose sum is divided by as a difference of exponents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.multipliers import compass
+from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.rules import activation_params
+
+HALVES = {"power_of_two": 0, "power_of_two_halves": 1}
+"""How an exponential is made -> fractional bits of the sum's logarithm (Compass's adjust_q)."""
+BY_TABLES = "power_of_two_table"
+"""Exponents with a fraction too, in as many bits as the platform's table rule says."""
+LEAST_FRACTION = 8
+"""Fractional bits from which powers and logarithms are read from tables of 256 entries."""
+LOG2_E = 1.442695
+BITS = 13
+"""Bits of the multiplier that brings codes to exponents, whatever the scheme."""
+LARGEST = (1 << 31) - 1
+ROOT_HALF = 1518500250
+"""The square root of two in units of 2**-30: above it a mantissa's logarithm is a half more (not nearest, Compass)."""
+
+
+def quantize(request: Request, method: str) -> Parameters:
+    """Hand the multiplier from codes to exponents; the output is symmetric, unsigned and reaches 1.
+
+    Source: the Compass Optimizer's Softmax, quantize_method FAST_EXP.
+    """
+    parameters = default_parameters(request)
+    x, (low, _) = parameters.inputs["x"], request.ranges["y"]
+    if x.steps is None:
+        raise ValueError("compass parameters carry steps")
+    part = request.scheme.activation.model_copy(update={"symmetry": "symmetric"})
+    output = activation_params(low, 1.0, part, request.platform.parameters, signed=False)
+    positive = request.platform.multiplier.positive_shifts
+    multiplier, shift = compass(LOG2_E / x.steps, BITS, positive=positive)
+    size = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
+    numbers = {
+        "multiplier": int(multiplier),
+        "shift": int(shift),
+        "largest_exponent": 31 - (size.bit_length() - 1),
+        "halves": request.platform.tables.fraction_bits if method == BY_TABLES else HALVES[method],
+    }
+    return replace(parameters, outputs={"y": output}, numbers=numbers)
+
+
+def quantized(x: Tensor, parameters: Parameters, axis: int) -> Staged:
+    """Bring distances to whole exponents of two, add the powers, take the sum's logarithm off each exponent."""
+    numbers, output = parameters.numbers, parameters.outputs["y"]
+    fraction = numbers["halves"]
+    if fraction >= LEAST_FRACTION:
+        return _by_tables(x, parameters, axis)
+    products = (x - x.amax(dim=axis, keepdim=True)).long() * numbers["multiplier"]
+    shift = numbers["shift"]
+    exponents = products >> shift if shift >= 0 else products << -shift
+    powers = _power(exponents + numbers["largest_exponent"])
+    total = powers.sum(dim=axis, keepdim=True).clamp(1, LARGEST)
+    logarithm = _logarithm(total, numbers["largest_exponent"], fraction)
+    codes = _power((((exponents + output.bits) << fraction) - logarithm) >> fraction)
+    codes = codes.clamp(output.qmin, output.qmax)
+    return Staged(codes, {"exp": powers, "logarithm": logarithm})
+
+
+def logarithms() -> Tensor:
+    """Return log2(1 + i / 256) in units of 2**-15 for i from 0 to 255."""
+    return torch.round(torch.log2(1 + torch.arange(256, dtype=torch.float64) / 256) * 2.0**15).long()
+
+
+def powers() -> Tensor:
+    """Return 2**(i / 256) in units of 2**-15 for i from 0 to 255."""
+    return torch.round(torch.exp2(torch.arange(256, dtype=torch.float64) / 256) * 2.0**15).long()
+
+
+def _by_tables(x: Tensor, parameters: Parameters, axis: int) -> Staged:
+    """Take powers of two of exponents with a fraction and the logarithm of their sum from tables, without interpolation.
+
+    A code of 2**bits, which only a row of one exponential can reach, saturates.
+    """
+    numbers, output = parameters.numbers, parameters.outputs["y"]
+    fraction, point = numbers["halves"], numbers["largest_exponent"]
+    products = (x - x.amax(dim=axis, keepdim=True)).long() * numbers["multiplier"]
+    places = numbers["shift"] - fraction
+    exponents = products >> places if places > 0 else products << -places
+    exponentials = _power_by_table(exponents, fraction, point)
+    total = exponentials.sum(dim=axis, keepdim=True).clamp(1, LARGEST)
+    whole = torch.floor(torch.log2(total.double())).long()
+    entry = logarithms()[(total << (30 - whole)) >> 22 & 255]
+    logarithm = (entry << 15 >> (30 - fraction)) + ((whole - point) << fraction)
+    codes = _power_by_table(exponents - logarithm, fraction, output.bits).clamp(output.qmin, output.qmax)
+    return Staged(codes, {"exp": exponentials, "logarithm": logarithm})
+
+
+def _power_by_table(exponents: Tensor, fraction: int, point: int) -> Tensor:
+    """Return 2**(exponent / 2**fraction) in units of 2**-point; 0 for what has no place in 31 bits."""
+    entry = powers()[(exponents & ((1 << fraction) - 1)) >> (fraction - 8)] << 15
+    places = 30 - point - (exponents >> fraction)
+    return (entry >> places.clamp(0, 62)).where(places >= 0, 0)
+
+
+def _power(exponents: Tensor) -> Tensor:
+    """Return 2**exponent as an integer, 0 for exponents below 0."""
+    return (1 << exponents.clamp(0, 62)).where(exponents >= 0, 0)
+
+
+def _logarithm(total: Tensor, point: int, fraction: int) -> Tensor:
+    """Return log2(total / 2**point) with *fraction* bits: cut, or to the next half where the mantissa passes the root."""
+    whole = torch.floor(torch.log2(total.double())).long()
+    mantissa = total << (30 - whole)
+    half = (mantissa > ROOT_HALF).long() if fraction else torch.zeros_like(total)
+    return half + ((whole - point) << fraction)

@@ -1,0 +1,22 @@
+"""Absolute value."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("abs")
+def reference(x: Tensor) -> Tensor:
+    """Return x without its sign."""
+    return x.abs()
+
+
+@operator("abs")
+def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
+    """Take the sign off the centred code, bring it to the output's scale, round once."""
+    return finish_sum({"x": centred(x, parameters.inputs["x"]).abs()}, parameters)

@@ -1,0 +1,20 @@
+"""Exponential linear unit."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from quantizer.ops import operator
+
+
+@operator("elu")
+def reference(x: Tensor, *, alpha: float) -> Tensor:
+    """Return x where it is positive, else alpha * (exp(x) - 1)."""
+    return F.elu(x, alpha)
+
+
+@operator("elu")
+def function(x: Tensor, *, alpha: float) -> Tensor:
+    """Return what tables hold; Compass calls the same."""
+    return F.elu(x, alpha)

@@ -1,0 +1,34 @@
+"""Gaussian error linear unit."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from quantizer.ops import operator
+
+CUBIC = 0.044715
+
+
+@operator("gelu")
+def reference(x: Tensor, *, approximate: str) -> Tensor:
+    """Return x * Phi(x), or that with Phi by tanh; in float32 by the steps of Compass, by which it calibrates.
+
+    Source: D. Hendrycks, K. Gimpel, "Gaussian error linear units", 2016.
+    """
+    if approximate == "none":
+        return F.gelu(x)
+    inner = torch.tensor(2 / math.pi, dtype=x.dtype).sqrt() * (x + CUBIC * x**3)
+    return x * (0.5 * (1 + inner.tanh()))
+
+
+@operator("gelu")
+def function(x: Tensor, *, approximate: str) -> Tensor:
+    """Return what tables hold: Phi by erf as torch has it, by tanh in Compass's order of operations."""
+    if approximate == "none":
+        return F.gelu(x)
+    factor = torch.sqrt(torch.tensor(2 / math.pi, dtype=x.dtype))
+    return x * (0.5 * (1 + torch.tanh(factor * (x + CUBIC * torch.pow(x, 3)))))

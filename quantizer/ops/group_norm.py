@@ -1,0 +1,84 @@
+"""Group normalisation: deviations from the mean of each group of channels of each image, divided by their standard deviation."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.normalize import decided, decided_for_compass, normalize_as_compass, normalize_exactly
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.ops import operator
+
+FAMILY = "group_normalization"
+
+
+@operator("group_norm")
+def reference(
+    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, num_groups: int, epsilon: float
+) -> Tensor:
+    """Return (x - mean) / sqrt(variance + epsilon) over each group of channels of x [n, c, h, w], times gamma, plus beta.
+
+    The variance is that of the elements themselves (over N). In float32 operation by operation what Compass computes.
+    """
+    parts = []
+    for part in x.split(x.shape[1] // num_groups, dim=1):
+        deviation = part - part.mean(dim=(1, 2, 3), keepdim=True)
+        variance = (deviation**2).mean(dim=(1, 2, 3), keepdim=True)
+        parts.append(deviation * (1.0 / torch.pow(variance + epsilon, 0.5)))
+    normal = torch.cat(parts, dim=1)
+    scaled = normal if gamma is None else gamma[:, None, None] * normal
+    return scaled if beta is None else scaled + beta[:, None, None]
+
+
+@operator("group_norm")
+def quantize(request: Request) -> Parameters:
+    """Hand gamma as a weight and beta as a bias that is added to the product of gamma and the normalised value."""
+    return decided(request, math.prod(request.shapes["x"][1:]) // _groups(request))[0]
+
+
+@operator("group_norm")
+def quantized(
+    x: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    parameters: Parameters,
+    num_groups: int,
+    epsilon: float,
+) -> Staged:
+    """Normalise each group of channels exactly, round half to even."""
+    return normalize_exactly(x, _along(gamma), _along(beta), parameters, math.prod(x.shape[1:]) // num_groups, epsilon)
+
+
+@operator("group_norm", platform="compass")
+def quantize_compass(request: Request) -> Parameters:
+    """Hand what Compass decides for each group of channels."""
+    return decided_for_compass(request, math.prod(request.shapes["x"][1:]) // _groups(request))
+
+
+@operator("group_norm", platform="compass")
+def quantized_compass(
+    x: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    parameters: Parameters,
+    num_groups: int,
+    epsilon: float,
+) -> Staged:
+    """Normalise each group of channels as Compass does; no epsilon."""
+    return normalize_as_compass(
+        x, _along(gamma), _along(beta), parameters, math.prod(x.shape[1:]) // num_groups, FAMILY, channel_axis=1
+    )
+
+
+def _along(values: Tensor | None) -> Tensor | None:
+    """Return one value a channel shaped to broadcast against [n, c, h, w]."""
+    return None if values is None else values[:, None, None]
+
+
+def _groups(request: Request) -> int:
+    return int(request.attrs["num_groups"])  # type: ignore[arg-type]

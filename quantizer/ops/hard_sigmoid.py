@@ -1,0 +1,21 @@
+"""Hard sigmoid."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.ops import operator
+
+
+@operator("hard_sigmoid")
+def reference(x: Tensor, *, alpha: float, beta: float, low: float, high: float) -> Tensor:
+    """Return alpha * x + beta, no less than low and no more than high."""
+    return torch.clamp(alpha * x + beta, low, high)
+
+
+@operator("hard_sigmoid")
+def function(x: Tensor, *, alpha: float, beta: float, low: float, high: float) -> Tensor:
+    """Return what tables hold, the smaller of high and the line first, as Compass has it."""
+    least, most = (torch.tensor(end, dtype=x.dtype) for end in (low, high))
+    return torch.maximum(least, torch.minimum(alpha * x + beta, most))

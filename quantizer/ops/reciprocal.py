@@ -1,0 +1,20 @@
+"""Inverse."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.ops import operator
+
+
+@operator("reciprocal")
+def reference(x: Tensor) -> Tensor:
+    """Return 1 / x: inf at 0, of the sign of that zero."""
+    return torch.reciprocal(x)
+
+
+@operator("reciprocal")
+def function(x: Tensor) -> Tensor:
+    """Return what tables hold; Compass calls the same."""
+    return torch.reciprocal(x)

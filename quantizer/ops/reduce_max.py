@@ -1,0 +1,22 @@
+"""Largest element along some axes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from quantizer.numerics.qparams import Parameters
+from quantizer.ops import operator
+
+
+@operator("reduce_max")
+def reference(x: Tensor, *, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Take the largest element along *axes*, which stay with size 1 if *keepdims*."""
+    return x.amax(dim=axes, keepdim=keepdims)
+
+
+@operator("reduce_max")
+def quantized(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Compare codes, one axis after the other: a positive scale keeps their order."""
+    for axis in sorted(axes, reverse=True):
+        x = x.max(dim=axis, keepdim=keepdims).values
+    return x

@@ -1,0 +1,68 @@
+"""Root-mean-square normalisation: elements divided by the root of their mean square over trailing axes, scaled."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.normalize import decided, decided_for_compass, normalize_exactly, root_mean_square_as_compass
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.ops import operator
+
+FAMILY = "root_mean_square"
+
+
+@operator("rms_norm")
+def reference(
+    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, axis: int, epsilon: float
+) -> Tensor:
+    """Return x / sqrt(mean(x**2) + epsilon) over the axes from *axis* on, times gamma, plus beta.
+
+    In float32 operation by operation what Compass computes.
+    """
+    square = (x**2).mean(dim=_axes(x, axis), keepdim=True)
+    normal = x * (1.0 / torch.pow(square + epsilon, 0.5))
+    scaled = normal if gamma is None else gamma * normal
+    return scaled if beta is None else scaled + beta
+
+
+@operator("rms_norm")
+def quantize(request: Request) -> Parameters:
+    """Hand gamma as a weight and beta as a bias that is added to the product of gamma and the normalised value."""
+    return decided(request, _count(request.shapes["x"], request.attrs["axis"]))[0]  # type: ignore[arg-type]
+
+
+@operator("rms_norm")
+def quantized(
+    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *,
+    parameters: Parameters, axis: int, epsilon: float,
+) -> Staged:  # fmt: skip
+    """Normalise the elements of the axes from *axis* on exactly, round half to even."""
+    return normalize_exactly(x, gamma, beta, parameters, _count(x.shape, axis), epsilon, mean=False)
+
+
+@operator("rms_norm", platform="compass")
+def quantize_compass(request: Request) -> Parameters:
+    """Hand what Compass decides for the elements of the axes from *axis* on."""
+    return decided_for_compass(request, _count(request.shapes["x"], request.attrs["axis"]), mean=False)  # type: ignore[arg-type]
+
+
+@operator("rms_norm", platform="compass")
+def quantized_compass(
+    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *,
+    parameters: Parameters, axis: int, epsilon: float,
+) -> Staged:  # fmt: skip
+    """Normalise the elements of the axes from *axis* on as Compass does; no epsilon."""
+    return root_mean_square_as_compass(x, gamma, beta, parameters, _count(x.shape, axis), FAMILY)
+
+
+def _axes(x: Tensor, axis: int) -> tuple[int, ...]:
+    return tuple(range(axis % x.dim(), x.dim()))
+
+
+def _count(shape: tuple[int, ...], axis: int) -> int:
+    """Return N, the number of elements that are normalised together."""
+    return math.prod(shape[axis:])

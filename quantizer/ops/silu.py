@@ -1,0 +1,20 @@
+"""Sigmoid linear unit."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from quantizer.ops import operator
+
+
+@operator("silu")
+def reference(x: Tensor) -> Tensor:
+    """Return x * sigmoid(x)."""
+    return F.silu(x)
+
+
+@operator("silu")
+def function(x: Tensor) -> Tensor:
+    """Return what tables hold; Compass calls the same."""
+    return F.silu(x)

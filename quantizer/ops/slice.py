@@ -1,0 +1,32 @@
+"""A part of a tensor: along each axis every stride-th element between two indices."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.qparams import Parameters
+from quantizer.ops import operator
+
+Numbers = tuple[int, ...]
+
+
+@operator("slice")
+def reference(x: Tensor, *, begin: Numbers, end: Numbers, strides: Numbers) -> Tensor:
+    """Take along each axis the indices that begin:end:stride means in Python."""
+    for axis, (first, last, step) in enumerate(zip(begin, end, strides, strict=True)):
+        x = x.index_select(axis, torch.tensor(range(x.shape[axis])[first:last:step]))
+    return x
+
+
+@operator("slice")
+def quantized(x: Tensor, *, parameters: Parameters, begin: Numbers, end: Numbers, strides: Numbers) -> Tensor:
+    """Move codes; the output shares the input's parameters. A negative stride reads the turned tensor forwards."""
+    box = []
+    turned = [axis for axis, step in enumerate(strides) if step < 0]
+    for size, first, last, step in zip(x.shape, begin, end, strides, strict=True):
+        low, high = (place + size if place < 0 else place for place in (first, last))
+        if step < 0:
+            low, high = size - 1 - low, size - 1 - high
+        box.append(slice(max(low, 0), max(high, 0), abs(step)))
+    return x.flip(turned)[tuple(box)].contiguous()

@@ -1,0 +1,20 @@
+"""Softplus."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from quantizer.ops import operator
+
+
+@operator("softplus")
+def reference(x: Tensor) -> Tensor:
+    """Return log(1 + exp(x)); above 20, where float32 has no other number, x itself."""
+    return F.softplus(x)
+
+
+@operator("softplus")
+def function(x: Tensor) -> Tensor:
+    """Return what tables hold, x itself above 20; Compass calls the same."""
+    return F.softplus(x)

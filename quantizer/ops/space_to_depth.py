@@ -1,0 +1,24 @@
+"""Blocks of places laid out as blocks of channels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.qparams import Parameters
+from quantizer.ops import operator
+
+
+@operator("space_to_depth")
+def reference(x: Tensor, *, block: int) -> Tensor:
+    """Make the place in a block the outer part of the channel of x [n, c, h, w]."""
+    n, c, h, w = x.shape
+    parts = x.reshape(n, c, h // block, block, w // block, block).permute(0, 3, 5, 1, 2, 4)
+    return parts.reshape(n, c * block**2, h // block, w // block)
+
+
+@operator("space_to_depth")
+def quantized(x: Tensor, *, parameters: Parameters, block: int) -> Tensor:
+    """Move codes, one place of the blocks after the other; the output shares the input's parameters."""
+    places = [divmod(place, block) for place in range(block**2)]
+    return torch.cat([x[:, :, row::block, column::block] for row, column in places], dim=1)

@@ -1,0 +1,109 @@
+"""mixed_precision_auto_search: from which layer on a graph needs more bits, or floating point, to keep its score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+
+from quantizer.optimize.loader import Batches
+from quantizer.optimize.per_layer import LayerKey
+from quantizer.optimize.settings import Settings
+from quantizer.optimize.values import Value
+
+WIDE: Mapping[str, Value] = {"activation_bits": 16, "weight_bits": 16, "bias_bits": 48, "lut_items_in_bits": 10}
+"""What layers get that need more bits."""
+FLOAT: Mapping[str, Value] = {"trigger_float_op": "float32_preferred!"}
+"""What layers get that wide codes are not enough for."""
+Drop = Callable[[Mapping[str, Settings]], float]
+"""Settings of all layers -> by how much the first metric of the quantized graph is below that of the float graph."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the field asks for."""
+
+    batches: int
+    threshold: float
+    at_most: bool
+    """L: the drop must not be above the threshold; G: not below it, for metrics that are better where they are smaller."""
+
+    def satisfied(self, drop: float) -> bool:
+        """Return whether a drop is as asked for."""
+        return drop <= self.threshold if self.at_most else drop >= self.threshold
+
+
+@dataclass(frozen=True)
+class Found:
+    """The settings that a search ends with."""
+
+    settings: Mapping[str, Settings]
+    drop: float
+    wide_from: int
+    """Number of the first layer of more bits; as many as there are layers where none needs any."""
+    float_from: int
+    """Number of the first layer in floating point."""
+    satisfied: bool
+
+
+@dataclass(frozen=True)
+class FirstBatches:
+    """The first batches of a data set."""
+
+    source: Batches
+    count: int
+
+    def batches(self) -> Iterator[tuple[dict[str, Tensor], Any]]:
+        """Yield them."""
+        return islice(self.source.batches(), self.count)
+
+    def sized(self, size: int) -> FirstBatches:
+        """Return as many batches of another size."""
+        return FirstBatches(self.source.sized(size), self.count)
+
+
+def searched(search: Search, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], drop: Drop) -> Found:
+    """Return the settings with the fewest layers widened, or else kept in floating point, that satisfy *search*.
+
+    Source: the Compass Optimizer: the layers from some number on are changed, which takes later layers for the more
+    sensitive ones; only where all of them with wide codes do not do, the same search runs for floating point.
+    """
+    count = 1 + max(key.number for key in keys.values())
+    drops: dict[tuple[int, int], float] = {}
+
+    def changed(wide_from: int, float_from: int) -> dict[str, Settings]:
+        found = {}
+        for name, own in settings.items():
+            number = keys[name].number
+            found[name] = own.but(**(WIDE if number >= wide_from else {}), **(FLOAT if number >= float_from else {}))
+        return found
+
+    def satisfies(wide_from: int, float_from: int) -> bool:
+        place = wide_from, float_from
+        if place not in drops:
+            drops[place] = drop(changed(*place))
+        return search.satisfied(drops[place])
+
+    place = last_place(count, lambda first: satisfies(first, count)), count
+    if not satisfies(*place):
+        place = 0, last_place(count, lambda first: satisfies(0, first))
+    done = satisfies(*place)
+    return Found(changed(*place), drops[place], *place, done)
+
+
+def last_place(count: int, satisfies: Callable[[int], bool]) -> int:
+    """Return the largest place found that satisfies, 0 where none does: halved from *count* on, then raised by powers of two."""
+    place = failing = count
+    while not satisfies(place):
+        if place == 0:
+            return 0
+        failing, place = place, place // 2
+    step = 1 << max(failing - place, 1).bit_length() - 1
+    while step:
+        if place + step < failing and satisfies(place + step):
+            place += step
+        step //= 2
+    return place

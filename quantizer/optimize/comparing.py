@@ -1,0 +1,214 @@
+"""Recorded runs of the original against ours: every line of the text, every byte of the constants, every code of the outputs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tabulate import tabulate
+
+from quantizer.core.errors import QuantizerError
+from quantizer.core.library import Library
+from quantizer.core.yaml_source import shown_path
+from quantizer.ir.formats import compass
+from quantizer.ir.formats.compass_read_back import with_parameters
+from quantizer.ir.graph import Graph
+from quantizer.optimize.cfg import Options, read_cfg
+from quantizer.optimize.loader import Loader
+from quantizer.optimize.lone_layers import with_moving_layers
+from quantizer.optimize.registered import dataset_named
+from quantizer.optimize.running import Runner
+from quantizer.optimize.steps import quantized, template_of
+from quantizer.optimize.work import PLATFORM, Work
+
+COLUMNS = (
+    "scales", "zero points", "formats", "multipliers", "shifts", "weights", "biases", "tables", "parameters", "structure",
+    "bytes", "template", "codes",
+)  # fmt: skip
+STAMPED = re.compile(r"((?:De)?Quantize_(?:tensor_)?\d+)_\d{9,11}_\d+_\d+_\d+_")
+"""Name of an inserted layer or tensor with the time and the random number that the original puts in it."""
+SAMPLES = (("calibration_data", 0, 0), ("calibration_data", 1, 1), ("val.npy", 2, 2))
+"""Where sample b<n> of ref.npz comes from: a field or a file beside the cfg, the index there, and n."""
+Lines = dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How many of a run's fields are equal, by column."""
+
+    run: str
+    equal_of: Mapping[str, tuple[int, int]]
+    first: str = ""
+    """The first difference."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything is equal."""
+        return not self.first and all(equal == count for equal, count in self.equal_of.values())
+
+
+def compare_folder(folder: Path, library: Library) -> Iterator[Compared]:
+    """Yield the comparison of every run below *folder*: an opt.cfg with a quant.txt beside it."""
+    for cfg in sorted(folder.glob("**/opt.cfg")):
+        if (cfg.parent / "quant.txt").is_file():
+            yield compare_run(cfg, library, str(cfg.parent.relative_to(folder)) or shown_path(folder))
+
+
+def compare_run(cfg: Path, library: Library, name: str) -> Compared:
+    """Run a cfg without writing, and compare what would be written, and what it computes, with what is recorded."""
+    try:
+        options = read_cfg(cfg)
+        work = quantized(options, library)
+        text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, library.specs))
+        differences = _Differences()
+        wanted_text, wanted_blob = (cfg.parent / "quant.txt").read_text(), (cfg.parent / "quant.bin").read_bytes()
+        _compare_text(differences, STAMPED.sub(r"\1", wanted_text), wanted_blob, text, blob)
+        differences.add("bytes", "quant.bin", wanted_blob == blob)
+        _compare_template(differences, cfg.parent, work)
+        _compare_codes(differences, options, cfg.parent, library, work, read_back(text, blob, library))
+    except QuantizerError as err:
+        return Compared(name, {}, str(err))
+    return Compared(name, differences.counts, differences.first)
+
+
+def read_back(text: str, blob: bytes, library: Library) -> Graph:
+    """Return the quantized graph that text and constants say, ready to run."""
+    return runnable(compass.from_bytes(text, blob), library)
+
+
+def runnable(theirs: Graph, library: Library) -> Graph:
+    """Return a graph of Compass layers, float or quantized, in our operators and ready to run."""
+    graph = compass.native(theirs, library.specs)
+    return with_moving_layers(with_parameters(graph, library.specs, library.platform(PLATFORM)), library.specs)
+
+
+def table(found: list[Compared]) -> str:
+    """Return runs x columns in percent, a line of totals, and the first difference of each run that has one."""
+    rows = [[item.run, *(_percent(item.equal_of.get(column)) for column in COLUMNS)] for item in found]
+    totals = []
+    for column in COLUMNS:
+        pairs = [item.equal_of[column] for item in found if column in item.equal_of]
+        totals.append(_percent((sum(e for e, _ in pairs), sum(c for _, c in pairs)) if pairs else None))
+    rows.append([f"{sum(item.equal for item in found)} of {len(found)} equal", *totals])
+    lines = [tabulate(rows, headers=["run", *COLUMNS], disable_numparse=True)]
+    lines += [f"{item.run}: {item.first}" for item in found if item.first]
+    return "\n".join(lines)
+
+
+def _percent(pair: tuple[int, int] | None) -> str:
+    if pair is None or not pair[1]:
+        return "-"
+    return "100 %" if pair[0] == pair[1] else f"{100 * pair[0] / pair[1]:.1f} %"
+
+
+class _Differences:
+    """Counts of equal fields, and the first difference."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, tuple[int, int]] = {}
+        self.first = ""
+
+    def add(self, column: str, where: str, equal: bool, wanted: object = "", got: object = "") -> None:  # noqa: FBT001
+        """Count one field."""
+        before = self.counts.get(column, (0, 0))
+        self.counts[column] = (before[0] + equal, before[1] + 1)
+        if not equal and not self.first:
+            shown = f": {str(wanted)[:80]} recorded, {str(got)[:80]} here" if wanted != "" or got != "" else " differs"
+            self.first = f"{where}{shown}"
+
+
+def _sections(text: str) -> Lines:
+    """Return layer (or '' of the header) -> key -> value."""
+    found: Lines = {}
+    for block in re.split(r"\n\s*\n", text.strip()):
+        lines = dict(line.partition("=")[::2] for line in block.splitlines() if line.strip())
+        found[lines.get("layer_name", "")] = {key.strip(): value.strip() for key, value in lines.items()}
+    return found
+
+
+def _compare_text(differences: _Differences, wanted_text: str, wanted_blob: bytes, text: str, blob: bytes) -> None:
+    theirs, ours = _sections(wanted_text), _sections(text)
+    differences.add("structure", "layers", list(theirs) == list(ours), list(theirs), list(ours))
+    for layer, wanted in theirs.items():
+        got = ours.get(layer, {})
+        where = f"layer {layer!r}" if layer else "header"
+        stems = {key.removesuffix("_offset") for key in wanted if key.endswith("_offset")}
+        for key in sorted(wanted.keys() | got.keys()):
+            column = _column(key, stems)
+            same = wanted.get(key) == got.get(key)
+            differences.add(column, f"{where}: {key}", same, wanted.get(key, "absent"), got.get(key, "absent"))
+        for stem in sorted(stems):
+            pair = _constant(wanted, stem, wanted_blob), _constant(got, stem, blob)
+            differences.add(_column(stem, set()), f"{where}: values of {stem}", pair[0] == pair[1])
+
+
+def _constant(lines: Mapping[str, str], stem: str, blob: bytes) -> bytes | None:
+    try:
+        start, size = int(lines[f"{stem}_offset"]), int(lines[f"{stem}_size"])
+    except (KeyError, ValueError):
+        return None
+    return blob[start : start + size]
+
+
+def _column(key: str, stems: set[str]) -> str:
+    """Return the column that a key belongs to; lines about a constant in the file are structure."""
+    stem, _, part = key.rpartition("_")
+    if stem in stems and part in ("offset", "size", "shape"):
+        return "structure"
+    if part in ("type", "range") and key != "layer_type":
+        return "formats"
+    if key in ("scale", "scale_value", "norm_scale_value"):
+        return "multipliers"
+    if key in ("shift", "shift_value", "norm_shift_value", "var_shift_value"):
+        return "shifts"
+    if part == "scale":
+        return "scales"
+    if part == "zp":
+        return "zero points"
+    if key in ("weights", "biases"):
+        return key
+    if key == "lut":
+        return "tables"
+    return "structure" if key.startswith(("layer_", "model_", "input_", "output_")) else "parameters"
+
+
+def _compare_template(differences: _Differences, folder: Path, work: Work) -> None:
+    """Compare opt_template.json where the run left one: every setting, number and similarity of every layer."""
+    path = folder / f"{work.options.text('model_name')}_opt_template.json"
+    if not path.is_file():
+        return
+    theirs = json.loads(STAMPED.sub(r"\1", path.read_text()))
+    ours = json.loads(template_of(work))
+    for layer in theirs.keys() | ours.keys():
+        wanted, got = theirs.get(layer, {}), ours.get(layer, {})
+        for key in sorted(wanted.keys() | got.keys()):
+            where = f"{path.name}: {layer}.{key}"
+            differences.add("template", where, wanted.get(key) == got.get(key), wanted.get(key), got.get(key))
+
+
+def _compare_codes(
+    differences: _Differences, options: Options, folder: Path, library: Library, work: Work, graph: Graph
+) -> None:
+    """Compare output codes of the graph that was read back, on the samples that ref.npz has."""
+    if not (folder / "ref.npz").is_file():
+        return
+    runner = Runner(library.specs, library.platform(PLATFORM).quantizer, work.runs.batch)
+    with np.load(folder / "ref.npz") as archive:
+        recorded = dict(archive)
+    for source, index, number in SAMPLES:
+        path = options.file(source) if source in options.fields else folder / source
+        if path is None or not path.is_file() or f"b{number}_q_out0" not in recorded:
+            continue
+        loader = Loader(
+            options.text("dataset"), dataset_named(options, path, None), work.float_graph, 1, source=str(path)
+        )
+        batches = [feeds for feeds, _ in loader.batches()]
+        feeds = batches[min(index, len(batches) - 1)]
+        for place, values in enumerate(runner.outputs(graph, feeds)):
+            wanted = torch.from_numpy(recorded[f"b{number}_q_out{place}"].astype(np.float64))
+            differences.add("codes", f"output {place} of sample {number}", torch.equal(values.double(), wanted))

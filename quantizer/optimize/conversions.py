@@ -1,0 +1,97 @@
+"""Quantize and DeQuantize layers between layers that are quantized and layers that stay in floating point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from quantizer.core.dtypes import DTYPES, DType
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_graph import CONSTANTS
+from quantizer.ir.formats.compass_handed import filed
+from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
+from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.optimize.quantizing import Decided, source_layers
+from quantizer.optimize.running import DEQUANTIZE, QUANTIZE
+from quantizer.optimize.settings import Settings
+from quantizer.plugins.alone import activations
+
+MAKER = "compass.maker"
+"""Node.extra of a conversion: the layer that makes what it converts, whose settings are shown for it."""
+
+
+def float_layers(graph: Graph, settings: Mapping[str, Settings]) -> dict[str, DType]:
+    """Return the layers that stay in floating point, with their type, as trigger_float_op says."""
+    found = {}
+    layers = {node.name for node in graph.nodes} | {node.name for node in source_layers(graph).values()}
+    for name in sorted(layers):
+        trigger = str(settings[name]["trigger_float_op"]).rstrip("!")
+        if trigger == "disable":
+            continue
+        kind, _, what = trigger.partition("_")
+        if what != "preferred":
+            raise UnsupportedError(
+                f"layer {name!r}: trigger_float_op={trigger}: weights of fewer bits in a float layer are not built here."
+                f" Write {kind}_preferred!."
+            )
+        found[name] = DTYPES[kind]
+    return found
+
+
+def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, floats: Mapping[str, DType]) -> Graph:
+    """Return a graph of codes with a layer on every edge between the two kinds.
+
+    A Quantize takes the parameters that its producer's rule would have chosen; a DeQuantize gives the type of its reader.
+    """
+    sources = source_layers(graph)
+    tensors = dict(graph.tensors)
+    nodes: list[Node] = []
+    counts = {QUANTIZE: 0, DEQUANTIZE: 0}
+    for node in graph.order:
+        inputs = list(node.inputs)
+        for place, name in _read(node, specs):
+            maker = (sources[name] if name in sources else graph.producers[name]).name
+            if (maker in floats) == (node.name in floats):
+                continue
+            kind = QUANTIZE if maker in floats else DEQUANTIZE
+            if decided.tensors[name].steps is None:
+                raise UnsupportedError(
+                    f"layer {node.name!r}: {name!r} holds indices: a float layer cannot read them here."
+                )
+            made, tensor = _conversion(kind, maker, tensors[name], decided, floats.get(node.name), counts[kind])
+            counts[kind] += 1
+            tensors[tensor.name] = tensor
+            nodes.append(made)
+            inputs[place] = tensor.name
+        nodes.append(replace(node, inputs=tuple(inputs)))
+    return graph.with_(nodes=tuple(nodes), tensors=tensors)
+
+
+def _read(node: Node, specs: Mapping[str, Spec]) -> list[tuple[int, str]]:
+    """Return the activations that a layer reads, with their places among its inputs."""
+    if node.op not in specs:
+        return list(enumerate(activations(node)))
+    spec = specs[node.op]
+    named = enumerate(zip(spec.inputs, node.inputs, strict=True))
+    return [(place, name) for place, (key, name) in named if name is not None and key in spec.activations]
+
+
+def _conversion(
+    kind: str, maker: str, tensor: Tensor, decided: Decided, dtype: DType | None, number: int
+) -> tuple[Node, Tensor]:
+    params = filed(decided.tensors[tensor.name])
+    steps, zero = float(scale_of(params)), -int(params.zero_point)
+    name = f"{tensor.name}_{kind}_tensor_{number}"
+    attrs: dict[str, object] = {"unquantifiable": True}
+    extra: dict[str, object] = {CONSTANTS: (), MAKER: maker}
+    if kind == QUANTIZE:
+        attrs["round_mode"] = "ROUND_TO_EVEN"
+        made = Tensor(name, tensor.shape, params.dtype, qparams=params)
+    else:
+        assert dtype is not None
+        made = Tensor(name, tensor.shape, dtype)
+        extra |= {TOP_SCALE: (1.0,), TOP_ZP: (0,)}
+    attrs |= {"quantize_scale": steps, "quantize_zp": zero, AXES: ("None",)}
+    node = Node(f"{maker}_{kind}_{number}", kind, (tensor.name,), (name,), attrs, "channels_last", extra)  # type: ignore[arg-type]
+    return node, made

@@ -1,0 +1,241 @@
+"""Built-in data sets: samples and labels from .npy and .npz files, lists of such files, or a seed."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.core.errors import FormatError
+from quantizer.core.yaml_source import shown_path
+from quantizer.optimize.pickled_arrays import read_arrays
+
+Array = NDArray[Any]
+NO_LABEL = float("-inf")
+LISTS = (".txt", ".lst", ".list")
+LONGEST_LIST = 1 << 20
+MAGIC = b"\x93NUMPY"
+
+
+class NumpyDataset:
+    """One array of samples for a graph of one input, one array of labels."""
+
+    def __init__(self, data_file: str, label_file: str | None = None) -> None:
+        self.data = read_array(Path(data_file))
+        self.label = read_array(Path(label_file)) if label_file else None
+        check_lengths(Path(data_file), [self.data], self.label)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> list[Any]:
+        """Return [[sample], label]."""
+        return [[self.arranged(self.data[index])], NO_LABEL if self.label is None else self.label[index]]
+
+    def arranged(self, sample: Array) -> Array:
+        """Return the sample in the axis order of the graph."""
+        return sample
+
+
+class NumpyNCHW2NHWCDataset(NumpyDataset):
+    """One array of samples [n, c, h, w] for a graph that reads [n, h, w, c]."""
+
+    def arranged(self, sample: Array) -> Array:
+        """Move the channel to the end."""
+        return np.moveaxis(sample, 0, -1)
+
+
+class NumpyNHWC2NCHWDataset(NumpyDataset):
+    """One array of samples [n, h, w, c] for a graph that reads [n, c, h, w]."""
+
+    def arranged(self, sample: Array) -> Array:
+        """Move the channel to the front."""
+        return np.moveaxis(sample, -1, 0)
+
+
+class NumpyMultiInputDataset:
+    """Several named arrays, in the order of the graph's inputs: .npz, or a dict of arrays in .npy."""
+
+    def __init__(self, data_file: str, label_file: str | None = None) -> None:
+        self.data = read_columns(Path(data_file))
+        self.label = read_columns(Path(label_file)) if label_file else None
+        check_lengths(Path(data_file), self.data, None)
+
+    def __len__(self) -> int:
+        return len(self.data[0])
+
+    def __getitem__(self, index: int) -> list[Any]:
+        """Return [[one sample per input], [one label per output]]."""
+        labels: Any = NO_LABEL if self.label is None else [column[index] for column in self.label]
+        return [[self.arranged(column[index]) for column in self.data], labels]
+
+    def arranged(self, sample: Array) -> Array:
+        """Return the sample in the axis order of the graph."""
+        return sample
+
+
+class NumpyMIMONCHWDataset(NumpyMultiInputDataset):
+    """Several named arrays [n, h, w, c] for a graph that reads [n, c, h, w]."""
+
+    def arranged(self, sample: Array) -> Array:
+        """Move the channel to the front."""
+        return np.moveaxis(sample, -1, 0)
+
+
+class NumpyZippedDataset(NumpyMultiInputDataset):
+    """An .npz of arrays 0, 1, ... beside shape_0, shape_1, ...; a label with an empty shape has no batch."""
+
+    def __init__(self, data_file: str, label_file: str | None = None) -> None:
+        self.data, _ = _zipped(Path(data_file))
+        self.label, self.shapes = _zipped(Path(label_file)) if label_file else (None, [])
+        check_lengths(Path(data_file), self.data, None)
+
+    def __getitem__(self, index: int) -> list[Any]:
+        """Return [[one sample per input], [one label per output]]."""
+        labels: Any = NO_LABEL
+        if self.label is not None:
+            whole = [i < len(self.shapes) and not self.shapes[i].size for i in range(len(self.label))]
+            labels = [column if single else column[index] for column, single in zip(self.label, whole, strict=True)]
+        return [[column[index] for column in self.data], labels]
+
+
+class OpTestNumpyZippedDataset(NumpyZippedDataset):
+    """The data set of Compass's operator tests: as NumpyZippedDataset."""
+
+
+class RandomDataset:
+    """Normal deviates of a shape; data_file names it, the number of samples and a seed: `1x8x8x3,count=4,seed=1`."""
+
+    def __init__(self, data_file: str, label_file: str | None = None) -> None:
+        self.shapes, self.count, seed = _recipe(data_file)
+        self.data = [deviates((self.count, *shape), (seed, place)) for place, shape in enumerate(self.shapes)]
+        self.label = read_array(Path(label_file)) if label_file else None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> list[Any]:
+        """Return [[one sample per shape], label]."""
+        label = NO_LABEL if self.label is None else self.label[index]
+        return [[column[index] for column in self.data], label]
+
+
+BUILT_IN = (
+    NumpyDataset, NumpyMultiInputDataset, NumpyZippedDataset, OpTestNumpyZippedDataset, NumpyNCHW2NHWCDataset,
+    NumpyNHWC2NCHWDataset, NumpyMIMONCHWDataset, RandomDataset,
+)  # fmt: skip
+
+
+def read_array(path: Path) -> Array:
+    """Return the array of an .npy file, read as it is used; of a text list the files' arrays one after the other."""
+    if path.suffix in LISTS:
+        return np.concatenate([read_array(file) for file in listed(path)])
+    try:
+        _check_magic(path)
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except OSError as err:
+        raise FormatError(f"{shown_path(path)}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
+    except (ValueError, EOFError) as err:
+        if is_pickled(err):
+            raise FormatError(
+                f"{shown_path(path)}: pickled objects are refused. Save one numeric array with allow_pickle=False."
+            ) from None
+        raise FormatError(f"{shown_path(path)}: is no .npy file of one numeric array: {err}.") from None
+
+
+def _check_magic(path: Path) -> None:
+    """Raise ValueError where a file does not begin as .npy files do: NumPy would take it for a pickle."""
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise ValueError("it does not begin as such files do")
+
+
+def is_pickled(err: BaseException) -> bool:
+    """Return whether NumPy refused a file because it holds objects."""
+    return "allow_pickle" in str(err) or "Python objects" in str(err)
+
+
+def listed(path: Path) -> list[Path]:
+    """Return the files that a text list names, one a line, relative to the list."""
+    if path.stat().st_size > LONGEST_LIST:
+        raise FormatError(f"{shown_path(path)}: more than {LONGEST_LIST} bytes: this is no list of files.")
+    names = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    found = [path.parent / name for name in names if name and not name.startswith("#")]
+    if not found:
+        raise FormatError(f"{shown_path(path)}: names no file. Write one .npy file a line.")
+    return found
+
+
+def read_columns(path: Path) -> list[Array]:
+    """Return the arrays of an .npz file, or of a dict in an .npy file, in order."""
+    if path.suffix in LISTS:
+        parts = [read_columns(file) for file in listed(path)]
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+    if zipfile.is_zipfile(path):
+        return list(_npz(path).values())
+    try:
+        _check_magic(path)
+        return [np.load(path, mmap_mode="r", allow_pickle=False)]
+    except ValueError as err:
+        if not is_pickled(err):
+            raise FormatError(f"{shown_path(path)}: is no .npy or .npz file: {err}.") from None
+    except (OSError, EOFError) as err:
+        raise FormatError(f"{shown_path(path)}: cannot be read: {err}.") from None
+    return list(read_arrays(path).values())
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as err:
+        hint = "pickled objects are refused" if is_pickled(err) else str(err)
+        raise FormatError(f"{shown_path(path)}: is no .npz file of numeric arrays: {hint}.") from None
+
+
+def _zipped(path: Path) -> tuple[list[Array], list[Array]]:
+    """Return the arrays and the shapes of an archive, in the order of the archive."""
+    if not zipfile.is_zipfile(path):
+        raise FormatError(f"{shown_path(path)}: is no .npz file. Save the arrays with numpy.savez.")
+    found = _npz(path)
+    data = [values for name, values in found.items() if not name.startswith("shape")]
+    return data, [values for name, values in found.items() if name.startswith("shape")]
+
+
+def check_lengths(path: Path, columns: Sequence[Array], label: Array | None) -> None:
+    """Raise FormatError where there is no sample, or numbers of samples differ."""
+    if not columns or any(not column.ndim or not len(column) for column in columns):
+        raise FormatError(f"{shown_path(path)}: holds no samples: its first axis counts them.")
+    lengths = {len(column) for column in columns} | ({len(label)} if label is not None and label.ndim else set())
+    if len(lengths) > 1:
+        raise FormatError(f"{shown_path(path)}: {sorted(lengths)} samples and labels: their numbers must be equal.")
+
+
+def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> Array:
+    """Return float32 normal deviates: Box and Muller's, of the bytes that SHAKE-128 makes of the seed."""
+    count = int(np.prod(shape))
+    raw = hashlib.shake_128(repr(seed).encode()).digest(16 * count)
+    uniform = (np.frombuffer(raw, "<u8").reshape(2, -1) >> np.uint64(11)) * 2.0**-53
+    radius = np.sqrt(-2.0 * np.log1p(-uniform[0]))
+    found: Array = (radius * np.cos(2.0 * np.pi * uniform[1])).astype(np.float32).reshape(shape)
+    return found
+
+
+def _recipe(text: str) -> tuple[list[tuple[int, ...]], int, int]:
+    parts = text.rsplit("/", maxsplit=1)[-1].split(",")
+    try:
+        named = dict(part.split("=", 1) for part in parts[1:])
+        shapes = [tuple(int(size) for size in shape.split("x")) for shape in parts[0].split("+")]
+        count, seed = int(named.pop("count", "1")), int(named.pop("seed", "0"))
+        if named or count < 1 or any(size < 1 for shape in shapes for size in shape):
+            raise ValueError(text)
+    except ValueError:
+        raise FormatError(
+            f"RandomDataset: {text!r}: must be shapes of one sample, such as 8x8x3,count=4,seed=1 (several inputs: 8x8x3+4)."
+        ) from None
+    return shapes, count, seed

@@ -1,0 +1,78 @@
+"""Cross-layer equalization: a channel between two layers is scaled so that both layers' weights have the same range in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from quantizer.ir.graph import Graph, Node
+from quantizer.ir.graph import Tensor as GraphTensor
+
+FIRST = ("conv2d", "fully_connected")
+HOMOGENEOUS = ("relu", "max_pool2d", "avg_pool2d")
+"""Operators that scale with their input, channel by channel."""
+
+
+def equalized(graph: Graph, concerns: Callable[[Node], bool], rounds: int) -> Graph:
+    """Return the graph with the weights of every pair of layers equalized, *rounds* times over.
+
+    Source: Nagel et al. 2019: with ranges r1 and r2 of a channel's weights in both layers, the first is divided and the
+    second multiplied by `sqrt(r1 / r2)`; what lies between scales along, so that the float graph computes the same.
+    """
+    pairs = [pair for pair in _pairs(graph) if concerns(pair[0]) and concerns(pair[1])]
+    for _ in range(rounds):
+        for first, second in pairs:
+            weights, others = (graph.tensor(str(node.inputs[1])).data for node in (first, second))
+            assert weights is not None
+            assert others is not None
+            ranges = weights.flatten(1).abs().amax(1)
+            following = others.movedim(-1, 0).flatten(1).abs().amax(1)
+            usable = (ranges > 0) & (following > 0)
+            factor = torch.where(usable, (ranges / following).sqrt(), torch.ones_like(ranges))
+            graph = scaled(graph, first, second, factor)
+    return graph
+
+
+def scaled(graph: Graph, first: Node, second: Node, factor: Tensor) -> Graph:
+    """Return the graph with each channel after *first* divided by its factor, and what *second* multiplies it by, multiplied.
+
+    The constants of *first* have the channel in front, the weights of *second* last (as files have them).
+    """
+    changed = [_times(graph, name, 1.0 / factor, 0) for name in first.inputs[1:] if name is not None]
+    return graph.with_tensors(*changed, _times(graph, str(second.inputs[1]), factor, -1))
+
+
+def owns_constants(graph: Graph, node: Node) -> bool:
+    """Return whether no other node reads the node's constants."""
+    names = [name for name in node.inputs[1:] if name is not None]
+    return all(graph.tensor(name).data is not None and len(graph.consumers[name]) == 1 for name in names)
+
+
+def _times(graph: Graph, name: str, factor: Tensor, axis: int) -> GraphTensor:
+    tensor = graph.tensor(name)
+    assert tensor.data is not None
+    along = [-1 if place == axis % tensor.data.dim() else 1 for place in range(tensor.data.dim())]
+    return replace(tensor, data=(tensor.data * factor.to(tensor.data.dtype).reshape(along)))
+
+
+def _pairs(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield (first, second) where one channel goes from one layer to the other, scaled along on its way."""
+    for node in graph.order:
+        if node.op not in FIRST or not owns_constants(graph, node):
+            continue
+        last = node
+        while last.activation in ("none", "relu"):
+            (made,) = last.outputs
+            readers = graph.consumers.get(made, ())
+            if len(readers) != 1 or made in graph.outputs:
+                break
+            last = readers[0]
+            if last.op in FIRST:
+                if last.attrs.get("groups", 1) == 1 and owns_constants(graph, last) and last.inputs[0] == made:
+                    yield node, last
+                break
+            if last.op not in HOMOGENEOUS:
+                break

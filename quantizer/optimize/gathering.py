@@ -1,0 +1,85 @@
+"""Statistics of every activation over the calibration set, batch by batch, and the ranges that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from quantizer.calibration.statistics import Statistics, observe
+from quantizer.calibration.strategies import calibrated
+from quantizer.core.errors import GraphError
+from quantizer.ir.formats.compass_params import TOP_RANGE
+from quantizer.ir.graph import Graph, Node
+from quantizer.optimize.quantizing import Calibrated, source_layers
+from quantizer.optimize.running import Runner
+from quantizer.optimize.settings import Settings
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Statistics of tensors by name."""
+
+    tensors: Mapping[str, Statistics] = field(default_factory=dict)
+    missing_ranges: tuple[str, ...] = ()
+    """Layers whose strategy is in_ir, and for which the IR gives no range."""
+
+
+def gather(
+    graph: Graph, runner: Runner, settings: Mapping[str, Settings], batches: Iterable[Mapping[str, Tensor]],
+    *, everything: bool = False,
+) -> Gathered:  # fmt: skip
+    """Return the statistics of every activation of a float graph, one batch in memory at a time.
+
+    everything: whether to keep moments and histograms that no strategy asks for, too.
+    """
+    sources = source_layers(graph)
+    found: dict[str, Statistics] = {}
+
+    def take(name: str, layer: Node, values: Tensor) -> None:
+        own = settings[layer.name]
+        try:
+            found[name] = observe(found.get(name), values, own.wanted(own.strategy, everything=everything))
+        except GraphError as err:
+            raise GraphError(f"layer {layer.name!r}: {err}") from None
+
+    for feeds in batches:
+        for name, node, values in runner.forward(graph, feeds):
+            take(name, sources[name] if node is None else node, values)
+    for name, layer in sources.items():
+        if name not in graph.inputs:
+            data = graph.tensor(name).data
+            assert data is not None
+            take(name, layer, data)
+    return _with_ranges_of_the_ir(graph, settings, sources, found)
+
+
+def _with_ranges_of_the_ir(
+    graph: Graph, settings: Mapping[str, Settings], sources: Mapping[str, Node], found: dict[str, Statistics]
+) -> Gathered:
+    """Put the ranges that the IR gives in the place of observed ends, where the strategy is in_ir."""
+    missing = []
+    for name, statistics in list(found.items()):
+        layer = sources[name] if name in sources else graph.producers[name]
+        if settings[layer.name].strategy.name != "in_ir":
+            continue
+        ranges = layer.extra.get(TOP_RANGE)
+        if not isinstance(ranges, tuple):
+            missing.append(layer.name)
+            continue
+        low, high = (torch.tensor(float(end)) for end in ranges[layer.outputs.index(name)])
+        found[name] = statistics.with_ends(low, high)
+    return Gathered(found, tuple(missing))
+
+
+def ranges_of(graph: Graph, settings: Mapping[str, Settings], gathered: Gathered) -> dict[str, Calibrated]:
+    """Return the range of every activation, as its layer's strategy finds it."""
+    sources = source_layers(graph)
+    found = {}
+    for name, statistics in gathered.tensors.items():
+        own = settings[(sources[name] if name in sources else graph.producers[name]).name]
+        low, high = calibrated(own.strategy, statistics, bits=own.number("activation_bits"), symmetric=own.symmetric)
+        found[name] = Calibrated(float(low), float(high), float(statistics.low))
+    return found

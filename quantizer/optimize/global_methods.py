@@ -1,0 +1,78 @@
+"""The value of `global_calibration`: methods with their numbers and the layers they are for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quantizer.optimize.per_layer import LayerKey, PerLayer, parse_per_layer
+from quantizer.optimize.values import Kind, Value, boolean
+
+METHOD = re.compile(r"(?P<name>[a-z_]+)(?:\[(?P<numbers>[-+.e\d,]*)\])?(?P<scope>\[.*\]|\{.*\})?", re.IGNORECASE)
+DEFAULTS: Mapping[str, Mapping[str, float]] = {
+    "equalization": {"rounds": 10},
+    "smooth_quant_zy": {
+        "alpha": 0.5, "auto_tune": 0, "auto_least": 0, "auto_most": 1, "auto_points": 10, "insert_norm": 0,
+    },
+    "adaround": {
+        "batches": 1, "epochs": 1, "batch_size": 1, "learning_rate": 0.001, "regularization": 0.01, "beta_first": 20,
+        "beta_last": 2, "warm_start": 0.2,
+    },
+    "gptq_zy": {"batches": 1, "act_order": 1, "damping": 0.01, "block": 128},
+}  # fmt: skip
+"""Method -> its numbers in order, with what each is where it is left out; equalization is ours, the others Compass's."""
+LAST = ("adaround", "gptq_zy")
+"""Methods that choose codes, so that nothing may come after them."""
+ZERO = ("auto_tune", "insert_norm")
+"""Numbers whose other values are not built here."""
+LEGAL = f"none, or methods joined by &, such as gptq_zy[1,1,0.01,128]; built here: {', '.join(DEFAULTS)}"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method."""
+
+    name: str
+    numbers: Mapping[str, float]
+    layers: PerLayer
+    """Whether it is for a layer."""
+
+    def concerns(self, layer: LayerKey) -> bool:
+        """Return whether the method is for a layer."""
+        return bool(self.layers.of(layer))
+
+
+def methods_of(value: Value) -> tuple[Method, ...]:
+    """Return the methods of a parsed value."""
+    texts = value if isinstance(value, tuple) else ()
+    return tuple(_method(str(text)) for text in texts)
+
+
+def global_methods() -> Kind:
+    """Return the kind of `none` and of methods joined by &; those that choose codes come last."""
+
+    def parse(text: str) -> Value:
+        if text.lower() in ("", "none"):
+            return ()
+        parts = tuple(text.split("&"))
+        names = [_method(part).name for part in parts]
+        if any(name in LAST for name in names[:-1]):
+            raise ValueError(text)
+        return parts
+
+    return Kind(parse, f"{LEGAL}; {' and '.join(LAST)} only as the last")
+
+
+def _method(text: str) -> Method:
+    found = METHOD.fullmatch(text)
+    name = found["name"].lower() if found else ""
+    if found is None or name not in DEFAULTS:
+        raise ValueError(text)
+    defaults = DEFAULTS[name]
+    given = [float(number) for number in (found["numbers"] or "").split(",") if number]
+    numbers = {**defaults, **dict(zip(defaults, given, strict=False))}
+    if len(given) > len(defaults) or min(numbers.values()) < 0 or any(numbers.get(key) for key in ZERO):
+        raise ValueError(text)
+    scope = found["scope"]
+    return Method(name, numbers, parse_per_layer(f"false&<{scope}:true>" if scope else "true", boolean()))

@@ -1,0 +1,43 @@
+"""GPTQ: weights become codes column by column, and columns to come make up for the error of those before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def gptq(
+    weights: Tensor,
+    moments: Tensor,
+    nearest: Callable[[Tensor], Tensor],
+    *,
+    act_order: bool,
+    damping: float,
+    block: int,
+) -> Tensor:
+    """Return [rows, columns] of values on the grid, float64.
+
+    weights: [rows, columns]. moments: [columns, columns], sum of x x^T. nearest: values [rows, ...] -> the nearest on the
+    grid of each row. Source: Frantar et al. 2022, algorithm 1: the error of column q, divided by the diagonal of the
+    inverse's Cholesky factor, is subtracted from the columns behind it along that factor's row.
+    """
+    values, hessian = weights.double().clone(), moments.clone()
+    unused = hessian.diagonal() == 0
+    hessian.diagonal()[unused] = 1.0
+    order = hessian.diagonal().argsort(descending=True, stable=True) if act_order else torch.arange(len(hessian))
+    hessian, values = hessian[order][:, order], values[:, order]
+    hessian.diagonal().add_(damping * hessian.diagonal().mean())
+    factor = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(hessian)), upper=True)
+    found = torch.empty_like(values)
+    for start in range(0, len(hessian), block):
+        stop = min(start + block, len(hessian))
+        errors = torch.zeros_like(values[:, start:stop])
+        for column in range(start, stop):
+            found[:, column] = nearest(values[:, column])
+            error = (values[:, column] - found[:, column]) / factor[column, column]
+            values[:, column:stop] -= error[:, None] * factor[column, column:stop]
+            errors[:, column - start] = error
+        values[:, stop:] -= errors @ factor[start:stop, stop:]
+    return found[:, order.argsort()]

@@ -1,0 +1,219 @@
+"""Passes of the flow, by when they run: before quantization, at it, after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import cast
+
+import torch
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.spec import Spec
+from quantizer.ir.graph import Graph, Node
+from quantizer.optimize.cfg import Options
+from quantizer.optimize.fields import NEWER, NEWEST
+from quantizer.optimize.per_layer import LayerKey
+from quantizer.optimize.quantizing import Calibrated
+from quantizer.optimize.settings import FAST_EXP, FLOAT24, Settings
+from quantizer.optimize.tiling import tiled
+
+WIDE = 16
+"""Activations of so many bits and more are symmetric."""
+TABLE, TABLE_BITS = 2, 20
+"""Compass's number of the method, and its bits of a table's entries."""
+ADJUSTED = (0, 1, *range(8, 16))
+"""Fractional bits of exponents for which there are kernels."""
+ENTRY_BITS = range(2, 31)
+"""Bits of a table's entries."""
+NEWEST_AXIS = 4096
+"""Longest axis that the newest targets' own unit takes."""
+SENSITIVE = ("NMS", "Sort", "ArgMinMax", "TopK", "InTopK")
+"""Layers that rank what they read."""
+SHAPING = ("reshape", "transpose")
+"""Operators that only move data."""
+RESTRICTED = {
+    "per_tensor_asymmetric": "per_tensor_symmetric_restricted_range",
+    "per_channel_asymmetric": "per_channel_symmetric_restricted_range",
+}
+Before = Callable[
+    [Graph, Mapping[str, Settings], Mapping[str, LayerKey], Options], tuple[Graph, Mapping[str, Settings]]
+]
+At = Callable[[Graph, Mapping[str, Settings], Mapping[str, Calibrated]], Mapping[str, Calibrated]]
+After = Callable[[Graph, Mapping[str, Spec], Options, Mapping[str, LayerKey]], Graph]
+
+
+def symmetric_where_wide(
+    graph: Graph,
+    settings: Mapping[str, Settings],
+    keys: Mapping[str, LayerKey],  # noqa: ARG001
+    options: Options,  # noqa: ARG001
+) -> tuple[Graph, Mapping[str, Settings]]:
+    """Make asymmetric activations of 16 bits symmetric and restricted."""
+    name = "quantize_method_for_activation"
+    changed = {
+        layer: own.but(**{name: RESTRICTED.get(str(own[name]), own[name])})
+        if own.number("activation_bits") >= WIDE
+        else own
+        for layer, own in settings.items()
+    }
+    return graph, changed
+
+
+def softmax_method(
+    graph: Graph, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], options: Options
+) -> tuple[Graph, Mapping[str, Settings]]:
+    """Choose how each softmax is computed: by a table where its order counts or on the newest targets, else by fast_exp.
+
+    On the newest targets a table along the last axis is computed by their own unit in 24-bit floats.
+    UnsupportedError where Compass has no such kernel, or its table's entries leave 32 bits with their sum.
+    """
+    changed = dict(settings)
+    newest = options["min_compatible_zhouyi_target"] in NEWEST
+    for node in graph.nodes:
+        if node.op != "softmax":
+            continue
+        tuned = settings[node.name]["enable_pass_tune_op_softmax"]
+        assert isinstance(tuned, tuple)
+        numbers = tuned[0]
+        assert isinstance(numbers, tuple)
+        method = int(numbers[0])
+        if method == 0:
+            method = TABLE if newest or _ranked(graph, node.outputs[0], keys) else FAST_EXP
+            numbers = (TABLE, TABLE_BITS) if method == TABLE else (FAST_EXP, 1)
+            changed[node.name] = settings[node.name].but(enable_pass_tune_op_softmax=(numbers, tuned[1]))
+        if settings[node.name]["trigger_float_op"] != "disable":
+            continue
+        if method == FAST_EXP and len(numbers) > 1 and int(numbers[1]) not in ADJUSTED:
+            raise UnsupportedError(
+                f"layer {node.name!r}: Softmax by fast_exp with adjust_q {numbers[1]:g}: Compass has no such kernel."
+                f" Write a number of {list(ADJUSTED)}."
+            )
+        if method != FAST_EXP and len(numbers) > 1 and int(numbers[1]) not in ENTRY_BITS:
+            raise UnsupportedError(
+                f"layer {node.name!r}: a softmax table of {numbers[1]:g} bits is not built here: write one number from"
+                f" {ENTRY_BITS[0]} to {ENTRY_BITS[-1]}."
+            )
+        if method != FAST_EXP and newest and _on_newest_unit(graph, node):
+            changed[node.name] = changed[node.name].but(**{FLOAT24: True})
+    return graph, changed
+
+
+def log_softmax_of_old_targets(
+    graph: Graph, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], options: Options
+) -> tuple[Graph, Mapping[str, Settings]]:
+    """Look for a LogSoftmax on targets before X2, which take two tables.
+
+    UnsupportedError where there is one: that kernel is not built here.
+    """
+    target = options["min_compatible_zhouyi_target"]
+    for node in graph.nodes:
+        if node.op == "log_softmax" and target not in NEWER and settings[node.name]["trigger_float_op"] == "disable":
+            raise UnsupportedError(
+                f"layer {node.name!r}: {keys[node.name].type} on {target} takes two tables, which is not built here."
+                " Write an X2 target, or keep the layer in float16."
+            )
+    return graph, settings
+
+
+def _on_newest_unit(graph: Graph, node: Node) -> bool:
+    """Return whether the newest targets compute this softmax by their own unit, in 24-bit floats."""
+    shape = graph.tensor(node.inputs[0] or "").shape
+    rank = len(shape)
+    height, width = {3: shape[:2], 4: shape[1:3]}.get(rank, (0, 0))
+    last = int(cast("int", node.attrs["axis"])) % rank == rank - 1
+    return last and shape[-1] <= NEWEST_AXIS and rank != 2 and (height, width) != (1, 1)
+
+
+def reach_of_fast_exp(
+    graph: Graph, settings: Mapping[str, Settings], ranges: Mapping[str, Calibrated]
+) -> Mapping[str, Calibrated]:
+    """Let the outputs of softmaxes by fast_exp reach 1, whatever was observed."""
+    found = dict(ranges)
+    for node in graph.nodes:
+        if node.op == "softmax" and settings[node.name].fast_exp:
+            found[node.outputs[0]] = replace(found[node.outputs[0]], high=1.0)
+    return found
+
+
+def factors_of_products(
+    graph: Graph,
+    settings: Mapping[str, Settings],
+    keys: Mapping[str, LayerKey],  # noqa: ARG001
+    options: Options,
+) -> tuple[Graph, Mapping[str, Settings]]:
+    """Look for one positive factor before or after a MatMul, which Compass folds into it.
+
+    UnsupportedError where there is one: that MatMul is not built here.
+    """
+    if options["enable_pass_merge_matmul_mul"]:
+        for node in graph.nodes:
+            scaling = _scaling_beside(graph, node) if node.op == "matmul" else None
+            if scaling is not None:
+                raise UnsupportedError(
+                    f"layer {node.name!r}: Compass folds the factor of layer {scaling.name!r} into this MatMul, which is not"
+                    " built here. Write enable_pass_merge_matmul_mul = false to keep both layers."
+                )
+    return graph, settings
+
+
+def _scaling_beside(graph: Graph, matmul: Node) -> Node | None:
+    """Return the layer of one factor behind a MatMul, or before both or either of its operands; layers of shape between."""
+    after = graph.consumers.get(matmul.outputs[0], ())
+    if len(after) != 1:
+        return None
+    while len(after) == 1 and after[0].op in SHAPING:
+        after = graph.consumers.get(after[0].outputs[0], ())
+    if len(after) == 1 and _one_factor(graph, after[0]):
+        return after[0]
+    found, waiting = [], [name for name in matmul.inputs if name is not None]
+    while waiting:
+        before = graph.producers.get(waiting.pop(0))
+        if before is None or len(graph.consumers.get(before.outputs[0], ())) > 1:
+            continue
+        if before.op in SHAPING and before.inputs[0] is not None:
+            waiting.append(before.inputs[0])
+        elif before.op == "batch_norm":
+            found.append(before)
+        else:
+            break
+    return found[0] if found and all(_one_factor(graph, node) for node in found[:2]) else None
+
+
+def _one_factor(graph: Graph, node: Node) -> bool:
+    """Return whether a layer multiplies all elements by one positive number."""
+    if node.op == "mul" and node.activation == "none":
+        constants = [data for name in node.inputs if name and (data := graph.tensor(name).data) is not None]
+        sizes = {graph.tensor(name).shape for name in node.inputs if name and graph.tensor(name).data is None}
+        return len(constants) == 1 and _same(constants[0]) and {graph.tensor(node.outputs[0]).shape} == sizes
+    if node.op != "batch_norm" or node.inputs[1] is None:
+        return False
+    weight = graph.tensor(node.inputs[1]).data
+    bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 and node.inputs[2] else None
+    return weight is not None and _same(weight) and (bias is None or not bool(bias.any()))
+
+
+def _same(values: torch.Tensor) -> bool:
+    return float(values.min()) == float(values.max()) > 0
+
+
+def _ranked(graph: Graph, tensor: str, keys: Mapping[str, LayerKey]) -> bool:
+    """Return whether nobody reads *tensor*, or a layer that ranks reads what comes of it."""
+    readers = graph.consumers.get(tensor, ())
+    if not readers:
+        return True
+    seen, waiting = set(), list(readers)
+    while waiting:
+        node = waiting.pop()
+        if node.name in seen:
+            continue
+        seen.add(node.name)
+        if keys[node.name].type in SENSITIVE:
+            return True
+        waiting += [reader for name in node.outputs for reader in graph.consumers.get(name, ())]
+    return False
+
+
+BEFORE: tuple[Before, ...] = (symmetric_where_wide, softmax_method, log_softmax_of_old_targets, factors_of_products)
+AT: tuple[At, ...] = (reach_of_fast_exp,)
+AFTER: tuple[After, ...] = (tiled,)

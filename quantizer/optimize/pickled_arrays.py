@@ -1,0 +1,252 @@
+"""Arrays of a dict that NumPy saved as an object array, taken apart without running it.
+
+Such a file is a pickle. Its instructions are followed one by one on data alone: nothing is imported, nothing is called, and
+whatever is not a dict of plain numeric arrays under text keys is refused.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.core.errors import FormatError
+from quantizer.core.yaml_source import shown_path
+
+Array = NDArray[Any]
+LARGEST = 4 << 30
+NUMBERS = "fiub"
+RECONSTRUCT = (("numpy._core.multiarray", "_reconstruct"), ("numpy.core.multiarray", "_reconstruct"))
+NDARRAY, DTYPE = ("numpy", "ndarray"), ("numpy", "dtype")
+FROM_BUFFER = (("numpy._core.numeric", "_frombuffer"), ("numpy.core.numeric", "_frombuffer"))
+PROTOCOL_2_BYTES = ("_codecs", "encode")
+
+
+class RefusedError(ValueError):
+    """The pickle holds something else than arrays."""
+
+
+@dataclass
+class _Mark:
+    """The start of a tuple or of several items."""
+
+
+@dataclass(frozen=True)
+class _Name:
+    """What the pickle would import."""
+
+    module: str
+    name: str
+
+
+@dataclass
+class _Built:
+    """An array or a number format that is being made."""
+
+    kind: str
+    state: Any = None
+
+
+@dataclass
+class _Machine:
+    """The stack and the memory of a pickle."""
+
+    stack: list[Any] = field(default_factory=list)
+    memory: dict[int, Any] = field(default_factory=dict)
+
+    def items(self) -> list[Any]:
+        """Return what stands above the last mark."""
+        found: list[Any] = []
+        while self.stack:
+            item = self.stack.pop()
+            if isinstance(item, _Mark):
+                return found[::-1]
+            found.append(item)
+        raise RefusedError("ends in the middle")
+
+    def pop(self, count: int) -> list[Any]:
+        """Return the uppermost items in order."""
+        if len(self.stack) < count:
+            raise RefusedError("ends in the middle")
+        found = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return found
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Return key -> array of a .npy file that holds one dict of arrays; FormatError for anything else."""
+    where = shown_path(path)
+    try:
+        if path.stat().st_size > LARGEST:
+            raise FormatError(f"{where}: more than {LARGEST} bytes of pickled data. Save the arrays with numpy.savez.")
+        with path.open("rb") as file:
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            if not dtype.hasobject or shape != ():
+                raise RefusedError("holds no dict")
+            found = _followed(file.read())
+    except OSError as err:
+        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
+    except (RefusedError, ValueError, IndexError, KeyError, TypeError) as err:
+        raise FormatError(
+            f"{where}: pickled objects are refused, but for a dict of plain numeric arrays: {err}. Save the arrays with"
+            " numpy.savez, or as one .npy file with allow_pickle=False."
+        ) from None
+    return found
+
+
+def _followed(raw: bytes) -> dict[str, Array]:
+    machine = _Machine()
+    for opcode, argument, _ in pickletools.genops(raw):
+        step = _STEPS.get(opcode.name)
+        if step is None:
+            raise RefusedError(f"instruction {opcode.name}")
+        step(machine, argument)
+    outer = _content(machine.stack[-1])
+    if not isinstance(outer, list) or len(outer) != 1 or not isinstance(outer[0], dict) or not outer[0]:
+        raise RefusedError("holds no dict")
+    return {_key(key): _array(value) for key, value in outer[0].items()}
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise RefusedError(f"key {key!r} is no text")
+    return key
+
+
+def _content(built: object) -> object:
+    """Return the data of the object array around everything."""
+    if not isinstance(built, _Built) or built.kind != "array" or not isinstance(built.state, tuple):
+        raise RefusedError("holds no array")
+    return built.state[-1]
+
+
+def _array(built: object) -> Array:
+    if not isinstance(built, _Built) or built.kind != "array" or not isinstance(built.state, tuple):
+        raise RefusedError(f"{type(built).__name__} where an array must be")
+    _, shape, dtype, fortran, raw = built.state
+    if not isinstance(raw, bytes) or not isinstance(dtype, _Built):
+        raise RefusedError("an array of objects")
+    kind = _dtype(dtype)
+    values = np.frombuffer(raw, kind)
+    return values.reshape(shape, order="F" if fortran else "C")
+
+
+def _dtype(built: _Built) -> np.dtype[Any]:
+    code, order = built.state
+    kind = np.dtype(str(code))
+    if kind.kind not in NUMBERS:
+        raise RefusedError(f"number format {code}")
+    return kind.newbyteorder(order) if order in ("<", ">") else kind
+
+
+def _reduce(machine: _Machine, _: object) -> None:
+    name, arguments = machine.pop(2)
+    if not isinstance(name, _Name) or not isinstance(arguments, tuple):
+        raise RefusedError("a call")
+    called = (name.module, name.name)
+    if called in RECONSTRUCT and arguments and arguments[0] == _Name(*NDARRAY):
+        machine.stack.append(_Built("array"))
+    elif called in FROM_BUFFER and len(arguments) == 4:
+        raw, dtype, shape, order = arguments
+        machine.stack.append(_Built("array", (1, shape, dtype, order == "F", raw)))
+    elif called == DTYPE and arguments and isinstance(arguments[0], str):
+        machine.stack.append(_Built("dtype", (arguments[0], "=")))
+    elif called == PROTOCOL_2_BYTES and len(arguments) == 2 and arguments[1] == "latin1":
+        machine.stack.append(str(arguments[0]).encode("latin1"))
+    else:
+        raise RefusedError(f"a call of {name.module}.{name.name}")
+
+
+def _build(machine: _Machine, _: object) -> None:
+    target, state = machine.pop(2)
+    if not isinstance(target, _Built) or not isinstance(state, tuple):
+        raise RefusedError("an object with a state")
+    if target.kind == "dtype":
+        target.state = (target.state[0], state[1])
+    else:
+        target.state = state
+    machine.stack.append(target)
+
+
+def _global(machine: _Machine, argument: object) -> None:
+    module, _, name = str(argument).partition(" ")
+    machine.stack.append(_Name(module, name))
+
+
+def _stack_global(machine: _Machine, _: object) -> None:
+    module, name = machine.pop(2)
+    machine.stack.append(_Name(str(module), str(name)))
+
+
+def _set_items(machine: _Machine, _: object) -> None:
+    items = machine.items()
+    target = machine.stack[-1]
+    if not isinstance(target, dict):
+        raise RefusedError("items of no dict")
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        target[_key(key)] = value
+
+
+def _set_item(machine: _Machine, _: object) -> None:
+    key, value = machine.pop(2)
+    if not isinstance(machine.stack[-1], dict):
+        raise RefusedError("items of no dict")
+    machine.stack[-1][_key(key)] = value
+
+
+def _append(machine: _Machine, _: object) -> None:
+    (value,) = machine.pop(1)
+    if not isinstance(machine.stack[-1], list):
+        raise RefusedError("items of no list")
+    machine.stack[-1].append(value)
+
+
+def _extend(machine: _Machine, _: object) -> None:
+    values = machine.items()
+    if not isinstance(machine.stack[-1], list):
+        raise RefusedError("items of no list")
+    machine.stack[-1].extend(values)
+
+
+def _memoize(machine: _Machine, _: object) -> None:
+    machine.memory[len(machine.memory)] = machine.stack[-1]
+
+
+def _put(machine: _Machine, argument: object) -> None:
+    machine.memory[int(str(argument))] = machine.stack[-1]
+
+
+def _get(machine: _Machine, argument: object) -> None:
+    machine.stack.append(machine.memory[int(str(argument))])
+
+
+def _push(make: Callable[[Any], Any]) -> Callable[[_Machine, Any], None]:
+    return lambda machine, argument: machine.stack.append(make(argument))
+
+
+def _tuple(count: int) -> Callable[[_Machine, Any], None]:
+    return lambda machine, _: machine.stack.append(tuple(machine.pop(count)))
+
+
+_VALUES = (
+    "BININT", "BININT1", "BININT2", "LONG1", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES",
+    "BINBYTES", "BINBYTES8", "BINFLOAT",
+)  # fmt: skip
+_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
+    "PROTO": lambda *_: None, "FRAME": lambda *_: None, "STOP": lambda *_: None,
+    "MEMOIZE": _memoize, "BINPUT": _put, "LONG_BINPUT": _put, "BINGET": _get, "LONG_BINGET": _get,
+    "MARK": _push(lambda _: _Mark()), "NONE": _push(lambda _: None), "NEWTRUE": _push(lambda _: True),
+    "NEWFALSE": _push(lambda _: False), "EMPTY_TUPLE": _push(lambda _: ()), "EMPTY_LIST": _push(lambda _: []),
+    "EMPTY_DICT": _push(lambda _: {}), "TUPLE1": _tuple(1), "TUPLE2": _tuple(2), "TUPLE3": _tuple(3),
+    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.items())),
+    "GLOBAL": _global, "STACK_GLOBAL": _stack_global, "REDUCE": _reduce, "BUILD": _build,
+    "SETITEM": _set_item, "SETITEMS": _set_items, "APPEND": _append, "APPENDS": _extend,
+    "BYTEARRAY8": _push(bytes),
+    **{name: _push(lambda value: value) for name in _VALUES},
+}  # fmt: skip

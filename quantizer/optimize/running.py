@@ -1,0 +1,196 @@
+"""Running float and quantized graphs on batches of any size: tensors appear one by one and go when nobody reads them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import DType
+from quantizer.core.errors import GraphError, UnsupportedError
+from quantizer.core.platforms import Quantizer
+from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_params import scale_of
+from quantizer.ir.graph import Graph, Node, container
+from quantizer.numerics import avx512
+from quantizer.numerics.qparams import Parameters, QParams, Staged
+from quantizer.numerics.quantize import quantize
+from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.plugins.alone import LoneLayer, activations
+from quantizer.runtime.executor import run_node, to_node_order
+
+FLOAT64_SUMS = ("convolution", "depthwise_convolution")
+"""Families whose float forward adds in float64 and rounds once, as Compass does."""
+ENDS = {"slice": "end"}
+"""Operators that name the end of every axis, and where: a slice of the whole batch in the IR is one of any batch."""
+QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
+CROP, CONCAT = "Crop", "Concat"
+"""Layers around tiles: they move codes alone."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """How graphs are run: with which specs, which quantizer, and which batch size the file has."""
+
+    specs: Mapping[str, Spec]
+    quantizer: Quantizer
+    batch: int
+    """Size of the first axis in the IR."""
+
+    def forward(self, graph: Graph, feeds: Mapping[str, Tensor]) -> Iterator[tuple[str, Node | None, Tensor]]:
+        """Yield (tensor, its layer, its values) in order: of inputs, then of each layer's outputs.
+
+        A layer with parameters runs on codes (int64), any other in float32. GraphError for a feed of another shape.
+        """
+        readers = Counter(name for node in graph.nodes for name in node.inputs if name is not None)
+        kept = set(graph.outputs)
+        values: dict[str, Tensor] = {}
+        size = self._fed(graph, feeds)
+        for name in graph.inputs:
+            params = graph.tensor(name).qparams
+            values[name] = feeds[name].float() if params is None else self.codes(feeds[name], params)
+            yield name, None, values[name]
+        for node in graph.order:
+            operands = [None if name is None else self._operand(graph, values, name, size) for name in node.inputs]
+            for name, made in zip(node.outputs, self._run(graph, node, operands, size), strict=True):
+                values[name] = made
+                yield name, node, made
+            for read in node.inputs:
+                if read is not None:
+                    readers[read] -= 1
+                    if not readers[read] and read not in kept:
+                        values.pop(read, None)
+
+    def outputs(self, graph: Graph, feeds: Mapping[str, Tensor]) -> list[Tensor]:
+        """Return the graph's outputs in order."""
+        found = {name: values for name, _, values in self.forward(graph, feeds) if name in graph.outputs}
+        return [found[name] for name in graph.outputs]
+
+    def codes(self, values: Tensor, params: QParams) -> Tensor:
+        """Return codes of real values; what is a code already (scale 1) is rounded alone."""
+        return quantize(values.float(), params, self.quantizer)
+
+    def _fed(self, graph: Graph, feeds: Mapping[str, Tensor]) -> int:
+        """Return the batch size of *feeds*."""
+        sizes = []
+        for name in graph.inputs:
+            wanted = graph.tensor(name).shape
+            if name not in feeds:
+                raise GraphError(f"input {name!r}: was not fed.")
+            got = tuple(feeds[name].shape)
+            if len(got) != len(wanted) or got[1:] != wanted[1:] or (got and got[0] * self.batch % max(1, wanted[0])):
+                raise GraphError(f"input {name!r}: samples of shape {list(got)}, the IR says {list(wanted)}.")
+            if wanted and wanted[0] == self.batch:
+                sizes.append(got[0])
+        return max(sizes, default=self.batch)
+
+    def _operand(self, graph: Graph, values: Mapping[str, Tensor], name: str, size: int) -> Tensor:
+        """Return an operand; a constant that has the IR's batch is repeated for a larger one."""
+        if name in values:
+            return values[name]
+        tensor = graph.tensor(name)
+        assert tensor.data is not None
+        data = tensor.data.long() if tensor.dtype.is_integer else tensor.data
+        if name in graph.consumers and size != self.batch and self._batched(graph, name):
+            return data.repeat(size // self.batch, *([1] * (data.dim() - 1)))
+        return data
+
+    def _batched(self, graph: Graph, name: str) -> bool:
+        """Return whether a constant is an activation of its readers, with the IR's batch as its first size."""
+        shape = graph.tensor(name).shape
+        if len(shape) < 2 or shape[0] != self.batch:
+            return False
+        for node in graph.consumers[name]:
+            spec = self.specs.get(node.op)
+            if spec is not None and any(
+                key in spec.activations for key, own in zip(spec.inputs, node.inputs, strict=True) if own == name
+            ):
+                return True
+        return False
+
+    def _run(self, graph: Graph, node: Node, operands: list[Tensor | None], size: int) -> list[Tensor]:
+        if node.op == QUANTIZE:
+            params = graph.tensor(node.outputs[0]).qparams
+            assert params is not None
+            return [self.codes(_first(operands), params)]
+        if node.op == DEQUANTIZE:
+            params = graph.tensor(str(node.inputs[0])).qparams
+            assert params is not None
+            return [real(_first(operands), params).to(container(graph.tensor(node.outputs[0]).dtype)).float()]
+        if node.op == CROP:
+            _, *crops = cast("tuple[tuple[int, int], ...]", node.attrs["crops"])
+            return [_first(operands)[(slice(None), *(slice(start, stop) for start, stop in crops))]]
+        if node.op == CONCAT:
+            return [torch.cat([values for values in operands if values is not None], cast("int", node.attrs["axis"]))]
+        if isinstance(node.parameters, LoneLayer):
+            return node.parameters.run([values for values in operands[: len(activations(node))] if values is not None])
+        spec = self.specs.get(node.op)
+        if spec is None:
+            raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator of ours is that layer.")
+        named = {key: values for key, values in zip(spec.inputs, operands, strict=True) if values is not None}
+        node = self._rebatched(spec, node, named, size)
+        if isinstance(node.parameters, Parameters):
+            for key, constant in node.parameters.constants.items():
+                named[key] = to_node_order(constant.codes, node.order, spatial=spec.inputs[key].spatial)
+            outcome = run_node(spec, node, named)
+            return [outcome.codes if isinstance(outcome, Staged) else outcome]
+        return [self._float(spec, node, named, graph.tensor(node.outputs[0]).dtype)]
+
+    def _float(self, spec: Spec, node: Node, operands: Mapping[str, Tensor], dtype: DType) -> Tensor:
+        entry = REGISTRY.find(spec.op, "reference", "compass")
+        if spec.quantization.family == "softmax" and entry is not None and entry.origin == BUILT_IN:
+            (x,) = operands.values()
+            return _held(avx512.softmax(x.float(), int(cast("int", node.attrs["axis"]))), dtype)
+        wide = torch.float64 if spec.quantization.family in FLOAT64_SUMS else torch.float32
+        outcome = run_node(spec, node, {key: values.to(wide) for key, values in operands.items()}, "compass")
+        assert isinstance(outcome, Tensor)
+        return _held(outcome.float(), dtype)
+
+    def _rebatched(self, spec: Spec, node: Node, operands: Mapping[str, Tensor], size: int) -> Node:
+        """Return the node with the IR's batch in its shape attributes replaced by the batch that is fed."""
+        if size == self.batch:
+            return node
+        changed = dict(node.attrs)
+        if spec.op in ENDS:
+            end = cast("tuple[int, ...]", changed[ENDS[spec.op]])
+            changed[ENDS[spec.op]] = (size if end[0] == self.batch else end[0], *end[1:])
+        for name, domain in spec.attrs.items():
+            shape = node.attrs.get(name)
+            if domain.type == "shape" and isinstance(shape, tuple) and self.batch in shape:
+                numbers = list(cast("tuple[int, ...]", shape))
+                place = numbers.index(self.batch)
+                rest = math.prod(numbers[:place] + numbers[place + 1 :])
+                numbers[place] = next(iter(operands.values())).numel() // rest
+                changed[name] = tuple(numbers)
+        return replace(node, attrs=changed)
+
+
+def _held(made: Tensor, dtype: DType) -> Tensor:
+    """Return real values as a tensor of *dtype* holds them."""
+    return made if dtype.kind != "float" or dtype.bits >= 32 else made.to(container(dtype)).float()
+
+
+def real(codes: Tensor, params: QParams) -> Tensor:
+    """Return `(code - zero_point) * (1 / steps)` in float32, as Compass dequantizes."""
+    zero = params.along(params.zero_point, codes.dim())
+    return (codes - zero).float() * (1.0 / params.along(scale_of(params), codes.dim()))
+
+
+def _first(operands: list[Tensor | None]) -> Tensor:
+    assert operands[0] is not None
+    return operands[0]
+
+
+def batch_in_ir(graph: Graph) -> int:
+    """Return the batch size of the IR: of the first input with three to five axes, else the commonest first size."""
+    shapes = [graph.tensor(name).shape for name in graph.inputs]
+    for shape in shapes:
+        if len(shape) in (3, 4, 5):
+            return shape[0]
+    counts = Counter(shape[0] for shape in shapes if shape)
+    return counts.most_common(1)[0][0] if counts else 1
