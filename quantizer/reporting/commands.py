@@ -6,16 +6,19 @@ import argparse
 import math
 import shutil
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+from quantizer.reporting import ci_commands, history_commands
 
 if TYPE_CHECKING:
     from quantizer.core.errors import QuantizerError
 
+T = TypeVar("T")
 FAILED = 1
 BAD_INPUT = 2
 
-_WORDS = ("new-failure", "regression", "coverage")
 _FORMATS = ("terminal", "markdown", "json")
 
 _MOST_REASONS = 50
@@ -24,8 +27,15 @@ _MOST_REASONS = 50
 _EPILOG = """\
 reasons to fail (--fail-on):
   new-failure  an item fails that did not fail in BASE
-  regression   a worst ratio grew beyond 1, or, of accuracy and float, by more than the factor
+  regression   a worst ratio grew beyond 1, or, of accuracy and float, by more than the factor;
+               or the worst error end to end grew by more than so many LSB
   coverage     an item is missing, or has fewer cases, more holes or less coverage than in BASE
+
+thresholds of a project, in tox.ini or as [tool.quantizer] in pyproject.toml:
+  [quantizer]
+  fail_on = new-failure, regression, coverage
+  factor = 1.25
+  lsb = 0.25
 
 exit status: 0 nothing to fail on, 1 there is a reason to fail, 2 the input cannot be read
 
@@ -51,14 +61,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     diff.add_argument("candidate", metavar="RUN", type=Path, help="the run to judge, in the same form")
     diff.add_argument("--format", choices=_FORMATS, default="terminal", help="how to write it (default: terminal)")
     diff.add_argument(
-        "--fail-on", metavar="A,B", type=_reasons, default=frozenset(), help="exit 1 for these reasons (default: none)"
+        "--fail-on",
+        metavar="A,B",
+        type=_reasons,
+        help="exit 1 for these reasons, or `none` (default: fail_on of tox.ini, else none)",
     )
     diff.add_argument(
         "--factor",
         metavar="F",
         type=_factor,
-        default=1.25,
-        help="growth of a ratio that is a regression (default: 1.25)",
+        help="growth of a ratio that is a regression (default: factor of tox.ini, else 1.25)",
+    )
+    diff.add_argument(
+        "--lsb",
+        metavar="N",
+        type=_lsb,
+        help="growth of the worst error, in steps of the output, that is a regression (default: lsb of tox.ini, else none)",
     )
     diff.add_argument(
         "--filtered", action="store_true", help="RUN was a selection (-k, --op-...): what it leaves out is no loss"
@@ -68,6 +86,38 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     show.add_argument("candidate", metavar="RUN", type=Path, help="a records file, or the directory of a run")
     show.add_argument("--format", choices=_FORMATS[:2], default="terminal", help="how to write it (default: terminal)")
+    show.add_argument("--check", action="store_true", help="exit 1 where an item fails, or where there is none")
+    _figures(show)
+    html = verbs.add_parser(
+        "html",
+        help="write a run as one self-contained page",
+        description="Write a run as one HTML page: no network, light and dark, whole without a script.",
+    )
+    html.add_argument("candidate", metavar="RUN", type=Path, help="a records file, or the directory of a run")
+    html.add_argument("--baseline", metavar="BASE", type=Path, help="also show what changed since this run")
+    _figures(html)
+    html.add_argument("--history", metavar="FILE", type=Path, help="trends, from `quantizer report history`")
+    html.add_argument("--title", default="Conformance of quantized operators", help="heading (default: %(default)s)")
+    html.add_argument(
+        "-o", "--output", type=Path, default=Path("report.html"), help="file to write (default: %(default)s)"
+    )
+    history_commands.add_parser(verbs)
+    ci_commands.add_parsers(verbs)
+
+
+def _figures(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--faults", metavar="FILE", type=Path, help="kill rates, from `quantizer faults --json`")
+    verb.add_argument(
+        "--as-of", metavar="DAY", type=_day, help="day that ages are told by (default: of the run's commit)"
+    )
+
+
+def _day(text: str) -> str:
+    from quantizer.core.platforms import is_day
+
+    if not is_day(text):
+        raise argparse.ArgumentTypeError(f"must be a day such as 2027-01-31, got {text!r}.")
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.core.errors import QuantizerError
 
     try:
-        return _show(args) if args.report_verb == "show" else _diff(args)
+        return _VERBS[args.report_verb](args)
     except QuantizerError as err:
         _write(sys.stderr, f"error: {_one_line(err)}\n")
         return BAD_INPUT
@@ -83,13 +133,40 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     from quantizer.reporting import markdown, terminal
-    from quantizer.reporting.store import read_run
+    from quantizer.reporting.store import read_kills, read_run, read_run_facts
+    from quantizer.reporting.tally import is_failing
 
     records = read_run(args.candidate)
-    lines = terminal.render(records, width=_width(), path=str(args.candidate))
-    _write(
-        sys.stdout, markdown.render(records) if args.format == "markdown" else "".join(f"{line}\n" for line in lines)
+    kills = read_kills(args.faults) if args.faults else None
+    facts = read_run_facts(args.candidate)
+    if args.format == "markdown":
+        text = markdown.render(records, facts=facts, kills=kills, as_of=args.as_of or "")
+    else:
+        lines = terminal.render(records, width=_width(), path=str(args.candidate))
+        text = "".join(f"{line}\n" for line in (*lines, *markdown.kill_lines(kills)))
+    _write(sys.stdout, text)
+    return FAILED if args.check and (not records or any(map(is_failing, records))) else 0
+
+
+def _html(args: argparse.Namespace) -> int:
+    from quantizer.core.files import replace_files
+    from quantizer.reporting.diff import compare
+    from quantizer.reporting.history import ratios
+    from quantizer.reporting.page import render
+    from quantizer.reporting.store import read_kills, read_run, read_run_facts
+
+    records = read_run(args.candidate)
+    page = render(
+        records,
+        title=args.title,
+        diff=compare(read_run(args.baseline), records) if args.baseline else None,
+        failures=args.candidate / "failures" if args.candidate.is_dir() else None,
+        trends=ratios(args.history) if args.history else None,
+        kills=read_kills(args.faults) if args.faults else None,
+        facts=read_run_facts(args.candidate),
+        as_of=args.as_of or "",
     )
+    replace_files({args.output: page})
     return 0
 
 
@@ -102,9 +179,14 @@ def _diff(args: argparse.Namespace) -> int:
     from quantizer.reporting.diff_views import render
     from quantizer.reporting.gate import gate
     from quantizer.reporting.store import read_run
+    from quantizer.reporting.thresholds import FACTOR, Thresholds, read_thresholds
 
+    asked = Thresholds(args.fail_on, args.factor, args.lsb).over(read_thresholds(Path()))
     base, candidate = read_run(args.base), read_run(args.candidate)
-    reasons = gate(base, candidate, args.fail_on, factor=args.factor, filtered=args.filtered)
+    reasons = gate(
+        base, candidate, asked.fail_on or (), factor=FACTOR if asked.factor is None else asked.factor,
+        lsb=math.inf if asked.lsb is None else asked.lsb, filtered=args.filtered,
+    )  # fmt: skip
     _write(sys.stdout, render(compare(base, candidate), args.format, width=_width()))
     _write(sys.stderr, "".join(f"gate: {reason}\n" for reason in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:
@@ -112,24 +194,32 @@ def _diff(args: argparse.Namespace) -> int:
     return FAILED if reasons else 0
 
 
+def _read(text: str, read: Callable[[str], T]) -> T:
+    """Read an argument as the section of a project reads it; argparse says which argument is wrong."""
+    from quantizer.core.errors import SpecError
+
+    try:
+        return read(text)
+    except SpecError as err:
+        raise argparse.ArgumentTypeError(str(err).removeprefix(": ")) from None
+
+
 def _reasons(text: str) -> frozenset[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    for word in words:
-        if word not in _WORDS:
-            raise argparse.ArgumentTypeError(f"{word!r} is no reason to fail. Choose from {', '.join(_WORDS)}.")
-    if not words:
-        raise argparse.ArgumentTypeError(f"names no reason to fail. Choose from {', '.join(_WORDS)}.")
-    return frozenset(words)
+    from quantizer.reporting.thresholds import read_reasons
+
+    return _read(text, lambda words: read_reasons(words, ""))
 
 
 def _factor(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 1):
-        raise argparse.ArgumentTypeError(f"must be a number of 1 or more, got {text!r}.")
-    return value
+    from quantizer.reporting.thresholds import read_number
+
+    return _read(text, lambda word: read_number(word, "", least=1))
+
+
+def _lsb(text: str) -> float:
+    from quantizer.reporting.thresholds import read_number
+
+    return _read(text, lambda word: read_number(word, "", least=0))
 
 
 def _one_line(err: QuantizerError) -> str:
@@ -141,3 +231,12 @@ def _write(stream: TextIO, text: str) -> None:
     """Write *text*; what the stream's encoding lacks is written as an escape."""
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+_VERBS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "diff": _diff,
+    "show": _show,
+    "html": _html,
+    "history": history_commands.run,
+    **ci_commands.VERBS,
+}

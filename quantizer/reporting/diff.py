@@ -10,6 +10,7 @@ from typing import Literal
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.tally import (
+    ERROR,
     check_order,
     decided,
     failing_checks,
@@ -48,11 +49,28 @@ class RatioChange:
     check: str
     before: float
     after: float
+    lsb_before: float | None = None
+    """Worst error end to end in steps of the output, of accuracy; None where the run did not measure it."""
+    lsb_after: float | None = None
+
+    @property
+    def grown_lsb(self) -> float:
+        """By how many steps of the output the worst error grew; 0 where one of the runs did not measure it."""
+        if self.lsb_before is None or self.lsb_after is None:
+            return 0.0
+        return self.lsb_after - self.lsb_before
+
+    @property
+    def grew(self) -> bool:
+        """Return whether it became worse: by its ratio, and where that stayed, by its error."""
+        return self.after > self.before or (self.after == self.before and self.grown_lsb > 0)
 
     @property
     def factor(self) -> float:
         """By how many times it changed, up or down: above 1."""
         small, large = sorted((self.before, self.after))
+        if small == large:
+            return 1.0
         return math.inf if small == 0 or math.isinf(large) else large / small
 
 
@@ -118,8 +136,8 @@ def compare(base: Iterable[Record], run: Iterable[Record]) -> Diff:
         still_failing=tuple(
             _item(old, new) for old, new in both if is_failing(old) and standing(new) in ("failed", "known")
         ),
-        grown=_sorted_ratios(change for change in ratios if change.after > change.before),
-        shrunk=_sorted_ratios(change for change in ratios if change.after < change.before),
+        grown=_sorted_ratios(change for change in ratios if change.grew),
+        shrunk=_sorted_ratios(change for change in ratios if not change.grew),
         lost=tuple(loss for old, new in both for loss in _losses(old, new)),
         gained=tuple(_swapped(loss) for old, new in both for loss in _losses(new, old)),
         added=tuple(_appearance(after[item]) for item in sorted(after.keys() - before.keys())),
@@ -165,15 +183,26 @@ def _appearance(record: Record) -> ItemAppearance:
 
 
 def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
-    """Yield the checks that gave a verdict in both runs, and another worst ratio."""
+    """Yield the checks that gave a verdict in both runs, and another worst ratio or error.
+
+    Where a defect of one of two processors takes cases out, the worst ones are not of the same cases.
+    """
     for name in sorted(old.checks.keys() & new.checks.keys(), key=check_order):
         was, now = old.checks[name], new.checks[name]
-        if decided(was) and decided(now) and worst_ratio(was) != worst_ratio(now):
-            yield RatioChange(new.id, name, worst_ratio(was), worst_ratio(now))
+        if decided(was) and decided(now) and not _moved(old, new, name):
+            errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
+            change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
+            if change.before != change.after or change.grown_lsb:
+                yield change
 
 
 def _sorted_ratios(changes: Iterable[RatioChange]) -> tuple[RatioChange, ...]:
-    return tuple(sorted(changes, key=lambda c: (-c.factor, -max(c.before, c.after), c.id, check_order(c.check))))
+    return tuple(
+        sorted(
+            changes,
+            key=lambda c: (-c.factor, -abs(c.grown_lsb), -max(c.before, c.after), c.id, check_order(c.check)),
+        )
+    )
 
 
 def _swapped(loss: CoverageChange) -> CoverageChange:
@@ -181,7 +210,10 @@ def _swapped(loss: CoverageChange) -> CoverageChange:
 
 
 def _losses(old: Record, new: Record) -> Iterator[CoverageChange]:
-    """Yield what *old* covers and *new* does not; called the other way round it yields the gains."""
+    """Yield what *old* covers and *new* does not; called the other way round it yields the gains.
+
+    An engine on another processor may show defects that it did not show on the first: they are known, not lost.
+    """
     ranks = _RANK[standing(old)], _RANK[standing(new)]
     if ranks[1] < ranks[0] and not is_failing(new):
         yield CoverageChange(new.id, "outcome", "", old.outcome, new.outcome)
@@ -195,15 +227,29 @@ def _losses(old: Record, new: Record) -> Iterator[CoverageChange]:
             if decided(was):
                 yield CoverageChange(new.id, "check", name, decided(was), 0)
         else:
-            yield from _check_losses(new.id, name, was, now, fewer_cases)
+            yield from _check_losses(new.id, name, was, now, fewer_cases, _moved(old, new, name))
     yield from _entry_losses(old, new)
 
 
-def _check_losses(item: str, name: str, was: CheckRecord, now: CheckRecord, fewer: int) -> Iterator[CoverageChange]:
-    more_holes = now.holes - was.holes
+def _moved(old: Record, new: Record, check: str) -> int:
+    """Return in how many cases more a check ended in a known defect because the processor is another.
+
+    A defect may also leave no sharp arithmetic to trust the accuracy by.
+    """
+    if old.processor == new.processor or check not in old.checks:
+        return 0
+    was, now = old.checks[check], new.checks[check]
+    return now.defects + now.mistrusted - was.defects - was.mistrusted
+
+
+def _check_losses(
+    item: str, name: str, was: CheckRecord, now: CheckRecord, fewer: int, moved: int
+) -> Iterator[CoverageChange]:
+    """Yield what a check covers no more; *moved* cases show a defect on one of two processors alone."""
+    more_holes = now.holes - was.holes - max(-moved, 0)
     if more_holes > 0:
         yield CoverageChange(item, "holes", name, was.holes, now.holes)
-    if decided(was) - decided(now) > fewer + max(more_holes, 0):
+    if decided(was) - decided(now) > fewer + max(moved, 0) + max(more_holes, 0):
         yield CoverageChange(item, "verdicts", name, decided(was), decided(now))
     if was.width <= SHARP < now.width and decided(was):
         yield CoverageChange(item, "sharpness", name, was.width, now.width)

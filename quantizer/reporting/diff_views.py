@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from quantizer.reporting.diff import CoverageChange, Diff, ItemAppearance, ItemChange, RatioChange
@@ -14,6 +14,7 @@ from quantizer.reporting.figures import (
     counted,
     factor_text,
     figure,
+    lsb_text,
     ratio_text,
     ratio_texts,
     wrapped,
@@ -39,8 +40,8 @@ def render(diff: Diff, form: str, *, limit: int = 20, width: int = 100, max_byte
 
 def as_terminal(diff: Diff, *, limit: int = 20, width: int = 100) -> list[str]:
     """Return the diff as lines, at most *limit* rows a table."""
-    lines = [part for line in _headline(diff) for part in wrapped(line, width)]
-    for section in _sections(diff):
+    lines = [part for line in diff_headline(diff) for part in wrapped(line, width)]
+    for section in diff_sections(diff):
         if section.rows:
             table = text_table(section, limit=limit, width=width - 2, path="--format json lists all")
             lines += ["", section.title.lower(), *(f"  {line}" for line in table)]
@@ -49,7 +50,7 @@ def as_terminal(diff: Diff, *, limit: int = 20, width: int = 100) -> list[str]:
 
 def as_markdown(diff: Diff, *, max_bytes: int = MAX_BYTES) -> str:
     """Return the diff as GitHub markdown of at most *max_bytes*."""
-    return capped(["## Compared with the baseline", "", *_headline(diff)], _sections(diff), max_bytes)
+    return capped(["## Compared with the baseline", "", *diff_headline(diff)], diff_sections(diff), max_bytes)
 
 
 def as_json(diff: Diff) -> str:
@@ -57,7 +58,7 @@ def as_json(diff: Diff) -> str:
     plain = asdict(diff) | {"version": VERSION}
     for name in ("grown", "shrunk"):
         changes: Iterable[RatioChange] = getattr(diff, name)
-        plain[name] = [asdict(change) | {"factor": change.factor} for change in changes]
+        plain[name] = [asdict(change) | {"factor": change.factor, "grown_lsb": change.grown_lsb} for change in changes]
     return json.dumps(_finite(plain), sort_keys=True, indent=2, allow_nan=False) + "\n"
 
 
@@ -69,7 +70,8 @@ def _finite(value: object) -> object:
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
-def _headline(diff: Diff) -> list[str]:
+def diff_headline(diff: Diff) -> list[str]:
+    """Return what changed, in one sentence of counts."""
     counts = [
         (len(diff.new_failures), "new failure", "new failures"),
         (len(diff.fixed), "fixed", "fixed"),
@@ -92,7 +94,7 @@ _ITEM = Column("item", cut="middle", code=True)
 _CHECK = Column("check", cut="middle", code=True)
 
 
-def _sections(diff: Diff) -> list[Section]:
+def diff_sections(diff: Diff) -> list[Section]:
     """Return every list of the diff as a table, the most urgent first."""
     return [
         _failures("New failures", diff.new_failures),
@@ -131,19 +133,26 @@ def _fixed(changes: Iterable[ItemChange]) -> Section:
     return Section("Fixed", columns, tuple((change.id, change.before, change.after) for change in changes))
 
 
-def _ratios(title: str, changes: Iterable[RatioChange]) -> Section:
-    columns = (
-        _ITEM,
-        _CHECK,
-        Column("before", right=True),
-        Column("now", right=True),
-        Column("factor", right=True),
-    )
-    rows = tuple(
+def _ratios(title: str, changes: Sequence[RatioChange]) -> Section:
+    columns = [_ITEM, _CHECK, *(Column(name, right=True) for name in ("before", "now", "factor"))]
+    rows = [
         (change.id, change.check, *ratio_texts(change.before, change.after), factor_text(change.factor))
         for change in changes
+    ]
+    if any(change.lsb_before is not None or change.lsb_after is not None for change in changes):
+        columns[2:4] = [Column(name, right=True) for name in ("ratio before", "ratio now")]
+        columns += [Column(name, right=True) for name in ("LSB before", "LSB now", "LSB grown")]
+        errors = [(lsb_text(c.lsb_before), lsb_text(c.lsb_after), _grown(c)) for c in changes]
+        rows = [(*row, *error) for row, error in zip(rows, errors, strict=True)]
+    note = (
+        "Ratio = error / allowed. LSB: the worst error end to end, in steps of the output." if len(columns) > 5 else ""
     )
-    return Section(title, columns, rows)
+    return Section(title, tuple(columns), tuple(rows), note=note)
+
+
+def _grown(change: RatioChange) -> str:
+    grown = change.grown_lsb
+    return f"{'+' if grown > 0 else '-'}{lsb_text(abs(grown))}" if grown else NOTHING
 
 
 def subject(change: CoverageChange) -> str:

@@ -46,6 +46,11 @@ def factor_text(factor: float) -> str:
     return "x1+" if text == "x1" and factor > 1 else text
 
 
+def lsb_text(error: float | None) -> str:
+    """Write an error in steps of the output with up to three decimals; a dash where it was not measured."""
+    return NOTHING if error is None else f"{error:.3f}".rstrip("0").rstrip(".") if error < 1e6 else f"{error:.2e}"
+
+
 def share_text(share: float) -> str:
     """Write a share of 1 as a percentage with one decimal; more than nothing never reads as nothing."""
     if share <= 0:

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator
-from typing import Literal
 
 from quantizer.core.record import Record
 from quantizer.reporting.diff import CoverageChange, Diff, ItemChange, RatioChange, compare
-from quantizer.reporting.figures import counted, figure, printable, ratio_text, ratio_texts
-
-FailOn = Literal["new-failure", "regression", "coverage"]
-
-FAIL_ON: tuple[FailOn, ...] = ("new-failure", "regression", "coverage")
-
-FACTOR = 1.25
-"""By how many times a ratio of a graded check may grow within what is allowed."""
+from quantizer.reporting.figures import counted, figure, lsb_text, printable, ratio_text, ratio_texts
+from quantizer.reporting.thresholds import FACTOR, FAIL_ON
 
 GRADED = ("accuracy", "float")
 """The checks whose ratio is a matter of degree; the others judge codes, near 1 at every tie."""
@@ -27,14 +20,20 @@ def gate(
     fail_on: Collection[str],
     *,
     factor: float = FACTOR,
+    lsb: float = math.inf,
     filtered: bool = False,
 ) -> list[str]:
-    """Return why *run* fails against *base*; *filtered*: it was a selection, so what it leaves out is no loss."""
+    """Return why *run* fails against *base*; *filtered*: it was a selection, so what it leaves out is no loss.
+
+    *factor*: growth of a graded ratio that is a regression; *lsb*: that of the error end to end, in steps of the output.
+    """
     unknown = sorted(set(fail_on) - set(FAIL_ON))
     if unknown:
         raise ValueError(f"fail_on: {unknown[0]!r} is no reason to fail. Choose from {', '.join(FAIL_ON)}.")
     if not (math.isfinite(factor) and factor >= 1):
         raise ValueError(f"factor: must be a number of 1 or more, got {factor}.")
+    if not lsb >= 0:
+        raise ValueError(f"lsb: must be a number of 0 or more, got {lsb}.")
     diff = compare(base, run)
     reasons: list[str] = []
     if not diff.run_items and fail_on:
@@ -42,7 +41,11 @@ def gate(
     if "new-failure" in fail_on:
         reasons += [_new_failure(change) for change in diff.new_failures]
     if "regression" in fail_on:
-        reasons += [_regression(change, factor) for change in diff.grown if _regressed(change, factor)]
+        reasons += [
+            _regression(change, factor, lsb)
+            for change in (*diff.grown, *diff.shrunk)
+            if _regressed(change, factor) or change.grown_lsb > lsb
+        ]
     if "coverage" in fail_on:
         reasons += _coverage(diff, filtered=filtered)
     return [printable(reason) for reason in reasons]
@@ -62,7 +65,10 @@ def _regressed(change: RatioChange, factor: float) -> bool:
     return crossed or (change.check in GRADED and change.after > factor * change.before)
 
 
-def _regression(change: RatioChange, factor: float) -> str:
+def _regression(change: RatioChange, factor: float, lsb: float) -> str:
+    if not _regressed(change, factor):
+        texts = lsb_text(change.lsb_before), lsb_text(change.lsb_after)
+        return f"{change.id}: the worst error grew from {texts[0]} to {texts[1]} LSB, by more than {lsb:g}."
     before, after = ratio_texts(change.before, change.after)
     grew = f"{change.id}: the worst {change.check} ratio grew from {before} to {after}"
     if change.before <= 1 < change.after:

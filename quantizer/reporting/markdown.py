@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from quantizer.core.facts import Facts
 from quantizer.core.record import Record
 from quantizer.reporting.coverage import coverage_table, hole_table, platform_table
-from quantizer.reporting.figures import ratio_text
+from quantizer.reporting.exceptions import exceptions, exceptions_table
+from quantizer.reporting.figures import printable, ratio_text
 from quantizer.reporting.tables import Column, Section, capped
 from quantizer.reporting.tally import Standing, coverage_holes, failing_checks, standing, totals
 from quantizer.reporting.terminal import totals_lines, worst_items
@@ -16,14 +18,46 @@ MAX_BYTES = 1_000_000
 """Below what GitHub accepts as a job summary (1 MiB)."""
 
 
-def render(records: Iterable[Record], *, limit: int = 20, max_bytes: int = MAX_BYTES) -> str:
-    """Return the report of a run, at most *limit* worst items and *max_bytes*; what was cut is said at its head."""
+def render(
+    records: Iterable[Record],
+    *,
+    facts: Facts | None = None,
+    kills: Mapping[str, tuple[int, int]] | None = None,
+    as_of: str = "",
+    limit: int = 20,
+    max_bytes: int = MAX_BYTES,
+) -> str:
+    """Return the report of a run, at most *limit* worst items and *max_bytes*; what was cut is said at its head.
+
+    *facts*: what the run says of itself. *kills*: operator -> (faults killed, faults with an effect).
+    *as_of*: the day that ages of exceptions are told by, else that of the run's commit.
+    """
     everything = sorted(records, key=lambda record: record.id)
     if not everything:
         return "## Conformance\n\nNothing ran.\n"
     headline = ["## Conformance", ""]
     headline += [f"- {line}" for line in totals_lines(totals(everything))]
-    return capped(headline, _sections(everything, limit), max_bytes)
+    headline += [f"- {line}" for line in (*_facts_lines(facts), *kill_lines(kills))]
+    day = as_of or (facts.tree.date if facts and facts.tree else "")
+    declared = exceptions_table(exceptions(everything, facts, day), day)
+    return capped(headline, [*_sections(everything, limit), declared], max_bytes)
+
+
+def _facts_lines(facts: Facts | None) -> list[str]:
+    if facts is None:
+        return []
+    packages = ", ".join(f"{name} {version}" for name, version in facts.packages.items())
+    commit = f", commit {facts.tree.commit[:12]}" + ("" if facts.tree.clean else " with changes") if facts.tree else ""
+    part = f"; a part: {printable(' '.join(facts.selection))}" if facts.selection else ""
+    return [f"quantizer {facts.quantizer}, engine {facts.engine}, profile {facts.profile}, {packages}{commit}{part}"]
+
+
+def kill_lines(kills: Mapping[str, tuple[int, int]] | None) -> list[str]:
+    """Return one line on how many faults were found."""
+    if not kills:
+        return []
+    killed, planted = (sum(pair[side] for pair in kills.values()) for side in (0, 1))
+    return [f"faults killed: {killed:,} of {planted:,}"]
 
 
 def _sections(records: list[Record], limit: int) -> list[Section]:
@@ -32,17 +66,18 @@ def _sections(records: list[Record], limit: int) -> list[Section]:
     if len(worst.rows) > limit:
         shown = replace(shown, note=f"The first {limit:,} of {len(worst.rows):,}, worst first.")
     return [
-        _items("Failures", records, "failed"),
+        items_table("Failures", records, "failed"),
         shown,
         coverage_table(records),
         platform_table(records),
         hole_table(records),
-        _holes(records),
-        _items("Known failures", records, "known"),
+        reasons_table(records),
+        items_table("Known failures", records, "known"),
     ]
 
 
-def _items(title: str, records: Iterable[Record], wanted: Standing) -> Section:
+def items_table(title: str, records: Iterable[Record], wanted: Standing) -> Section:
+    """Return the items that stand as *wanted*, with what failed."""
     columns = (Column("item", code=True), Column("checks", code=True), Column("failure", code=True))
     rows = tuple(
         (record.id, failing_text(record) or record.outcome, record.failure)
@@ -57,7 +92,8 @@ def failing_text(record: Record) -> str:
     return ", ".join(f"{name} {ratio_text(ratio)}" for name, ratio in failing_checks(record))
 
 
-def _holes(records: Iterable[Record]) -> Section:
+def reasons_table(records: Iterable[Record]) -> Section:
+    """Return the reasons of holes, the most common first."""
     columns = (
         Column("items", right=True),
         Column("check", code=True),

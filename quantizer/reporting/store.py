@@ -1,4 +1,4 @@
-"""Where a run is kept: records.jsonl and summary.json, timings beside them, and baselines."""
+"""Where a run is kept: records.jsonl, summary.json and run.json, timings beside them, and baselines."""
 
 from __future__ import annotations
 
@@ -8,18 +8,34 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantizer.core.errors import CaseError
+from quantizer.core.facts import Facts, read_facts
 from quantizer.core.files import replace_files
 from quantizer.core.record import CheckRecord, Record, read_records
 
 RECORDS = "records.jsonl"
 SUMMARY = "summary.json"
+FACTS = "run.json"
 TIMINGS = "timings.jsonl"
+FAILURES = "failures"
+"""Folder of the replay files of a run."""
 
 
-def write_run(directory: Path, records: Iterable[Record], summary: Mapping[str, object]) -> None:
+def write_run(
+    directory: Path, records: Iterable[Record], summary: Mapping[str, object], facts: Facts | None = None
+) -> None:
     """Write a run into *directory*: the same records give the same bytes in any order; whole files or nothing."""
-    contents = {directory / RECORDS: _lines(records), directory / SUMMARY: _json(summary, indent=2) + "\n"}
+    contents = {directory / RECORDS: record_lines(records), directory / SUMMARY: _json(summary, indent=2) + "\n"}
+    if facts is not None:
+        contents[directory / FACTS] = facts.to_json()
     replace_files(contents, CaseError)
+
+
+def replay_files(directory: Path) -> dict[str, bytes]:
+    """Return name -> content of the replay files of a run."""
+    try:
+        return {path.name: path.read_bytes() for path in sorted((directory / FAILURES).glob("*.json"))}
+    except OSError as err:
+        raise CaseError(f"{directory / FAILURES}: {_reason(err)}.") from None
 
 
 def write_timings(directory: Path, seconds: Mapping[str, float]) -> None:
@@ -30,7 +46,7 @@ def write_timings(directory: Path, seconds: Mapping[str, float]) -> None:
 
 def write_baseline(path: Path, records: Iterable[Record]) -> None:
     """Write what later runs are compared with: the records without the text of their failures."""
-    replace_files({path: _lines(replace(record, failure="") for record in records)}, CaseError)
+    replace_files({path: record_lines(replace(record, failure="") for record in records)}, CaseError)
 
 
 def read_run(path: Path) -> list[Record]:
@@ -47,6 +63,49 @@ def read_run(path: Path) -> list[Record]:
     except OSError as err:
         raise CaseError(f"{file}: {_reason(err)}. Name the directory of a run, or a records file.") from None
     return _parse(text.split("\n"), str(file))
+
+
+def read_run_facts(path: Path) -> Facts | None:
+    """Read what a run says of itself; None where *path* is a records file or was written without; CaseError names it."""
+    file = path / FACTS
+    if not file.is_file():
+        return None
+    try:
+        return read_facts(file.read_text(encoding="utf-8"), str(file))
+    except UnicodeDecodeError as err:
+        raise CaseError(f"{file}: byte {err.start} is not UTF-8. Run again; pytest writes it.") from None
+    except OSError as err:
+        raise CaseError(f"{file}: {_reason(err)}.") from None
+
+
+def read_timings(directory: Path) -> dict[str, float]:
+    """Return item -> seconds of a run; empty where it was not timed."""
+    file = directory / TIMINGS
+    if not file.is_file():
+        return {}
+    try:
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        return {str(row["id"]): float(row["seconds"]) for row in rows}
+    except OSError as err:
+        raise CaseError(f"{file}: {_reason(err)}.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CaseError(f"{file}: holds no timings. Remove it, or run again.") from None
+
+
+def read_kills(path: Path) -> dict[str, tuple[int, int]]:
+    """Return operator -> (faults killed, faults with an effect) from what `quantizer faults --json` wrote."""
+    try:
+        pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
+        found: dict[str, tuple[int, int]] = {}
+        for pair in pairs:
+            if pair["outcome"] in ("killed", "survives"):
+                killed, planted = found.get(pair["op"], (0, 0))
+                found[pair["op"]] = (killed + (pair["outcome"] == "killed"), planted + 1)
+    except OSError as err:
+        raise CaseError(f"{path}: {_reason(err)}. Name what `quantizer faults --json` wrote.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CaseError(f"{path}: is no kill matrix. Name what `quantizer faults --json` wrote.") from None
+    return found
 
 
 def _parse(lines: list[str], where: str) -> list[Record]:
@@ -76,7 +135,8 @@ def _sorted_sets(record: Record) -> Record:
     )
 
 
-def _lines(records: Iterable[Record]) -> str:
+def record_lines(records: Iterable[Record]) -> str:
+    """Return the text of records.jsonl: the same records give the same bytes in any order."""
     by_id: dict[str, Record] = {}
     for record in records:
         if record.id in by_id:

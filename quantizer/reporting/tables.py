@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tabulate import tabulate
@@ -120,11 +120,11 @@ def _fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: i
 
 def capped(headline: Sequence[str], sections: Sequence[Section], max_bytes: int) -> str:
     """Return headline and tables as markdown of at most *max_bytes*; it says which of the longest tables were cut."""
-    parts = [_part(section) for section in sections if section.rows]
+    parts = [_part(section, max_bytes) for section in sections if section.rows]
     total = _bytes(headline) + sum(_bytes(part.head) + _bytes(part.rows) for part in parts)
     note: list[str] = []
-    if total > max_bytes:
-        total += _bytes(_cut_note([(part.title, len(part.rows)) for part in parts], max_bytes))
+    if total > max_bytes or any(part.left_out for part in parts):
+        total += _bytes(_cut_note([(part.title, len(part.rows) + part.left_out) for part in parts], max_bytes))
         cuts = _cut(parts, total - max_bytes)
         if cuts is None:
             raise ValueError(f"max_bytes: {max_bytes} is not room enough for the first lines. Allow 2000 or more.")
@@ -138,18 +138,28 @@ class _Part:
     title: str
     head: list[str]
     rows: list[str]
+    left_out: int
+    """Rows that cannot fit beside those before them; they are not even laid out."""
 
 
-def _part(section: Section) -> _Part:
-    lines = markdown_table(section)
+def _part(section: Section, max_bytes: int) -> _Part:
+    room = max_bytes
+    kept = 0
+    for row in section.rows:
+        room -= sum(min(len(cell), _LONGEST) for cell in row) + 3 * len(row)
+        if room < 0:
+            break
+        kept += 1
+    lines = markdown_table(replace(section, rows=section.rows[:kept]))
     note = [section.note, ""] if section.note else []
-    return _Part(section.title, ["", f"### {section.title} ({len(section.rows):,})", "", *note, *lines[:2]], lines[2:])
+    head = ["", f"### {section.title} ({len(section.rows):,})", "", *note, *lines[:2]]
+    return _Part(section.title, head, lines[2:], len(section.rows) - kept)
 
 
 def _cut(parts: Sequence[_Part], over: int) -> list[tuple[str, int]] | None:
     """Drop last rows, of the longest table each time, until *over* bytes are gone; None where that is impossible."""
     size = [_bytes(part.rows) for part in parts]
-    dropped = [0] * len(parts)
+    dropped = [part.left_out for part in parts]
     while over > 0:
         longest = max((i for i, part in enumerate(parts) if part.rows), key=lambda i: size[i], default=-1)
         if longest < 0:

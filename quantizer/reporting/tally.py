@@ -18,9 +18,13 @@ STANDINGS: tuple[Standing, ...] = ("passed", "failed", "known", "skipped")
 CASES = "cases"
 """The kind of the items that judge values; all other kinds run once per operator."""
 
+ERROR = "error_lsb"
+"""The metric that holds the worst error end to end, in steps of the output."""
+
 COVERAGE = "coverage"
 """Stands in for a check where a hole is coverage that was asked for and not reached."""
 
+_ORDER = {name: place for place, name in enumerate(CHECKS + ITEM_CHECKS)}
 _STANDING: Mapping[str, Standing] = {"passed": "passed", "xfailed": "known", "skipped": "skipped"}
 
 
@@ -36,8 +40,7 @@ def is_failing(record: Record) -> bool:
 
 def check_order(name: str) -> tuple[int, str]:
     """Sort checks in the order in which they are read; those of plugins last, by name."""
-    known = CHECKS + ITEM_CHECKS
-    return (known.index(name) if name in known else len(known), name)
+    return (_ORDER.get(name, len(_ORDER)), name)
 
 
 def worst_ratio(check: CheckRecord) -> float:
@@ -56,13 +59,22 @@ def failing_checks(record: Record) -> tuple[tuple[str, float], ...]:
     return tuple((name, worst_ratio(record.checks[name])) for name in sorted(failed, key=check_order))
 
 
+def defect_reasons(check: CheckRecord) -> set[str]:
+    """Return the reasons that name a declared exception, `id: reason`; the others say why there is a hole."""
+    if not check.defects:
+        return set()
+    return {reason for reason in check.reasons if ": " in reason and reason.partition(": ")[0].isidentifier()}
+
+
 def item_holes(record: Record) -> tuple[tuple[str, str], ...]:
     """Return the distinct holes of an item as (check, reason), coverage that was not reached last."""
     found: list[tuple[str, str]] = []
-    for name in sorted(record.checks, key=check_order):
+    left = [name for name, check in record.checks.items() if check.reasons or check.holes]
+    for name in sorted(left, key=check_order):
         check = record.checks[name]
-        reasons = check.reasons or (("no reason given",) if check.holes else ())
-        found += [(name, reason) for reason in sorted(set(reasons))]
+        declared = defect_reasons(check)
+        reasons = set(check.reasons) - declared or ({"no reason given"} if check.holes else set())
+        found += [(name, reason) for reason in sorted(reasons)]
     return (*found, *((COVERAGE, hole) for hole in sorted(set(record.holes))))
 
 

@@ -1,0 +1,213 @@
+"""The history of runs: one SQLite file, appended by many jobs at once, a row for every operator of a run."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from quantizer.core.errors import CaseError
+from quantizer.core.record import Record
+from quantizer.reporting.gate import GRADED
+from quantizer.reporting.tally import CASES, is_failing, item_holes, worst_ratio
+
+APPLICATION = 0x716E7472
+"""Marks the file as a history, in SQLite's own field for that."""
+VERSION = 1
+WAIT = 120.0
+"""Seconds for which a job waits until others have written."""
+
+_SQLITE = b"SQLite format 3\x00"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a run found for one operator; None where it did not measure it."""
+
+    ratio: float
+    """Worst ratio of the checks that are a matter of degree, accuracy and float; infinite beyond every bound."""
+    sqnr_db: float | None
+    """Worst signal to quantization noise, in dB."""
+    seconds: float | None
+    cases: int
+    failed: int
+    """Items that failed."""
+    holes: int
+    killed: int | None
+    """Faults killed, of `planted`, those that have an effect."""
+    planted: int | None
+
+
+COLUMNS = tuple(field.name for field in fields(Figures))
+
+_SCHEMA = f"""
+CREATE TABLE runs (position INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
+CREATE TABLE figures (
+  position INTEGER NOT NULL REFERENCES runs, op TEXT NOT NULL,
+  ratio REAL NOT NULL, sqnr_db REAL, seconds REAL, cases INTEGER NOT NULL, failed INTEGER NOT NULL,
+  holes INTEGER NOT NULL, killed INTEGER, planted INTEGER, PRIMARY KEY (op, position)) WITHOUT ROWID;
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+"""
+
+
+def figures_of(
+    records: Iterable[Record], seconds: Mapping[str, float], kills: Mapping[str, tuple[int, int]]
+) -> dict[str, Figures]:
+    """Return operator -> figures of one run; *seconds* by item, *kills* by operator."""
+    by_op: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_op[record.op].append(record)
+    return {op: _figures(by_op[op], seconds, kills.get(op)) for op in sorted(by_op)}
+
+
+def _figures(records: Sequence[Record], seconds: Mapping[str, float], kills: tuple[int, int] | None) -> Figures:
+    graded = [worst_ratio(check) for record in records for name, check in record.checks.items() if name in GRADED]
+    sqnr = [record.metrics["sqnr_db"] for record in records if "sqnr_db" in record.metrics]
+    timed = [seconds[record.id] for record in records if record.id in seconds]
+    return Figures(
+        ratio=max(graded, default=0.0),
+        sqnr_db=min(sqnr, default=None),
+        seconds=sum(timed) if timed else None,
+        cases=sum(record.cases for record in records if record.kind == CASES),
+        failed=sum(map(is_failing, records)),
+        holes=sum(len(item_holes(record)) for record in records),
+        killed=kills[0] if kills else None,
+        planted=kills[1] if kills else None,
+    )
+
+
+def append(file: Path, name: str, figures: Mapping[str, Figures]) -> None:
+    """Append one run, or the shard of one, whole or not at all; made where there is no file.
+
+    CaseError where the file is damaged or no history, and where the run *name* has one of the operators already.
+    """
+    with _writing(file) as database:
+        _add(database, name, figures, file)
+
+
+def merge(file: Path, others: Sequence[Path]) -> None:
+    """Append the runs of *others*, in order; shards of one name become one run. All or nothing."""
+    read = [(other, runs(other)) for other in others]
+    with _writing(file) as database:
+        for other, names in read:
+            for name in names:
+                _add(database, name, of_run(other, name), file)
+
+
+def prune(file: Path, keep: int) -> int:
+    """Keep the newest *keep* runs; return how many went."""
+    _exists(file)
+    with _writing(file) as database:
+        old = "SELECT position FROM runs ORDER BY position DESC LIMIT -1 OFFSET ?"
+        database.execute(f"DELETE FROM figures WHERE position IN ({old})", (keep,))  # noqa: S608 - a constant
+        return database.execute(f"DELETE FROM runs WHERE position IN ({old})", (keep,)).rowcount  # noqa: S608
+
+
+def runs(file: Path) -> list[str]:
+    """Return the names of all runs, the oldest first."""
+    with _reading(file) as database:
+        return [name for (name,) in database.execute("SELECT name FROM runs ORDER BY position")]
+
+
+def of_run(file: Path, name: str) -> dict[str, Figures]:
+    """Return operator -> figures of one run."""
+    query = f"SELECT op, {', '.join(COLUMNS)} FROM figures JOIN runs USING (position) WHERE name = ? ORDER BY op"  # noqa: S608
+    with _reading(file) as database:
+        return {op: Figures(*row) for op, *row in database.execute(query, (name,))}
+
+
+def trend(file: Path, *, op: str | None = None, last: int = 1_000) -> list[tuple[str, str, Figures]]:
+    """Return (operator, run, figures) of the newest *last* runs: by operator, the oldest first."""
+    query = (
+        f"SELECT op, name, {', '.join(COLUMNS)} FROM figures JOIN runs USING (position)"  # noqa: S608 - names of this module
+        " WHERE position IN (SELECT position FROM runs ORDER BY position DESC LIMIT ?) AND (?2 IS NULL OR op = ?2)"
+        " ORDER BY op, position"
+    )
+    with _reading(file) as database:
+        return [(of, name, Figures(*row)) for of, name, *row in database.execute(query, (last, op))]
+
+
+def ratios(file: Path, last: int = 100) -> dict[str, list[float | None]]:
+    """Return operator -> worst ratio in each of the newest *last* runs, the oldest first; None where it did not run."""
+    newest = "SELECT position FROM runs ORDER BY position DESC LIMIT ?"
+    query = f"SELECT op, position, ratio FROM figures WHERE position IN ({newest})"  # noqa: S608 - a constant
+    with _reading(file) as database:
+        place = {row: number for number, (row,) in enumerate(reversed(database.execute(newest, (last,)).fetchall()))}
+        found: dict[str, list[float | None]] = defaultdict(lambda: [None] * len(place))
+        for op, position, ratio in database.execute(query, (last,)):
+            found[op][place[position]] = ratio
+    return dict(found)
+
+
+def _add(database: sqlite3.Connection, name: str, figures: Mapping[str, Figures], file: Path) -> None:
+    database.execute("INSERT OR IGNORE INTO runs (name) VALUES (?)", (name,))
+    ((position,),) = database.execute("SELECT position FROM runs WHERE name = ?", (name,))
+    known = {op for (op,) in database.execute("SELECT op FROM figures WHERE position = ?", (position,))}
+    if twice := sorted(known & figures.keys()):
+        raise CaseError(f"{file}: run {name!r} holds {twice[0]!r} already. Give the run another name.")
+    marks = ", ".join("?" * (len(COLUMNS) + 2))
+    rows = ((position, op, *astuple(figures[op])) for op in sorted(figures))
+    database.executemany(f"INSERT INTO figures VALUES ({marks})", rows)  # noqa: S608 - question marks
+
+
+def _exists(file: Path) -> None:
+    if not file.is_file():
+        raise CaseError(f"{file}: no such file. `quantizer report history add` makes one.")
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[sqlite3.Connection]:
+    _exists(file)
+    with _opened(file) as database:
+        if not _checked(database, file):
+            raise CaseError(f"{file}: holds no runs. `quantizer report history add` adds one.")
+        yield database
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[sqlite3.Connection]:
+    with _opened(file) as database:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            if not _checked(database, file):
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    database.execute(statement)
+            yield database
+        except BaseException:
+            database.execute("ROLLBACK")
+            raise
+        database.execute("COMMIT")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        if file.exists():
+            with file.open("rb") as stream:
+                if (head := stream.read(len(_SQLITE))) and head != _SQLITE:
+                    raise CaseError(f"{file}: is no SQLite file. It was left as it is; name another.")
+        with closing(sqlite3.connect(file, timeout=WAIT, isolation_level=None)) as database:
+            yield database
+    except (sqlite3.Error, OSError) as err:
+        raise CaseError(f"{file}: {err}. It was left as it is; restore it, or name another.") from None
+
+
+def _checked(database: sqlite3.Connection, file: Path) -> bool:
+    """Return whether the file holds a history, False where it is empty; CaseError where it is damaged or another's."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not (application or version or tables):
+        return False
+    if application != APPLICATION:
+        raise CaseError(f"{file}: is a SQLite file of something else. It was left as it is; name another.")
+    if version != VERSION:
+        raise CaseError(f"{file}: version {version}, must be {VERSION}. Use the quantizer that wrote it.")
+    (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if said != "ok":
+        raise CaseError(f"{file}: damaged ({said.splitlines()[0]}). It was left as it is; restore it, or name another.")
+    return True

@@ -1,0 +1,61 @@
+"""An item as others name it: the file and line of its spec, and the command that runs it again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from quantizer.core.facts import Facts
+from quantizer.core.record import Record
+from quantizer.reporting.tally import failing_checks
+
+_PLACE = re.compile(r"([^\s:]+\.yaml):(\d+):(\d+): ")
+
+_KEYS = {
+    "parameters": ("quantization", "inputs"),
+    "float": ("error_model",),
+    "arithmetic": ("quantization", "error_model"),
+    "accuracy": ("error_model",),
+    "exact": ("error_model",),
+    "tiled": ("tiling",),
+    "round_trip": ("names",),
+    "pipeline": ("names",),
+    "properties": ("properties",),
+    "reject": ("constraints",),
+}
+"""Check -> the keys of a spec that state what it judges, the first that is there."""
+
+
+def spec_path(record: Record, facts: Facts | None) -> str:
+    """Return the file of the item's spec, from the root of its run."""
+    spec = facts.specs.get(record.op) if facts else None
+    return spec.path if spec else f"op_specs/{record.op}.yaml"
+
+
+def place(record: Record, facts: Facts | None) -> tuple[str, int]:
+    """Return the file and the line of the spec that state what the item was judged by.
+
+    The place that the failure itself names; else the key that the first failing check judges; else the operator's.
+    """
+    path = spec_path(record, facts)
+    if found := _PLACE.match(record.failure):
+        return found[1], int(found[2])
+    lines = facts.specs[record.op].lines if facts and record.op in facts.specs else {}
+    checks = [name for name, _ in failing_checks(record)] or [record.kind]
+    keys = (*_KEYS.get(checks[0], ()), "op")
+    return path, next((lines[key] for key in keys if key in lines), 1)
+
+
+def rerun(record: Record, facts: Facts | None = None) -> str:
+    """Return the command that runs one item again, from the root of its run."""
+    node = f"{spec_path(record, facts)}::{record.id}"
+    words = f" {facts.arguments}" if facts and facts.arguments else ""
+    if facts is None and record.engine not in ("", "own"):
+        words = f" --op-engine={record.engine.split()[0]}"
+    return f"pytest {_quoted(node)}{words}"
+
+
+def _quoted(node: str) -> str:
+    """Quote a node id for a shell; also one that needs no quotes, as failures print it."""
+    quoted = shlex.quote(node)
+    return quoted if quoted != node else f"'{node}'"

@@ -1,0 +1,274 @@
+"""A run as one HTML page: no network, light and dark, whole without a script."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from quantizer.core.case import Case
+from quantizer.core.errors import CaseError
+from quantizer.core.facts import Facts
+from quantizer.core.record import Record
+from quantizer.reporting import charts
+from quantizer.reporting.coverage import coverage_table, heading, hole_table
+from quantizer.reporting.diff import Diff
+from quantizer.reporting.diff_views import diff_headline, diff_sections
+from quantizer.reporting.exceptions import exceptions, exceptions_table
+from quantizer.reporting.figures import NOTHING, count_text, lsb_text, printable, ratio_text, share_text
+from quantizer.reporting.items import rerun
+from quantizer.reporting.markdown import items_table, reasons_table
+from quantizer.reporting.tables import Section
+from quantizer.reporting.tally import (
+    CASES,
+    Row,
+    Standing,
+    check_order,
+    coverage_holes,
+    decided,
+    failing_checks,
+    is_failing,
+    standing,
+    totals,
+    value_rows,
+    worst_ratio,
+)
+from quantizer.reporting.terminal import worst_items
+
+WORST = 50
+"""Rows of the table of worst items; the operators' own tables hold all."""
+
+_MAX_CASE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A stored case that failed: its graph, and how to run it again."""
+
+    item: str
+    finding: str
+    operands: tuple[tuple[str, str], ...]
+    op: str
+    attrs: str
+    rerun: str
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Everything that the page says about one operator."""
+
+    name: str
+    standing: Standing
+    rows: tuple[Row, ...]
+    checks: tuple[str, ...]
+    """The checks that gave a ratio on some target."""
+    ratios: Mapping[str, Markup]
+    sqnr: Markup
+    trend: Markup
+    kill_rate: str
+    others: tuple[Record, ...]
+    failing: tuple[Drawn, ...]
+
+    @property
+    def worst(self) -> Row | None:
+        """The target with the worst ratio."""
+        return self.rows[0] if self.rows else None
+
+
+def render(
+    records: Iterable[Record],
+    *,
+    title: str,
+    diff: Diff | None = None,
+    failures: Path | None = None,
+    trends: Mapping[str, Sequence[float | None]] | None = None,
+    kills: Mapping[str, tuple[int, int]] | None = None,
+    facts: Facts | None = None,
+    as_of: str = "",
+) -> str:
+    """Return the page.
+
+    *failures*: the folder of replay files of the run. *trends*: operator -> worst graded ratio, oldest run first.
+    *kills*: operator -> (faults killed, faults with an effect). *facts*: what the run says of itself.
+    *as_of*: the day that ages are told by, else that of the run's commit.
+    """
+    everything = sorted(records, key=lambda record: record.id)
+    drawn = _drawn(failures, everything)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "printable": printable,
+        "ratio": ratio_text,
+        "lsb": lsb_text,
+        "count": count_text,
+        "share": share_text,
+    }
+    operators = _operators(everything, drawn, trends or {}, kills or {})
+    worst = worst_items(everything)
+    return environment.get_template("report.html").render(
+        title=title,
+        tiles=_tiles(everything, kills),
+        matrix=_matrix(everything),
+        operators=operators,
+        worst=replace(worst, rows=worst.rows[:WORST]),
+        sections=[items_table("Failures", everything, "failed"), *_sections(everything)],
+        known=_exceptions(everything, facts, as_of),
+        diff=None if diff is None else {"headline": diff_headline(diff), "sections": diff_sections(diff)},
+        cell=lambda record, name: record.checks.get(name),
+        gave=_gave, worst_ratio=worst_ratio, standing=standing, worst_standing=_worst_standing,
+        ill=lambda cell: any(map(is_failing, cell)), rerun=lambda record: rerun(record, facts), NOTHING=NOTHING,
+        ids={record.id for record in everything},
+    )  # fmt: skip
+
+
+def _sections(records: Sequence[Record]) -> list[Section]:
+    return [coverage_table(records), hole_table(records), reasons_table(records)]
+
+
+def _exceptions(records: Sequence[Record], facts: Facts | None, as_of: str) -> Section:
+    day = as_of or (facts.tree.date if facts and facts.tree else "")
+    return exceptions_table(exceptions(records, facts, day), day)
+
+
+def _tiles(records: Sequence[Record], kills: Mapping[str, tuple[int, int]] | None) -> list[tuple[str, str, str]]:
+    """Return (label, value, tone) of the summary."""
+    sums = totals(records)
+    count = {name: sum(standing(record) == name for record in records) for name in ("passed", "failed", "known")}
+    defects = sum(check.defects for record in records for check in record.checks.values())
+    found = [
+        ("items passed", f"{count['passed']:,}", "good"),
+        ("items failed", f"{count['failed']:,}", "bad" if count["failed"] else "good"),
+        ("cases", f"{sums.cases:,}", ""),
+        ("verdicts", f"{sums.verdicts:,}", ""),
+        ("mistrusted", f"{sums.mistrusted:,}", "warn" if sums.mistrusted else ""),
+        ("vacuous elements", share_text(sums.vacuous), ""),
+        ("known defects met", f"{defects + count['known']:,}", ""),
+        ("reasons of holes", f"{len(coverage_holes(records)):,}", ""),
+    ]
+    if kills:
+        killed, planted = (sum(pair[side] for pair in kills.values()) for side in (0, 1))
+        found.append(("faults killed", f"{killed:,} of {planted:,}", "good" if killed == planted else "bad"))
+    return found
+
+
+def _matrix(records: Sequence[Record]) -> dict[str, object]:
+    """Return operators x platforms; a cell is the list of its records."""
+    cells: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if record.kind == CASES:
+            cells[record.op][record.platform].append(record)
+    platforms = sorted({name for row in cells.values() for name in row})
+    rows = [(op, [cells[op].get(name, []) for name in platforms]) for op in sorted(cells)]
+    return {"platforms": [heading(name) for name in platforms], "rows": rows}
+
+
+def _worst_standing(records: Sequence[Record]) -> Standing:
+    """Return how the worst of *records* stands."""
+    order: tuple[Standing, ...] = ("failed", "known", "skipped", "passed")
+    return min((standing(record) for record in records), key=order.index)
+
+
+def _operators(
+    records: Sequence[Record],
+    drawn: Mapping[str, Drawn],
+    trends: Mapping[str, Sequence[float | None]],
+    kills: Mapping[str, tuple[int, int]],
+) -> list[Operator]:
+    by_op: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_op[record.op].append(record)
+    return [
+        _operator(op, by_op[op], drawn, trends.get(op, ()), kills.get(op))
+        for op in sorted(by_op, key=lambda op: (not any(map(is_failing, by_op[op])), op))
+    ]
+
+
+def _operator(
+    name: str,
+    records: Sequence[Record],
+    drawn: Mapping[str, Drawn],
+    trend: Sequence[float | None],
+    kills: tuple[int, int] | None,
+) -> Operator:
+    rows = value_rows(records)
+    ratios: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for check, found in row.record.checks.items():
+            if _gave(found) and (found.ratio or found.failed):
+                ratios[check].append(worst_ratio(found))
+    checks = tuple(sorted(ratios, key=check_order))
+    points = [
+        (bits, row.record.metrics["sqnr_db"])
+        for row in rows
+        if "sqnr_db" in row.record.metrics and (bits := _activation_bits(row.record.scheme))
+    ]
+    how: Standing = "failed" if any(map(is_failing, records)) else "passed"
+    return Operator(
+        name=name,
+        standing=how,
+        rows=tuple(rows),
+        checks=checks,
+        ratios={check: charts.histogram(ratios[check]) for check in checks},
+        sqnr=charts.scatter(points) if points else Markup(""),
+        trend=charts.sparkline(trend),
+        kill_rate=f"{kills[0]:,} of {kills[1]:,}" if kills else "",
+        others=tuple(record for record in records if record.kind != CASES),
+        failing=tuple(drawn[record.id] for record in records if record.id in drawn),
+    )
+
+
+def _gave(check: object) -> bool:
+    """Return whether a check said anything of an item."""
+    return bool(check and (decided(check) or check.mistrusted))  # type: ignore[attr-defined, arg-type]
+
+
+def _activation_bits(scheme: str) -> int:
+    found = re.search(r"a(\d+)", scheme)
+    return int(found.group(1)) if found else 0
+
+
+def _drawn(folder: Path | None, records: Sequence[Record]) -> dict[str, Drawn]:
+    """Return the smallest failing case of every failing item that left one."""
+    found: dict[str, Drawn] = {}
+    if folder is None or not folder.is_dir():
+        return found
+    for record in records:
+        if failing_checks(record) and (path := _replay_of(record, folder)):
+            found[record.id] = _read_drawn(path, record)
+    return found
+
+
+def _replay_of(record: Record, folder: Path) -> Path | None:
+    """Return the replay file whose digest the failure names; every item leaves one for its smallest case."""
+    files = sorted(folder.glob(f"{record.id}-????????????.json"))
+    named = [path for path in files if path.stem[-12:] in record.failure]
+    return next(iter(named or files), None)
+
+
+def _read_drawn(path: Path, record: Record) -> Drawn:
+    try:
+        if path.stat().st_size > _MAX_CASE:
+            raise CaseError(f"{path}: larger than {_MAX_CASE} bytes; stored cases are small.")
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as err:
+        raise CaseError(f"{path}: cannot be read as a stored case: {err}.") from None
+    if not isinstance(raw, dict) or "case" not in raw:
+        raise CaseError(f"{path}: holds no case. Name the folder of a run as pytest wrote it.")
+    case = Case.from_dict(raw["case"], str(path))
+    attrs = ", ".join(f"{name}={list(v) if isinstance(v, tuple) else v}" for name, v in case.attrs.items())
+    return Drawn(
+        item=record.id,
+        finding=printable(str(raw.get("finding", ""))),
+        operands=tuple((name, " x ".join(map(str, shape)) or "scalar") for name, shape in case.shapes.items()),
+        op=case.op,
+        attrs=attrs + (f", then {case.activation}" if case.activation != "none" else ""),
+        rerun=f"quantizer case replay {path.parent.name}/{path.name}",
+    )

@@ -1,0 +1,119 @@
+"""Shards of a run: which items are whose, and shards put together again, byte for byte as one run."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantizer.core.errors import CaseError, UnsupportedError
+from quantizer.core.facts import Facts, SpecFacts
+from quantizer.core.record import Record
+from quantizer.reporting.store import read_run, read_run_facts, read_timings
+
+MOST = 10_000
+_FORM = re.compile(r"(\d{1,5})/(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The items of one of *count* jobs; *index* counts from 1."""
+
+    index: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    def holds(self, item: str) -> bool:
+        """Return whether *item* is of this shard: by a hash of its name, so that new items move no old ones."""
+        digest = hashlib.sha256(item.encode()).digest()
+        return int.from_bytes(digest[:8], "big") % self.count == self.index - 1
+
+
+def read_shard(text: str, where: str) -> Shard:
+    """Read `K/N`; UnsupportedError unless 1 <= K <= N <= `MOST`."""
+    found = _FORM.fullmatch(text)
+    shard = Shard(int(found[1]), int(found[2])) if found else Shard(0, 0)
+    if not 1 <= shard.index <= shard.count <= MOST:
+        raise UnsupportedError(f"{where}: must be K/N with 1 <= K <= N <= {MOST}, such as 1/3, got {text!r}.")
+    return shard
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The run that its shards are parts of."""
+
+    records: tuple[Record, ...]
+    facts: Facts
+    seconds: dict[str, float]
+
+
+def merge(folders: Sequence[Path]) -> Whole:
+    """Return the run of which *folders* hold all shards.
+
+    CaseError, naming the folder, where one is no shard, of another run, there twice or missing, or where a record is
+    another shard's.
+    """
+    read = [(folder, *_shard_of(folder)) for folder in folders]
+    if not read:
+        raise CaseError("no shard is named. Name the folder of every shard.")
+    _check_complete([(folder, shard) for folder, shard, _ in read])
+    records: list[Record] = []
+    seconds: dict[str, float] = {}
+    specs: dict[str, tuple[Path, SpecFacts]] = {}
+    first, _, whole = read[0]
+    for folder, shard, facts in read:
+        _check_same(first, whole, folder, facts)
+        for op, spec in facts.specs.items():
+            known = specs.setdefault(op, (folder, spec))
+            if known[1] != spec:
+                raise CaseError(f"{folder}: the spec of {op} is another one than in {known[0]}. Run both on one tree.")
+        own = read_run(folder)
+        for record in own:
+            if not shard.holds(record.id):
+                raise CaseError(f"{folder}: item {record.id!r} is none of shard {shard}. Run the shard again.")
+        records += own
+        seconds |= read_timings(folder)
+    if not records:
+        raise CaseError(f"{first}: no shard holds a record: nothing was checked. Select some items.")
+    merged = whole.model_copy(update={"shard": "", "specs": {op: spec for op, (_, spec) in sorted(specs.items())}})
+    return Whole(tuple(sorted(records, key=lambda record: record.id)), merged, seconds)
+
+
+def _shard_of(folder: Path) -> tuple[Shard, Facts]:
+    facts = read_run_facts(folder)
+    if facts is None or not facts.shard:
+        raise CaseError(f"{folder}: is no shard of a run. Name folders that `pytest --op-shard K/N` wrote.")
+    return read_shard(facts.shard, f"{folder}: shard"), facts
+
+
+def _check_complete(shards: Sequence[tuple[Path, Shard]]) -> None:
+    first, one = shards[0]
+    found: dict[int, Path] = {}
+    for folder, shard in shards:
+        if shard.count != one.count:
+            raise CaseError(f"{folder}: is shard {shard}, and {first} is {one}. Name the shards of one run.")
+        if shard.index in found:
+            raise CaseError(f"{folder}: is shard {shard}, and so is {found[shard.index]}. Name every shard once.")
+        found[shard.index] = folder
+    missing = [str(index) for index in range(1, one.count + 1) if index not in found]
+    if missing:
+        shown = ", ".join(missing[:10]) + (" ..." if len(missing) > 10 else "")
+        raise CaseError(f"shard {shown} of {one.count}: missing. Name the folder of every shard.")
+
+
+def _check_same(first: Path, wanted: Facts, folder: Path, facts: Facts) -> None:
+    """Raise CaseError where two shards were not run alike: the first field in which they differ."""
+    for name in Facts.model_fields:
+        one, other = getattr(wanted, name), getattr(facts, name)
+        if name not in ("shard", "specs") and one != other:
+            said = f"{_short(other)}, and {_short(one)} in {first}"
+            raise CaseError(f"{folder}: of another run: {name} is {said}. Run all shards on one tree, alike.")
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,0 +1,216 @@
+"""A conformance statement: what was tested, with which versions, what came out, what is excused and what is missing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from quantizer.core.case_file import read_model
+from quantizer.core.errors import CaseError
+from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, TreeFacts
+from quantizer.core.model import Model
+from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.exceptions import exceptions
+from quantizer.reporting.store import record_lines
+from quantizer.reporting.tally import (
+    CASES,
+    COVERAGE,
+    Standing,
+    check_order,
+    coverage_holes,
+    decided,
+    standing,
+    value_rows,
+)
+
+
+class CheckStatement(Model):
+    """One check over the cases of a target, or over the whole run."""
+
+    passed: int = 0
+    failed: int = 0
+    mistrusted: int = 0
+    overflow: int = 0
+    defects: int = 0
+    """Failed as a declared exception says."""
+    holes: int = 0
+    elements: int = 0
+    vacuous: int = 0
+    """Elements whose allowance holds the whole range: they prove nothing."""
+
+
+class TargetStatement(Model):
+    """An operator under one scheme on one platform."""
+
+    scheme: str
+    platform: str
+    result: Standing
+    cases: int
+    elements: int
+    """Outputs judged, over all checks."""
+    checks: list[str]
+    """Those that said pass or fail."""
+    worst_ratio: float | Literal["inf"]
+    """Largest error / allowed."""
+
+
+class OperatorStatement(Model):
+    """An operator, by the spec that it was judged by."""
+
+    op: str
+    version: str
+    spec: str
+    sha256: str
+    targets: list[TargetStatement]
+    items: dict[str, Standing]
+    """Those that run once per operator: spec, golden, reject, regressions."""
+
+
+class ExceptionStatement(Model):
+    """A declared exception that was met."""
+
+    declared: ExceptionFacts
+    platform: str
+    items: list[str]
+
+
+class HoleStatement(Model):
+    """Something that was not checked, and where."""
+
+    what: str
+    """A check, or `coverage`, or `run` for what the run as a whole left open."""
+    reason: str
+    items: list[str] = []
+
+
+class Statement(Model):
+    """The statement; equal runs give equal bytes."""
+
+    version: Literal[1] = 1
+    result: Literal["conforms", "does not conform"]
+    """conforms: every item passed, but for declared exceptions."""
+    quantizer: str
+    python: str
+    packages: dict[str, str]
+    engine: str
+    profile: str
+    seed: int | None
+    plugins: list[PluginFacts]
+    files: dict[str, str]
+    tree: TreeFacts | None
+    records_sha256: str = Field(pattern=r"[0-9a-f]{64}")
+    """Of records.jsonl, from which this was made."""
+    counts: dict[str, int]
+    checks: dict[str, CheckStatement]
+    operators: list[OperatorStatement]
+    exceptions: list[ExceptionStatement]
+    holes: list[HoleStatement]
+
+    def to_json(self) -> str:
+        """Return it as JSON with sorted keys."""
+        return json.dumps(self.model_dump(), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_statement(text: str, where: str) -> Statement:
+    """Read what `to_json` wrote; CaseError names the field that is wrong."""
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as err:
+        raise CaseError(f"{where}: not JSON: {err}. `quantizer report statement` writes it.") from None
+    return read_model(Statement, raw, where)
+
+
+def state(records: Iterable[Record], facts: Facts) -> Statement:
+    """Return the statement of a run; CaseError where it holds no records."""
+    everything = sorted(records, key=lambda record: record.id)
+    if not everything:
+        raise CaseError("The run holds no records: there is nothing to state.")
+    how = [standing(record) for record in everything]
+    counts: dict[str, int] = {name: how.count(name) for name in ("passed", "failed", "known", "skipped")}
+    values = [record for record in everything if record.kind == CASES]
+    checks = _checks(values)
+    counts |= {"items": len(how), "targets": len(values), "cases": sum(record.cases for record in values)}
+    counts |= {"verdicts": sum(check.passed + check.failed for check in checks.values())}
+    counts |= {"elements": sum(check.elements for check in checks.values())}
+    return Statement(
+        result="does not conform" if "failed" in how else "conforms",
+        quantizer=facts.quantizer, python=facts.python, packages=facts.packages, engine=facts.engine,
+        profile=facts.profile, seed=facts.seed, plugins=facts.plugins, files=facts.files, tree=facts.tree,
+        records_sha256=hashlib.sha256(record_lines(everything).encode()).hexdigest(),
+        counts=counts, checks=checks, operators=_operators(everything, facts),
+        exceptions=[
+            ExceptionStatement(declared=met.declared, platform=met.platform, items=list(met.items))
+            for met in exceptions(everything, facts)
+            if met.items
+        ],
+        holes=[*_run_holes(everything, facts), *_holes(everything)],
+    )  # fmt: skip
+
+
+def _checks(records: Iterable[Record]) -> dict[str, CheckStatement]:
+    sums: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(CheckStatement.model_fields, 0))
+    for record in records:
+        for name, check in record.checks.items():
+            for field in sums[name]:
+                sums[name][field] += getattr(check, field)
+    return {name: CheckStatement(**sums[name]) for name in sorted(sums, key=check_order)}
+
+
+def _operators(records: Sequence[Record], facts: Facts) -> list[OperatorStatement]:
+    by_op: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_op[record.op].append(record)
+    found = []
+    for op in sorted(by_op):
+        spec = facts.specs.get(op)
+        if spec is None:
+            raise CaseError(f"run.json: specs: {op!r} is missing, and the records hold it. Run again.")
+        ratios = {row.record.id: row.ratio for row in value_rows(by_op[op])}
+        found.append(
+            OperatorStatement(
+                op=op, version=spec.version, spec=spec.path, sha256=spec.sha256,
+                targets=[_target(record, ratios[record.id]) for record in by_op[op] if record.kind == CASES],
+                items={record.kind: standing(record) for record in by_op[op] if record.kind != CASES},
+            )
+        )  # fmt: skip
+    return found
+
+
+def _target(record: Record, ratio: float) -> TargetStatement:
+    def gave(check: CheckRecord) -> bool:
+        return decided(check) > 0
+
+    return TargetStatement(
+        scheme=record.scheme, platform=record.platform, result=standing(record), cases=record.cases,
+        elements=sum(check.elements for check in record.checks.values()),
+        checks=sorted((name for name, check in record.checks.items() if gave(check)), key=check_order),
+        worst_ratio="inf" if ratio == float("inf") else ratio,
+    )  # fmt: skip
+
+
+def _run_holes(records: Sequence[Record], facts: Facts) -> list[HoleStatement]:
+    """Return what the run as a whole left open."""
+    said = []
+    if facts.selection:
+        said.append(f"a selection ran, not everything: {' '.join(facts.selection)}")
+    if facts.tree is None:
+        said.append("the run lay in no git repository: no tree is named")
+    elif not facts.tree.clean:
+        said.append("files differ from the commit that is named")
+    if facts.profile != "gate" and facts.seed is None:
+        said.append("the seed of generated cases was not fixed: another run judges other cases")
+    found = [HoleStatement(what="run", reason=reason) for reason in said]
+    silent = [record.id for record in records if standing(record) == "skipped"]
+    return found + ([HoleStatement(what="run", reason="items were skipped", items=silent)] if silent else [])
+
+
+def _holes(records: Sequence[Record]) -> list[HoleStatement]:
+    return [
+        HoleStatement(what=hole.check, reason=f"not reached: {hole.reason}" if hole.check == COVERAGE else hole.reason, items=list(hole.items))
+        for hole in coverage_holes(records)
+    ]  # fmt: skip

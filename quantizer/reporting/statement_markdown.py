@@ -1,0 +1,100 @@
+"""A conformance statement as markdown, for people to sign and file."""
+
+from __future__ import annotations
+
+from quantizer.reporting.figures import NOTHING, count_text, counted, printable, ratio_text
+from quantizer.reporting.markdown import MAX_BYTES
+from quantizer.reporting.statement import OperatorStatement, Statement
+from quantizer.reporting.tables import Column, Section, capped
+
+
+def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
+    """Return the statement; where it is longer than *max_bytes*, a line says which tables were cut."""
+    counts = statement.counts
+    head = [
+        "# Conformance statement", "",
+        f"**{statement.result.capitalize()}.** {counted(counts['items'], 'item')}: {counts['passed']:,} passed, "
+        f"{counts['failed']:,} failed, {counts['known']:,} known failures, {counts['skipped']:,} skipped; "
+        f"{counted(len(statement.operators), 'operator')}, {counted(counts['targets'], 'target')}, "
+        f"{counted(counts['cases'], 'case')}, {counted(counts['verdicts'], 'verdict')}, "
+        f"{counted(counts['elements'], 'element')} judged.", "",
+        *(f"* {printable(line)}" for line in _versions(statement)),
+    ]  # fmt: skip
+    sections = [_holes(statement), _exceptions(statement), _operators(statement), _checks(statement), _files(statement)]
+    return capped(head, sections, max_bytes)
+
+
+def _versions(statement: Statement) -> list[str]:
+    packages = ", ".join(f"{name} {version}" for name, version in statement.packages.items())
+    seed = f", seed {statement.seed}" if statement.seed is not None else ""
+    lines = [
+        f"quantizer {statement.quantizer}, profile {statement.profile}{seed}; engine {statement.engine}",
+        f"Python {statement.python}, {packages}",
+    ]
+    lines += [f"plugin {p.name} of {p.origin} {p.version}".rstrip() for p in statement.plugins]
+    if statement.tree:
+        changed = "" if statement.tree.clean else ", with changes that no commit holds"
+        lines.append(f"commit {statement.tree.commit} of {statement.tree.date}, tree {statement.tree.tree}{changed}")
+    return [*lines, f"records.jsonl: SHA-256 {statement.records_sha256}"]
+
+
+def _holes(statement: Statement) -> Section:
+    columns = (
+        Column("what", code=True),
+        Column("reason", code=True),
+        Column("items", right=True),
+        Column("for example", code=True),
+    )
+    rows = tuple((h.what, h.reason, count_text(len(h.items)), next(iter(h.items), NOTHING)) for h in statement.holes)
+    return Section("Not checked", columns, rows, note="What this statement does not cover.")
+
+
+def _exceptions(statement: Statement) -> Section:
+    columns = (
+        Column("exception", code=True), Column("platform", code=True), Column("owner", code=True), Column("expires"),
+        Column("items", right=True), Column("reason", code=True),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            met.declared.id, met.platform, met.declared.owner or NOTHING, met.declared.expires or NOTHING,
+            f"{len(met.items):,}", met.declared.reason,
+        )
+        for met in statement.exceptions
+    )  # fmt: skip
+    return Section("Declared exceptions met", columns, rows)
+
+
+def _operators(statement: Statement) -> Section:
+    columns = (
+        Column("operator", code=True), Column("version"), Column("result"), Column("targets", right=True),
+        Column("cases", right=True), Column("elements", right=True), Column("worst ratio", right=True),
+        Column("platforms and schemes", code=True), Column("spec (SHA-256)", code=True),
+    )  # fmt: skip
+    return Section("Tested", columns, tuple(_operator(one) for one in statement.operators))
+
+
+def _operator(one: OperatorStatement) -> tuple[str, ...]:
+    results = [*(target.result for target in one.targets), *one.items.values()]
+    platforms: dict[str, list[str]] = {}
+    for target in one.targets:
+        failed = "" if target.result == "passed" else f" ({target.result})"
+        platforms.setdefault(target.platform, []).append(target.scheme + failed)
+    ratios = [float(target.worst_ratio) for target in one.targets]
+    return (
+        one.op, one.version, next((word for word in ("failed", "known", "skipped") if word in results), "passed"),
+        f"{len(one.targets):,}", f"{sum(t.cases for t in one.targets):,}", f"{sum(t.elements for t in one.targets):,}",
+        ratio_text(max(ratios)) if ratios else NOTHING,
+        "; ".join(f"{name}: {' '.join(schemes)}" for name, schemes in platforms.items()), f"{one.spec} {one.sha256[:16]}",
+    )  # fmt: skip
+
+
+def _checks(statement: Statement) -> Section:
+    names = ("passed", "failed", "mistrusted", "overflow", "defects", "holes", "elements", "vacuous")
+    columns = (Column("check", code=True), *(Column(name, right=True) for name in names))
+    rows = tuple((name, *(count_text(getattr(check, n)) for n in names)) for name, check in statement.checks.items())
+    return Section("Checks", columns, rows, note="Verdicts by how they came out, and the elements that they judged.")
+
+
+def _files(statement: Statement) -> Section:
+    columns = (Column("file", code=True), Column("SHA-256", code=True))
+    return Section("Schemes and platforms", columns, tuple(sorted(statement.files.items())))

@@ -1,0 +1,104 @@
+"""What a gate holds against a run, as a project states it: section [quantizer] of tox.ini, or [tool.quantizer]."""
+
+from __future__ import annotations
+
+import configparser
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantizer.core.errors import SpecError
+from quantizer.core.model_errors import suggestion
+
+FAIL_ON = ("new-failure", "regression", "coverage")
+FACTOR = 1.25
+"""By how many times a ratio of a graded check may grow within what is allowed."""
+TOX, SECTION = "tox.ini", "quantizer"
+PYPROJECT, TABLE = "pyproject.toml", "tool.quantizer"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Reasons to fail and how far an error may grow; None: not stated."""
+
+    fail_on: frozenset[str] | None = None
+    """Words of `FAIL_ON`; empty: a comparison never fails."""
+    factor: float | None = None
+    """Growth of a graded ratio that is a regression, at least 1."""
+    lsb: float | None = None
+    """Growth of the worst error end to end, in steps of the output, that is a regression; without, only ratios count."""
+
+    def over(self, other: Thresholds) -> Thresholds:
+        """Return these, and those of *other* where nothing is stated here."""
+        mine = {name: value for name, value in vars(self).items() if value is not None}
+        return Thresholds(**(vars(other) | mine))
+
+
+def read_thresholds(folder: Path) -> Thresholds:
+    """Return what the project in *folder* states; SpecError for an unknown key, a wrong value, or two places."""
+    found = {place: keys for place, keys in _stated(folder).items() if keys is not None}
+    if len(found) > 1:
+        first, second = found
+        raise SpecError(f"{second}: thresholds stand in {first} too. State them in one of the two.")
+    for place, keys in found.items():
+        return _thresholds(keys, place)
+    return Thresholds()
+
+
+def _stated(folder: Path) -> dict[str, Mapping[str, object] | None]:
+    tox, pyproject = folder / TOX, folder / PYPROJECT
+    stated: dict[str, Mapping[str, object] | None] = {}
+    try:
+        if tox.is_file():
+            parser = configparser.ConfigParser(interpolation=None)
+            parser.read_string(tox.read_text(encoding="utf-8"), source=str(tox))
+            stated[f"{tox}: [{SECTION}]"] = dict(parser[SECTION]) if SECTION in parser else None
+        if pyproject.is_file():
+            table = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {}).get(SECTION)
+            if table is not None and not isinstance(table, dict):
+                raise SpecError(f"{pyproject}: {TABLE}: must be a table, got {table!r}.")
+            stated[f"{pyproject}: [{TABLE}]"] = table
+    except (OSError, UnicodeDecodeError, configparser.Error, tomllib.TOMLDecodeError) as err:
+        raise SpecError(f"{folder}: thresholds cannot be read: {' '.join(str(err).split())}.") from None
+    return stated
+
+
+def _thresholds(keys: Mapping[str, object], place: str) -> Thresholds:
+    known = ("fail_on", "factor", "lsb")
+    for key in keys:
+        if key not in known:
+            raise SpecError(f"{place}: {key}: no such key.{suggestion(key, known, 'Known')}")
+    return Thresholds(
+        fail_on=read_reasons(keys["fail_on"], f"{place}: fail_on") if "fail_on" in keys else None,
+        factor=read_number(keys["factor"], f"{place}: factor", least=1) if "factor" in keys else None,
+        lsb=read_number(keys["lsb"], f"{place}: lsb", least=0) if "lsb" in keys else None,
+    )
+
+
+def read_reasons(value: object, where: str) -> frozenset[str]:
+    """Read reasons to fail, `new-failure,regression` or a list, or `none`; SpecError for another word."""
+    parts = value.replace("\n", ",").split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise SpecError(f"{where}: must be words, got {value!r}. Choose from {', '.join(FAIL_ON)}, or none.")
+    words = [part.strip() for part in parts if part.strip()]
+    if words == ["none"]:
+        return frozenset()
+    for word in words:
+        if word not in FAIL_ON:
+            raise SpecError(f"{where}: {word!r} is no reason to fail. Choose from {', '.join(FAIL_ON)}, or none.")
+    if not words:
+        raise SpecError(f"{where}: names no reason to fail. Choose from {', '.join(FAIL_ON)}, or none.")
+    return frozenset(words)
+
+
+def read_number(value: object, where: str, *, least: float) -> float:
+    """Read a finite number of at least *least*; SpecError for anything else."""
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= least):
+        raise SpecError(f"{where}: must be a number of {least:g} or more, got {value!r}.")
+    return number
