@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from quantizer.conformance.options import Options
 from quantizer.conformance.profiles import PROFILES
+from quantizer.conformance.run_facts import spec_facts
+from quantizer.core.facts import SpecFacts
 from quantizer.core.library import Library, read_spec
 from quantizer.core.record import Record
 from quantizer.core.spec import Spec
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from quantizer.conformance.session import Session
 
 KINDS = ("spec", "golden", "reject", "regressions")
+ENGINE_KINDS = ("golden", "regressions")
+"""What is asked of a real engine too: specs and constraints are not its own."""
 ROWS = "the rows of the covering array"
 
 
@@ -38,6 +42,14 @@ class State:
     node_id: str
     options: Options
     session: Callable[[], Session]
+    facts: SpecFacts
+
+    @property
+    def selection(self) -> str:
+        """The arguments with which pytest runs this item alone; a path outside the root would be another root."""
+        if self.node_id.startswith("../"):
+            return f"-k {self.name} --op-shipped={self.spec.op}"
+        return f"'{self.node_id}'"
 
     @cached_property
     def runner(self) -> Runner:
@@ -49,6 +61,15 @@ class State:
     def replaced(self) -> list[str]:
         """Return which built-in functions of the item's operator a plugin replaces."""
         return self.runner.replaced() if "runner" in self.__dict__ else []
+
+    def changes(self) -> list[str]:
+        """Return what an update changed in the goldens of the item's operator."""
+        return self.runner.changes if "runner" in self.__dict__ else []
+
+    @property
+    def rerun(self) -> str:
+        """The command that runs the item again."""
+        return f"pytest {self.selection}{self.options.arguments}"
 
     def record(self, outcome: str) -> Record:
         """Return the item's record under pytest's word for how it ended."""
@@ -70,7 +91,8 @@ def collect(
         extra.append(path)
         library = options.library(extra)
     spec = library.spec(op)
-    yield from _states(spec, library, node_id, options, session)
+    facts = spec_facts(path, options.root, spec.version, library.positions[op])
+    yield from _states(spec, library, node_id, options, session, facts)
 
 
 def _is_known(path: Path, known: Path | None) -> bool:
@@ -79,17 +101,17 @@ def _is_known(path: Path, known: Path | None) -> bool:
 
 
 def _states(
-    spec: Spec, library: Library, node_id: str, options: Options, session: Callable[[], Session]
+    spec: Spec, library: Library, node_id: str, options: Options, session: Callable[[], Session], facts: SpecFacts
 ) -> Iterator[State]:
     def state(kind: str, suffix: str, scheme: str = "", platform: str = "") -> State:
         name = f"{spec.op}-{suffix}"
-        return State(spec, name, kind, scheme, platform, f"{node_id}::{name}", options, session)
+        return State(spec, name, kind, scheme, platform, f"{node_id}::{name}", options, session, facts)
 
     for platform in library.platforms.values():
         for scheme in library.schemes_for(spec, platform):
             if options.selects(scheme, platform.platform):
                 yield state("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
-    for kind in KINDS:
+    for kind in KINDS if options.real is None else ENGINE_KINDS:
         yield state(kind, kind)
 
 

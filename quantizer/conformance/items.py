@@ -16,23 +16,31 @@ from quantizer.conformance.generation.builder import alone, build_case, dealt, w
 from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
+from quantizer.conformance.golden_update import update_goldens
+from quantizer.conformance.judge import concerns, judge
 from quantizer.conformance.recorder import Recorder
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
-from quantizer.conformance.stored import golden_problems, read_replay, target_of, update_goldens
+from quantizer.conformance.stored import golden_problems, read_replay, target_of
 from quantizer.conformance.supported import spec_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
+from quantizer.core.library import shipped_folder
 from quantizer.core.platforms import Defect
+from quantizer.core.processor import processor
 from quantizer.core.record import Record
-from quantizer.core.verdict import CHECKS, Verdict
+from quantizer.core.verdict import CHECKS, SAMPLED, Verdict
 from quantizer.ops import REGISTRY
+from quantizer.runtime.engines.protocol import Engine
 
 if TYPE_CHECKING:
     from quantizer.conformance.collection import State
+
+
+SHARE = 8
+"""One case in so many runs the checks that cost more than all others."""
 
 
 class Runner:
@@ -44,11 +52,15 @@ class Runner:
         self._session: Session = state.session()
         empty = Record(
             state.name, state.spec.op, state.kind, "skipped", scheme=state.scheme, platform=state.platform,
-            engine=self._session.engine.name,
+            engine=_engine_label(self._session.engine, state.platform),
+            processor=processor() if self._session.engine.version and state.platform else "",
         )  # fmt: skip
         self._recorder = Recorder(empty)
         self._failure = ""
+        self.changes: list[str] = []
+        """What an update changed in the goldens."""
         self._failed: str | None = None
+        self._first = True
         if state.scheme:
             library = self._session.library
             self._target = Target(state.spec, library.scheme(state.scheme), library.platform(state.platform))
@@ -71,6 +83,7 @@ class Runner:
         """Run the spec's examples and the rows that the covering array deals to this target."""
         reason = self._session.engine.supports(self._spec, self._target.scheme, self._target.platform)
         if reason is not None:
+            self._recorder.miss(reason)
             pytest.skip(reason)
         for example in self._spec.examples:
             self.run(self._built(functools.partial(example_case, self._target, example)))
@@ -106,12 +119,20 @@ class Runner:
         if self._failed is not None:
             pytest.fail(self._failed, pytrace=False)
         trial = Trial(self._target, case, self._session.engine)
-        verdicts = judge(trial, self._state.options.checks)
+        verdicts = judge(trial, self._checks(case))
         self._recorder.add(trial, verdicts)
         hypothesis.event(f"data: {case.data.set}")
         if any(verdict.failing for verdict in verdicts):
             self._failed = self._explain(case, verdicts)
             pytest.fail(self._failed, pytrace=False)
+
+    def _checks(self, case: Case) -> tuple[str, ...]:
+        """Return the checks that a case runs: the costly ones on the item's first case and one in eight others."""
+        first, self._first = self._first, False
+        asked = self._state.options.checks
+        if first or int(case.digest, 16) % SHARE == 0:
+            return tuple(asked)
+        return tuple(name for name in asked if name not in SAMPLED)
 
     def _explain(self, case: Case, verdicts: list[Verdict]) -> str:
         engine, options = self._session.engine, self._state.options
@@ -131,9 +152,15 @@ class Runner:
         self._failure = f"{headline(next(v for v in found if v.failing))} [{smallest.digest}]"
         return describe(
             self._target.id, smallest, trial, found,
-            rerun=f"pytest '{self._state.node_id}'{options.arguments}",
-            replay=f"quantizer case replay {options.shown(path)}{options.arguments}",
+            rerun=self._state.rerun,
+            replay=f"quantizer case replay {options.shown(path)}{self._own_spec()}{options.arguments}",
         )  # fmt: skip
+
+    def _own_spec(self) -> str:
+        """Return the option that names the operator's spec to a command, where none that is repeated anyway does."""
+        options, path = self._state.options, self._session.library.paths[self._spec.op]
+        known = any(path.is_relative_to(folder) for folder in (shipped_folder(), *options.specs))
+        return "" if known else f" --op-specs={options.shown(path)}"
 
     def once(self) -> None:
         """Run an item that is not made of generated cases."""
@@ -153,11 +180,11 @@ class Runner:
         targets, everything = self._session.targets(self._spec), self._session.all_targets(self._spec)
         if options.golden_update is not None:
             try:
-                update_goldens(path, targets, everything, self._session.engine, options.golden_update)
+                self.changes = update_goldens(path, targets, everything, self._session.engine, options.golden_update)
             except QuantizerError as err:
                 return [str(err)]
         reason = "why the codes change" if path.exists() else "first goldens"
-        step = f"Run pytest '{self._state.node_id}' --op-golden-update '{reason}'{options.arguments}."
+        step = f"Run pytest {self._state.selection} --op-golden-update '{reason}'{options.arguments}."
         return golden_problems(targets, everything, self._session.engine, path, options.shown(path), step)
 
     def _reject(self) -> list[str]:
@@ -170,16 +197,18 @@ class Runner:
         A plugin in place of the built-in owes a real system's defects to nobody.
         """
         problems = []
-        for path in sorted((self._state.options.cases / "regressions").glob(f"{self._spec.op}-*.json")):
+        options = self._state.options
+        for path in sorted((options.cases / "regressions").glob(f"{self._spec.op}-*.json")):
             case = read_replay(path).case
-            failing = [v for v in self._judged(case, path, self._state.options.checks) if v.failing]
+            if options.real is not None and not options.selects(case.scheme, case.platform):
+                continue
+            failing = [v for v in self._judged(case, path, options.checks) if v.failing]
             problems += [f"{path.name}: {headline(verdict)}; {graph_line(case)}" for verdict in failing[:1]]
         for platform in self._session.library.platforms.values():
             for defect in platform.defects:
-                path = self._state.options.cases / defect.case
-                declared = type(defect) is Defect
-                if self._spec.op not in defect.ops or not path.parent.is_dir() or (declared and self.replaced()):
+                if not self._owes(platform.platform, defect):
                     continue
+                path = options.cases / defect.case
                 if not path.is_file():
                     problems.append(f"{platform.platform} defect {defect.id}: no stored case {defect.case}.")
                     continue
@@ -189,9 +218,27 @@ class Runner:
                     problems.append(f"{platform.platform} defect {defect.id}: {text}.")
         return problems
 
+    def _owes(self, platform: str, defect: Defect) -> bool:
+        """Return whether the stored case of *defect* must fail here: what runs has the defect, and a check can show it.
+
+        Another variant of the system need not have what the platform's own has.
+        """
+        engine, options = self._session.engine, self._state.options
+        if not defect.concerns(self._spec.op) or not (options.cases / defect.case).parent.is_dir():
+            return False
+        if options.real is None:
+            return defect.engine is None and not (type(defect) is Defect and self.replaced())
+        computed = options.real.computes(platform, named=platform in options.platforms and defect.engine is not None)
+        return computed and concerns(defect, engine, platform) and not set(defect.checks).isdisjoint(engine.checks)
+
     def _judged(self, case: Case, path: Path, checks: Sequence[str]) -> list[Verdict]:
         target = target_of(self._session.library, case, self._state.options.shown(path))
         return judge(Trial(target, case, self._session.engine), checks)
+
+
+def _engine_label(engine: Engine, platform: str) -> str:
+    """Return what computes the items of *platform*, with its version."""
+    return f"{engine.identity(platform)} {engine.version}" if engine.version and platform else engine.name
 
 
 def _shows(defect: Defect, verdicts: list[Verdict]) -> bool:

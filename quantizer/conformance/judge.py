@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
+import torch
 
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
+from quantizer.conformance.checks.engine import engine
 from quantizer.conformance.checks.exact import exact
 from quantizer.conformance.checks.float_forward import float_forward
 from quantizer.conformance.checks.parameters import parameters
+from quantizer.conformance.checks.pipeline import pipeline
 from quantizer.conformance.checks.round_trip import round_trip
 from quantizer.conformance.checks.variants import properties, repeat, tiled
 from quantizer.conformance.faithful import is_faithful
 from quantizer.conformance.trial import Trial
-from quantizer.core.errors import QuantizerError
+from quantizer.core.errors import QuantizerError, RefusedError
 from quantizer.core.expressions import parse
 from quantizer.core.platforms import CASE_NAMES, Defect
-from quantizer.core.verdict import CHECKS, Verdict, failure
+from quantizer.core.processor import instructions
+from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, hole
+from quantizer.numerics.qparams import QParams
+from quantizer.runtime.engines.protocol import Engine
 
 VACUOUS_SHARE = 0.05
 SHARP_WIDTH = 2.0
@@ -30,21 +39,25 @@ FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
     "exact": exact,
     "tiled": tiled,
     "round_trip": round_trip,
+    "pipeline": pipeline,
     "properties": properties,
     "repeat": repeat,
+    "engine": engine,
 }
 
 
-def judge(trial: Trial, checks: Sequence[str] = CHECKS) -> list[Verdict]:
-    """Return the verdict of every check in *checks* that applies, in their order.
+def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
+    """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
-    A function under test that raises fails the check that ran it; a rule that hands nothing fails `parameters` alone.
+    A case that a real engine has no way to run is one hole. A function under test that raises fails the check that ran it; a rule that hands nothing fails `parameters` alone.
     """
     try:
         _ = trial.parameters
     except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
         return [failure("parameters", f"the quantize rule raised {_raised(err)}")]
-    found = (_run(name, trial) for name in CHECKS if name in checks)
+    if trial.refusal is not None:
+        return [hole("engine", trial.refusal)]
+    found = (_run(name, trial) for name in CHECKS if name in checks and name in trial.engine.checks)
     verdicts = [verdict for verdict in found if verdict is not None]
     return [_discounted(verdict, trial, verdicts) for verdict in verdicts]
 
@@ -52,6 +65,8 @@ def judge(trial: Trial, checks: Sequence[str] = CHECKS) -> list[Verdict]:
 def _run(name: str, trial: Trial) -> Verdict | None:
     try:
         return FUNCTIONS[name](trial)
+    except RefusedError as err:
+        return hole(name, str(err))
     except Exception as err:  # noqa: BLE001 - whatever an engine raises is its failure
         return failure(name, f"raised {_raised(err)}")
 
@@ -66,6 +81,8 @@ def _discounted(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> 
     if verdict.failing:
         reason = known_defect(trial, verdict.check)
         return replace(verdict, status="defect", reason=reason) if reason else verdict
+    if verdict.status == "pass" and (reason := _unstable_defect(trial, verdict.check)):
+        return replace(verdict, status="defect", reason=reason)
     if verdict.check == "accuracy" and verdict.status == "pass" and not _is_sharp(verdicts):
         if verdict.elements and verdict.vacuous > VACUOUS_SHARE * verdict.elements:
             return replace(verdict, status="mistrusted", reason="more than 5 % of the elements are vacuous")
@@ -86,20 +103,103 @@ def case_values(trial: Trial) -> dict[str, object]:
     values = (
         scheme.activation.bits, scheme.activation.lut_bits, scheme.weight.bits if scheme.weight else 0,
         trial.case.data.set, trial.case.activation, max(scales) / min(scales), max(every) / min(every),
+        _largest_sum(trial), _largest_ratio(trial), _largest_code(trial), _largest_zero(parameters.inputs.values()),
+        _largest_zero(constant.params for constant in parameters.constants.values()), _range_low(trial), _terms(trial),
+        scheme.activation.fast, tuple(trial.case.tiles.sizes), _largest_pair(trial),
     )  # fmt: skip
     return dict(zip(CASE_NAMES, values, strict=True))
+
+
+def _terms(trial: Trial) -> int:
+    terms = trial.spec.error_model.terms
+    return 1 if terms is None else int(terms(trial.bound))
+
+
+def _largest_sum(trial: Trial) -> float:
+    """Return the largest |sum| of a linear or bilinear operator; 0 of others."""
+    kinds = ("linear", "bilinear")
+    return float(np.abs(trial.sums).max(initial=0.0)) if trial.spec.error_model.kind in kinds else 0.0
+
+
+def _largest_ratio(trial: Trial) -> float:
+    """Return the largest product of the scales of inputs and weights over the output's; of a sum the largest scale's."""
+    if trial.spec.error_model.kind == "linear":
+        return max(trial.ratios.values())
+    if trial.spec.error_model.kind != "bilinear":
+        return 0.0
+    factors = [trial.qparams(name).scale for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
+    return float(math.prod(float(scale.max()) for scale in factors)) / float(trial.output.scale)
+
+
+def _largest_code(trial: Trial) -> float:
+    """Return the largest |code| of the exact result of a sum or a product, before it saturates; 0 of other operators."""
+    if trial.spec.error_model.kind not in ("linear", "bilinear"):
+        return 0.0
+    real = np.abs(trial.reference(trial.values)).max(initial=0.0) / float(trial.output.scale)
+    return float(real) + abs(int(trial.output.zero_point))
+
+
+def _largest_pair(trial: Trial) -> int:
+    """Return twice the product of the largest |raw code| of each operand but the bias; 0 of operators without products.
+
+    Padding brings the zero point in as a code.
+    """
+    if trial.spec.error_model.kind != "bilinear":
+        return 0
+    names = [name for name in trial.codes if trial.spec.inputs[name].role != "bias"]
+    largest = (int(trial.codes[name].to(torch.int64).abs().max()) for name in names if trial.codes[name].numel())
+    return 2 * math.prod(max(code, _largest_zero([trial.qparams(n)])) for n, code in zip(names, largest, strict=True))
+
+
+def _largest_zero(tensors: Iterable[QParams]) -> int:
+    return max((int(params.zero_point.abs().max()) for params in tensors), default=0)
+
+
+def _range_low(trial: Trial) -> float:
+    """Return the highest lower end, 0 at most, of the calibrated ranges of inputs and outputs, each in its own steps."""
+    tensors = {**trial.parameters.inputs, **trial.parameters.outputs}
+    ends = (
+        min(trial.case.ranges[name][0], 0.0) / float(params.scale.min())
+        for name, params in tensors.items()
+        if name in trial.case.ranges
+    )
+    return max(ends, default=0.0)
 
 
 def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
     A defect of a real system excuses only what that system does: the parameters or codes of the built-in functions,
-    which are the ones that were seen to agree with it. A plugin's known failure has nothing to be compared with.
+    which are the ones that were seen to agree with it. A plugin's known failure has nothing to be compared with, nor has
+    a defect of a real engine alone, in a version in which it was seen.
     """
-    names = {**trial.bound, **case_values(trial)}
-    for defect in trial.target.platform.defects:
-        if trial.spec.op not in defect.ops or check not in defect.checks or not parse(defect.predicate)(names):
-            continue
-        if type(defect) is not Defect or is_faithful(trial, check):
+    for defect in _declared(trial, check, trial.target.platform.defects):
+        if defect.engine is not None:
+            if concerns(defect, trial.engine, trial.target.platform.platform):
+                return f"{defect.id}: {defect.reason}"
+        elif type(defect) is not Defect or is_faithful(trial, check):
             return f"{defect.id}: {defect.reason}"
     return None
+
+
+def _unstable_defect(trial: Trial, check: str) -> str | None:
+    """Return `id: reason` of the declared defect by which an engine's result of this case changes between runs, or None."""
+    platform = trial.target.platform
+    unstable = [d for d in platform.defects if d.unstable and concerns(d, trial.engine, platform.platform)]
+    return next((f"{defect.id}: {defect.reason}" for defect in _declared(trial, check, unstable)), None)
+
+
+def _declared(trial: Trial, check: str, defects: Sequence[Defect]) -> Iterator[Defect]:
+    """Yield those of *defects* whose predicate holds for the case and which name *check*."""
+    concerned = [defect for defect in defects if defect.concerns(trial.spec.op) and check in defect.checks]
+    if concerned:
+        names = {**trial.bound, **case_values(trial)}
+        yield from (defect for defect in concerned if parse(defect.predicate)(names))
+
+
+def concerns(defect: Defect, engine: Engine, platform: str) -> bool:
+    """Return whether *engine* is the one that has *defect*, in a version and on a processor in which it was seen."""
+    if defect.engine is None:
+        return True
+    seen = engine.version in defect.versions and defect.seen_with(instructions())
+    return seen and defect.engine == engine.identity(platform)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from quantizer.conformance.xfails import with_xfails
@@ -11,9 +12,11 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import Library, load_library
 from quantizer.core.model_errors import suggestion
 from quantizer.core.verdict import CHECKS
+from quantizer.reporting.shards import Shard
+from quantizer.reporting.thresholds import Thresholds, read_thresholds
+from quantizer.runtime.engines.catalogue import Chosen, chosen
 
 PROFILES = ("gate", "dev", "nightly")
-ENGINES = ("own",)
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,30 @@ class Options:
     baseline: Path | None = None
     xfails: Path | None = None
     golden_update: str | None = None
+    shard: Shard | None = None
 
     def __post_init__(self) -> None:
+        real = self.real
         for option, value, known in (
-            ("--op-profile", self.profile, PROFILES), ("--op-engine", self.engine, ENGINES),
+            ("--op-profile", self.profile, PROFILES),
             *(("--op-check", check, CHECKS) for check in self.checks),
         ):  # fmt: skip
             if value not in known:
                 raise UnsupportedError(f"{option}={value}: no such name.{suggestion(value, known, 'Known')}")
+        for platform in self.platforms:
+            if real is not None and not real.computes(platform, named=True):
+                home = suggestion(platform, real.entry.home, "It computes")
+                raise UnsupportedError(f"--op-platform={platform}: engine {self.engine} does not compute it.{home}")
+
+    @cached_property
+    def real(self) -> Chosen | None:
+        """The real engine that was asked for; None for our own."""
+        return chosen(self.engine)
+
+    @cached_property
+    def thresholds(self) -> Thresholds:
+        """What the project holds against a run that falls behind its baseline."""
+        return read_thresholds(self.root)
 
     def library(self, extra: Iterable[Path] = ()) -> Library:
         """Return the shipped and the named specs and those of *extra*.
@@ -61,13 +80,21 @@ class Options:
         return library if self.xfails is None else with_xfails(library, self.xfails)
 
     def selects(self, scheme: str, platform: str) -> bool:
-        """Return whether items of *scheme* on *platform* were asked for."""
+        """Return whether items of *scheme* on *platform* were asked for; a real engine is judged on what it computes."""
+        if self.real is not None and not self.real.computes(platform, named=platform in self.platforms):
+            return False
         return (not self.schemes or scheme in self.schemes) and (not self.platforms or platform in self.platforms)
 
     @property
     def narrowed(self) -> bool:
         """True when an option leaves items or checks out."""
-        return bool(self.platforms or self.schemes) or set(self.checks) != set(CHECKS)
+        return bool(self.shard or self.narrowings)
+
+    @property
+    def narrowings(self) -> tuple[str, ...]:
+        """The options that leave items or checks out of every shard alike."""
+        parts = [f"--op-platform={name}" for name in self.platforms] + [f"--op-scheme={name}" for name in self.schemes]
+        return (*parts, *(f"--op-check={name}" for name in self.checks if set(self.checks) != set(CHECKS)))
 
     @property
     def arguments(self) -> str:

@@ -10,54 +10,38 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quantizer.conformance.shipped import ShippedSpecs, place
+from quantizer.conformance.under_way import Run, selection
+
 if TYPE_CHECKING:
     from quantizer.conformance.collection import State
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import Session
+    from quantizer.plugins.discovery import Plugin
 
 LISTS = {
     "op_specs": "file or folder of operator specs beside the shipped ones",
     "op_plugins": "file or folder of operator plugins",
+    "op_shipped": "run the shipped spec of this operator too: one of which a plugin replaces a function",
     "op_platform": "run only this platform",
     "op_scheme": "run only this scheme",
     "op_check": "run only this check",
 }
 SINGLES = {
-    "op_engine": ("own", "engine under test"),
+    "op_engine": ("own", "engine under test: own, or a real one as `quantizer engine list` names it"),
     "op_profile": ("gate", "gate, dev or nightly"),
     "op_report": ("reports/out", "folder for records, summary and failures"),
     "op_baseline": ("", "records file that the run must not fall behind"),
     "op_xfails": ("", "YAML file of known failures, each with reason, owner, expiry and a stored case"),
+    "op_shard": ("", "run the K-th of N parts, K/N; `quantizer report merge` makes them one run"),
     "op_cases": ("cases", "folder of golden, regressions and defects"),
 }
 OPTIONS: pytest.StashKey[Options] = pytest.StashKey()
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 STATE: pytest.StashKey[State] = pytest.StashKey()
 EXTRA: pytest.StashKey[list[Path]] = pytest.StashKey()
-RUN: pytest.StashKey[_Run] = pytest.StashKey()
-
-
-class _Run:
-    """What the process that writes files collects while items finish."""
-
-    def __init__(self) -> None:
-        self.records: list[str] = []
-        self.seconds: dict[str, float] = {}
-        self.deselected = False
-        self.replaced: set[str] = set()
-        self.problems: list[str] = []
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the record that came with a report."""
-        text = getattr(report, "op_record", None)
-        if text is not None:
-            self.records.append(text)
-            self.seconds[report.nodeid.rsplit("::", 1)[-1]] = report.duration
-            self.replaced.update(getattr(report, "op_replaced", ()))
-
-    def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Remember that the run is a part of all items."""
-        self.deselected |= bool(items)
+PLUGINS: pytest.StashKey[list[Plugin]] = pytest.StashKey()
+RUN: pytest.StashKey[Run] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -90,8 +74,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in ("op(name)", "scheme(name)", "platform(name)"):
         config.addinivalue_line("markers", f"{marker}: set by quantizer on every item of an operator")
     config.stash[EXTRA] = []
+    config.stash[PLUGINS] = []
+    config.pluginmanager.register(ShippedSpecs(config, _spec_file), "quantizer-shipped")
     if not hasattr(config, "workerinput"):
-        config.stash[RUN] = _Run()
+        config.stash[RUN] = Run()
         config.pluginmanager.register(config.stash[RUN], "quantizer-run")
 
 
@@ -106,6 +92,7 @@ def _read_options(config: pytest.Config) -> Options:
     from quantizer.conformance.options import Options
     from quantizer.core.errors import UnsupportedError
     from quantizer.core.verdict import CHECKS
+    from quantizer.reporting.shards import read_shard
 
     here, root = config.invocation_params.dir, config.rootpath
 
@@ -118,10 +105,14 @@ def _read_options(config: pytest.Config) -> Options:
         raise UnsupportedError(
             "--op-golden-update: say why the codes change, as in --op-golden-update 'first goldens'."
         )
+    if update is not None and _value(config, "op_engine") != "own":
+        raise UnsupportedError("--op-golden-update: goldens are the codes of our own engine. Leave --op-engine out.")
     if update is not None and os.environ.get("CI"):
         raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")
     if _value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
         raise UnsupportedError("--hypothesis-seed: the gate profile has no seed. Add --op-profile nightly.")
+
+    shard = _value(config, "op_shard")
 
     def file(name: str) -> Path | None:
         base, given = here if config.getoption(name) else root, _value(config, name)
@@ -133,6 +124,7 @@ def _read_options(config: pytest.Config) -> Options:
         checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
         reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),
         baseline=file("op_baseline"), xfails=file("op_xfails"), golden_update=update,
+        shard=read_shard(shard, "--op-shard") if shard else None,
     )  # fmt: skip
 
 
@@ -149,11 +141,18 @@ def opened(config: pytest.Config) -> Session:
     """Return the run under way; opened when the first item runs, or when goldens need it."""
     if SESSION not in config.stash:
         from quantizer.conformance.session import open_session
+        from quantizer.core.errors import QuantizerError
 
         gc.collect()
         gc.freeze()  # what is loaded so far lives as long as the run: later collections need not walk it
         asked, extra = options(config), (*config.stash[EXTRA],)
-        config.stash[SESSION] = _with_usage_errors(lambda: open_session(asked, extra))
+        problem = None
+        try:
+            config.stash[SESSION] = open_session(asked, extra)
+        except QuantizerError as err:
+            problem = str(err)
+        if problem is not None:
+            pytest.fail(problem, pytrace=False)
     return config.stash[SESSION]
 
 
@@ -163,15 +162,29 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     from quantizer.plugins.discovery import load_plugins, sources
 
     asked = options(session.config)
+    _with_usage_errors(lambda: asked.thresholds)
     if asked.baseline is not None and not asked.baseline.exists():
         raise pytest.UsageError(f"--op-baseline: {asked.baseline} does not exist. Copy a run's records.jsonl there.")
     environment = dict(os.environ)
     if _with_usage_errors(lambda: sources(asked.plugins, environment)):
         plugins = _with_usage_errors(lambda: load_plugins(asked.plugins, environment))
         session.config.stash[EXTRA] += [folder for plugin in plugins for folder in plugin.specs]
+        session.config.stash[PLUGINS] += plugins
     if asked.platforms or asked.schemes:
         extra: list[Path] = session.config.stash[EXTRA]
         _with_usage_errors(lambda: asked.library(extra))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what other shards run."""
+    shard = options(config).shard
+    if shard is None:
+        return
+    left = [item for item in items if not shard.holds(item.name if STATE in item.stash else item.nodeid)]
+    if left:
+        away = set(left)
+        items[:] = [item for item in items if item not in away]
+        config.hook.pytest_deselected(items=left)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -186,7 +199,14 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Collect a YAML file that has a top-level `op:` key."""
     if file_path.suffix != ".yaml" or not _is_spec(file_path):
         return None
-    collector: SpecFile = SpecFile.from_parent(parent, path=file_path)
+    return _spec_file(parent, file_path)
+
+
+def _spec_file(parent: pytest.Collector, path: Path, platforms: set[str] | None = None) -> pytest.Collector:
+    root = parent.config.rootpath
+    named: dict[str, Any] = {} if path.is_relative_to(root) else {"nodeid": place(path, root)}
+    collector: SpecFile = SpecFile.from_parent(parent, path=path, **named)
+    collector.platforms = platforms
     return collector
 
 
@@ -201,6 +221,9 @@ def _is_spec(path: Path) -> bool:
 class SpecFile(pytest.File):
     """One spec: an item for each scheme x platform, and one each for spec, golden, reject and regressions."""
 
+    platforms: set[str] | None = None
+    """Of a shipped spec: where cases are wanted, beside regressions; None: every item."""
+
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the items in a stable order; a spec that cannot be read is a collection error with its places."""
         from quantizer.conformance.collection import collect, item
@@ -214,6 +237,9 @@ class SpecFile(pytest.File):
         except QuantizerError as err:
             raise self.CollectError(str(err)) from None
         for state in found:
+            wanted = self.platforms is None or state.kind == "regressions" or state.platform in self.platforms
+            if not wanted:
+                continue
             made = item(self, state)
             made.stash[STATE] = state
             yield made
@@ -235,12 +261,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     record = item.stash[STATE].record("failed" if failed else "skipped" if call.excinfo else "passed")
     figures = {"op": record.op, "scheme": record.scheme, "platform": record.platform, "cases": record.cases}
     item.user_properties += [(name, value) for name, value in figures.items() if value]
+    item.user_properties.append(("rerun", item.stash[STATE].rerun))
     if record.checks:
         worst = max(check.ratio for check in record.checks.values())
         item.user_properties.append(("ratio", f"{worst:.6g}"))
     report = yield
     report.op_record = record.to_json()
     report.op_replaced = item.stash[STATE].replaced()
+    report.op_changes = item.stash[STATE].changes()
+    report.op_spec = (record.op, item.stash[STATE].facts.model_dump())
     return report
 
 
@@ -249,20 +278,20 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Write the run's records and compare them with the baseline, on the process that writes files."""
     config = session.config
     run = config.stash.get(RUN, None)
-    if run is None or not run.records:
+    shard = options(config).shard if run is not None else None
+    if run is None or not (run.records or (shard and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED)):
         return
     from quantizer.conformance.closing import close_run
 
-    run.problems = close_run(run.records, run.seconds, options(config), filtered=run.deselected or _named_items(config))
+    facts = run.facts(config, options(config), config.stash[EXTRA], config.stash[PLUGINS])
+    filtered = run.deselected or bool(selection(config))
+    run.problems = close_run(run.records, run.seconds, facts, options(config), filtered=filtered)
+    if shard and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = (
+            pytest.ExitCode.OK
+        )  # a shard may be empty; that all of them are is told when they are merged
     if run.problems and exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def _named_items(config: pytest.Config) -> bool:
-    """True when the command line names files or items: then what is missing was not asked for."""
-    return any(
-        not str(arg).startswith("-") and (config.rootpath / str(arg).split("::")[0]).is_file() for arg in config.args
-    )
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -279,6 +308,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section("operators")
         for line in render(records, width=terminalreporter._tw.fullwidth, path=where):
             terminalreporter.write_line(line)
+    for change in sorted(run.changes):
+        terminalreporter.write_line(f"golden: {change}")
     for entry in sorted(run.replaced):
         terminalreporter.write_line(f"replaced: {entry}")
     for problem in run.problems:
@@ -288,4 +319,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what decides the numbers of this run."""
     asked = options(config)
-    return [f"quantizer: profile {asked.profile}, engine {asked.engine}"]
+    version = f" {asked.real.version or '(not installed)'}" if asked.real else ""
+    return [f"quantizer: profile {asked.profile}, engine {asked.engine}{version}"]

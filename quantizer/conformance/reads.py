@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from quantizer.conformance.faults.kills import explicit_cases
+from quantizer.conformance.faults.cases import explicit_cases
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.judge import judge
 from quantizer.conformance.session import Session

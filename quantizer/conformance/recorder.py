@@ -14,6 +14,7 @@ from quantizer.conformance.judge import SHARP_WIDTH
 from quantizer.conformance.trial import Trial
 from quantizer.core.record import CheckRecord, Record
 from quantizer.core.verdict import Verdict
+from quantizer.reporting.tally import ERROR
 
 _COUNTED = {
     "pass": "passed", "fail": "failed", "mistrusted": "mistrusted", "overflow": "overflow", "defect": "defects",
@@ -33,8 +34,10 @@ class Recorder:
         self._checks: dict[str, CheckRecord] = {}
         self._coverage: set[str] = set()
         self._sqnr = math.inf
+        self._error: float | None = None
         self._cases = 0
         self._blunt = False
+        self._missed: set[str] = set()
 
     @property
     def coverage(self) -> frozenset[str]:
@@ -44,6 +47,9 @@ class Recorder:
     def add(self, trial: Trial, verdicts: Sequence[Verdict]) -> None:
         """Add the verdicts of one case and what it covers."""
         self._cases += 1
+        if trial.refusal is not None:
+            self._checks["engine"] = _added(self._checks.get("engine", CheckRecord()), verdicts[0])
+            return
         reached = coverage(trial.target, trial.case)
         raised = any(
             verdict.check == "parameters" and verdict.worst is None and verdict.failing for verdict in verdicts
@@ -54,16 +60,24 @@ class Recorder:
         for verdict in verdicts:
             self._blunt |= verdict.check == "arithmetic" and verdict.width > SHARP_WIDTH
             self._checks[verdict.check] = _added(self._checks.get(verdict.check, CheckRecord()), verdict)
-        if not any(verdict.failing for verdict in verdicts) and trial.case.data.set == "random":
+        nothing = any(verdict.failing or (verdict.status == "defect" and verdict.worst is None) for verdict in verdicts)
+        if not nothing and trial.case.data.set == "random":
             self._sqnr = min(self._sqnr, sqnr(trial))
+        if not nothing and any(verdict.check == "accuracy" and verdict.status == "pass" for verdict in verdicts):
+            self._error = max(self._error or 0.0, error_lsb(trial))
+
+    def miss(self, reason: str) -> None:
+        """Count what was asked for and cannot be run here at all."""
+        self._missed.add(reason)
 
     def record(self, outcome: str, wanted: Iterable[str] = (), failure: str = "") -> Record:
         """Return the record of the item; *wanted* is the coverage that was asked for."""
         metrics = {"sqnr_db": round(self._sqnr, 3)} if math.isfinite(self._sqnr) else {}
+        metrics |= {ERROR: float(f"{self._error:.6g}")} if self._error is not None else {}
         return replace(
             self._record, outcome=outcome, cases=self._cases, checks=dict(sorted(self._checks.items())),
             coverage=tuple(sorted(self._coverage)),
-            holes=tuple(sorted({*wanted, *([SHARP] if self._blunt else [])} - self._coverage)),
+            holes=tuple(sorted({*wanted, *([SHARP] if self._blunt else [])} - self._coverage | self._missed)),
             metrics=metrics, failure=failure,
         )  # fmt: skip
 
@@ -91,6 +105,16 @@ def _rounded(ratio: float) -> float:
         return ratio
     short = float(f"{ratio:.6g}")
     return short if (short > 1.0) == (ratio > 1.0) else ratio
+
+
+def error_lsb(trial: Trial) -> float:
+    """Return the largest distance of an output from the reference, saturated as codes are, in steps of the output."""
+    if trial.spec.outputs["y"].kind != "value" or not trial.got.size:
+        return 0.0
+    output = trial.output
+    scale, zero = float(output.scale), int(output.zero_point)
+    exact = np.clip(trial.y / scale, output.qmin - zero, output.qmax - zero)
+    return float(np.abs(trial.got - zero - exact).max())
 
 
 def sqnr(trial: Trial) -> float:

@@ -14,16 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.core.case import Case, Range
 from quantizer.core.dtypes import DType, dtype, integer
 from quantizer.core.expressions import parse
-from quantizer.core.platforms import ParameterRule, Platform
+from quantizer.core.platforms import ParameterRule, Platform, Quantizer
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.core.spec import Spec
 
 Array = NDArray[Any]
 F32 = np.float32
 FACTOR_LIMIT = 32767
+FIXED_POINT = (
+    "q31_single", "q31_double", "ruy", "ruy_in_eights", "q15_half_up", "half_away", "tpulang_tflite_lshift", "tpulang_tflite",
+)  # fmt: skip
+"""Variants whose multiplier is TensorFlow Lite's of the real ratio."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,9 @@ class Expected:
     qmin: int
     qmax: int
     steps: Array | None = None
+    span: Range | None = None
+    """The range that they were chosen to hold, 0 in it, and no negative part where codes have no sign because no value has
+    one; None where they follow from something else."""
 
 
 def _codes(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:
@@ -64,25 +72,24 @@ def _one(low: float, high: float, bits: int, rule: ParameterRule, *, signed: boo
         if not symmetric:
             width = F32(high - low)
         steps = F32(qmax - qmin) / width if width >= F32(rule.minimum_range) and width > 0 else F32(1.0)
+        if power_of_two:
+            steps = F32(1.0 / _power_of_two(1.0 / float(steps)))
         zero = 0
         if not symmetric:
             theirs = int(np.rint(steps * F32(low))) - qmin
             bound = 2 ** (bits - 1) - 1
             zero = -min(bound, max(-bound, theirs))
-        scale = 1.0 / float(steps)
-        if power_of_two:
-            scale = _power_of_two(scale)
-            steps = F32(1.0 / scale)
-        return scale, zero, float(steps)
+        return 1.0 / float(steps), zero, float(steps)
     scale = (high - low) / (qmax - qmin)
-    zero = 0
-    if scale < rule.minimum_scale:
-        scale, zero = 1.0, min(max(0, qmin), qmax)
-    elif not symmetric:
+    dead = scale < rule.minimum_scale
+    if dead:
+        scale = 1.0
+    elif power_of_two:
+        scale = _power_of_two(scale)
+    zero = min(max(0, qmin), qmax) if dead else 0
+    if not dead and not symmetric:
         zero = min(qmax, max(qmin, int(np.rint(qmin - low / scale))))
-    if rule.scale == "float32":
-        scale = float(F32(scale))
-    return (_power_of_two(scale) if power_of_two else scale), zero, None
+    return (float(F32(scale)) if rule.scale == "float32" else scale), zero, None
 
 
 def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed: bool) -> Expected:
@@ -98,6 +105,7 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
     return Expected(
         integer(part.bits, signed=signed), np.array(scale), np.array(zero), qmin, qmax,
         None if steps is None else np.array(steps, dtype=F32),
+        (min(span[0], 0.0) if signed or rule.activation_sign != "by_range" else 0.0, max(span[1], 0.0)),
     )  # fmt: skip
 
 
@@ -178,6 +186,50 @@ def separate(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
     return [(1.0, 0)] * len(own) if all(mantissa == 2.0**shift for mantissa, shift in own) else own
 
 
+def fixed_point(
+    scales: list[float], output: float, variant: str, arithmetic: str, *, per_channel: bool, clamped: bool
+) -> tuple[float, int]:
+    """Return TensorFlow Lite's multiplier and shift of a ratio of scales; the float64 ratio itself for half_away."""
+    ratio = math.prod(scales) / output
+    narrow: Any = F32(scales[0])
+    for scale in scales[1:]:
+        narrow = narrow * F32(scale)
+    if arithmetic == "float32":
+        ratio = float(narrow / F32(output))
+    elif arithmetic == "float32_product" or (
+        arithmetic == "float32_product_of_one" and not per_channel and variant != "half_away"
+    ):
+        ratio = float(narrow) / output
+    if variant == "half_away":
+        return ratio, 0
+    fraction, exponent = math.frexp(ratio)
+    mantissa = math.floor(fraction * 2**31 + 0.5)
+    if mantissa == 2**31:
+        mantissa, exponent = 2**30, exponent + 1
+    if exponent < -31:
+        mantissa, exponent = 0, 0
+    elif exponent > 30 and clamped:
+        mantissa, exponent = 2**31 - 1, 30
+    if variant != "q15_half_up":
+        return float(mantissa), 31 - exponent
+    behind = max(0, exponent - 14) if clamped else 0
+    return float(min(0x7FFF, (mantissa + 2**15) >> 16) << behind), 15 - exponent + behind
+
+
+def limit_code(limit: float, scale: float, zero: int, quantizer: Quantizer) -> int:
+    """Return the code of the limit of an activation, as a platform brings it there that has a rule of its own for that."""
+    if quantizer.operation == "exact":
+        ratio = Fraction(limit) / Fraction(scale)
+    elif quantizer.zero_point == "before":
+        ratio = Fraction(float(F32(limit) / F32(scale) + F32(zero))) - zero
+    else:
+        ratio = Fraction(float(F32(limit) / F32(scale)))
+    shift = zero if quantizer.zero_point == "before" else 0
+    low, high = rational_codes(ratio + shift, quantizer.rounding)
+    assert low == high, "a limit is rounded to one code"
+    return low - shift + zero
+
+
 def _plain(ratio: Any, bits: int) -> tuple[float, int]:
     """Return one ratio's multiplier and shift, without the shortcut for powers of two."""
     top = F32(2.0 ** min(15, bits) - 1)
@@ -206,9 +258,10 @@ def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> l
 
 def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
     """Return the scheme's weight part as the platform has it for a family."""
-    always = family in platform.per_channel_weights
+    always, never = (family in named for named in (platform.per_channel_weights, platform.per_tensor_weights))
+    granularity = "channel" if always else "tensor" if never else part.granularity
     bits = platform.weight_bits.get(family, part.bits)
-    return part.model_copy(update={"bits": bits, "granularity": "channel" if always else part.granularity})
+    return part.model_copy(update={"bits": bits, "granularity": granularity})
 
 
 def weight_groups(
@@ -252,6 +305,11 @@ def output(
     alike = {(e.dtype.name, float(e.scale), int(e.zero_point)) for e in inputs.values()}
     if family in platform.same_as_input or (family in platform.same_as_equal_inputs and len(alike) == 1):
         return first
+    if family in platform.negated:
+        middle = 2 ** (scheme.activation.bits - 1)
+        last = -1 if first.dtype.kind == "int" else middle - 1
+        kind = integer(first.dtype.bits, signed=True)
+        return Expected(kind, first.scale, last - first.zero_point, -middle, middle - 1, first.steps)
     if chosen == "index":
         kind = dtype(platform.index_dtype)
         return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max)
@@ -265,16 +323,46 @@ def output(
         signed = sign == "signed" if sign else rule.activation_sign != "unsigned"
     fixed = platform.fixed_outputs.get(spec.op)
     if fixed is not None:
+        fixed = fixed.wide if fixed.wide is not None and scheme.activation.bits > 8 else fixed
         kind = integer(scheme.activation.bits, signed=signed if fixed.signed is None else fixed.signed)
         zero = {"min": kind.min, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
         return Expected(kind, np.array(fixed.scale), np.array(int(zero)), kind.min, kind.max)
-    low, high = case.ranges[name]
+    if family in platform.wide_units and scheme.activation.bits > 8:
+        part = scheme.activation.model_copy(update={"symmetry": "symmetric", "range": "restricted"})
+        return activation((-1.0, 1.0), part, rule, signed=True)
+    low, high = platform.fixed_ranges.get(spec.op) or case.ranges[name]
     if family in platform.within_limits:
         item, bound = spec.outputs[name], dict(case.attrs)
         least = -math.inf if item.min is None else float(F32(item.min(bound)))
         most = math.inf if item.max is None else float(F32(item.max(bound)))
         low, high = sorted((low, least, most))[1], sorted((high, least, most))[1]
-    return activation((low, high), scheme.activation, rule, signed=signed)
+    part = scheme.activation
+    if part.fast and family in platform.tables.fast:
+        high, part = 1.0, part.model_copy(update={"symmetry": "symmetric"})
+    return activation((low, high), part, rule, signed=signed)
+
+
+def activation_codes(
+    platform: Platform, variant: str, activation: str, codes: tuple[int, int], scale: float, zero: int
+) -> tuple[int, int]:
+    """Return the smallest and the largest code that a fused activation lets through."""
+    low, high = codes
+    name = "none" if activation == "none" else platform.activations[activation]  # type: ignore[index]
+    if name in ("relu", "relu6"):
+        low = max(low, zero)
+    if name == "relu6":
+        own = platform.limit(variant)  # type: ignore[arg-type]
+        top = math.floor(6.0 / scale + 0.5) + zero if own is None else limit_code(6.0, scale, zero, own)
+        high = max(low, min(high, top))
+    return low, high
+
+
+def input_range(spec: Spec, name: str, platform: Platform, case: Case) -> Range:
+    """Return the range that decides the parameters of input *name*: its own, or that of all inputs together."""
+    if spec.quantization.family not in platform.shared_parameters:
+        return case.ranges[name]
+    spans = [case.ranges[other] for other in spec.activations if other in case.shapes]
+    return min(low for low, _ in spans), max(high for _, high in spans)
 
 
 def input_sign(span: Range, rule: ParameterRule) -> bool:
@@ -293,6 +381,30 @@ def compass_multiplier(ratio: Any, bits: int) -> tuple[float, int]:
     """Return the Compass multiplier and shift of one float32 ratio."""
     mantissa, shift = _plain(ratio, bits)
     return (1.0, 0) if mantissa == 2.0**shift else (mantissa, shift)
+
+
+def right_shifted(ratio: float, bits: int) -> tuple[int, int]:
+    """Return the multiplier and shift of a ratio under TOSA's RESCALE: shifts end at 62, below that low bits fall off."""
+    fraction, exponent = math.frexp(ratio)
+    mantissa, shift = math.floor(Fraction(fraction) * 2**bits + Fraction(1, 2)), bits - exponent
+    if mantissa == 2**bits:
+        mantissa, shift = mantissa // 2, shift - 1
+    lost = min(31, max(0, shift - 62))
+    return mantissa >> lost, min(shift, 62)
+
+
+def as_multiplier(factor: Fraction) -> tuple[int, int]:
+    """Return an integer and a shift of at least 1 that make up a handed *factor* with a power of two below."""
+    shift = max(1, factor.denominator.bit_length() - 1)
+    return int(factor * 2**shift), shift
+
+
+def area_reciprocal(terms: int) -> tuple[int, int]:
+    """Return the multiplier and shift that TOSA's pooling divides by: (2**30 + 1) * 2**k over a number in (2**(k-1), 2**k]."""
+    k = 0
+    while terms > 1 << k:
+        k += 1
+    return ((1 << 30) + 1) * (1 << k) // terms, 30 + k
 
 
 def area_of_one(bits: int) -> tuple[float, int]:

@@ -23,21 +23,22 @@ def normalized(count: int, scheme: Scheme, platform: Platform) -> Expected:
     return restated.activation((-reach, reach), scheme.activation, platform.parameters, signed=True)
 
 
-def compass_numbers(count: int, scheme: Scheme, platform: Platform) -> dict[str, int]:
+def compass_numbers(count: int, scheme: Scheme, platform: Platform, *, mean: bool = True) -> dict[str, int]:
     """Return the shifts and the multiplier that Compass chooses for *count* elements.
 
     8 bits: the sum of squares of 30 bits and the bits of the count must fit 31 bits with 3 to spare, rounded up to even,
-    for half of it is undone after the root; so the inverse root of the largest variance has 7 bits. 16 bits: the
-    multiplier of steps / 127.
+    for half of it is undone after the root; so the inverse root of the largest variance has 7 bits. 16 bits, and where no
+    *mean* is taken off: the multiplier of steps / 127.
     """
     bits = scheme.activation.bits
-    if bits <= 8:
+    if bits <= 8 and mean:
         shift = (count - 1).bit_length() - 4
         shift = shift + shift % 2
         return {"variance_shift": shift, "norm_multiplier": 1, "norm_shift": shift // 2}
     steps = normalized(count, scheme, platform).steps
     mantissa, places = restated.compass_multiplier(F32(0 if steps is None else steps) / F32(127), bits)
-    return {"variance_shift": 0, "norm_multiplier": int(mantissa), "norm_shift": places}
+    own = {"norm_multiplier": int(mantissa), "norm_shift": places}
+    return {"variance_shift": 0, **own} if mean else own
 
 
 def effective(codes: Array, bits: int | None) -> Array:

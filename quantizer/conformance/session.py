@@ -15,8 +15,9 @@ from quantizer.core.model_errors import suggestion
 from quantizer.core.spec import Spec
 from quantizer.ops import REGISTRY, check_signature, load_built_ins
 from quantizer.plugins.bridge import connect
-from quantizer.runtime.engines import Engine
+from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.protocol import Engine
 
 
 @dataclass(frozen=True)
@@ -65,4 +66,4 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
             known = suggestion(entry.platform, library.platforms, "Known")
             raise PluginError(f"{entry}: platform {entry.platform!r}: no such name.{known}")
         check_signature(spec, entry)
-    return Session(options, library, OwnEngine())
+    return Session(options, library, OwnEngine() if options.real is None else ExternalEngine(options.real))

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.datasets import DIRECTED, FILLERS
-from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
+from quantizer.conformance.golden_review import Change, ChangeModel
+from quantizer.conformance.judge import known_defect
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import AttrValue, Case
@@ -27,14 +25,12 @@ from quantizer.core.library import Library
 from quantizer.core.model import Model
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
-from quantizer.core.verdict import CHECKS
-from quantizer.runtime.engines import Engine
+from quantizer.runtime.engines.protocol import Engine
 from quantizer.tiling.windows import tileable_axes
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_CODES = 256
 MAX_FILE = 1 << 20
-ATTEMPTS = 64
 
 
 class _GoldenModel(Model):
@@ -42,6 +38,7 @@ class _GoldenModel(Model):
     codes: list[int]
     engine: str
     reason: str
+    history: list[ChangeModel] = []
 
 
 class _ReplayModel(Model):
@@ -60,10 +57,14 @@ class Golden:
     codes: tuple[int, ...]
     engine: str
     reason: str
+    history: tuple[Change, ...] = ()
+    """What each update changed, the oldest first."""
 
     def to_line(self) -> str:
         """Return the golden as one line."""
         content = {"case": self.case.to_dict(), "codes": list(self.codes), "engine": self.engine, "reason": self.reason}
+        if self.history:
+            content["history"] = [change.to_dict() for change in self.history]
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
@@ -86,7 +87,8 @@ def read_goldens(path: Path) -> list[Golden]:
         model = read_model(_GoldenModel, _json(line, where), where)
         if len(model.codes) > MAX_CODES:
             raise CaseError(f"{where}: codes: {len(model.codes)} of them; a golden holds at most {MAX_CODES}.")
-        found.append(Golden(Case.from_dict(model.case, where), tuple(model.codes), model.engine, model.reason))
+        history = tuple(Change(**dict(entry)) for entry in model.history)
+        found.append(Golden(Case.from_dict(model.case, where), tuple(model.codes), model.engine, model.reason, history))
     return found
 
 
@@ -167,56 +169,6 @@ def _plain(value: AttrValue) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
-    """Return a golden of *target*: the first generated case of at most 256 codes that all checks pass.
-
-    CaseError where a check fails: a golden never stores what another verdict refuses.
-    """
-    for attempt in range(ATTEMPTS):
-        case = build_case(target, HashChooser(key(attempt, "golden", target.id), {"data": "random"}))
-        if 1 < np.prod(infer_shapes(target.spec, case.shapes, case.attrs)["y"]) <= MAX_CODES:
-            return refreshed(target, engine, case, reason)
-    raise CaseError(f"{target.id}: no generated case has between 2 and {MAX_CODES} outputs.")
-
-
-def refreshed(target: Target, engine: Engine, case: Case, reason: str) -> Golden:
-    """Return the golden of *case* with the codes of today; CaseError where another check fails."""
-    trial = Trial(target, case, engine)
-    failing = [v.check for v in judge(trial, CHECKS) if v.failing]
-    if failing:
-        raise CaseError(
-            f"{target.id}: {', '.join(failing)} fails on the golden case. Fix that before updating goldens."
-        )
-    return Golden(case, tuple(int(code) for code in trial.got.ravel()), engine.name, reason)
-
-
-def write_goldens(path: Path, goldens: Iterable[Golden]) -> None:
-    """Write one operator's goldens, sorted, whole or not at all."""
-    lines = sorted(golden.to_line() for golden in goldens)
-    replace_files({path: "".join(f"{line}\n" for line in lines)})
-
-
-def update_goldens(
-    path: Path, targets: Sequence[Target], everything: Sequence[Target], engine: Engine, reason: str
-) -> None:
-    """Write the goldens of *targets* anew, keeping those of other targets that still apply; all or nothing."""
-    old = read_goldens(path) if path.exists() else []
-    known = {target.id for target in everything}
-    chosen = {target.id: target for target in targets}
-    made = []
-    for golden in old:
-        name = _id(golden.case)
-        if name in chosen:
-            target = chosen.pop(name)
-            kept = _is_legal(target, golden.case)
-            fresh = refreshed(target, engine, golden.case, reason) if kept else new_golden(target, engine, reason)
-            made.append(golden if kept and fresh.codes == golden.codes else fresh)
-        elif name in known:
-            made.append(golden)
-    made += [new_golden(target, engine, reason) for target in chosen.values()]
-    write_goldens(path, made)
-
-
 def golden_problems(
     targets: Sequence[Target], everything: Sequence[Target], engine: Engine, path: Path, shown: str, step: str
 ) -> list[str]:
@@ -227,7 +179,7 @@ def golden_problems(
     problems = []
     seen = set()
     for golden in read_goldens(path):
-        name = _id(golden.case)
+        name = target_id(golden.case)
         seen.add(name)
         if name in chosen:
             problems += [f"{text} {step}" for text in _differences(chosen[name], engine, golden)]
@@ -236,16 +188,9 @@ def golden_problems(
     return problems + [f"{name}: no golden in {shown}. {step}" for name in chosen if name not in seen]
 
 
-def _id(case: Case) -> str:
+def target_id(case: Case) -> str:
+    """Return the name of the target that a case is of."""
     return f"{case.op}-{case.scheme}-{case.platform}"
-
-
-def _is_legal(target: Target, case: Case) -> bool:
-    try:
-        check_case(target.spec, case)
-    except QuantizerError:
-        return False
-    return True
 
 
 def _differences(target: Target, engine: Engine, golden: Golden) -> list[str]:
@@ -253,12 +198,15 @@ def _differences(target: Target, engine: Engine, golden: Golden) -> list[str]:
         check_case(target.spec, golden.case)
     except QuantizerError as err:
         return [f"{target.id}: the golden is stale: {err}"]
-    got = Trial(target, golden.case, engine).got
+    trial = Trial(target, golden.case, engine)
+    if engine.supports(target.spec, target.scheme, target.platform) is not None or trial.refusal is not None:
+        return []
+    got = trial.got
     wanted = np.array(golden.codes)
     if got.size != wanted.size:
         return [f"{target.id}: the golden has {wanted.size} codes, the engine gives {got.size}."]
     wrong = np.flatnonzero(got.ravel() != wanted)
-    if not wrong.size:
+    if not wrong.size or (engine.version and known_defect(trial, "engine") is not None):
         return []
     index = tuple(int(i) for i in np.unravel_index(int(wrong[0]), got.shape))
     return [
@@ -270,9 +218,9 @@ def _differences(target: Target, engine: Engine, golden: Golden) -> list[str]:
 def keep(replay: Replay, folder: Path, reason: str) -> Path:
     """Write *replay* into the stored regressions with the reason, and return its path."""
     case = replay.case
-    path = folder / f"{_id(case)}-{case.digest}.json"
+    path = folder / f"{target_id(case)}-{case.digest}.json"
     content = {
-        "case": case.to_dict(), "item": _id(case), "checks": list(replay.checks), "finding": replay.finding,
+        "case": case.to_dict(), "item": target_id(case), "checks": list(replay.checks), "finding": replay.finding,
         "reason": reason,
     }  # fmt: skip
     replace_files({path: json.dumps(content, indent=1, sort_keys=True) + "\n"})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from quantizer.conformance.checks.float_forward import float_radius
-from quantizer.conformance.faults import CATALOGUE, explicit_cases, has_effect, kill
+from quantizer.conformance.faults import CATALOGUE, Subject, explicit_cases
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
@@ -119,13 +119,9 @@ def _fault_problems(session: Session, spec: Spec) -> list[str]:
     if not isinstance(session.engine, OwnEngine):
         return []
     cases = _some_cases(session, spec)
-    survivors = [
-        fault
-        for fault in CATALOGUE
-        if fault.id in QUICK
-        and has_effect(session, fault, spec.op, cases)
-        and kill(session, fault, spec.op, cases) is None
-    ]
+    subject = Subject(session, spec.op, cases)
+    planted = [(fault, subject.examine(fault)) for fault in CATALOGUE if fault.id in QUICK]
+    survivors = [fault for fault, found in planted if found.effect and not found.kills]
     return [
         f"fault {fault.id} ({fault.place}) is found by no check in {len(cases)} cases: the operator is not judged. "
         f"Give its `error_model` a kind that has bounds, and run `quantizer faults --op {spec.op}`."

@@ -16,14 +16,14 @@ from torch import Tensor
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
-from quantizer.core.errors import GraphError, SpecError
-from quantizer.core.platforms import Platform
+from quantizer.core.errors import GraphError, RefusedError, SpecError
+from quantizer.core.platforms import CHOICE_NAMES, Platform, Variant
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.numerics.activations import LIMITS
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
-from quantizer.runtime.engines import Call, Engine
+from quantizer.runtime.engines.protocol import Call, Engine
 
 Array = NDArray[Any]
 
@@ -34,7 +34,8 @@ class Trial:
     def __init__(self, target: Target, case: Case, engine: Engine) -> None:
         self.target = target
         self.spec = target.spec
-        self.case = case
+        self.case = case.but(shapes={name: case.shapes[name] for name in target.spec.inputs if name in case.shapes})
+        """The case, its operands in the order of the spec: a stored one has them by name."""
         self.engine = engine
         self.shared: dict[str, Array] = {}
         """What one check computed and another uses too, by the name of the first."""
@@ -104,6 +105,17 @@ class Trial:
         return self.run(self.call, self.codes, self.parameters)
 
     @cached_property
+    def refusal(self) -> str | None:
+        """Why a real engine has no way to run the case, or None."""
+        try:
+            _ = self.outcome
+        except RefusedError as err:
+            return str(err)
+        except Exception:  # noqa: BLE001 - any other error is a failure of the checks that run it
+            return None
+        return None
+
+    @cached_property
     def y(self) -> Array:
         """f(x, w, b) in float64, the fused activation included."""
         return self.real(self.doubles)
@@ -117,6 +129,34 @@ class Trial:
     def y_hat(self) -> Array:
         """f(x^, w^, b^) in float64, the fused activation included."""
         return self.real(self.values)
+
+    @cached_property
+    def variant(self) -> Variant:
+        """The requantization variant that the platform declares for the case."""
+        return self.target.platform.variant(self.spec.quantization.family, self._choice)
+
+    def _choice(self) -> dict[str, object]:
+        """Return what the platform's choice of a variant may name."""
+        scheme = self.target.scheme
+        values = (
+            scheme.activation.bits, 0 if scheme.weight is None else scheme.weight.bits, tuple(self.case.shapes),
+            tuple(int(params.zero_point) for params in self.parameters.inputs.values()), tuple(self.ratios.values()),
+            self._product_ratio(),
+        )  # fmt: skip
+        return {**self.bound, **dict(zip(CHOICE_NAMES, values, strict=True))}
+
+    @cached_property
+    def ratios(self) -> dict[str, float]:
+        """The float32 ratio of each activation's scale to the output's."""
+        scale = np.float32(float(self.output.scale))
+        return {name: float(np.float32(float(params.scale)) / scale) for name, params in self.parameters.inputs.items()}
+
+    def _product_ratio(self) -> float:
+        """Return the float32 ratio of the product of the activations' scales to the output's."""
+        product: Any = np.float32(1.0)
+        for params in self.parameters.inputs.values():
+            product = product * np.float32(float(params.scale))
+        return float(product / np.float32(float(self.output.scale)))
 
     @cached_property
     def centred(self) -> dict[str, Tensor]:

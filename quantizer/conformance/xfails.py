@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 from pydantic import Field
@@ -16,10 +14,8 @@ from quantizer.core.expressions import parse
 from quantizer.core.library import Library, read_file
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, suggestion
-from quantizer.core.platforms import CASE_NAMES, Defect, check_defects
+from quantizer.core.platforms import CASE_NAMES, Defect, check_defects, is_day
 from quantizer.core.spec import Spec
-
-DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class Xfail(Defect):
@@ -58,6 +54,11 @@ def with_xfails(library: Library, file: Path) -> Library:
     return replace(library, platforms=platforms)
 
 
+def read_xfails(file: Path) -> Xfails:
+    """Read the entries of *file* as they stand; `with_xfails` judges them."""
+    return read_file(file, Xfails, lambda _: [])[0]
+
+
 def commit_date(folder: Path) -> str:
     """Return the day of the commit that is checked out at *folder*, YYYY-MM-DD: the same for every run of a commit."""
     command = ["git", "-C", str(folder), "log", "-1", "--format=%cs"]
@@ -65,7 +66,7 @@ def commit_date(folder: Path) -> str:
         answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
     except OSError:
         answer = ""
-    if not DATE.fullmatch(answer):
+    if not is_day(answer):
         raise UnsupportedError(f"--op-xfails: {folder} holds no commit: expiry is told by its date. Use git.")
     return answer
 
@@ -74,17 +75,19 @@ def _problems(found: Xfails, library: Library, folder: Path, today: str) -> Iter
     taken = [defect.id for platform in library.platforms.values() for defect in platform.defects]
     yield from check_defects(found.xfails, "xfails", taken)
     for index, entry in enumerate(found.xfails):
-        yield from _unknown(index, "ops", entry.ops, [*library.specs])
+        yield from _unknown(index, "ops", entry.ops or (), [*library.specs])
         yield from _unknown(index, "platforms", entry.platforms, [*library.platforms])
-        for op in entry.ops:
+        for op in entry.ops or ():
             yield from _unknown_in_predicate(index, entry, library.specs.get(op))
         place = ("xfails", index, "expires")
-        if not _is_date(entry.expires):
+        if not is_day(entry.expires):
             yield Finding(place, f"must be a day, got {entry.expires!r}. Write it as 2027-01-31.")
         elif entry.expires < today:
             yield Finding(
                 place, f"{entry.id!r} expired on {entry.expires}, {entry.owner} owns it. Mend it or extend it."
             )
+        if entry.since and entry.since > entry.expires:
+            yield Finding(("xfails", index, "since"), f"{entry.since} lies behind the expiry, {entry.expires}.")
         if not (folder / entry.case).is_file():
             yield Finding(
                 ("xfails", index, "case"), f"no such file: {entry.case}. Keep the replay file of the failure."
@@ -105,10 +108,3 @@ def _unknown_in_predicate(index: int, entry: Xfail, spec: Spec | None) -> Iterat
     known = [] if spec is None else [*spec.dims, *spec.attrs, *CASE_NAMES]
     for name in sorted(names.difference(known)) if known else ():
         yield Finding(("xfails", index, "predicate"), f"name {name!r} is unknown.{suggestion(name, known, 'Known')}")
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return bool(DATE.fullmatch(text)) and date.fromisoformat(text) is not None
-    except ValueError:
-        return False

@@ -20,7 +20,7 @@ from quantizer.conformance.bounds.set_valued import (
     truth_interval,
     where,
 )
-from quantizer.conformance.bounds.softmax import softmax
+from quantizer.conformance.bounds.softmax import log_softmax, softmax
 
 __all__ = [
     "UNDECIDED",
@@ -34,6 +34,7 @@ __all__ = [
     "input_radius",
     "linear",
     "log",
+    "log_softmax",
     "modulo",
     "monotone",
     "movement",

@@ -22,6 +22,16 @@ def softmax(x: FloatArray, dx: FloatArray, axis: int = -1) -> Interval:
     return found.moved(lambda end: np.moveaxis(end, -1, axis))
 
 
+@np.errstate(all="ignore")
+def log_softmax(x: FloatArray, dx: FloatArray, axis: int = -1) -> Interval:
+    """Return the exact range of the logarithm of softmax along *axis*: -log(1 + odds) at the ends that `softmax` has."""
+    box = Interval.around(x, dx).moved(lambda end: np.moveaxis(end, axis, -1))
+    smallest, largest = _odds(box.hi, box.lo)[0], _odds(box.lo, box.hi)[1]
+    low, high = -np.log1p(largest), -np.log1p(smallest)
+    found = outward(low - 2 * np.spacing(np.abs(low)), high + 2 * np.spacing(np.abs(high))).saturated(-np.inf, 0.0)
+    return found.moved(lambda end: np.moveaxis(end, -1, axis))
+
+
 def sum_of_others(terms: FloatArray) -> FloatArray:
     """Return for every element the sum of all others along the last axis, by partial sums from both sides."""
     left, right = np.zeros_like(terms), np.zeros_like(terms)

@@ -70,12 +70,16 @@ def judge_reals(
     check: str, got: Array, low: Array, high: Array, centre: Array, *, made_of: str,
     vacuous: Array | None = None, tensor: str = "y",
 ) -> Verdict:  # fmt: skip
-    """Return the verdict on real numbers that must lie in [low, high]; ratio = |got - centre| / half the interval."""
+    """Return the verdict on real numbers that must lie in [low, high]; ratio = |got - centre| / half the interval.
+
+    A centre that is infinite or NaN, at a pole or outside a domain, allows itself too.
+    """
     if got.shape != low.shape:
         return _wrong_shape(check, tensor, got.shape, low.shape)
     if not got.size:
         return Verdict(check, "pass")
     inside = (low <= got) & (got <= high)
+    inside |= ~np.isfinite(centre) & ((got == centre) | (np.isnan(got) & np.isnan(centre)))
     with np.errstate(all="ignore"):
         side = np.where(got >= centre, high - centre, centre - low)
         away = np.abs(got - centre)

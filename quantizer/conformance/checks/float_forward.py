@@ -77,8 +77,15 @@ def _mean(trial: Trial) -> Array:
 
 def _by_ulps(trial: Trial) -> Array:
     """Some ulps of the function of a library, and as many of the largest term that may cancel in it."""
-    relative = gamma(2 * TRANSCENDENTAL_ULPS) * trial.magnitude(trial.doubles)
+    relative = gamma(2 * TRANSCENDENTAL_ULPS) * np.abs(trial.magnitude(trial.doubles))
     return np.asarray(relative + 2 * TRANSCENDENTAL_ULPS * _half_ulp(trial.y))
+
+
+def _resized(trial: Trial) -> Array:
+    """Sums of four products, and positions of three roundings each: they move a mean by two neighbours along each axis."""
+    x = trial.doubles["x"].numpy()
+    moved = 3 * UNIT * (sum(x.shape[2:]) + 2) * 2 * float(np.abs(x).max(initial=0.0))
+    return np.asarray(gamma(12) * trial.magnitude(trial.doubles) + moved + _half_ulp(trial.y))
 
 
 def _exactly(trial: Trial) -> Array:
@@ -96,6 +103,9 @@ def _softmax(trial: Trial) -> Array:
     axis = trial.axis
     distance = np.abs(x - x.max(axis=axis, keepdims=True))
     spread = distance.max(axis=axis, keepdims=True)
+    if trial.spec.error_model.logarithm:
+        sums = (2 * distance + spread + 4 * TRANSCENDENTAL_ULPS + _terms(trial)) * UNIT
+        return np.asarray(sums + 4 * TRANSCENDENTAL_ULPS * _half_ulp(trial.y))
     relative = (distance + spread + 2 * TRANSCENDENTAL_ULPS * 2 + _terms(trial) + 2) * UNIT
     flushed = _terms(trial) * np.finfo(np.float32).smallest_normal
     return np.asarray(relative * trial.y + flushed + _half_ulp(trial.y))
@@ -109,5 +119,6 @@ _BOUNDS: Mapping[str, Callable[[Trial], Array]] = {
     "selection": _moved,
     "index": _exactly,
     "softmax": _softmax,
+    "resize": _resized,
     "normalization": norm_float_radius,
 }

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]
 CHECK = "arithmetic"
-FLOAT32_CODES = 2.0**-22
 
 
 def hidden_factor(trial: Trial, sums: Array, terms: Array, bits: int) -> Verdict:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance import bounds, restated_norm
 from quantizer.conformance.bounds import Interval
+from quantizer.conformance.checks.norm_rows import beside, row_codes, row_means, rows
 from quantizer.conformance.trial import Trial
 
 Array = NDArray[Any]
@@ -20,6 +21,8 @@ NORMAL_PLACES = 8
 FLOATS = 1 + 2.0**-40
 """What float64 may lose of the ends that are computed here."""
 UNIT = 2.0**-24
+NEAR_TIE = 2.0**-30
+"""How near to a tie a product may round either way: more than float64 loses of a code of 16 bits."""
 
 
 def table_error(entries: int, bits: int) -> float:
@@ -36,8 +39,9 @@ def affine(trial: Trial, name: str, shape: tuple[int, ...]) -> tuple[Array, Arra
     """Return centred codes and scales of gamma or beta for every element; an absent gamma is 1, an absent beta 0."""
     if name not in trial.tensors:
         return np.full(shape, int(name == "gamma")), np.ones(shape)
-    codes = trial.centred[name].numpy().astype(np.int64)
-    return np.broadcast_to(codes, shape), np.broadcast_to(trial.broadcast(name, trial.qparams(name).scale), shape)
+    codes = beside(trial, name, trial.centred[name].numpy().astype(np.int64))
+    scale = trial.broadcast(name, trial.qparams(name).scale)
+    return np.broadcast_to(codes, shape), np.broadcast_to(beside(trial, name, scale) if scale.ndim else scale, shape)
 
 
 def effective_beta(trial: Trial, shape: tuple[int, ...]) -> Array:
@@ -54,17 +58,17 @@ def is_integer(trial: Trial) -> bool:
 
 
 def lines(trial: Trial) -> tuple[Array, Array, int]:
-    """Return deviations from the mean and the variance of the codes of x, in steps of x, and N."""
-    codes = trial.codes["x"].numpy().astype(np.float64)
-    axes = tuple(range(trial.axis % codes.ndim, codes.ndim))
-    deviation = codes - codes.mean(axis=axes, keepdims=True)
-    return deviation, (deviation**2).mean(axis=axes, keepdims=True), math.prod(codes.shape[i] for i in axes)
+    """Return deviations and the variance of the codes of x, in steps of x and in rows of N, and N."""
+    codes = row_codes(trial).astype(np.float64)
+    deviation = codes - row_means(trial, codes)
+    return deviation, (deviation**2).mean(axis=1, keepdims=True), codes.shape[1]
 
 
 def standardized(trial: Trial) -> Array:
     """Return deviation / standard deviation of the codes, without epsilon; 0 where nothing deviates."""
     deviation, variance, _ = lines(trial)
-    return np.asarray(deviation / np.sqrt(np.where(variance > 0, variance, 1.0)))
+    standard = deviation / np.sqrt(np.where(variance > 0, variance, 1.0))
+    return np.asarray(standard.reshape(trial.output_shape))
 
 
 def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tuple[Array, Array]:
@@ -72,21 +76,21 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
 
     An integer mean moves the deviations by its distance from the exact one, and the squares with them; the variance is
     a floor; its inverse root comes from the table, in units of 2**-15 (8 bits) or in the declared significant bits,
-    twice (16 bits: the factor too); deviations of 16 bits are halved, floored; the product is rounded and clamped.
+    twice (16 bits: the factor too); deviations of 16 bits are halved, floored; the product is rounded and clamped: it is one of
+    the codes next to it, or kept as it is.
     *epsilon*: the most that may be added to the variance; Compass adds nothing. *declared*: 16-bit values have the scale of
-    their codes, whatever multiplier is handed.
+    their codes, whatever multiplier is handed, and rounding is half a code either way, since epsilon moves the value.
     """
-    codes = trial.codes["x"].numpy().astype(np.float64)
-    axes = tuple(range(trial.axis % codes.ndim, codes.ndim))
     bits, numbers = trial.target.scheme.activation.bits, trial.parameters.numbers
     deviation, variance, count = lines(trial)
-    exact_mean = codes.mean(axis=axes, keepdims=True)
+    mean = trial.spec.error_model.centred
+    exact_mean = row_means(trial, row_codes(trial).astype(np.float64))
     moved = np.abs(exact_mean - np.rint(exact_mean))
     squares = count * (variance + moved**2)
     added = count * epsilon / float(trial.parameters.inputs["x"].scale) ** 2
     table = table_error(193, ROOT_PLACES + 1)
-    wanted = restated_norm.compass_numbers(count, trial.target.scheme, trial.target.platform)
-    if bits <= 8:
+    wanted = restated_norm.compass_numbers(count, trial.target.scheme, trial.target.platform, mean=mean)
+    if bits <= 8 and mean:
         unit = 2.0 ** numbers.get("variance_shift", wanted["variance_shift"])
         gain = numbers.get("norm_multiplier", 1) * 2.0 ** (
             ROOT_PLACES - NORMAL_PLACES - numbers.get("norm_shift", wanted["norm_shift"])
@@ -103,13 +107,15 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
     least, most = np.floor(squares / unit / FLOATS), np.floor((squares + added) / unit * FLOATS)
     high = np.minimum(1.0, 1.0 / np.sqrt(np.maximum(least, 1.0))) * (1 + relative) * FLOATS + absolute
     low = np.minimum(1.0, 1.0 / np.sqrt(np.maximum(most, 1.0))) * (1 - relative) / FLOATS - absolute
-    halved = float(bits > 8)
+    halved = float(bits > 8 and mean)
     ends = [end * root * gain for end in (deviation - moved - halved, deviation + moved) for root in (low, high)]
-    end = 2.0 ** (bits - 1)
-    return (
-        np.clip(np.minimum.reduce(ends) - 0.5, -end, end - 1),
-        np.clip(np.maximum.reduce(ends) + 0.5, -end, end - 1),
+    end, low, high = 2.0 ** (bits - 1), np.minimum.reduce(ends), np.maximum.reduce(ends)
+    first, last = (
+        (low - 0.5, high + 0.5) if declared else (np.ceil(low - 0.5 - NEAR_TIE), np.floor(high + 0.5 + NEAR_TIE))
     )
+    outer = np.minimum(low, first), np.maximum(high, last)
+    below, above = (np.clip(ends_, -end, end - 1).reshape(trial.output_shape) for ends_ in outer)
+    return below, above
 
 
 def final_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tuple[Array, Array]:
@@ -151,16 +157,22 @@ def norm_stage_error(trial: Trial) -> Array:
 def norm_enclosure(trial: Trial, operands: dict[str, tuple[Array, Array]]) -> Interval:
     """Return the enclosure of the reference over the intervals of x, gamma and beta."""
     x, dx = operands["x"]
-    axes = tuple(range(trial.axis % x.ndim, x.ndim))
-    gamma, beta = (
-        Interval.around(*np.broadcast_arrays(*operands[name])) if name in operands else None
-        for name in ("gamma", "beta")
-    )
-    return bounds.normalization(x, dx, axes, eps=float(trial.bound["epsilon"]), gamma=gamma, beta=beta)
+
+    def known(name: str) -> Interval | None:
+        if name not in operands:
+            return None
+        ends = (np.broadcast_to(beside(trial, name, end), x.shape) for end in np.broadcast_arrays(*operands[name]))
+        return Interval.around(*(rows(trial, end) for end in ends))
+
+    found = bounds.normalization(
+        rows(trial, x), rows(trial, np.broadcast_to(dx, x.shape)), 1, eps=float(trial.bound["epsilon"]),
+        centred=trial.spec.error_model.centred, gamma=known("gamma"), beta=known("beta"),
+    )  # fmt: skip
+    return found.moved(lambda end: end.reshape(x.shape))
 
 
 def norm_float_radius(trial: Trial) -> Array:
-    """Return how far a float32 forward may be from y, whatever order it adds in.
+    """Return how far a float32 forward may be from y, whatever order it adds in; without a mean c is x, and a is 0.
 
     With u = 2**-24, g(n) = n*u / (1 - n*u), c the exact deviations, s = sqrt(var + eps):
     the mean is off by m <= g(N) * mean|x|, so a deviation by a <= m + u * (|c| + m); the root mean square of computed
@@ -168,21 +180,24 @@ def norm_float_radius(trial: Trial) -> Array:
     and two ulps of the root: |s' - s| <= t = rms(a) + (s + rms(a)) * g(N/2 + 4). Then y' - y <= (a + |y| t) / (s - t),
     s - t at least what eps alone gives; three more roundings, then gamma and beta with one each.
     """
-    x, gamma, beta = (trial.doubles[name].numpy() if name in trial.doubles else None for name in ("x", "gamma", "beta"))
-    assert x is not None
-    axes = tuple(range(trial.axis % x.ndim, x.ndim))
-    count, eps = math.prod(x.shape[i] for i in axes), float(trial.bound["epsilon"])
-    deviation = x - x.mean(axis=axes, keepdims=True)
-    s = np.sqrt((deviation**2).mean(axis=axes, keepdims=True) + eps)
-    mean = _gamma(count) * np.abs(x).mean(axis=axes, keepdims=True)
-    a = mean + UNIT * (np.abs(deviation) + mean)
-    rms = np.sqrt((a * a).mean(axis=axes, keepdims=True))
+    x, eps = rows(trial, trial.doubles["x"].numpy()), float(trial.bound["epsilon"])
+    gamma, beta = (
+        beside(trial, name, trial.doubles[name].numpy()) if name in trial.doubles else None
+        for name in ("gamma", "beta")
+    )
+    count = x.shape[1]
+    deviation = x - row_means(trial, x)
+    s = np.sqrt((deviation**2).mean(axis=1, keepdims=True) + eps)
+    mean = _gamma(count) * np.abs(row_means(trial, np.abs(x)))
+    a = (mean + UNIT * (np.abs(deviation) + mean)) * trial.spec.error_model.centred
+    rms = np.sqrt((a * a).mean(axis=1, keepdims=True))
     flushed = math.sqrt(np.finfo(np.float32).smallest_normal)
     t = rms + (s + rms) * _gamma(count // 2 + 5) + flushed
     least = np.maximum(s - t, math.sqrt(eps) * (1 - _gamma(count // 2 + 5)))
     y = np.abs(deviation) / s
     away = (a + y * t) / least
     away = away + _gamma(4) * (y + away)
+    y, away = (part.reshape(trial.output_shape) for part in (y, away))
     size = 1.0 if gamma is None else np.abs(gamma)
     shift = 0.0 if beta is None else np.abs(beta)
     half_ulp = np.spacing(np.abs(trial.y).astype(np.float32)).astype(np.float64) / 2

@@ -7,14 +7,10 @@ from collections.abc import Iterator
 
 from quantizer.conformance import restated_norm
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.checks.multipliers import is_replaced
+from quantizer.conformance.checks.multiplier_rules import is_replaced
+from quantizer.conformance.checks.norm_rows import norm_count
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
-
-
-def norm_count(trial: Trial) -> int:
-    """Return N, the number of elements that are normalised together."""
-    return math.prod(trial.case.shapes["x"][trial.axis :])
 
 
 def norm_factors(trial: Trial) -> dict[str, Expected]:
@@ -30,7 +26,8 @@ def norm_findings(trial: Trial) -> Iterator[Finding]:
     variant = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
     if trial.spec.error_model.kind != "normalization" or variant != "multiplier_shift" or is_replaced(trial):
         return
-    wanted = restated_norm.compass_numbers(norm_count(trial), trial.target.scheme, platform)
+    mean = trial.spec.error_model.centred
+    wanted = restated_norm.compass_numbers(norm_count(trial), trial.target.scheme, platform, mean=mean)
     for name, number in wanted.items():
         got = trial.parameters.numbers.get(name)
         ratio = 0.0 if got == number else math.inf

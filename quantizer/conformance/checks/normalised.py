@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
+from quantizer.conformance.checks import fast_exp, litert_stages
 from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.gemmlowp_stages import softmax_codes
+from quantizer.conformance.checks.requantized import FLOAT32_UNIT
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.verdict import Verdict, failure, hole
@@ -19,15 +22,18 @@ from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
 CHECK = "arithmetic"
-FLOAT32_UNIT = 2.0**-24
 Exact = Callable[[tuple[int, ...]], Fraction]
 
 
 def softmax_arithmetic(trial: Trial) -> Verdict:
     """Judge the exponentials, the reciprocal or quotient where there is one, and the output, one after the other."""
     table = trial.parameters.tables.get("exp")
+    if "halves" in trial.parameters.numbers:
+        return litert_stages.judged(trial, fast_exp.codes(trial), "the handed numbers, in powers of two")
     if table is None:
         return hole(CHECK, "no exponentials were handed")
+    if (wanted := _declared(trial)) is not None:
+        return litert_stages.judged(trial, wanted, "the declared stages: exponentials, their sum, a reciprocal")
     stages = trial.outcome.stages
     if "exp" not in stages:
         return _without_stages(trial, table)
@@ -45,6 +51,21 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
     if "quotient" in stages:
         return _from_quotient(trial, got, total, stages["quotient"].numpy())
     return _from_sum(trial, got, total)
+
+
+def _declared(trial: Trial) -> Array | None:
+    """Return the codes of LiteRT's softmax from the handed tables; None of a platform that divides exactly."""
+    tables = trial.parameters.tables
+    if "reciprocal" in tables:
+        return litert_stages.wide_softmax_codes(trial)
+    kind = trial.target.platform.tables.exponential
+    if kind == "exact":
+        return None
+    codes = trial.codes["x"].numpy()
+    exponentials = tables["exp"].entries.numpy()[codes.max(axis=trial.axis, keepdims=True) - codes]
+    if kind == "gemmlowp":
+        return softmax_codes(trial, exponentials)
+    return litert_stages.float32_softmax_codes(trial, exponentials)
 
 
 def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
@@ -70,7 +91,8 @@ def final_codes(
 ) -> Verdict:
     """Judge the output codes of *value*, in steps without the zero point; *magnitude*: what cancels in it."""
     output = trial.output
-    mode: RoundingMode = trial.target.platform.rounding
+    declared = trial.target.platform.requantize.get(trial.spec.quantization.family)
+    mode: RoundingMode = "half_up" if declared == "half_up" else trial.target.platform.rounding
     low, high = code_interval(
         value, e_over_s=extra, magnitude=magnitude, zero_point=int(output.zero_point), qmin=output.qmin, qmax=output.qmax, rounding=mode,
         exact=exact,

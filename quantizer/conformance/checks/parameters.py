@@ -13,14 +13,10 @@ from numpy.typing import NDArray
 from quantizer.conformance import restated
 from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.checks.multipliers import (
-    is_replaced,
-    multiplier_bits,
-    multiplier_findings,
-    number_findings,
-    unifies_shifts,
-)
+from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, is_replaced, multiplier_bits, unifies_shifts
+from quantizer.conformance.checks.multipliers import multiplier_findings, number_findings
 from quantizer.conformance.checks.norm_parameters import norm_factors, norm_findings
+from quantizer.conformance.checks.resize import resize_findings
 from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
@@ -33,7 +29,6 @@ from quantizer.plugins.handed import ABSORBED
 
 Array = NDArray[Any]
 CHECK = "parameters"
-FLOAT32_CODES = 2.0**-22
 
 
 def parameters(trial: Trial) -> Verdict:
@@ -65,13 +60,16 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     for name in trial.spec.activations:
         if name not in case.shapes:
             continue
-        signed = restated.input_sign(case.ranges[name], rule)
-        inputs[name] = restated.activation(case.ranges[name], scheme.activation, rule, signed=signed)
+        span = restated.input_range(trial.spec, name, target.platform, case)
+        signed = restated.input_sign(span, rule)
+        inputs[name] = restated.activation(span, scheme.activation, rule, signed=signed)
         yield from _same(name, trial.parameters.inputs.get(name), inputs[name])
     platform = _own_sign(trial)
     outputs = {name: restated.output(trial.spec, name, scheme, platform, case, inputs) for name in trial.spec.outputs}
     for name, wanted in outputs.items():
         yield from _same(name, trial.parameters.outputs.get(name), wanted)
+    for name, wanted in {**inputs, **outputs}.items():
+        yield from _held(name, wanted)
     factors = norm_factors(trial) or inputs
     weights = _weights(trial, factors, outputs["y"])
     yield from _constants(trial, factors, weights)
@@ -79,6 +77,7 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     yield from multiplier_findings(trial, [*factors.values(), *spread], outputs["y"])
     yield from number_findings(trial)
     yield from norm_findings(trial)
+    yield from resize_findings(trial)
     yield from _accumulator(trial)
     for name, table in trial.parameters.tables.items():
         yield from table_findings(trial, name, table)
@@ -137,6 +136,20 @@ def _same(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Findi
             yield Finding(name, 0.0, what, what, f"the platform's rule for {what}")
     if chosen.dtype.kind != wanted.dtype.kind or chosen.dtype.bits != wanted.dtype.bits:
         yield Finding(name, math.inf, f"format {wanted.dtype}", f"{chosen.dtype}", "the platform's rule for formats")
+
+
+def _held(name: str, wanted: Expected) -> Iterator[Finding]:
+    """Every number of the calibrated range lies within half a step of a code: nearer is more than rounding can ask for."""
+    if wanted.span is None:
+        return
+    scale, zero = float(wanted.scale), int(wanted.zero_point)
+    low, high = (end / scale + zero for end in wanted.span)
+    beyond = max(wanted.qmin - low, high - wanted.qmax, 0.0)
+    room = 0.5 + FLOAT32_CODES * (wanted.qmax - wanted.qmin)
+    yield Finding(
+        f"range of {name}", beyond / room, f"codes {low:.6g} to {high:.6g}", f"codes {wanted.qmin} to {wanted.qmax}",
+        "the calibrated range is held, to half a step",
+    )  # fmt: skip
 
 
 def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> dict[str, Expected]:
@@ -241,7 +254,7 @@ def _bias(trial: Trial, factors: list[Expected], bits: int) -> Expected:
     for factor in factors:
         scale = scale * factor.scale
         steps = steps * factor.steps if steps is not None and factor.steps is not None else None
-    if trial.target.platform.quantizer.operation == "divide_float32":
+    if trial.target.platform.quantizer.operation in ("divide_float32", "inverse_float32"):
         scale = scale.astype(np.float32).astype(np.float64)
     return Expected(
         dtype(f"int{bits}"), scale, np.zeros_like(scale, dtype=np.int64), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, steps

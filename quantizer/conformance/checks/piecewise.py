@@ -9,7 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import RESOLUTION, code_interval, rational_codes
+from quantizer.conformance.checks import litert_stages, one_period
 from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.fixed_point import judge_clamped
+from quantizer.conformance.checks.float32_stages import lane_tables
+from quantizer.conformance.checks.gemmlowp_stages import gemmlowp_codes
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.finish import RELAY_BITS
@@ -22,16 +26,39 @@ CHECK = "arithmetic"
 def monotone_arithmetic(trial: Trial) -> Verdict:
     """Judge a function of one input by the table that was handed, by its stages, or by f on the values of the codes."""
     tables = trial.parameters.tables
-    if len(tables) == 1 and len(trial.codes) == 1:
+    if "period" in tables:
+        wanted = one_period.codes(trial, tables["period"])
+        return litert_stages.judged(
+            trial, wanted, "the entry of the handed table at the handed multiple, modulo its size"
+        )
+    if len(tables) == 1 and len(trial.codes) == 1 and "logistic" not in tables:
         (table,) = tables.values()
         wanted = np.clip(looked_up(trial, table), trial.output.qmin, trial.output.qmax)
         return _read(trial, table, wanted)
+    if {"vector", "rest"} <= tables.keys():
+        return lane_tables(trial)
     stages, numbers = trial.outcome.stages, trial.parameters.numbers
+    if trial.parameters.rescale is not None and {"least", "most"} <= numbers.keys():
+        return judge_clamped(trial, trial.parameters.rescale)
+    if "input_multiplier" in numbers:
+        return _on_a_grid(trial)
+    if "positive" in numbers:
+        return litert_stages.judged(
+            trial, litert_stages.leaky_codes(trial), "the declared stages: each side's multiplier"
+        )
     if "negative" in stages and "slope" in numbers:
         return _leaky(trial, stages["negative"].numpy(), numbers["slope"], numbers["slope_shift"])
     if "relay" in stages and {"low", "high", "relay_bits"} <= numbers.keys():
         return _clamped(trial, stages["relay"].numpy())
     return stand_in(trial) if trial.parameters.rescale is None else _multiplied(trial)
+
+
+def _on_a_grid(trial: Trial) -> Verdict:
+    """Judge a function that is read between the entries of a handed table, or gemmlowp's fixed point."""
+    wanted = litert_stages.grid_codes(trial)
+    if wanted is None:
+        wanted = gemmlowp_codes(trial)
+    return litert_stages.judged(trial, wanted, "the declared stages: the handed table between its entries")
 
 
 def _multiplied(trial: Trial) -> Verdict:
@@ -90,18 +117,24 @@ def _read(trial: Trial, table: Table, wanted: Array) -> Verdict:
         between = f" + {rest}/{table.step}" if rest else ""
         return {"input code": str(int(codes[index])), "entry": f"{entry}{between} of {table.entries.numel()}"}
 
-    made_of = "the handed table at the code" + (", interpolated down" if table.step > 1 else "")
+    made_of = "the handed table at the code" + (f", interpolated {table.interpolation}" if table.step > 1 else "")
     return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of, detail=detail)
 
 
 def looked_up(trial: Trial, table: Table) -> Array:
-    """Return T[i] + floor((T[i+1] - T[i]) * rest / step) at every input code; the last entry repeats."""
-    codes = next(iter(trial.codes.values())).numpy()
+    """Return what the table holds at every input code."""
+    return read_at(table, next(iter(trial.codes.values())).numpy())
+
+
+def read_at(table: Table, codes: Array) -> Array:
+    """Return T[i] + floor((T[i+1] - T[i]) * rest / step) at *codes*, or half up; the last entry repeats."""
     entries = table.entries.numpy().astype(np.int64)
     entries = np.append(entries, entries[-1])
     place = np.clip(codes - table.first, 0, table.entries.numel() * table.step - 1)
     index, rest = np.divmod(place, table.step)
-    return np.asarray(entries[index] + np.floor_divide((entries[index + 1] - entries[index]) * rest, table.step))
+    half = table.step // 2 if table.interpolation == "half_up" else 0
+    moved = np.floor_divide((entries[index + 1] - entries[index]) * rest + half, table.step)
+    return np.asarray(entries[index] + moved)
 
 
 def _ratio(trial: Trial) -> Fraction:

@@ -15,7 +15,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.errors import ConstraintError, QuantizerError
 from quantizer.core.shapes import evaluate, named_axes, plain_name, spread_name, variables
 from quantizer.core.spec import Spec
-from quantizer.runtime.engines import Call, Engine
+from quantizer.runtime.engines.protocol import Call, Engine
 
 SEEDS = 8
 MAX_SIZE = 1 << 12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -11,27 +11,46 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quantizer.conformance import restated_litert as restated
 from quantizer.conformance.bounds.rounding import rational_codes
+from quantizer.conformance.checks import one_period
 from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.checks.gemmlowp_stages import exponentials_of
 from quantizer.conformance.restated_norm import inverse_roots
 from quantizer.conformance.trial import Trial
+from quantizer.core.platforms import NARROW_BITS
 from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
 FLOAT32_ENTRIES = 2.0**-21
 FLOAT32_TINY = 2.0**-149
+OF_UNITS = ("exp", "inverse_root", "inverse")
+"""Tables of real numbers in units of their own; others hold the output's codes."""
 
 
 def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     """Each entry is within half a unit (and the declared float32 budget) of f at the code that indexes it."""
+    yield from _layout(trial, name, table)
+    if (stated := declared_entries(trial, name, table.entries.numel())) is not None:
+        away = np.abs(table.entries.numpy() - stated)
+        index = int(np.argmax(away))
+        yield Finding(
+            f"table {name}", math.inf if away.any() else 0.0, f"{stated[index]}", f"{table.entries[index]}",
+            "the entry of the platform's rule", (index,),
+        )  # fmt: skip
+        return
     entries = table.entries.numpy().astype(np.float64)
     places = table.first + table.step * np.arange(entries.size)
-    if name in ("exp", "inverse_root"):
+    if name in OF_UNITS:
         yield from _fine_enough(trial, name, table)
     if name == "exp":
         found: tuple[Array, Array] | None = exponentials(trial, table, places)
     elif name == "inverse_root":
         found = inverse_roots(places, table.unit), np.zeros(places.shape)
+    elif name == "period":
+        found = one_period.entries(trial, table)
+    elif name == "inverse":
+        found = inverses(table, places)
     else:
         found = _function_codes(trial, places)
     if found is None:
@@ -39,8 +58,8 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     wanted, budget = found
     half = FLOAT32_TINY if table.entries.dtype.is_floating_point else 0.5
     ratio = np.abs(entries - wanted) / (half + budget)
-    if name not in ("exp", "inverse_root"):
-        ratio = np.maximum(ratio, _wrong_ties(trial, entries, wanted))
+    if name not in OF_UNITS:
+        ratio = np.maximum(ratio, _wrong_ties(trial, name, entries, wanted))
     index = int(np.argmax(ratio))
     yield Finding(
         f"table {name}", float(ratio[index]), f"{wanted[index]:.9g}", f"{entries[index]:.9g}",
@@ -48,22 +67,61 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _wrong_ties(trial: Trial, entries: Array, wanted: Array) -> Array:
+def declared_entries(trial: Trial, name: str, count: int) -> Array | None:
+    """Return LiteRT's integer entries of a table, restated; None of a table that approximates each entry alone.
+
+    Entries between which a kernel interpolates are moved towards the curve by half of what the chord is off.
+    """
+    if name == "logistic":
+        return restated.logistic_entries(count)
+    if name == "reciprocal":
+        return restated.chord_entries(lambda v: 1 / (1 + v), 0.0, 1.0, count - 1)
+    if name == "exp" and "reciprocal" in trial.parameters.tables:
+        return restated.chord_entries(np.exp, -10.0, 0.0, count - 1)
+    if name == "exp" and trial.target.platform.tables.exponential == "gemmlowp":
+        return exponentials_of(float(trial.parameters.inputs["x"].scale), count)
+    return None
+
+
+def _layout(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
+    """A table between whose entries a platform interpolates has its number of segments, and its rounding between them."""
+    rule, bits = trial.target.platform.tables, trial.target.scheme.activation.bits
+    if rule.segments is None or bits <= NARROW_BITS or name in OF_UNITS:
+        return
+    step = (1 << bits) // rule.segments
+    wanted = (rule.segments + 1, -(1 << (bits - 1)), step, rule.interpolation)
+    got = (table.entries.numel(), table.first, table.step, table.interpolation)
+    text = "entries, first code, step and interpolation of the platform's tables"
+    yield Finding(f"table {name}", 0.0 if got == wanted else math.inf, f"{wanted}", f"{got}", text)
+
+
+def _wrong_ties(trial: Trial, name: str, entries: Array, wanted: Array) -> Array:
     """Return inf where f lies exactly between two codes and the entry is not the declared mode's.
 
     Judged only where the platform's own arithmetic is exact: in rationals, or in float32 under scales of powers of two.
+    Whole vectors add the zero point after rounding, whatever the quantizer does.
     """
     platform, zero = trial.target.platform, int(trial.output.zero_point)
     scales = [float(trial.output.scale), *(float(params.scale) for params in trial.parameters.inputs.values())]
     faults = np.zeros(wanted.shape)
     if platform.quantizer.operation != "exact" and any(math.frexp(scale)[0] != 0.5 for scale in scales):
         return faults
-    inner = zero if platform.quantizer.zero_point == "before" else 0
+    inner = zero if platform.quantizer.zero_point == "before" and name != "vector" else 0
+    wanted = np.where(_only_neared(trial, wanted), np.floor(wanted), wanted)
     for place in np.flatnonzero(wanted - np.floor(wanted) == 0.5):
         exact = Fraction(float(wanted[place])) - zero + inner
         code = rational_codes(exact, platform.rounding)[0] + zero - inner
         faults[place] = 0.0 if entries[place] == code else math.inf
     return faults
+
+
+def _only_neared(trial: Trial, wanted: Array) -> Array:
+    """Return where f is a constant of the spec that it never reaches: float64 is no witness that this is a tie."""
+    y, near = trial.spec.outputs["y"], np.zeros(wanted.shape, dtype=bool)
+    for end in (y.min, y.max):
+        if end is not None and not end.names:
+            near |= wanted == float(end({})) / float(trial.output.scale) + int(trial.output.zero_point)
+    return near
 
 
 def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
@@ -88,8 +146,17 @@ def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Arra
     return wanted, np.maximum(FLOAT32_ENTRIES, 4 * 2.0**-24 * summed) * wanted
 
 
+def inverses(table: Table, places: Array) -> tuple[Array, Array]:
+    """Return 1 / c in units of the table, no more than 1 and 0 for 0, and what float32 may lose of it (Compass)."""
+    wanted = np.where(places > 0, 1.0 / np.maximum(places, 1) / table.unit, 0.0)
+    return wanted, FLOAT32_ENTRIES * wanted
+
+
 def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
-    """Return sat(f) in output codes at each input code, and its budget; None where f has not one input and one scale."""
+    """Return sat(f) in output codes at each input code, and its budget; None where f has not one input and one scale.
+
+    Outside the domain of f, where it is NaN, the entry is code 0.
+    """
     operands = list(trial.case.shapes)
     if len(operands) != 1 or trial.spec.outputs["y"].kind != "value":
         return None
@@ -98,18 +165,28 @@ def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
     real = trial.reference({operands[0]: values}) / float(output.scale) + int(output.zero_point)
     if real.shape != places.shape:
         return None
+    real = np.where(np.isnan(real), 0.0, real)
     slack = 2.0**-45 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_ENTRIES
     budget = slack * np.minimum(np.abs(real), output.qmax - output.qmin + 1.0)
-    return np.clip(real, output.qmin, output.qmax), budget + cancelled(trial)
+    return np.clip(real, output.qmin, output.qmax), budget + cancelled(trial, {operands[0]: values})
 
 
-def cancelled(trial: Trial) -> float:
-    """Return what a small entry may lose, in codes, where a platform evaluates a bounded f in float32.
+def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float:
+    """Return what a small entry may lose, in codes, where a platform evaluates f in float32.
 
-    A logistic function that is a difference from 1/2 has the absolute error of its bound wherever it is small.
+    A bounded f has the absolute error of its bound wherever it is small (a logistic function that is a difference from
+    1/2, a line that is cut); one that turns, that of f(|x|) (a product of x and a sum that cancels).
     """
-    y = trial.spec.outputs["y"]
-    if trial.target.platform.tables.arithmetic != "float32" or y.min is None or y.max is None:
+    y, rule = trial.spec.outputs["y"], trial.target.platform.tables
+    if rule.arithmetic != "float32" and rule.alignment != "linspace":
+        return 0.0
+    if trial.spec.error_model.period is not None:
+        ((_, part),) = values.items()
+        return np.asarray(FLOAT32_ENTRIES * (1.0 + part.abs().numpy()) / float(trial.output.scale))
+    if trial.spec.error_model.kind == "piecewise_monotone":
+        absolute = {name: part.abs() for name, part in values.items()}
+        return np.asarray(FLOAT32_ENTRIES * np.abs(trial.reference(absolute)) / float(trial.output.scale))
+    if y.min is None or y.max is None:
         return 0.0
     largest = max(abs(float(end(trial.bound))) for end in (y.min, y.max))
     return FLOAT32_ENTRIES * largest / float(trial.output.scale)

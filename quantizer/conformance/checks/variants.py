@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quantizer.conformance.checks.arithmetic import DECLARED
 from quantizer.conformance.checks.elements import judge_codes, judge_reals
 from quantizer.conformance.checks.float_forward import float_radius
+from quantizer.conformance.checks.requantized import DECLARED
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import TilePlan
 from quantizer.core.shapes import channel_axis, named_axes
@@ -23,7 +23,7 @@ from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.finish import finish
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.ops import REGISTRY
-from quantizer.tiling.operands import cut, cut_parameters, stitch
+from quantizer.tiling.operands import cut, cut_parameters, padded_with, stitch
 from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
 
 Array = NDArray[Any]
@@ -70,6 +70,9 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
     for tile in plan:
         operands = cut(trial.codes, tile)
         parameters = cut_parameters(trial.parameters, trial.spec, tile)
+        code = trial.target.platform.padded_tiles.get(trial.spec.op)
+        if code is not None and {"oh", "ow"} & trial.case.tiles.sizes.keys():
+            operands, tile = padded_with(operands, trial.spec, tile, code)  # noqa: PLW2901 - the same tile
         call = trial.call.but(attrs=tile.attrs)
         if tile.parts == 1:
             yield tile, trial.run(call, operands, parameters).codes
@@ -84,8 +87,7 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
         if tile.part == tile.parts - 1:
             codes = finish(sums[tile.output], parameters)
             if (name := trial.case.activation) != "none":
-                platform = parameters.platform
-                codes = activate_codes(codes, trial.output, platform.activations[name], platform.rounding)  # type: ignore[index]
+                codes = activate_codes(codes, trial.output, parameters.platform.activations[name], parameters)  # type: ignore[index]
             yield tile, codes
 
 

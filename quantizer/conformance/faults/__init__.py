@@ -3,7 +3,11 @@
 What the gate is worth is what it kills of these.
 """
 
-from quantizer.conformance.faults.catalogue import CATALOGUE, Fault, pairs
-from quantizer.conformance.faults.kills import Kill, applied, explicit_cases, gate_cases, has_effect, kill
+from quantizer.conformance.faults.cases import CORPUS, corpus, explicit_cases, gate_cases
+from quantizer.conformance.faults.catalogue import CATALOGUE, pairs
+from quantizer.conformance.faults.fault import Fault
+from quantizer.conformance.faults.kills import Found, Kill, Subject
 
-__all__ = ["CATALOGUE", "Fault", "Kill", "applied", "explicit_cases", "gate_cases", "has_effect", "kill", "pairs"]
+__all__ = [
+    "CATALOGUE", "CORPUS", "Fault", "Found", "Kill", "Subject", "corpus", "explicit_cases", "gate_cases", "pairs",
+]  # fmt: skip

@@ -62,7 +62,8 @@ def paired(spec: Spec) -> bool:
 
 def tabulated(spec: Spec) -> bool:
     """It maps one input by a table, where the platform has tables."""
-    return calibrated(spec) and spec.error_model.kind == "monotone"
+    kinds = ("monotone", "piecewise_monotone", "poles")
+    return calibrated(spec) and spec.error_model.kind in kinds and list(spec.inputs) == ["x"]
 
 
 def windowed(spec: Spec) -> bool:
@@ -102,3 +103,153 @@ def _halo(spec: Spec) -> bool:
 def cut(spec: Spec) -> bool:
     """It can be tiled."""
     return not isinstance(spec.tiling, NoTiling)
+
+
+def multiplied(spec: Spec) -> bool:
+    """It adds up products."""
+    return calibrated(spec) and spec.error_model.kind == "bilinear"
+
+
+def crossed(spec: Spec) -> bool:
+    """It multiplies two activations."""
+    return multiplied(spec) and len(spec.activations) > 1
+
+
+def two_operands(spec: Spec) -> bool:
+    """It has activations a and b."""
+    return spec.activations[:2] == ["a", "b"]
+
+
+def factored(spec: Spec) -> bool:
+    """It brings activations of different scales to the output's by a factor each."""
+    return paired(spec) and spec.error_model.kind in ("linear", "selection")
+
+
+def grouped(spec: Spec) -> bool:
+    """Its channels lie in groups."""
+    return "groups" in spec.attrs and weighted(spec)
+
+
+def filtered(spec: Spec) -> bool:
+    """It slides filters over spatial axes."""
+    return weighted(spec) and "stride" in spec.attrs
+
+
+def channelwise(spec: Spec) -> bool:
+    """Each channel of its output sees one channel of its input, in windows."""
+    return windowed(spec) and "groups" not in spec.attrs
+
+
+def multiplying_channels(spec: Spec) -> bool:
+    """It has several filters for each channel."""
+    return filtered(spec) and channelwise(spec)
+
+
+def picking_windows(spec: Spec) -> bool:
+    """It takes one element of each window."""
+    return windowed(spec) and spec.error_model.kind in _MOVES
+
+
+def rounding_up(spec: Spec) -> bool:
+    """It may round the number of its windows up."""
+    return "ceil_mode" in spec.attrs
+
+
+def counting(spec: Spec) -> bool:
+    """It divides by the places of its windows."""
+    return "count_include_pad" in spec.attrs
+
+
+def along_axis(spec: Spec) -> bool:
+    """It has an axis."""
+    return "axis" in spec.attrs
+
+
+def along_channels(spec: Spec) -> bool:
+    """It adds up products with weights of one row for each channel, without windows."""
+    return multiplied(spec) and weighted(spec) and "stride" not in spec.attrs
+
+
+def blocked(spec: Spec) -> bool:
+    """It moves blocks of places to channels, or back."""
+    return "block" in spec.attrs
+
+
+def resizing(spec: Spec) -> bool:
+    """It gives images another size."""
+    return "mode" in spec.attrs and "size" in spec.attrs
+
+
+def picking(spec: Spec) -> bool:
+    """It picks the largest or the smallest element along one axis or several."""
+    return spec.error_model.kind in _MOVES and "keepdims" in spec.attrs
+
+
+def indexing(spec: Spec) -> bool:
+    """It returns indices."""
+    return any(output.kind == "index" for output in spec.outputs.values())
+
+
+def splitting(spec: Spec) -> bool:
+    """Its sums can be split over tiles."""
+    return not isinstance(spec.tiling, NoTiling) and any(rule.rule == "accumulate" for rule in spec.tiling.values())
+
+
+def spatial_cut(spec: Spec) -> bool:
+    """Its windows can be cut, with padding of their own."""
+    return windowed(spec) and cut(spec)
+
+
+def filed(spec: Spec) -> bool:
+    """A file format holds it."""
+    return spec.formats.compass is not None
+
+
+def filed_constants(spec: Spec) -> bool:
+    """A file format holds it with constants."""
+    return filed(spec) and any(item.role != "activation" for item in spec.inputs.values())
+
+
+def filed_several(spec: Spec) -> bool:
+    """A file format holds it with several constants."""
+    return filed(spec) and sum(item.role != "activation" for item in spec.inputs.values()) > 1
+
+
+def filed_strides(spec: Spec) -> bool:
+    """A file format holds it with a stride for each of several axes."""
+    return filed(spec) and strided(spec)
+
+
+def filed_filters(spec: Spec) -> bool:
+    """A file format holds it with filters, whose axes it orders otherwise."""
+    return filed(spec) and filtered(spec)
+
+
+def filed_fusing(spec: Spec) -> bool:
+    """A file format holds it with a fused activation."""
+    return filed(spec) and fusing(spec)
+
+
+def channelled(spec: Spec) -> bool:
+    """It adds up products, and channels may lie along another axis than the last."""
+    return multiplied(spec) and weighted(spec) and ("stride" in spec.attrs or "axis" in spec.attrs)
+
+
+def summing_with_bias(spec: Spec) -> bool:
+    """It adds a bias to sums of products."""
+    return multiplied(spec) and biased(spec)
+
+
+def normalizing(spec: Spec) -> bool:
+    """It divides rows by the root of their mean square."""
+    return spec.error_model.kind == "normalization"
+
+
+def centring(spec: Spec) -> bool:
+    """It takes the mean of its rows off before it divides."""
+    return normalizing(spec) and spec.error_model.centred
+
+
+def exponential(spec: Spec) -> bool:
+    """It divides exponentials by their sum."""
+    return spec.error_model.kind == "softmax"

@@ -22,13 +22,13 @@ from quantizer.tiling.windows import Tile, tiles
 Wrap = Callable[[Function], Function]
 
 
-def operand_change(name: str, change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
-    """Let the integer forward see operand *name* changed; one that is absent stays so."""
+def operand_change(*names: str, change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
+    """Let the integer forward see the operands of *names* changed; one that is absent stays so."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
-            seen = named.get(name)
-            changed = named if seen is None else {**named, name: change(seen, parameters)}
+            seen = {name: named[name] for name in names if named.get(name) is not None}
+            changed = named | {name: change(values, parameters) for name, values in seen.items()}
             result: Tensor | Staged = original(*operands, parameters=parameters, **changed)
             return result
 
@@ -215,3 +215,32 @@ def _short(tile: Tile, shape: tuple[int, ...]) -> Tile:
     box = (*tile.inputs["x"][:first], (low, high - 1), *tile.inputs["x"][first + 1 :])
     longer = (*padding[:after], padding[after] + 1, *padding[after + 1 :])
     return replace(tile, inputs={**tile.inputs, "x": box}, attrs={**tile.attrs, "padding": longer})
+
+
+def under_power_of_two(change: Callable[[Parameters], Parameters]) -> Wrap:
+    """Change what is handed where the scheme's scales are powers of two."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(request: Request) -> Parameters:
+            parameters: Parameters = original(request)
+            return change(parameters) if request.scheme.activation.rule == "power_of_two" else parameters
+
+        return faulty
+
+    return wrap
+
+
+def linear_rule(original: Function) -> Function:
+    """Choose any scale where the scheme asks for powers of two."""
+
+    def faulty(request: Request) -> Parameters:
+        scheme = request.scheme
+        parts = {
+            name: part.model_copy(update={"rule": "linear"})
+            for name, part in (("activation", scheme.activation), ("weight", scheme.weight))
+            if part is not None
+        }
+        result: Parameters = original(replace(request, scheme=scheme.model_copy(update=parts)))
+        return result
+
+    return faulty

@@ -1,139 +1,260 @@
-"""Planting a fault and seeing what finds it."""
+"""What a planted fault changes, and which checks find it."""
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from time import perf_counter
 
 import torch
 from torch import Tensor
 
-from quantizer.conformance.checks.variants import planned
-from quantizer.conformance.faults.catalogue import Fault
-from quantizer.conformance.generation.builder import build_case, dealt
-from quantizer.conformance.generation.choosers import HashChooser
-from quantizer.conformance.generation.examples import example_case
-from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.checks.round_trip import float_graph
+from quantizer.conformance.checks.variants import planned, stitched
+from quantizer.conformance.faults.fault import FILE_KINDS, Fault, Kind
+from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.judge import judge
 from quantizer.conformance.session import Session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trial import Array, Trial
 from quantizer.core.case import Case
-from quantizer.core.spec import Spec
-from quantizer.numerics.parameters import default_parameters
+from quantizer.core.errors import QuantizerError
+from quantizer.core.verdict import EVERY
+from quantizer.ir.formats import compass
+from quantizer.numerics.qparams import Constant, Parameters
+from quantizer.numerics.quantize import dequantize
 from quantizer.numerics.same import same
-from quantizer.ops import REGISTRY, Function, FunctionKind
-from quantizer.tiling.windows import tiles
+
+_SEEN_BY: Mapping[Kind, tuple[str, ...]] = {
+    "quantized": tuple(name for name in EVERY if name not in ("parameters", "float", "round_trip")),
+    "accumulate": tuple(name for name in EVERY if name not in ("parameters", "float", "round_trip")),
+    "quantize": tuple(name for name in EVERY if name != "round_trip"),
+    "reference": ("float", "tiled"),
+    "tile": ("tiled", "repeat"),
+    "convert": ("round_trip",),
+    "write": ("round_trip",),
+    "read": ("round_trip",),
+}
+"""The checks that run a function of each kind, or what it gives; of any other kind, all. The others find what they find unchanged."""
+STATE = "state"
+"""The place of faults that remember or damage: what a check finds of them depends on the checks before it."""
+FURTHER = 3
+"""Cases that a fault changes which all checks judge after the first that found it: so that a row names every check."""
+WITHIN = 12
+"""How many cases after that one they may be."""
+_DATA = ("bound", "output_shape", "tensors", "doubles", "y", "built_in")
+_HANDED = (*_DATA, "parameters", "_handed", "codes", "values", "y_hat", "centred", "sums", "sum_magnitudes")
+_KEPT: Mapping[Kind, tuple[str, ...]] = {"quantize": _DATA, "quantized": _HANDED, "accumulate": _HANDED}
+"""What a trial keeps of the unchanged run, by the function that is changed; of any other function, the outcome too."""
+
+
+Compared = tuple[Array, Array | None, float]
+"""The real output that is wanted, what is got (None where a function raised), and the real value of one code."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """How a fault was found: the target and check that failed first, after how many cases."""
+    """How a check first found a fault: on which target, after how many cases and milliseconds."""
 
-    target: str
     check: str
+    target: str
     cases: int
+    ms: float
 
 
-@contextmanager
-def applied(fault: Fault, op: str, platforms: Mapping[str, object]) -> Iterator[None]:
-    """Run a block with *fault* in every function of *op* that it concerns, on every platform."""
-    originals = [(place, _original(fault.kind, op, place)) for place in (None, *platforms)]
-    with ExitStack() as stack:
-        for place, original in originals:
-            if original is not None:
-                stack.enter_context(REGISTRY.overridden(op, fault.kind, fault.wrap(original), place))
-        yield
+@dataclass
+class Found:
+    """What became of one planted fault over some cases."""
+
+    effect: bool = False
+    """Whether it changed anything."""
+    kills: dict[str, Kill] = field(default_factory=dict)
+    """Check -> how it first found the fault, in the order in which they did."""
+
+    @property
+    def first(self) -> Kill | None:
+        """The first kill, or None where the fault survived."""
+        return next(iter(self.kills.values()), None)
 
 
-def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | None:
-    """Return what runs on *platform* (None: where no platform has its own), or None where it has nothing of its own."""
-    own = REGISTRY.entries.get((op, kind, platform))
-    if kind == "quantized":
-        own = own or REGISTRY.entries.get((op, "accumulate", platform))
-    if platform is not None and not own:
-        return None
-    entry = REGISTRY.find(op, kind, platform)
-    defaults: Mapping[FunctionKind, Function] = {"quantize": default_parameters, "tile": tiles}
-    return entry.function if entry is not None else defaults.get(kind)
+class Subject:
+    """One operator with some cases, and what its unchanged functions make of them, computed once for all faults."""
+
+    def __init__(self, session: Session, op: str, cases: Iterable[tuple[Target, Case]]) -> None:
+        self.session, self.op = session, op
+        self.trials: list[Trial] = []
+        """Those that some fault was planted in so far."""
+        self._cases = iter(cases)
+        self.alarms: dict[int, tuple[str, ...]] = {}
+        """Case that was judged -> checks that fail on the unchanged operator: such a check kills nothing there."""
+        self._given: dict[tuple[int, Kind], list[object]] = {}
+
+    def examine(self, fault: Fault) -> Found:
+        """Return what *fault* changes and which checks find it: every case that it changes is judged until one did.
+
+        A few cases after that are judged too, so that all checks are named that find it soon. A fault that changes runs
+        which no check of its case sees is then judged on the other cases.
+        """
+        found, started = Found(), perf_counter()
+        compared, watched = self.planting(fault), self.planting(fault)
+        changed: list[int] = []
+        last: int | None = None
+        for index, _ in enumerate(self.every()):
+            if (last is not None and index > last) or (len(changed) > FURTHER and found.kills):
+                break
+            if not self._changes(index, fault.kind, compared):
+                continue
+            found.effect = True
+            changed.append(index)
+            self._judge(index, fault, watched, found, started)
+            if found.kills and last is None:
+                last, changed = index + WITHIN, []
+        if found.effect and not found.kills:
+            for index in sorted(set(range(len(self.trials))) - set(changed)):
+                self._judge(index, fault, watched, found, started)
+                if found.kills:
+                    break
+        return found
+
+    def every(self) -> Iterator[Trial]:
+        """Yield a trial of every case; each case is built when a fault first comes to it."""
+        for index in itertools.count():
+            if index == len(self.trials):
+                drawn = next(self._cases, None)
+                if drawn is None:
+                    return
+                self.trials.append(Trial(*drawn, self.session.engine))
+            yield self.trials[index]
+
+    def changes(self, fault: Fault) -> bool:
+        """Return whether *fault* changes anything."""
+        planting = self.planting(fault)
+        return any(self._changes(index, fault.kind, planting) for index, _ in enumerate(self.every()))
+
+    def planting(self, fault: Fault) -> Planting:
+        """Return *fault* to be planted in this operator."""
+        return Planting(fault, self.op, tuple(self.session.library.platforms))
+
+    def compared(self, fault: Fault) -> list[Compared]:
+        """Return for each case that *fault* changes the real output that is wanted, what is got, and one code of it.
+
+        Nothing for a fault in a file, which no output shows.
+        """
+        if fault.kind in FILE_KINDS:
+            return []
+        planting = self.planting(fault)
+        rows: list[Compared] = []
+        for index, trial in enumerate(self.every()):
+            if self._changes(index, fault.kind, planting):
+                wanted, step = _real(trial, fault.kind)
+                try:
+                    with planting:
+                        got, _ = _real(anew(trial, fault.kind), fault.kind)
+                except Exception:  # noqa: BLE001 - a test sees that a function raises
+                    rows.append((wanted, None, step))
+                else:
+                    rows.append((wanted, got, step))
+        return rows
+
+    def _changes(self, index: int, kind: Kind, planting: Planting) -> bool:
+        if (index, kind) not in self._given:
+            self._given[index, kind] = list(given(self.trials[index], kind))
+        with planting:
+            return differs(self._given[index, kind], given(anew(self.trials[index], kind), kind))
+
+    def _judge(self, index: int, fault: Fault, planting: Planting, found: Found, started: float) -> None:
+        unchanged = self.trials[index]
+        if index not in self.alarms:
+            self.alarms[index] = tuple(verdict.check for verdict in judge(unchanged) if verdict.failing)
+        checks: Sequence[str] = EVERY
+        if fault.place != STATE:
+            checks = [name for name in _SEEN_BY.get(fault.kind, EVERY) if name not in found.kills]
+        trial = anew(unchanged, fault.kind)
+        with planting:
+            verdicts = judge(trial, checks)
+        for verdict in verdicts:
+            if verdict.failing and verdict.check not in self.alarms[index] and verdict.check not in found.kills:
+                spent = (perf_counter() - started) * 1e3
+                found.kills[verdict.check] = Kill(verdict.check, trial.target.id, index + 1, spent)
 
 
-def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
-    """Yield the explicit cases of the gate profile, interleaved over the targets of *op*."""
-    return explicit_cases(session, session.library.spec(op))
+def anew(trial: Trial, kind: Kind) -> Trial:
+    """Return *trial* without what a changed function of *kind* decides; handed tensors are copies."""
+    other = copy.copy(trial)
+    kept = _KEPT.get(kind, (*_HANDED, "outcome"))
+    given_anew = ("target", "spec", "case", "engine", "call")
+    other.__dict__ = {name: value for name, value in trial.__dict__.items() if name in (*given_anew, *kept)}
+    other.shared = {}
+    if "parameters" in other.__dict__:
+        other.parameters = _copied(trial.parameters)
+    return other
 
 
-def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None) -> Iterator[tuple[Target, Case]]:
-    """Yield the examples and rows of *spec*, each built when it is asked for: one of every target, then the next.
+def _copied(parameters: Parameters) -> Parameters:
+    tables = {name: replace(table, entries=table.entries.clone()) for name, table in parameters.tables.items()}
+    constants = {name: Constant(held.codes.clone(), held.params) for name, held in parameters.constants.items()}
+    ratio = parameters.rescale
+    ratio = ratio and replace(ratio, mantissa=ratio.mantissa.clone(), shift=ratio.shift.clone())
+    return replace(parameters, tables=tables, constants=constants, rescale=ratio)
 
-    most_targets: of so many targets only, spread over all of them.
+
+def given(trial: Trial, kind: Kind) -> Iterator[object]:
+    """Yield everything that the functions of *kind* give for a trial, piece by piece; of one that raises, what it says.
+
+    Forwards run on the operands of the case, on others of the same shapes, and once more, and show what they leave of
+    them.
     """
-    everything = session.all_targets(spec)
-    targets = everything[:: -(-len(everything) // most_targets)] if most_targets else everything
-    waiting = {target.id: _explicit(target, everything) for target in targets}
-    while waiting:
-        for target in targets:
-            own = waiting.get(target.id)
-            case = next(own, None) if own is not None else None
-            if case is not None:
-                yield target, case
-            else:
-                waiting.pop(target.id, None)
-
-
-def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
-    for example in target.spec.examples:
-        yield example_case(target, example)
-    for index, row in enumerate(dealt(everything, target)):
-        yield build_case(target, HashChooser(key(index, target.id), row))
-
-
-def kill(session: Session, fault: Fault, op: str, cases: list[tuple[Target, Case]]) -> Kill | None:
-    """Return how *fault* in *op* is found over *cases*, or None where it survives them."""
-    with applied(fault, op, session.library.platforms):
-        for count, (target, case) in enumerate(cases, start=1):
-            for verdict in judge(Trial(target, case, session.engine)):
-                if verdict.failing:
-                    return Kill(target.id, verdict.check, count)
-    return None
-
-
-def has_effect(session: Session, fault: Fault, op: str, cases: Iterable[tuple[Target, Case]]) -> bool:
-    """Return whether *fault* changes anything in *op* over *cases*; where it does not, it is not applicable there.
-
-    What is compared is what the changed function gives and what it leaves of its operands, on the operands of the case
-    and then on others of the same shapes.
-    """
-    for target, case in cases:
-        before = _given(session, fault.kind, target, case)
-        with applied(fault, op, session.library.platforms):
-            after = _given(session, fault.kind, target, case)
-        if not same(before, after):
-            return True
-    return False
-
-
-def _given(session: Session, kind: FunctionKind, target: Target, case: Case) -> object:
-    """Return everything that the functions of *kind* give for *case*; of one that raises, what it says."""
-    trial = Trial(target, case, session.engine)
     try:
         if kind == "tile":
-            return planned(trial, case.tiles)
-        parameters = trial.parameters
-        if kind == "quantize":
-            return parameters
-        operands = trial.tensors if kind == "reference" else trial.codes
-        found: list[object] = []
-        for change in (torch.clone, _reversed, torch.clone):
-            seen = {name: change(values) for name, values in operands.items()}
-            found += [_run(trial, kind, seen), seen]
+            yield _tiled(trial)
+        elif kind in FILE_KINDS:
+            yield _in_file(trial)
+        elif kind == "quantize":
+            yield trial.parameters
+        else:
+            operands = trial.tensors if kind == "reference" else trial.codes
+            for change in (torch.clone, _reversed, torch.clone):
+                seen = {name: change(values) for name, values in operands.items()}
+                yield _run(trial, kind, seen), seen
+            yield trial.parameters
     except Exception as err:  # noqa: BLE001 - a fault that makes a function raise has an effect
+        yield repr(err)
+
+
+def differs(before: Iterable[object], after: Iterable[object]) -> bool:
+    """Return whether two runs gave different pieces; the second is run no further than to the first difference."""
+    nothing = object()
+    return any(
+        one is nothing or other is nothing or not same(one, other)
+        for one, other in zip_longest(before, after, fillvalue=nothing)
+    )
+
+
+def _tiled(trial: Trial) -> Tensor | None:
+    if not trial.case.tiles.sizes:
+        return None
+    return torch.from_numpy(stitched(trial, planned(trial, trial.case.tiles)))
+
+
+def _in_file(trial: Trial) -> object:
+    """Return the graph that is read back, None where the format cannot hold it."""
+    if trial.spec.formats.compass is None:
+        return None
+    specs = {trial.spec.op: trial.spec}
+    try:
+        written = compass.foreign(float_graph(trial), specs)
+    except QuantizerError as err:
         return repr(err)
-    return found, parameters
+    back = compass.native(compass.from_bytes(*compass.to_bytes(written)), specs)
+    return [(node.op, dict(node.attrs), node.activation) for node in back.nodes], [
+        (name, tensor.shape, tensor.data) for name, tensor in back.tensors.items()
+    ]
 
 
-def _run(trial: Trial, kind: FunctionKind, operands: dict[str, Tensor]) -> object:
+def _run(trial: Trial, kind: Kind, operands: dict[str, Tensor]) -> object:
     if kind == "reference":
         return trial.engine.run_float(trial.call, operands)
     if kind == "accumulate":
@@ -143,3 +264,12 @@ def _run(trial: Trial, kind: FunctionKind, operands: dict[str, Tensor]) -> objec
 
 def _reversed(values: Tensor) -> Tensor:
     return values.flip(tuple(range(values.dim())))
+
+
+def _real(trial: Trial, kind: Kind) -> tuple[Array, float]:
+    """Return the output as real numbers, and the real value of one code (0 for a float forward)."""
+    if kind == "reference":
+        return trial.run_float(trial.call, trial.tensors).double().numpy(), 0.0
+    codes = _tiled(trial) if kind == "tile" else None
+    values = dequantize(trial.outcome.codes if codes is None else codes, trial.output)
+    return values.numpy(), float(trial.output.scale)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,9 +11,10 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.faults.changes import Wrap
+from quantizer.numerics import normalize
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.roots import QUOTIENT_BITS
-from quantizer.ops import Function, layer_norm
+from quantizer.ops import Function
 
 FEW_BITS = 8
 
@@ -22,12 +22,12 @@ FEW_BITS = 8
 @contextmanager
 def _step(name: str, change: Callable[[Function], Function]) -> Iterator[None]:
     """Run a block with a changed step of the operator in place of its own."""
-    own = getattr(layer_norm, name)
-    setattr(layer_norm, name, change(own))
+    own = getattr(normalize, name)
+    setattr(normalize, name, change(own))
     try:
         yield
     finally:
-        setattr(layer_norm, name, own)
+        setattr(normalize, name, own)
 
 
 def step(name: str, change: Callable[[Function], Function]) -> Wrap:
@@ -93,15 +93,18 @@ def inverse_in_q15(own: Function) -> Function:
 def unbiased(original: Function) -> Function:
     """Divide the squares by N - 1 instead of N."""
 
-    def faulty(x: Tensor, *operands: Tensor, axis: int, **named: Any) -> Any:
-        count = math.prod(x.shape[axis:])
+    def faulty(*operands: Tensor, **named: Any) -> Any:
         with (
-            _step("square_root", lambda own: lambda squares, rest: own(squares * count // max(count - 1, 1), rest)),
-            _step("_variance", lambda own: lambda squares, *rest: own(squares * count // max(count - 1, 1), *rest)),
+            _step("_spread", lambda own: lambda rows, total: _biased_away(own(rows, total), rows.shape[1])),
+            _step("_variance", lambda own: lambda squares, n, shift: own(_biased_away(squares, n), n, shift)),
         ):
-            return original(x, *operands, axis=axis, **named)
+            return original(*operands, **named)
 
     return faulty
+
+
+def _biased_away(squares: Tensor, count: int) -> Tensor:
+    return squares * count // max(count - 1, 1)
 
 
 def without_gamma(original: Function) -> Function:

@@ -19,23 +19,31 @@ def hit(trial: Trial) -> bool | None:
 
 
 def _ties(trial: Trial) -> bool:
-    """Some output lies exactly between two codes; of an index operator: some largest element is not alone."""
+    """Some output lies exactly between two codes, or codes are copied; of an index operator: some chosen element is not alone."""
     kind = trial.spec.error_model.kind
+    platform, family = trial.target.platform, trial.spec.quantization.family
+    if (kind != "mean" and family in platform.same_as_input) or family in platform.negated:
+        return True
     if kind == "index":
         axis = trial.axis
         codes = trial.codes[trial.spec.activations[0]].numpy()
+        codes = -codes if trial.spec.error_model.smallest else codes
         return bool(((codes == codes.max(axis=axis, keepdims=True)).sum(axis=axis) > 1).any())
     scale = Fraction(float(trial.output.scale))
-    twice = trial.y_hat.ravel() * 2 / float(scale)
+    y = trial.y_hat[np.isfinite(trial.y_hat)]
+    twice = y * 2 / float(scale)
     return any(
-        (Fraction(float(trial.y_hat.ravel()[i])) / scale * 2) % 2 == 1
-        for i in np.flatnonzero(np.abs(twice - np.rint(twice)) < 2.0**-30)
+        (Fraction(float(y[i])) / scale * 2) % 2 == 1 for i in np.flatnonzero(np.abs(twice - np.rint(twice)) < 2.0**-30)
     )
 
 
 def _saturation(trial: Trial) -> bool:
     """Some output is within two codes of an end, or beyond it, before saturation; or there is no range to choose."""
-    if trial.spec.quantization.family in trial.target.platform.same_as_input:
+    platform = trial.target.platform
+    if trial.spec.quantization.family in platform.same_as_input or trial.spec.op in {
+        **platform.fixed_outputs,
+        **platform.fixed_ranges,
+    }:
         return True
     real = trial.y_hat / float(trial.output.scale) + int(trial.output.zero_point)
     return bool(((real >= trial.output.qmax - 2) | (real <= trial.output.qmin + 2)).any())
@@ -56,7 +64,12 @@ def _accumulator_limit(trial: Trial) -> bool:
 
 
 def _scale_spread(trial: Trial) -> bool:
-    """Scales of channels or of operands differ by 2**10 at least."""
+    """Scales of channels or of operands differ by 2**10 at least, or there is one for all channels, or for all operands."""
+    part = trial.target.weight
+    if trial.spec.quantization.family in trial.target.platform.shared_parameters:
+        return True
+    if part is not None and part.granularity == "tensor" and len(trial.parameters.inputs) == 1:
+        return True
     scales = [params.scale for params in trial.parameters.inputs.values()]
     scales += [constant.params.scale for constant in trial.parameters.constants.values()]
     flat = np.concatenate([np.atleast_1d(s.numpy()) for s in scales])

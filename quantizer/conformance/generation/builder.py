@@ -138,12 +138,23 @@ def complete(
         activation = spec.inputs[name].role == "activation"
         draw_range = input_range if activation else constant_range
         ranges[name] = (given or {}).get(name) or draw_range(target, name, data, chooser)
+    ranges |= _shared(target, ranges)
     case = _structure(target, bound, present, DataRecipe(data, seed)).but(ranges=ranges)
     case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
     fixed = {name: span for name, span in (given or {}).items() if name in spec.outputs}
     tied = {} if given else _tied_within_limits(target, case, chooser)
     case = case.but(ranges={**_calibrated(target, case, chooser), **tied, **fixed})
     return case.but(tiles=tile_plan(target, case, chooser))
+
+
+def _shared(target: Target, ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """Return the joint range of all activations for each, where the platform has one set of parameters for them."""
+    spec = target.spec
+    if spec.quantization.family not in target.platform.shared_parameters:
+        return {}
+    names = [name for name in spec.activations if name in ranges]
+    lows, highs = zip(*(ranges[name] for name in names), strict=True)
+    return dict.fromkeys(names, (min(lows), max(highs)))
 
 
 def _tied_within_limits(target: Target, case: Case, chooser: Chooser) -> Mapping[str, Range]:

@@ -23,7 +23,11 @@ from quantizer.numerics.rules import activation_params, weight_params
 
 Array = NDArray[Any]
 SMALL_CODES = 7
+DEVIATIONS = (SMALL_CODES, 1, 2)
+"""Codes by which tied elements of a normalisation lie beside their mean: a unit of the variance counts for few of them."""
 TINY = 2.0**-20
+FLOAT32_BITS = 24
+"""Bits of the mantissa of float32."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,55 @@ def _ties(target: Target, case: Case) -> dict[str, Array]:
     for name in case.shapes:
         if target.spec.inputs[name].role == "bias":
             tensors[name] = _solved_bias(target, case, name, tensors)
+    if case.data.seed % 2 and is_wide_product(target):
+        tensors |= _solved_product(target, case, tensors)
     return {name: tensors[name] for name in case.shapes}
+
+
+def is_wide_product(target: Target) -> bool:
+    """Return whether sums of products of two activations leave the 24 bits of float32."""
+    spec = target.spec
+    crossed = spec.error_model.kind == "bilinear" and len(spec.activations) == 2
+    return crossed and target.scheme.activation.bits > FLOAT32_BITS // 2
+
+
+def _solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """Return both operands with a first product one unit beside a tie, beyond float32, on the side that ties to even leave.
+
+    The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder modulo
+    the output's step exists; the others of its row are zero where products are added, and the same where they stand alone.
+    Without the output's range, both are as large as they can be.
+    """
+    (a, b), seed = target.spec.activations, case.data.seed
+    scales = [float(activation_of(target, case, name).scale) for name in (a, b)]
+    reach = activation_of(target, case, b).qmax
+    odd = (reach - 1) // 2 * 2 + 1 - 2 * (key(seed, a) % 64)
+    codes = [np.array(tensors[name] / scale) for name, scale in zip((a, b), scales, strict=True)]
+    if not all(c.size and c.ndim for c in codes):
+        return {}
+    first, second = (c.reshape(-1) for c in codes)
+    terms = target.spec.error_model.terms
+    alone = terms is not None and int(terms(variables(target.spec, case.shapes, case.attrs))) == 1
+    first[: codes[0].shape[-1]] = odd if alone else 0
+    first[0] = odd
+    places = 0
+    if "y" in case.ranges:
+        places = round(math.log2(float(activation_of(target, case, "y").scale) / (scales[0] * scales[1])))
+    period = 1 << max(places, 0)
+    solved = [reach, reach]
+    if 2 <= places <= target.scheme.activation.bits:
+        sides = (1, -1) if key(seed, b) % 2 else (-1, 1)
+        found = [_factor(odd, period // 2 + side, period, reach) for side in sides]
+        away = [c for c, side in zip(found, sides, strict=True) if (odd * c // period) % 2 == (side < 0)]
+        solved = [(away or found)[0], _factor(odd, period // 2, period, reach)]
+    second[: len(solved)] = solved[: second.size]
+    return {name: values * scale for name, values, scale in zip((a, b), codes, scales, strict=True)}
+
+
+def _factor(odd: int, remainder: int, period: int, reach: int) -> int:
+    """Return the largest code, *reach* at most, whose product with *odd* has a remainder modulo *period*, a power of two."""
+    code = pow(odd, -1, period) * remainder % period
+    return code + (reach - code) // period * period
 
 
 def _every_code(target: Target, case: Case, name: str) -> Array:
@@ -217,7 +269,7 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
     spread, centre = SMALL_CODES, int(params.zero_point)
     if target.spec.error_model.kind == "normalization":
         signs = 1 - 2 * (np.indices(case.shapes[name]).sum(axis=0) % 2)
-        return np.asarray(signs * spread * float(params.scale))
+        return np.asarray(signs * DEVIATIONS[case.data.seed % len(DEVIATIONS)] * float(params.scale))
     if target.spec.error_model.kind == "index":
         spread = 1
         anywhere = integers(case.data.seed, f"{name}.centre", (1,), params.qmin, params.qmax)
@@ -269,7 +321,7 @@ def mean_terms(target: Target, case: Case) -> int:
 
 
 def _tied_weights(target: Target, case: Case, name: str) -> Array:
-    """Small codes and values half way between two; one per channel at the end of the range, which sets the scale."""
+    """Small codes and values half way between two; one per scale at the end of the range, which sets it."""
     part = target.weight
     largest = case.ranges[name][1]
     if part is None:
@@ -280,9 +332,22 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
     halves = integers(case.data.seed, f"{name}.halves", case.shapes[name], 0, 3) == 0
     values = np.where(halves & (np.abs(codes) < spread), codes + 0.5, codes) * (largest / span)
     channels = np.moveaxis(values, target.spec.inputs[name].channel_axis or 0, 0)
-    first: tuple[Any, ...] = (slice(None), *[0] * (values.ndim - 1))
+    if part.symmetry == "asymmetric":
+        _set_ends(channels, largest / span, (1 << part.bits) - 1, key(case.data.seed, f"{name}.high"))
+        return values
+    one = values.ndim == 1 and part.granularity == "tensor"
+    first: tuple[Any, ...] = (0,) if one else (slice(None), *[0] * (values.ndim - 1))
     channels[first] = largest
     return values
+
+
+def _set_ends(channels: Array, unit: float, steps: int, seed: int) -> None:
+    """Make *channels* a range of *steps* of one *unit* around 0, whose ends are in each channel; of single values, in all."""
+    rows = channels.reshape(1 if channels[0].size == 1 else channels.shape[0], -1).copy()
+    high = steps - SMALL_CODES if channels[0].size == 1 else steps * 3 // 8 + seed % (steps // 4 + 1)
+    rows[:, 0] = high * unit
+    rows[:, 1:][:, -1:] = (high - steps) * unit
+    channels[...] = rows.reshape(channels.shape)
 
 
 def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
@@ -308,8 +373,20 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
     code = np.mod(period / 2 - picked, period) + period * integers(case.data.seed, name, channels, -reach, reach - 1)
     beside = integers(case.data.seed, f"{name}.beside", channels, -2, 2)
     code = np.where(np.abs(beside) == 2, code + beside // 2, np.where(code % 4 == 0, code + 0.5, code))
+    code = code + _lost_product(target, case, tensors, weight)
     solved: Array = (code * scale).reshape(shape)
     return solved
+
+
+def _lost_product(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> float:
+    """Return what a platform takes from each sum that absorbs zero points without the product of both, which a bias gives back."""
+    part, x = target.weight, next(n for n in tensors if target.spec.inputs[n].role == "activation")
+    absorbed = target.spec.quantization.family in target.platform.absorbs_zero_point
+    if part is None or part.symmetry == "symmetric" or not absorbed:
+        return 0.0
+    weights = weight_params(torch.from_numpy(tensors[weight]), part, target.platform.parameters, None)
+    each = tensors[weight].size // (case.shapes[weight][target.spec.inputs[weight].channel_axis or 0] or 1)
+    return float(weights.zero_point) * float(activation_of(target, case, x).zero_point) * each
 
 
 def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> tuple[Array, Array, Array]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from quantizer.conformance.generation.choosers import Chooser
 from quantizer.core.case import AttrValue
+from quantizer.core.domains import ENTRY
 from quantizer.core.spec import Bin, Domain
 
 
@@ -50,17 +51,35 @@ def _choices(choices: Sequence[Any], chosen: Bin | None, bound: Mapping[str, Any
 def _integers(
     name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
 ) -> int | tuple[int, ...]:
+    if domain.length is None:
+        return _integer(name, domain, chosen, chooser, bound)
+    count = int(_value(domain.length, bound, 1))
+    asked = chosen.value if chosen is not None else None
+    if isinstance(asked, list) and _within(domain, asked, count, bound):
+        return tuple(asked)
+    if isinstance(asked, list):
+        chosen = None
+    places = [(f"{name}[{i}]", {**bound, ENTRY: i}) for i in range(count)]
+    return tuple(_integer(entry, domain, chosen, chooser, values) for entry, values in places)
+
+
+def _within(domain: Domain, asked: list[int], count: int, bound: Mapping[str, Any]) -> bool:
+    """Return whether a list can be the value: every entry within its bounds."""
+    if domain.choices is not None:
+        return len(asked) == count and set(asked) <= set(domain.choices)
+    spans = [_ends(domain, None, {**bound, ENTRY: i}) for i in range(len(asked))]
+    return len(asked) == count and all(low <= item <= high for item, (low, high) in zip(asked, spans, strict=True))
+
+
+def _integer(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> int:
     if domain.choices is not None:
         return int(str(chooser.option(name, _choices(domain.choices, chosen, bound))))
     low, high = _ends(domain, chosen, bound)
-    if chosen is not None and chosen.value is not None:
-        value = chosen.value
-        if isinstance(value, list):
-            inside = all(low <= item <= high for item in value)
-            return tuple(value) if inside else _listed(name, domain, low, high, chooser, bound)
-        if not isinstance(value, str) and low <= int(value) <= high:
-            return int(value) if domain.length is None else (int(value),) * int(_value(domain.length, bound, 1))
-    return _listed(name, domain, low, high, chooser, bound)
+    if chosen is not None and isinstance(chosen.value, int) and low <= chosen.value <= high:
+        return int(chosen.value)
+    step = int(_value(domain.multiple_of, bound, 1))
+    first = -(-low // step)
+    return chooser.integer(name, first, max(first, high // step)) * step
 
 
 def _ends(domain: Domain, chosen: Bin | None, bound: Mapping[str, Any]) -> tuple[int, int]:
@@ -73,17 +92,6 @@ def _ends(domain: Domain, chosen: Bin | None, bound: Mapping[str, Any]) -> tuple
         if -(-narrow_low // step) * step <= narrow_high:
             return narrow_low, narrow_high
     return low, high
-
-
-def _listed(
-    name: str, domain: Domain, low: int, high: int, chooser: Chooser, bound: Mapping[str, Any]
-) -> int | tuple[int, ...]:
-    step = int(_value(domain.multiple_of, bound, 1))
-    first, last = -(-low // step), max(-(-low // step), high // step)
-    if domain.length is None:
-        return chooser.integer(name, first, last) * step
-    count = int(_value(domain.length, bound, 1))
-    return tuple(chooser.integer(f"{name}[{i}]", first, last) * step for i in range(count))
 
 
 def _axes(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> tuple[int, ...]:
@@ -123,8 +131,8 @@ def _shape(
     rank = chooser.integer(f"{name}.rank", low, high)
     if domain.product is not None:
         return _factors(name, int(_value(domain.product, bound, 1)), rank, chooser)
-    smallest, largest = _ends(domain, chosen, bound)
-    return tuple(chooser.integer(f"{name}[{i}]", smallest, largest) for i in range(rank))
+    spans = [_ends(domain, chosen, {**bound, ENTRY: i}) for i in range(rank)]
+    return tuple(chooser.integer(f"{name}[{i}]", smallest, largest) for i, (smallest, largest) in enumerate(spans))
 
 
 def _factors(name: str, total: int, rank: int, chooser: Chooser) -> tuple[int, ...]:

@@ -16,6 +16,8 @@ WIDE_STEP = 17
 """Binary places from an accumulator unit to an output code, so that ties lie beyond the 24 bits of float32."""
 TINY = 2.0**-126
 EMPTY: Range = (0.0, 0.0)
+APART = (0.0, 0.25)
+"""Where a range at one side of 0 begins, as a share of its width: a rule has to widen it to 0 where that is not 0."""
 
 
 def range_of(target: Target, scale: float, zero_point: int) -> Range:
@@ -57,7 +59,8 @@ def input_range(target: Target, name: str, data: str, chooser: Chooser) -> Range
             return (-4.0, 4.0)
         case "zero_point_extremes":
             width = 2.0**exponent * (1 + chooser.integer(f"{name}.width", 0, 255) / 256)
-            return (0.0, width) if chooser.integer(f"{name}.side", 0, 1) else (-width, 0.0)
+            near = width * chooser.option(f"{name}.near", APART)
+            return (near, width) if chooser.integer(f"{name}.side", 0, 1) else (-width, -near)
         case "scale_spread" if name != target.spec.activations[0]:
             exponent += chooser.option(f"{name}.spread", [-SPREAD_BITS, SPREAD_BITS])
     width = 2.0**exponent * (1 + chooser.integer(f"{name}.width", 0, 4095) / 4096)
@@ -104,9 +107,10 @@ def output_range(
     target: Target, data: str, y: NDArray[np.float64], chooser: Chooser, hints: dict[str, float],
     limits: Range = (-math.inf, math.inf),
 ) -> Range:  # fmt: skip
-    """Return the calibrated range of an output from its reference values, as the data set wants it, within *limits*."""
-    low, high = (float(y.min()), float(y.max())) if y.size else EMPTY
-    low, high = min(low, 0.0), max(high, 0.0)
+    """Return the calibrated range of an output from its finite reference values, as the data set wants it, within *limits*."""
+    y = y[np.isfinite(y)]
+    seen = (float(y.min()), float(y.max())) if y.size else EMPTY
+    low, high = min(seen[0], 0.0), max(seen[1], 0.0)
     largest = max(-low, high)
     low_code, high_code = _codes(target)
     match data:
@@ -121,12 +125,17 @@ def output_range(
             places = chooser.option("y.step", [0, 1, 2, wide if target.scheme.activation.bits <= 8 else min(wide, 10)])
             exponent = max(wanted, round(math.log2(step)) + 1 + places)
             return range_of(target, 2.0**exponent, _near_middle(target, chooser))
+        case "saturation" if target.scheme.activation.rule == "power_of_two" and largest > 0:
+            code = max(1, high_code + chooser.option("y.offset", [0, 1, -1]))
+            return range_of(target, 2.0 ** math.floor(math.log2(largest / code)), (low_code + high_code + 1) // 2)
         case "saturation":
             offset = chooser.option("y.offset", [0.0, 1.0, -1.0, 0.5])
             reach = (high_code - low_code) * largest / max(high - low, TINY)
             shrink = 1 - (offset + 0.5) / max(2.0, reach)
             return (_float(low * shrink), _float(high * shrink))
-        case "zero_point_extremes" | "small_integers" | "zeros" | "one_hot":
+        case "zero_point_extremes":
+            return (_float(seen[0]), _float(seen[1]))
+        case "small_integers" | "zeros" | "one_hot":
             return (_float(low), _float(high))
     grow = chooser.option("y.coverage", [1.0, 1.0, 0.9, 1.5])
     return (_float(max(low * grow, limits[0])), _float(min(high * grow, limits[1])))

@@ -1,4 +1,4 @@
-"""Arithmetic of layer normalisation: moments, inverse root, normalised value and output, each from the codes before it."""
+"""Arithmetic of normalisations: moments, inverse root, normalised value and output, each from the codes before it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from quantizer.conformance.checks.norm_interval import (
     final_interval,
     is_integer,
 )
+from quantizer.conformance.checks.norm_rows import beside, row_codes
 from quantizer.conformance.checks.normalised import Exact, final_codes
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict, Worst, hole
@@ -34,24 +35,29 @@ UNIT_BITS = 30
 CODE_LIMIT = 1 << 62
 
 
-def layer_norm_arithmetic(trial: Trial) -> Verdict:
+def normalization_arithmetic(trial: Trial) -> Verdict:
     """Judge each handed stage from the handed codes before it, then the output; without stages by the summed e."""
     stages = {name: values.numpy() for name, values in trial.outcome.stages.items()}
     if not is_integer(trial) and {"root", "exponent", "normalized"} <= stages.keys():
         return _exact_platform(trial, stages)
-    if is_integer(trial) and {"mean", "variance", "root", "normalized"} <= stages.keys():
+    wanted = {"mean"} if trial.spec.error_model.centred else {"factor"}
+    if is_integer(trial) and wanted | {"variance", "root", "normalized"} <= stages.keys():
         return _Compass(trial, stages).verdict()
     return _without_stages(trial)
 
 
 def _moments(trial: Trial) -> tuple[Array, Array, int]:
-    """Return N * x - sum x and N * sum x**2 - (sum x)**2 of the codes, exact integers, and N."""
-    codes = trial.codes["x"].numpy().astype(np.int64)
-    axes = tuple(range(trial.axis % codes.ndim, codes.ndim))
-    count = math.prod(codes.shape[i] for i in axes)
-    codes = codes - codes.min(axis=axes, keepdims=True)
-    total = codes.sum(axis=axes, keepdims=True)
-    return count * codes - total, count * (codes * codes).sum(axis=axes, keepdims=True) - total * total, count
+    """Return N * x - sum x and N * sum x**2 - (sum x)**2 of the codes, exact integers in rows of N, and N.
+
+    Without a mean: N * x and N * sum x**2 of centred codes.
+    """
+    codes = row_codes(trial)
+    count = codes.shape[1]
+    if not trial.spec.error_model.centred:
+        return count * codes, count * (codes * codes).sum(axis=1, keepdims=True), count
+    codes = codes - codes.min(axis=1, keepdims=True)
+    total = codes.sum(axis=1, keepdims=True)
+    return count * codes - total, count * (codes * codes).sum(axis=1, keepdims=True) - total * total, count
 
 
 def _stage(trial: Trial, name: str, got: Array, low: Array, high: Array, made_of: str) -> Verdict:
@@ -106,6 +112,7 @@ def _floored_root(square: Fraction) -> tuple[int, int]:
 
 def _exact_output(trial: Trial, normalized: Array) -> Verdict:
     scale = Fraction(float(trial.output.scale))
+    normalized = normalized.reshape(trial.output_shape)
     gamma, gamma_scale = affine(trial, "gamma", normalized.shape)
     beta, beta_scale = affine(trial, "beta", normalized.shape)
     first = normalized * gamma * gamma_scale * (2.0**-UNIT_BITS / float(scale))
@@ -129,30 +136,36 @@ class _Compass:
 
     @cached_property
     def codes(self) -> Array:
-        return self.trial.codes["x"].numpy().astype(np.int64)
+        return row_codes(self.trial)
 
     @cached_property
-    def axes(self) -> tuple[int, ...]:
-        return tuple(range(self.trial.axis % self.codes.ndim, self.codes.ndim))
+    def centre(self) -> Array:
+        """The handed mean; 0 where none is taken off."""
+        return self.stages["mean"] if self.centred else np.zeros((len(self.codes), 1), dtype=np.int64)
+
+    @property
+    def centred(self) -> bool:
+        return self.trial.spec.error_model.centred
 
     @property
     def narrow(self) -> bool:
-        return self.trial.target.scheme.activation.bits <= 8
+        """Whether squares are shifted sums: 8 bits, but for a root mean square."""
+        return self.centred and self.trial.target.scheme.activation.bits <= 8
 
     @property
     def numbers(self) -> tuple[int, int, int]:
         handed = self.trial.parameters.numbers
-        return handed["variance_shift"], handed["norm_multiplier"], handed["norm_shift"]
+        return handed.get("variance_shift", 0), handed["norm_multiplier"], handed["norm_shift"]
 
     def verdict(self) -> Verdict:
         """Return the verdict of the first stage that fails, else that of the output."""
         if (
             "inverse_root" not in self.trial.parameters.tables
-            or not {"variance_shift", "norm_shift"} <= self.trial.parameters.numbers.keys()
+            or not {"norm_multiplier", "norm_shift"} <= self.trial.parameters.numbers.keys()
         ):
             return hole(CHECK, "no table of inverse roots or no shifts were handed")
-        own = [] if self.narrow else [self.factor, self.deviation]
-        judges = [self.mean, self.variance, self.root, *own, self.normalized]
+        own = [] if self.narrow else [self.factor, self.deviation] if self.centred else [self.factor]
+        judges = [*([self.mean] if self.centred else []), self.variance, self.root, *own, self.normalized]
         for judge in judges:
             if (verdict := judge()).failing:
                 return verdict
@@ -160,8 +173,7 @@ class _Compass:
 
     def mean(self) -> Verdict:
         """The mean of the codes, an integer."""
-        count = math.prod(self.codes.shape[i] for i in self.axes)
-        total = self.codes.sum(axis=self.axes, keepdims=True)
+        count, total = self.codes.shape[1], self.codes.sum(axis=1, keepdims=True)
         params = self.trial.parameters.inputs["x"]
         return _rounded_stage(
             self.trial, "mean", self.stages["mean"], total / count, lambda i: Fraction(int(total[i]), count),
@@ -170,16 +182,15 @@ class _Compass:
 
     def variance(self) -> Verdict:
         """Squares of deviations from the handed mean: their sum shifted (8 bits), their mean (16 bits), floored."""
-        deviation = self.codes - self.stages["mean"]
-        squares = (deviation * deviation).sum(axis=self.axes, keepdims=True)
+        deviation = self.codes - self.centre
+        squares = (deviation * deviation).sum(axis=1, keepdims=True)
         shift = self.numbers[0]
         if self.narrow:
             wanted = squares >> shift if shift >= 0 else squares << -shift
             return _stage(
                 self.trial, "variance", self.stages["variance"], wanted, wanted, f"sum of squares * 2**-{shift}, down"
             )
-        count = math.prod(self.codes.shape[i] for i in self.axes)
-        wanted = squares // count
+        wanted = squares // self.codes.shape[1]
         return _stage(self.trial, "variance", self.stages["variance"], wanted, wanted, "mean of squares, down")
 
     def root(self) -> Verdict:
@@ -229,7 +240,7 @@ class _Compass:
 
     def deviation(self) -> Verdict:
         """16 bits: half of the deviation from the handed mean, floored."""
-        wanted = (self.codes - self.stages["mean"]) >> 1
+        wanted = (self.codes - self.centre) >> 1
         return _stage(self.trial, "deviation", self.stages["deviation"], wanted, wanted, "(x - mean) / 2, down")
 
     def normalized(self) -> Verdict:
@@ -237,9 +248,11 @@ class _Compass:
         _, multiplier, shift = self.numbers
         if self.narrow:
             product, places = (
-                (self.codes - self.stages["mean"]) * self.stages["root"] * multiplier,
+                (self.codes - self.centre) * self.stages["root"] * multiplier,
                 NORMAL_PLACES + shift,
             )
+        elif not self.centred:
+            return self.half_up()
         else:
             product, places = self.stages["deviation"] * self.stages["factor"], NORMAL_PLACES - 1
         end = 1 << (self.trial.output.dtype.bits - 1)
@@ -248,15 +261,26 @@ class _Compass:
             lambda i: Fraction(int(product[i])) / Fraction(2) ** places, (-end, end - 1), f"deviation * root * 2**-{places}",
         )  # fmt: skip
 
+    def half_up(self) -> Verdict:
+        """A root mean square: the value times the handed factor, shifted half up, clamped."""
+        wanted = (self.codes * self.stages["factor"] + (1 << (NORMAL_PLACES - 1))) >> NORMAL_PLACES
+        end = 1 << (self.trial.output.dtype.bits - 1)
+        wanted = wanted.clip(-end, end - 1)
+        made_of = f"x * factor * 2**-{NORMAL_PLACES}, half up"
+        return _stage(self.trial, "normalized", self.stages["normalized"], wanted, wanted, made_of)
+
     def output(self) -> Verdict:
         """(normalized * gamma + beta) * m * 2**-n, from the handed codes."""
         trial, rescale = self.trial, self.trial.parameters.rescale
         if rescale is None:
             return hole(CHECK, "no multiplier was handed")
-        shape = self.codes.shape
+        shape, normalized = trial.output_shape, self.stages["normalized"].reshape(trial.output_shape)
         gamma, beta = affine(trial, "gamma", shape)[0], effective_beta(trial, shape)
-        acc = self.stages["normalized"] * gamma + beta
-        mantissa, shift = (np.broadcast_to(part.numpy(), shape) for part in (rescale.mantissa, rescale.shift))
+        acc = normalized * gamma + beta
+        mantissa, shift = (
+            np.broadcast_to(beside(trial, "gamma", part.numpy()) if part.dim() else part.numpy(), shape)
+            for part in (rescale.mantissa, rescale.shift)
+        )
         return final_codes(
             trial, acc * (mantissa * np.exp2(-shift.astype(np.float64))), 0.0,
             lambda i: Fraction(int(acc[i]) * int(mantissa[i])) / Fraction(2) ** int(shift[i]),

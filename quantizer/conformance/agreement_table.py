@@ -1,0 +1,128 @@
+"""The table of how far real engines and platforms agree, as the terminal and the documents show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tabulate import tabulate
+
+from quantizer.conformance.agreement import Agreement, compare
+from quantizer.conformance.failures import graph_line
+from quantizer.conformance.judge import concerns
+from quantizer.conformance.target import Target
+from quantizer.core.platforms import Defect
+from quantizer.core.processor import processor
+from quantizer.runtime.engines.protocol import Engine
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """One engine on one target: what both populations showed, and the declared defects that concern it."""
+
+    engine: str
+    version: str
+    target: Target
+    random: Agreement
+    tied: Agreement
+    defects: tuple[Defect, ...]
+
+    @property
+    def differs(self) -> bool:
+        """True where some element differs, the engine failed, or nothing could be compared."""
+        both = (self.random, self.tied)
+        return any(a.exact < a.elements or a.errors or not a.elements for a in both)
+
+    @property
+    def explained(self) -> bool:
+        """True where a declared defect of the engine says why."""
+        return bool(self.defects)
+
+
+def pair(target: Target, engine: Engine, elements: int) -> Pairing:
+    """Compare *engine* with our own on both populations of *target*."""
+    platform = target.platform
+    known = [
+        defect
+        for defect in platform.defects
+        if defect.engine and defect.concerns(target.spec.op) and concerns(defect, engine, platform.platform)
+    ]
+    return Pairing(
+        engine.identity(platform.platform), engine.version, target,
+        compare(target, engine, "random", elements), compare(target, engine, "tied", elements), tuple(known),
+    )  # fmt: skip
+
+
+def percent(found: Agreement) -> str:
+    """Return the exact share, never rounded up to 100 %."""
+    if not found.elements:
+        return "none ran"
+    if found.exact == found.elements:
+        return "100 %"
+    return f"{min(99.9999, 100 * found.fraction):.4f} %"
+
+
+def summary(pairings: Sequence[Pairing]) -> str:
+    """Return the table for a terminal, and one line that sums it up."""
+    rows = [_row(pairing) for pairing in pairings]
+    equal = sum(not pairing.differs for pairing in pairings)
+    elements = sum(p.random.elements + p.tied.elements for p in pairings)
+    line = f"{len(pairings)} pairings, {equal} bit for bit; {elements:,} elements"
+    return f"{tabulate(rows, headers='keys', disable_numparse=True)}\n\n{line}"
+
+
+def document(pairings: Sequence[Pairing]) -> str:
+    """Return the markdown document: the machine, a table for each engine, and every first case that differs."""
+    engines = list(dict.fromkeys((p.engine, p.version, p.target.platform.platform) for p in pairings))
+    lines = [
+        "# Real engines and their platforms, element by element", "",
+        "Written by `quantizer engine agreement -o docs/agreement.md`. Codes of the real engine against codes of our functions of",
+        "the platform, under the same handed parameters, on generated cases: *random* data under scales of any value, and *tied*",
+        "ones, whose scales are powers of two so that sums lie exactly between two codes. *largest*: the largest difference in",
+        "codes; *refused*: cases that the engine has no way to express.", "",
+        f"Processor: {processor()}.", "",
+    ]  # fmt: skip
+    for name, version, platform in engines:
+        own = [p for p in pairings if (p.engine, p.target.platform.platform) == (name, platform)]
+        rows = [{k: v for k, v in _row(p).items() if k not in ("engine", "platform")} for p in own]
+        lines += [f"## {name} {version} on platform {platform}", "", *_markdown(rows), ""]
+        for pairing in own:
+            lines += _explanation(pairing)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown(rows: list[dict[str, str]]) -> list[str]:
+    return tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True).splitlines()
+
+
+def _row(pairing: Pairing) -> dict[str, str]:
+    random, tied = pairing.random, pairing.tied
+    return {
+        "engine": pairing.engine,
+        "platform": pairing.target.platform.platform,
+        "operator": pairing.target.spec.op,
+        "scheme": pairing.target.scheme.name,
+        "random": percent(random),
+        "tied": percent(tied),
+        "elements": f"{random.elements:,} + {tied.elements:,}",
+        "largest": str(max(random.largest, tied.largest)),
+        "refused": str(random.refused + tied.refused),
+        "explained by": ", ".join(defect.id for defect in pairing.defects if pairing.differs) or "",
+    }
+
+
+def _explanation(pairing: Pairing) -> list[str]:
+    """Return why a pairing is below 100 %, and the first case that differs."""
+    if not pairing.differs:
+        return []
+    target = pairing.target
+    lines = [f"**{target.spec.op} {target.scheme.name}**", ""]
+    lines += [f"* `{defect.id}`: {' '.join(defect.reason.split())}" for defect in pairing.defects]
+    for name, found in (("random", pairing.random), ("tied", pairing.tied)):
+        lines += [f"* {name}, the engine failed: {text}" for text in sorted(set(found.errors))[:2]]
+        if found.first is not None:
+            lines.append(
+                f"* {name}, first case: {graph_line(found.first)}, data {found.first.data.set}, {found.first.digest}"
+            )
+            lines += ["", "  ```json", f"  {found.first.to_json()}", "  ```", ""]
+    return [*lines, ""]

@@ -1,0 +1,74 @@
+"""What a campaign has found so far, a line at a time: nothing that was finished is lost, nothing counts twice."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from quantizer.conformance.campaign.plan import Plan
+from quantizer.core.errors import CaseError, UnsupportedError
+from quantizer.core.files import replace_files
+
+PLAN, JOURNAL = "plan.json", "journal.jsonl"
+LARGEST_LINE = 1 << 24
+
+
+class Journal:
+    """The folder of one campaign; a line that a crash cut short is dropped when the folder is opened again."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.folder = folder
+        self._path = folder / JOURNAL
+        known = folder / PLAN
+        if known.exists():
+            found = Plan.from_json(known.read_text(encoding="utf-8"), str(known))
+            if found != plan:
+                raise UnsupportedError(
+                    f"{folder}: holds another campaign (seed {found.seed}, {found.examples} examples of "
+                    f"{len(found.targets)} targets). Ask for the same one to go on with it, or name another folder."
+                )
+        elif self._path.exists():
+            raise CaseError(f"{folder}: a journal without a plan. Name another folder.")
+        else:
+            replace_files({known: plan.to_json() + "\n"})
+        self._drop_torn_line()
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Yield every entry in the order in which it was written; of a unit that was written twice, the first."""
+        if not self._path.exists():
+            return
+        seen: set[int] = set()
+        with self._path.open("rb") as stream:
+            for number, line in enumerate(iter(lambda: stream.readline(LARGEST_LINE), b""), start=1):
+                try:
+                    entry = json.loads(line)
+                    unit = entry.get("unit")
+                except (ValueError, AttributeError):
+                    raise CaseError(f"{self._path}:{number}: not an entry of a journal. Name another folder.") from None
+                if unit is not None and unit in seen:
+                    continue
+                seen.add(unit)
+                yield entry
+
+    def append(self, line: str) -> None:
+        """Write one entry and wait until it is on the disk."""
+        with self._path.open("ab") as stream:
+            stream.write(line.encode() + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def _drop_torn_line(self) -> None:
+        if not self._path.exists():
+            return
+        with self._path.open("rb+") as stream:
+            stream.seek(0, os.SEEK_END)
+            end = stream.tell()
+            back = min(end, LARGEST_LINE)
+            stream.seek(end - back)
+            tail = stream.read(back)
+            whole = tail.rfind(b"\n") + 1
+            if whole < len(tail):
+                stream.truncate(end - back + whole)

@@ -1,0 +1,76 @@
+"""What a campaign runs: targets, examples, a seed; cut into units that any worker can run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from quantizer.conformance.options import Options
+from quantizer.core.errors import CaseError, UnsupportedError
+
+UNIT = 50
+"""Examples of one unit, all of one target."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides which cases run; two runs of one plan run the same cases."""
+
+    targets: tuple[str, ...]
+    """Names of targets, `op-scheme-platform`."""
+    examples: int | None
+    """How many in all; None: until the time is over."""
+    seed: int = 0
+    engine: str = "own"
+    specs: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that name the plan."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
+
+    def to_json(self) -> str:
+        """Return the plan as one line."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str, where: str) -> Plan:
+        """Read what `to_json` wrote; CaseError with *where* for anything else."""
+        try:
+            raw = json.loads(text)
+            lists = (tuple(map(str, raw[name])) for name in ("targets", "specs", "plugins"))
+            targets, specs, plugins = lists
+            examples = None if raw["examples"] is None else int(raw["examples"])
+            return Plan(targets, examples, int(raw["seed"]), str(raw["engine"]), specs, plugins)
+        except (ValueError, KeyError, TypeError) as err:
+            raise CaseError(f"{where}: not the plan of a campaign: {err}. Name another folder.") from None
+
+    def options(self) -> Options:
+        """Return what a session of the plan is opened with."""
+        return Options(
+            root=Path.cwd(), engine=self.engine, specs=tuple(map(Path, self.specs)),
+            plugins=tuple(map(Path, self.plugins)),
+        )  # fmt: skip
+
+    def units(self) -> Iterator[Unit]:
+        """Yield the units in order: targets in turn, so that each has had its share whenever the run ends."""
+        if not self.targets:
+            raise UnsupportedError("campaign: no target is left. Ask for less, or for others.")
+        number = left = 0
+        while self.examples is None or (left := self.examples - number * UNIT) > 0:
+            target = self.targets[number % len(self.targets)]
+            yield Unit(number, target, UNIT if self.examples is None else min(UNIT, left))
+            number += 1
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Some examples of one target; its number decides its cases."""
+
+    number: int
+    target: str
+    examples: int

@@ -1,0 +1,114 @@
+"""What a worker does: one unit of a campaign, or the smallest case of one failure. Strings go in, strings come out."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from typing import Any
+
+from quantizer.conformance.campaign.plan import Plan
+from quantizer.conformance.failures import headline
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.shrink import shrink
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.verdict import Verdict
+from quantizer.plugins.discovery import load_plugins
+
+BINS = 20
+"""Bins of a histogram of ratios from 0 to 1; one more holds what lies above."""
+SHRINK_RUNS = 200
+
+
+def run_unit(plan: str, number: int, target: str, examples: int) -> str:
+    """Return as JSON what the cases of one unit showed."""
+    known = Plan.from_json(plan, "campaign")
+    session, targets = _opened(plan)
+    where, found = targets[target], Tally(number, target)
+    for index in range(examples):
+        try:
+            case = build_case(where, HashChooser(key(known.seed, str(number), str(index), target), {}))
+        except Exception as err:  # noqa: BLE001 - whatever a spec or a plugin's reference raises is its failure
+            found.broke(f"no case could be built: {type(err).__name__}: {err}")
+            continue
+        found.add(case, judge(Trial(where, case, session.engine)))
+    return found.to_json()
+
+
+def lost_unit(number: int, target: str, why: str) -> str:
+    """Return as JSON what is kept of a unit that ended the process which ran it, again and again."""
+    found = Tally(number, target)
+    found.broke(why)
+    return found.to_json()
+
+
+def shrink_case(plan: str, case: str, check: str) -> str:
+    """Return the smallest case on which *check* still fails, as JSON."""
+    session, targets = _opened(plan)
+    whole = Case.from_json(case, "campaign")
+    target = targets[f"{whole.op}-{whole.scheme}-{whole.platform}"]
+
+    def fails(candidate: Case) -> bool:
+        return any(v.failing for v in judge(Trial(target, candidate, session.engine), (check,)))
+
+    return shrink(target, whole, fails, runs=SHRINK_RUNS).to_json()
+
+
+class Tally:
+    """What a unit showed: verdicts by check, histograms of ratios, failing cases."""
+
+    def __init__(self, number: int, target: str) -> None:
+        self._content: dict[str, Any] = {"unit": number, "target": target, "examples": 0, "elements": 0}
+        self._checks: dict[str, dict[str, int]] = {}
+        self._histograms: dict[str, list[int]] = {}
+        self._failures: list[dict[str, str]] = []
+
+    def add(self, case: Case, verdicts: list[Verdict]) -> None:
+        """Count the verdicts of one case."""
+        self._content["examples"] += 1
+        self._content["elements"] += max((v.elements for v in verdicts), default=0)
+        for verdict in verdicts:
+            statuses = self._checks.setdefault(verdict.check, {})
+            statuses[verdict.status] = statuses.get(verdict.status, 0) + 1
+            if verdict.status in ("pass", "mistrusted"):
+                bins = self._histograms.setdefault(verdict.check, [0] * (BINS + 1))
+                bins[min(BINS, int(verdict.ratio * BINS)) if verdict.ratio < 1 else BINS - (verdict.ratio == 1)] += 1
+        first = next((v for v in verdicts if v.failing), None)
+        if first is not None:
+            self._failures.append(
+                {"cause": cause(case, first), "check": first.check, "finding": headline(first), "case": case.to_json()}
+            )
+
+    def broke(self, why: str) -> None:
+        """Count what failed before there was a case."""
+        first = why.splitlines()[0]
+        name = self._content["target"]
+        self._failures.append({"cause": f"{name}: {first}", "check": "run", "finding": first, "case": ""})
+
+    def to_json(self) -> str:
+        """Return one line with sorted keys."""
+        content = {
+            **self._content, "checks": self._checks, "histograms": self._histograms, "failures": self._failures,
+        }  # fmt: skip
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def cause(case: Case, verdict: Verdict) -> str:
+    """Return what failures of one cause share: operator, platform, check, and what was raised or which tensor is off."""
+    how = verdict.worst.tensor if verdict.worst is not None else verdict.reason
+    return f"{case.op} {case.platform} {verdict.check}: {how}"
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(plan: str) -> tuple[Session, dict[str, Target]]:
+    options = Plan.from_json(plan, "campaign").options()
+    plugins = load_plugins(options.plugins, dict(os.environ))
+    session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
+    targets = [target for spec in session.library.specs.values() for target in session.all_targets(spec)]
+    return session, {target.id: target for target in targets}

@@ -1,0 +1,18 @@
+"""engine: a real engine and our functions of the same platform agree bit for bit."""
+
+from __future__ import annotations
+
+from quantizer.conformance.checks.elements import judge_equal
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict
+from quantizer.runtime.engines.own import OwnEngine
+
+CHECK = "engine"
+
+
+def engine(trial: Trial) -> Verdict | None:
+    """Compare codes with those of our own engine under the same parameters; None where that is the one under test."""
+    if isinstance(trial.engine, OwnEngine):
+        return None
+    wanted = OwnEngine().run(trial.call, trial.codes, trial.parameters).codes.numpy()
+    return judge_equal(CHECK, trial, trial.got, wanted, f"our functions of platform {trial.target.platform.platform}")

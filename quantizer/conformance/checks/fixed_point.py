@@ -1,0 +1,149 @@
+"""Fixed-point requantization restated: the integer formula of each variant, and TOSA's rule for its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance import restated
+from quantizer.conformance.bounds.rounding import rational_codes
+from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict
+from quantizer.numerics.qparams import Rescale
+
+Array = NDArray[Any]
+Detail = Callable[[tuple[int, ...]], Mapping[str, str]]
+CHECK = "arithmetic"
+ALONE = ("concatenation", "comparison")
+"""Families whose operands go to the output one by one."""
+NUDGES: Mapping[str, tuple[int, int]] = {
+    "q31_single": (0, 0),
+    "q15_single": (0, 0),
+    "q31_double": (1 << 30, -(1 << 30)),
+}
+"""Variant -> what a first rounding at 2**31 adds to a product that is shifted further, for a sum from 0 on and below 0."""
+INT64 = 1 << 62
+
+
+def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str) -> Array:
+    """Return floor((sum * mantissa + 2**(shift - 1) + nudge) / 2**shift), the nudge where shift > 31.
+
+    Source: apply_scale_32 of the TOSA specification; gemmlowp's high multiply and shift are the same floor.
+    """
+    whole = np.asarray(sums).astype(np.int64)
+    m, s = np.asarray(mantissa).astype(np.int64), np.asarray(shift).astype(np.int64)
+    if int(np.abs(whole).max(initial=0)) * int(m.max(initial=0)) >= INT64:
+        whole, m, s = whole.astype(object), m.astype(object), s.astype(object)
+    above, below = NUDGES[variant]
+    nudge = np.where(s > 31, np.where(whole >= 0, above, below), 0)
+    return np.asarray((whole * m + (1 << (s - 1)) + nudge) >> s)
+
+
+def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | None = None) -> Verdict:
+    """Judge codes against whole *numbers*, the zero point added, clamped as the fused activation and the codes are."""
+    output, name = trial.output, trial.case.activation
+    zero, low, high = int(output.zero_point), output.qmin, output.qmax
+    cut = name if name == "none" else trial.target.platform.activations[name]  # type: ignore[index]
+    if cut != "none":
+        low = max(low, zero)
+    if cut == "relu6":
+        six = Fraction(6) / Fraction(float(output.scale))
+        high = min(high, rational_codes(six, trial.target.platform.rounding)[0] + zero)
+    wanted = np.clip(numbers + zero, low, high).astype(np.int64)
+    return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of, detail=detail)
+
+
+def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) -> Verdict:
+    """Judge a sum each of whose operands is brought to a common scale and rounded there, as the platform declares."""
+    total = np.zeros(trial.output_shape, dtype=np.int64)
+    zeros = {name: values * 0 for name, values in trial.centred.items()}
+    for name, part in parts.items():
+        sign = np.rint(trial.reference({**zeros, name: zeros[name] + 1}))
+        mantissa, shift = restated.as_multiplier(Fraction(rescale.factors[name]))
+        total = total + sign * rounded(sign * part, mantissa, shift, str(rescale.operands))
+    numbers = rounded(total, rescale.mantissa.numpy(), rescale.shift.numpy(), rescale.variant)
+    return judge_rounded(
+        trial, numbers, f"{rescale.variant} of the sum of operands that are rounded once each",
+        lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()} | {"sum": str(int(total[i]))},
+    )  # fmt: skip
+
+
+def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
+    """Judge a function that is RESCALE and then CLAMP between handed bounds, centred codes."""
+    (name,) = trial.centred
+    mantissa, shift = restated.as_multiplier(Fraction(rescale.factors[name]))
+    numbers, c = trial.parameters.numbers, trial.centred[name].numpy()
+    whole = rounded(c, mantissa, shift, rescale.variant)
+    return judge_rounded(
+        trial,
+        np.clip(whole, numbers["least"], numbers["most"]),
+        "the handed multiple, rounded once, between the bounds",
+    )
+
+
+def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """Yield what is found of multipliers that TOSA's RESCALE takes: each is the rule's, to the last bit."""
+    platform, family, bits = trial.target.platform, trial.spec.quantization.family, trial.target.scheme.activation.bits
+    inputs, output = trial.parameters.inputs, float(trial.output.scale)
+    operands: str | None = None
+    if rescale.variant == "area_reciprocal":
+        yield _same("factors", {}, dict(rescale.factors), "the number of terms alone decides")
+        wanted: list[tuple[int, int]] = [(1, 0)]
+    elif trial.spec.error_model.kind == "bilinear":
+        params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
+        count = rescale.mantissa.numel()
+        columns = [np.resize(p.scale.numpy(), count) for p in params]
+        wanted = [_multiplier(trial, math.prod(float(c[i]) for c in columns) / output) for i in range(count)]
+    elif len(inputs) > 1 and family not in ALONE:
+        places = platform.multiplier.sum_shift if bits <= 8 else platform.multiplier.wide_sum_shift
+        wide, twice = 2.0 ** (places or 0), 2 * max(float(p.scale) for p in inputs.values())
+        yield from _factors(
+            rescale, {n: restated.right_shifted(wide * float(p.scale) / twice, 31) for n, p in inputs.items()}
+        )
+        wanted, operands = [_multiplier(trial, twice / (output * wide))], "q31_single"
+    else:
+        terms = 1
+        if trial.spec.error_model.kind == "mean" and trial.spec.error_model.terms is not None:
+            terms = int(trial.spec.error_model.terms(trial.bound))
+        yield from _factors(
+            rescale, {n: _multiplier(trial, float(p.scale) / (output * terms)) for n, p in inputs.items()}
+        )
+        wanted = [(1, 0)]
+    yield _same("rounding of operands", operands, rescale.operands, "as the platform's sums have it")
+    pairs = zip(rescale.mantissa.reshape(-1).tolist(), rescale.shift.reshape(-1).tolist(), strict=True)
+    for channel, (expected, (mantissa, shift)) in enumerate(zip(wanted, pairs, strict=True)):
+        rule = "the multiplier and the shift of RESCALE"
+        yield _same(f"multiplier[{channel}]", (float(expected[0]), expected[1]), (mantissa, shift), rule)
+    yield from _bounds(trial)
+
+
+def _multiplier(trial: Trial, ratio: float) -> tuple[int, int]:
+    return restated.right_shifted(ratio, 15 if trial.variant == "q15_single" else 31)
+
+
+def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
+    for name, (mantissa, shift) in wanted.items():
+        expected = Fraction(mantissa) / Fraction(2) ** shift
+        yield _same(f"factor[{name}]", expected, Fraction(rescale.factors.get(name, 0.0)), "the multiplier of RESCALE")
+
+
+def _bounds(trial: Trial) -> Iterator[Finding]:
+    """Bounds of a clamp are the nearest centred codes, ties by the platform's mode, within the codes."""
+    output = trial.output
+    zero, scale = int(output.zero_point), Fraction(float(output.scale))
+    for name, end in (("least", "low"), ("most", "high")):
+        if name in trial.parameters.numbers:
+            nearest = rational_codes(Fraction(float(trial.bound[end])) / scale, trial.target.platform.rounding)[0]
+            wanted = min(max(nearest, output.qmin - zero), output.qmax - zero)
+            yield _same(name, wanted, trial.parameters.numbers[name], f"the code of {end}")
+
+
+def _same(what: str, wanted: object, got: object, rule: str) -> Finding:
+    return Finding(what, 0.0 if wanted == got else math.inf, f"{wanted}", f"{got}", rule)

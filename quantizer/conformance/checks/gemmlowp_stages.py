@@ -1,0 +1,107 @@
+"""gemmlowp's fixed-point functions in numpy, as LiteRT's kernels call them: what 16-bit sigmoid and tanh, and softmax, must give.
+
+Source: gemmlowp's fixedpoint.h. Sharing nothing with numerics; constants are computed, not typed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.trial import Trial
+
+Array = NDArray[Any]
+
+
+class _Numbers:
+    """Integers of one width; a number without integer bits has its one at the largest of them."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits, self.top = bits, 1 << (bits - 1)
+
+    def one(self, integer_bits: int) -> int:
+        return self.top - 1 if integer_bits == 0 else self.top >> integer_bits
+
+    def constant(self, value: float, integer_bits: int = 0) -> int:
+        wide = math.floor(value * 2.0 ** (31 - integer_bits) + 0.5)
+        return wide if self.bits == 32 else (wide + 2**15) >> 16
+
+    def cut(self, x: Array) -> Array:
+        return np.clip(x, -self.top, self.top - 1)
+
+    def times(self, a: Array, b: Array | int) -> Array:
+        return np.asarray((a * b + self.top // 2) // self.top)
+
+    def halved(self, x: Array, places: int) -> Array:
+        return away(x, np.asarray(places))
+
+    def exp(self, a: Array, integer_bits: int) -> Array:
+        """Exp of a <= 0: a quarter's worth by a series, one factor for each bit of the rest."""
+        quarter = (self.top >> integer_bits) // 4
+        inner = a % quarter - quarter
+        x = self.cut(inner << integer_bits) + self.top // 8
+        x2 = self.times(x, x)
+        x3, x4 = self.times(x2, x), self.times(x2, x2)
+        tail = self.halved(self.times(self.halved(x4, 2) + x3, self.constant(1 / 3)) + x2, 1)
+        eighth = self.constant(math.exp(-1 / 8))
+        result = self.cut(eighth + self.times(x + tail, eighth))
+        whole = (inner - a) // quarter
+        for place in range(integer_bits + 2):
+            factor = self.constant(math.exp(-(2.0 ** (place - 2))))
+            result = np.where(whole >> place & 1, self.times(result, factor), result)
+        return np.where(a == 0, self.top - 1, result)
+
+    def newton(self, a: Array) -> Array:
+        """2 / (1 + a) with two integer bits."""
+        half = (a + self.top) // 2
+        x = self.constant(48 / 17, 2) + self.times(half, self.constant(-32 / 17, 2))
+        for _ in range(3):
+            x = x + self.cut(self.times(x, self.one(2) - self.times(half, x)) << 2)
+        return np.asarray(x)
+
+    def reciprocal(self, a: Array) -> Array:
+        return self.cut(self.newton(a) << 1)
+
+
+def away(x: Array, places: Array) -> Array:
+    """Return x * 2**-places, ties away from zero."""
+    half = (np.int64(1) << places) >> 1
+    return np.asarray(np.where(x < 0, -((half - x) >> places), (x + half) >> places))
+
+
+def gemmlowp_codes(trial: Trial) -> Array:
+    """Return 16-bit codes of sigmoid or tanh of inputs in units of 2**-12, or of 2**-11 doubled."""
+    numbers = _Numbers(16)
+    x = numbers.cut(next(iter(trial.codes.values())).numpy() << trial.parameters.numbers["input_shift"])
+    if trial.spec.quantization.family == "hyperbolic_tangent":
+        size = numbers.cut((numbers.newton(numbers.exp(-np.abs(x), 4)) - numbers.one(2)) << 2)
+        return np.where(x == 0, 0, np.sign(x) * size)
+    above = numbers.reciprocal(numbers.exp(-np.abs(x), 3))
+    return np.where(x == 0, numbers.top // 2, np.where(x > 0, above, numbers.one(0) - above))
+
+
+def softmax_codes(trial: Trial, exponentials: Array) -> Array:
+    """Return 8-bit codes of shares of *exponentials* in units of 2**-31, whose sum has 19 places."""
+    numbers, output = _Numbers(32), trial.output
+    exponentials = exponentials.astype(np.int64)
+    total = away(exponentials, np.asarray(12)).sum(axis=trial.axis, keepdims=True)
+    bits = np.frompyfunc(lambda v: int(v).bit_length(), 1, 1)(total).astype(np.int64)
+    inverse = numbers.reciprocal((total << (32 - bits)) - 2**31)
+    shares = away(numbers.times(exponentials, inverse), np.broadcast_to(bits + 3, exponentials.shape))
+    return np.where(exponentials == 0, output.qmin, shares + output.qmin)
+
+
+def exponentials_of(scale: float, count: int) -> Array:
+    """Return gemmlowp's exponentials of the first *count* distances in units of 2**-31, 0 beyond a distance of 31."""
+    numbers = _Numbers(32)
+    fraction, exponent = math.frexp(min(scale * 2.0**26, 2.0**31 - 1))
+    multiplier = math.floor(fraction * 2.0**31 + 0.5)
+    if multiplier == 2**31:
+        multiplier, exponent = 2**30, exponent + 1
+    distance = np.arange(count, dtype=np.int64)
+    near = distance <= math.floor(31 * 2.0 ** (26 - exponent))
+    scaled = numbers.times(np.where(near, -distance, 0) << exponent, multiplier)
+    return np.where(near, numbers.exp(scaled, 5), 0)

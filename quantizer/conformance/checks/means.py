@@ -1,0 +1,94 @@
+"""Means: an exact sum divided by the number of its terms, as the platform divides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from quantizer.conformance import restated
+from quantizer.conformance.checks import litert_stages
+from quantizer.conformance.checks.multiplier_rules import AREA_BITS
+from quantizer.conformance.checks.piecewise import stand_in
+from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, Declared, replayed_stage, rounded_once
+from quantizer.conformance.checks.window_sums import mean_sums
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict, hole
+from quantizer.numerics.qparams import Rescale
+
+
+def mean(trial: Trial) -> Verdict:
+    """Judge a sum divided by the number of its terms: both are exact, the multiplier is handed or follows from the number."""
+    rescale, known = trial.parameters.rescale, mean_sums(trial)
+    if rescale is None or known is None:
+        return stand_in(trial)
+    sums, terms = known
+    if rescale.variant in litert_stages.REPLAYED:
+        return litert_stages.judged(trial, litert_stages.reduced_codes(trial, rescale), "the declared stages")
+    declared = DECLARED.get(rescale.variant)
+    if declared is None:
+        return hole(CHECK, f"variant {rescale.variant} declares no rounding stages")
+    if rescale.variant == "f32_dequantized" and not _is_global(trial):
+        return _dequantized_mean(trial, terms, rescale)
+    if rescale.variant == "f32_dequantized":
+        ratio = np.float32(next(iter(rescale.factors.values())))
+        mantissa = ratio / (np.float32(rescale.divisor) * terms.astype(np.float32))
+        return replayed_stage(trial, sums, mantissa, DECLARED["f32_even"])
+    factor = next(iter(rescale.factors.values()), 1.0)
+    if declared.float32:
+        return replayed_stage(trial, sums, np.asarray(factor, dtype=np.float32), declared)
+    ratios = mean_ratios(rescale, [int(n) for n in np.unique(terms)])
+    value = sums * np.array([float(ratios[int(n)]) for n in terms.ravel()]).reshape(terms.shape)
+    return rounded_once(
+        trial, value, declared, 0.0, lambda i: int(sums[i]) * ratios[int(terms[i])],
+        lambda i: {"accumulator": str(int(sums[i])), "divided by": str(int(terms[i]))},
+    )  # fmt: skip
+
+
+def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
+    """Return for each number of terms what a sum is multiplied by, output codes per accumulator unit."""
+    whole = Fraction(next(iter(rescale.factors.values()), 1.0)) * Fraction(float(rescale.mantissa))
+    whole /= Fraction(2) ** int(rescale.shift) * Fraction(rescale.divisor)
+    if rescale.variant in ("exact", "raw_half_away"):
+        return {n: whole / n for n in numbers}
+    if rescale.variant == "area_reciprocal":
+        pairs = {n: restated.area_reciprocal(n) for n in numbers}
+        return {n: Fraction(mantissa, 1 << shift) for n, (mantissa, shift) in pairs.items()}
+    if rescale.variant != "area_multiplier":
+        return dict.fromkeys(numbers, whole)
+    found = {n: restated.compass_multiplier(np.float32(1.0 / n), AREA_BITS) for n in numbers}
+    if numbers != [1] and 1 in found:
+        found[1] = restated.area_of_one(AREA_BITS)
+    return {n: Fraction(mantissa) / Fraction(2) ** shift for n, (mantissa, shift) in found.items()}
+
+
+def _is_global(trial: Trial) -> bool:
+    """Return whether one window without padding covers the whole image: ONNX Runtime then takes its global kernel."""
+    attrs: Mapping[str, Any] = trial.case.attrs
+    return tuple(attrs["kernel"]) == trial.case.shapes["x"][2:] and not any(attrs["padding"])
+
+
+def _dequantized_mean(trial: Trial, terms: Array, rescale: Rescale) -> Verdict:
+    """Replay ONNX Runtime's average: dequantized, added row by row, / count, / scale, + zero point, rounded half to even."""
+    attrs: Mapping[str, Any] = trial.case.attrs
+    x = trial.centred["x"].numpy().astype(np.float32) * np.float32(next(iter(rescale.factors.values())))
+    zero = int(trial.output.zero_point)
+    total = np.zeros(trial.output_shape, dtype=np.float32)
+    for place in np.ndindex(*trial.output_shape[2:]):
+        rows, columns = (
+            range(max(0, i * s - p), min(size, i * s - p + k))
+            for i, s, p, k, size in zip(
+                place, attrs["stride"], attrs["padding"][:2], attrs["kernel"], x.shape[2:], strict=True
+            )
+        )
+        for row in rows:
+            for column in columns:
+                total[(slice(None), slice(None), *place)] += x[:, :, row, column]
+    value = total / terms.astype(np.float32) / np.float32(rescale.divisor) + np.float32(zero)
+    real = value.astype(np.float64) - zero
+    return rounded_once(
+        trial, real, Declared("half_even", zero_point_first=True, float32=True), 0.0,
+        lambda i: Fraction(float(real[i])), lambda i: {"divided by": str(int(terms[i]))},
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""What the platform's rule says of a multiplier, and who hands it."""
+
+from __future__ import annotations
+
+import math
+
+from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.trial import Trial
+from quantizer.ops import BUILT_IN, REGISTRY
+
+FLOAT32_CODES = 2.0**-22
+"""What a number may be off by, relative, where float32 decided it."""
+
+
+AREA_BITS = 8
+"""Bits of Compass's multiplier for 1 / area."""
+
+
+DIVIDES = (
+    "f32_dequantized", "f32_stages_bias", "f32_lanes", "f32_dequantized_fused", "aligned_half_away",
+    "f32_mean_divided", "f32_mean_zpin", "f32_mean_raw", "f32_mean_inverse",
+)  # fmt: skip
+"""Variants that are handed the output's scale."""
+
+
+def equal(what: str, wanted: object, got: object, rule: str) -> Finding:
+    """Return a finding that holds where both are equal."""
+    return Finding(what, 0.0 if wanted == got else math.inf, f"{wanted}", f"{got}", rule)
+
+
+def multiplier_bits(trial: Trial) -> int:
+    """Return the bits of a multiplier that the platform declares."""
+    rule = trial.target.platform.multiplier
+    bits = trial.target.scheme.activation.bits if rule.bits == "activation" else rule.bits
+    return min(bits, rule.bits_ceiling)
+
+
+def unifies_shifts(trial: Trial) -> bool:
+    """Return whether all channels share one shift on the platform."""
+    rule = trial.target.platform.multiplier
+    return rule.unify_shifts and trial.spec.quantization.family not in rule.own_shifts
+
+
+def is_replaced(trial: Trial) -> bool:
+    """Return whether a plugin's quantize rule runs in place of a built-in one."""
+    entry = REGISTRY.find(trial.spec.op, "quantize", trial.target.platform.platform)
+    return entry is not None and entry.origin not in (BUILT_IN, "override")

@@ -1,0 +1,56 @@
+"""The rows that a normalisation works on: N neighbours of x each, whatever its axes are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.trial import Trial
+from quantizer.core.errors import SpecError
+from quantizer.core.expressions import Expression
+
+Array = NDArray[Any]
+
+
+def norm_count(trial: Trial) -> int:
+    """Return N, the number of elements that are normalised together."""
+    terms = trial.spec.error_model.terms
+    if terms is None:
+        raise SpecError(
+            f"{trial.spec.op}: error_model.terms is missing. Say how many elements are normalised together."
+        )
+    return int(terms(trial.bound))
+
+
+def rows(trial: Trial, values: Array) -> Array:
+    """Return *values* of the shape of x in rows of N."""
+    return values.reshape(-1, norm_count(trial))
+
+
+def row_codes(trial: Trial) -> Array:
+    """Return the codes of x in rows of N; centred where the operator takes no mean off."""
+    codes = trial.codes["x"].numpy().astype(np.int64)
+    return rows(trial, codes if trial.spec.error_model.centred else codes - int(trial.qparams("x").zero_point))
+
+
+def row_means(trial: Trial, values: Array) -> Array:
+    """Return the mean of each row, 0 where the operator takes none off."""
+    if trial.spec.error_model.centred:
+        return np.asarray(values.mean(axis=1, keepdims=True))
+    return np.zeros((len(values), 1))
+
+
+def beside(trial: Trial, name: str, values: Array) -> Array:
+    """Return *values* of the shape of gamma or beta shaped to broadcast against x: along the axis that both name."""
+    whole, own = trial.spec.inputs["x"].axes, trial.spec.inputs[name].axes
+    if not isinstance(whole, list) or not isinstance(own, list):
+        return values
+    place = whole.index(_only(own))
+    return values.reshape(-1, *(1,) * (len(whole) - place - 1))
+
+
+def _only(axes: list[Expression]) -> Expression:
+    (axis,) = axes
+    return axis

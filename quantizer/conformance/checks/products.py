@@ -1,0 +1,138 @@
+"""Products of an activation with weights or another activation: exact sums, held, then requantized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from quantizer.conformance.checks.piecewise import stand_in
+from quantizer.conformance.checks.requantized import (
+    CHECK,
+    DECLARED,
+    Array,
+    Declared,
+    before_activation,
+    replayed_stage,
+    rounded_once,
+)
+from quantizer.conformance.checks.window_sums import SUMS
+from quantizer.conformance.trial import Trial
+from quantizer.core.shapes import channel_axis
+from quantizer.core.verdict import Verdict, Worst, failure, hole
+from quantizer.numerics.qparams import Rescale
+
+EXACT_LIMIT = 2.0**53
+
+
+def bilinear(trial: Trial) -> Verdict:
+    """Judge a product: the exact sum, held as the accumulator holds it, times the handed multiplier."""
+    rescale = trial.parameters.rescale
+    if rescale is None:
+        return stand_in(trial)
+    platform, family = trial.target.platform, trial.spec.quantization.family
+    acc = SUMS[family](trial) if family in platform.accumulator.float32 else trial.sums
+    magnitude = trial.sum_magnitudes
+    if magnitude.size and float(magnitude.max()) >= EXACT_LIMIT:
+        return hole(CHECK, "the accumulator leaves the integers that float64 holds")
+    held, refusal = _accumulator(trial, acc, magnitude)
+    if refusal is not None:
+        return refusal
+    declared = DECLARED.get(rescale.variant)
+    if declared is None:
+        return hole(CHECK, f"variant {rescale.variant} declares no rounding stages")
+    held = before_activation(trial, held)
+    mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
+    if declared.float32:
+        return replayed_stage(trial, held, mantissa, declared)
+    if declared.high_multiply:
+        return _high_multiplied(trial, held, mantissa, shift, declared)
+    if platform.multiplier.overflow == "x86" and rescale.variant == "q15_half_up":
+        shift = np.where(shift < 0, shift % 64, shift)
+    factor = mantissa * np.exp2(-shift.astype(np.float64))
+    value = held * factor / rescale.divisor
+    exact = _exact_product(held, mantissa, shift, rescale)
+    if platform.multiplier.overflow == "x86":
+        value, exact = _within_int32(trial, value, exact, keeps_bits=rescale.variant == "q15_half_up")
+    return rounded_once(trial, value, declared, 0.0, exact, lambda index: {"accumulator": str(int(held[index]))})
+
+
+def _accumulator(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Verdict | None]:
+    rule = trial.target.platform.accumulator
+    bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
+    limit = 2.0 ** (bits - 1)
+    if rule.overflow == "unbounded" or not acc.size or float(magnitude.max()) < limit:
+        return acc, None
+    outside = (acc >= limit) | (acc < -limit)
+    if rule.overflow == "wrap":
+        return (acc + limit) % (2 * limit) - limit, None
+    if rule.overflow == "saturate":
+        return acc, Verdict(CHECK, "overflow", elements=acc.size, reason="a saturating sum leaves its range")
+    if outside.any():
+        index = tuple(int(i) for i in np.argwhere(outside)[0])
+        worst = Worst("accumulator", index, f"at most {int(limit) - 1}", str(int(acc[index])), f"{bits} bits")
+        return acc, failure(CHECK, "the accumulator leaves the range that the platform declares", worst)
+    return acc, None
+
+
+def _exact_product(
+    held: Array, mantissa: Array, shift: Array, rescale: Rescale
+) -> Callable[[tuple[int, ...]], Fraction]:
+    wide_mantissa, wide_shift = np.broadcast_to(mantissa, held.shape), np.broadcast_to(shift, held.shape)
+
+    def exact(index: tuple[int, ...]) -> Fraction:
+        product = Fraction(int(held[index])) * Fraction(float(wide_mantissa[index]))
+        return product / Fraction(2) ** int(wide_shift[index]) / Fraction(rescale.divisor)
+
+    return exact
+
+
+def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, declared: Declared) -> Verdict:
+    """Replay a high multiply in integers: h = floor(a * m / 2**31 + 1/2), a shifted to the left first where the shift is short.
+
+    What is left is one rounding of h / 2**n. Where ties go away from zero a negative h is taken half a unit lower, which
+    no other value sees, so that one mode, half up, judges all channels.
+    """
+    left, right = np.maximum(31 - shift, 0), np.maximum(shift - 31, 0)
+    whole = held.astype(np.int64).astype(object)
+    if trial.target.platform.multiplier.overflow == "x86":
+        whole = np.where((left >= 32) & ~_ties_away(trial, declared), 0, whole)
+        sums = ((whole << (left % 32).astype(object)) + 2**31) % 2**32 - 2**31
+    else:
+        sums = whole << left.astype(object)
+    high = (sums * mantissa.astype(np.int64).astype(object) + 2**30) >> 31
+    units = 2 * high - ((high < 0) & _ties_away(trial, declared))
+    wide = np.broadcast_to(right, units.shape)
+    value = np.asarray(units.astype(np.float64) * np.exp2(-1.0 - wide))
+
+    def exact(index: tuple[int, ...]) -> Fraction:
+        return Fraction(int(units[index])) / Fraction(2) ** (int(wide[index]) + 1)
+
+    return rounded_once(
+        trial, value, Declared("half_up"), 0.0, exact, lambda index: {"accumulator": str(int(held[index]))}
+    )
+
+
+def _within_int32(
+    trial: Trial, value: Array, exact: Callable[[tuple[int, ...]], Fraction], *, keeps_bits: bool
+) -> tuple[Array, Callable[[tuple[int, ...]], Fraction]]:
+    """Return v/s where it rounds to an int32, elsewhere its low 32 bits, or the smallest int32; the sum with z wraps too."""
+    held, zero = value.copy(), int(trial.output.zero_point)
+    for place in np.argwhere((value >= 2.0**31 - 0.5) | (value <= -(2.0**31) - 0.5)):
+        index = tuple(int(i) for i in place)
+        kept = math.floor(exact(index) + Fraction(1, 2)) if keeps_bits else -(2**31)
+        kept = (kept + 2**31) % 2**32 - 2**31
+        held[index] = (kept + zero + 2**31) % 2**32 - 2**31 - zero
+    return held, lambda index: exact(index) if held[index] == value[index] else Fraction(held[index])
+
+
+def _ties_away(trial: Trial, declared: Declared) -> Array:
+    """Return where ties go away from zero, shaped to broadcast against the output."""
+    if not declared.vector:
+        return np.array(declared.rounding == "half_away")
+    axis = channel_axis(trial.spec, trial.bound, len(trial.output_shape)) or 0
+    channels = trial.output_shape[axis]
+    behind = np.arange(channels) >= channels // declared.vector * declared.vector
+    return behind.reshape([-1 if place == axis else 1 for place in range(len(trial.output_shape))])

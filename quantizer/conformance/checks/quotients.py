@@ -1,0 +1,60 @@
+"""Arithmetic of a quotient of two operands: exact, or by Compass's table of inverses."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.bounds.rounding import code_interval
+from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.piecewise import read_at
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict
+
+Array = NDArray[Any]
+CHECK = "arithmetic"
+
+
+def quotient(trial: Trial) -> Verdict:
+    """Judge the quotient of the values of the codes, rounded once; where a table of inverses is handed, its product."""
+    table, rescale = trial.parameters.tables.get("inverse"), trial.parameters.rescale
+    top, bottom = np.broadcast_arrays(*(part.numpy().astype(np.int64) for part in trial.centred.values()))
+    if table is None or rescale is None:
+        return _exact(trial, top, bottom)
+    inverse = read_at(table, np.abs(bottom))
+    got = np.broadcast_to(trial.outcome.stages["inverse"].numpy(), inverse.shape)
+    stage = judge_codes(CHECK, trial, inverse, inverse, got=got, tensor="inverse", made_of="the entry of |b|")
+    if stage.failing:
+        return stage
+    whole = np.where(bottom < 0, -top, top) * inverse
+    ratio = Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift)
+    return _rounded(trial, whole * float(ratio), lambda i: int(whole[i]) * ratio, "the handed multiple of a * inverse")
+
+
+def _exact(trial: Trial, top: Array, bottom: Array) -> Verdict:
+    """Judge what nothing was handed for: infinity saturates, 0 / 0 is code 0."""
+    a, b = (Fraction(float(params.scale)) for params in trial.parameters.inputs.values())
+    ratio = a / b / Fraction(float(trial.output.scale))
+    with np.errstate(all="ignore"):
+        value = np.where(bottom == 0, top * np.inf, top / bottom * float(ratio))
+    return _rounded(
+        trial, value, lambda i: int(top[i]) * ratio / int(bottom[i]), "the quotient of the values of the codes"
+    )
+
+
+def _rounded(trial: Trial, value: Array, exact: Any, what: str) -> Verdict:
+    output, mode = trial.output, trial.target.platform.rounding
+    zero, finite = int(output.zero_point), np.isfinite(value)
+    low, high = code_interval(
+        np.where(finite, value, 0.0), zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        exact=lambda i: exact(i) if finite[i] else Fraction(0),
+    )  # fmt: skip
+    beyond = np.where(np.isnan(value), 0.0, np.nan_to_num(value)).clip(output.qmin, output.qmax).astype(np.int64)
+    low, high = (np.where(finite, end, beyond) for end in (low, high))
+    return judge_codes(
+        CHECK, trial, low, high, value=np.where(finite, value, beyond - zero), zero=zero, made_of=f"{mode} of {what}",
+        detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )  # fmt: skip

@@ -1,0 +1,142 @@
+"""How an exact number becomes a code under a variant's declared rounding; what judges of sums share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance import restated
+from quantizer.conformance.bounds.rounding import code_interval
+from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.float32_stages import REPLAYS
+from quantizer.conformance.trial import Trial
+from quantizer.core.platforms import RoundingMode, Variant
+from quantizer.core.verdict import Verdict
+
+Array = NDArray[Any]
+
+
+CHECK = "arithmetic"
+
+
+FLOAT32_UNIT = 2.0**-24
+
+
+@dataclass(frozen=True)
+class Declared:
+    """How a requantization variant rounds."""
+
+    rounding: RoundingMode | None = None
+    """The mode; None: the platform's."""
+    zero_point_first: bool = False
+    """The zero point is added before rounding."""
+    float32: bool = False
+    """The stage is float32 arithmetic and is replayed."""
+    high_multiply: bool = False
+    """A high multiply rounds half up at 2**31, before the shift rounds; both are replayed."""
+    vector: int = 0
+    """Channels behind the last whole group of so many round half away."""
+
+
+DECLARED: Mapping[Variant, Declared] = {
+    "exact": Declared(),
+    "multiplier_shift": Declared(),
+    "f32_even": Declared("half_even", float32=True),
+    "f32_even_zpin": Declared("half_even", zero_point_first=True, float32=True),
+    "q31_single": Declared("half_up"),
+    "q15_half_up": Declared("half_up"),
+    "q15_single": Declared("half_up"),
+    "area_reciprocal": Declared("half_up"),
+    "half_away": Declared("half_away"),
+    "q31_double": Declared("half_away", high_multiply=True),
+    "ruy": Declared("half_up", high_multiply=True),
+    "ruy_in_eights": Declared("half_up", high_multiply=True, vector=8),
+    "q31_folded": Declared("half_away", high_multiply=True),
+    "q31_in_sixteens": Declared("half_up", high_multiply=True, vector=16),
+    "q21_half_up": Declared("half_up"),
+    "q8_half_up": Declared("half_up"),
+    "raw_half_away": Declared("half_away", zero_point_first=True),
+    "f32_raw_even": Declared("half_even", zero_point_first=True, float32=True),
+    "f32_raw_away": Declared("half_away", float32=True),
+    "area_multiplier": Declared(),
+    "f32_dequantized": Declared("half_even", float32=True),
+    "tpulang_multiplier_shift": Declared(),
+    **dict.fromkeys(("tpulang_tflite_lshift", "tpulang_tflite"), Declared("half_away", high_multiply=True)),
+    **dict.fromkeys(REPLAYS, Declared("half_even", float32=True)),
+}
+
+
+def rounded_once(
+    trial: Trial, value: Array, declared: Declared, extra: Array | float,
+    exact: Callable[[tuple[int, ...]], Fraction], detail: Callable[[tuple[int, ...]], Mapping[str, str]],
+    what: str = "the handed sum",
+) -> Verdict:  # fmt: skip
+    """Judge codes of real numbers in output steps: rounded once in the declared mode, *extra* codes for earlier stages.
+
+    exact: the number of one element in rationals, by its index; it decides near ties. detail: what a failure also shows.
+    """
+    zero = int(trial.output.zero_point)
+    mode = declared.rounding or trial.target.platform.rounding
+    least, most = (limit / float(trial.output.scale) for limit in trial.limits)
+    own = trial.target.platform.limit(trial.variant) if math.isfinite(most) else None
+    value = np.clip(value, least, np.inf if own else most)
+    exact = _limited(trial, exact, capped=own is None)
+    low, high = code_interval(
+        value, e_over_s=extra, zero_point=zero, qmin=trial.output.qmin, qmax=trial.output.qmax, rounding=mode,
+        zero_point_first=declared.zero_point_first, exact=exact,
+    )  # fmt: skip
+    if own is not None:
+        top = restated.limit_code(trial.limits[1], float(trial.output.scale), zero, own)
+        low, high = np.minimum(low, top), np.minimum(high, top)
+    spread = (0.5 if mode.startswith("half") else 1.0) + np.broadcast_to(np.asarray(extra), value.shape)
+    further = f" + {float(np.max(extra)):.3g} of an earlier stage" if np.any(extra) else ""
+    if trial.case.activation != "none":
+        further += f", then {trial.target.platform.activations[trial.case.activation]}"  # type: ignore[index]
+    return judge_codes(
+        CHECK, trial, low, high, value=value, allowance=spread, zero=zero,
+        made_of=f"{mode} of {what}{further}", detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
+    )  # fmt: skip
+
+
+def _limited(
+    trial: Trial, exact: Callable[[tuple[int, ...]], Fraction], *, capped: bool
+) -> Callable[[tuple[int, ...]], Fraction]:
+    """Return *exact* clamped as the fused activation clamps real values; above only where *capped*."""
+    if trial.case.activation == "none":
+        return exact
+    scale = Fraction(float(trial.output.scale))
+    low, high = (None if math.isinf(limit) else Fraction(limit) / scale for limit in trial.limits)
+
+    def clamped(index: tuple[int, ...]) -> Fraction:
+        value = exact(index)
+        value = value if low is None else max(value, low)
+        return value if high is None or not capped else min(value, high)
+
+    return clamped
+
+
+def replayed_stage(trial: Trial, held: Array, mantissa: Array, declared: Declared) -> Verdict:
+    """Replay a float32 stage whose order the platform declares; its float32 result is rounded half to even."""
+    zero = int(trial.output.zero_point)
+    scaled = held.astype(np.float32) * mantissa.astype(np.float32)
+    if declared.zero_point_first:
+        value = (scaled + np.float32(zero)).astype(np.float64) - zero
+    else:
+        value = scaled.astype(np.float64)
+    return rounded_once(
+        trial, value, declared, 0.0, lambda index: Fraction(float(value[index])),
+        lambda index: {"accumulator": str(int(held[index]))},
+    )  # fmt: skip
+
+
+def before_activation(trial: Trial, held: Array) -> Array:
+    """Return sums in the format that the platform declares for the fused activation."""
+    if trial.case.activation not in trial.target.platform.accumulator.float32_before:
+        return held
+    return np.asarray(held.astype(np.float32).astype(np.float64))

@@ -1,0 +1,46 @@
+"""What is known to be wrong with the real systems, as a document: every declared defect with its smallest case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quantizer.conformance.failures import graph_line
+from quantizer.conformance.stored import read_replay
+from quantizer.core.library import Library
+from quantizer.core.platforms import Defect, Platform
+
+
+def defects_document(library: Library, cases: Path) -> str:
+    """Return markdown; CaseError for a stored case that cannot be read."""
+    lines = [
+        "# Known defects of real systems", "",
+        "Written by `quantizer engine defects -o docs/defects.md` from op_specs/platforms. Each was found by a generated case, and",
+        "its stored case must fail as declared, or the gate is red. A defect of a *platform* is computed by our functions too; one",
+        "of an *engine* was seen in the running system, in the versions named, and our functions of the platform do not have it.", "",
+    ]  # fmt: skip
+    for platform in library.platforms.values():
+        if platform.defects:
+            lines += [f"## {platform.platform}", ""]
+        for defect in platform.defects:
+            lines += _entry(platform, defect, cases)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _entry(platform: Platform, defect: Defect, cases: Path) -> list[str]:
+    case = read_replay(cases / defect.case).case
+    who = f"engine {defect.engine} {', '.join(defect.versions)}" if defect.engine else f"platform {platform.platform}"
+    engine = f" --op-engine={defect.engine} --op-platform={platform.platform}" if defect.engine else ""
+    return [
+        f"### {defect.id}", "",
+        f"* **{who}**: {' '.join(defect.reason.split())}",
+        f"* operators: {', '.join(defect.ops or ['all'])}; where `{defect.predicate}`; seen by: {', '.join(defect.checks)}"
+        + ("; other numbers in every run" if defect.unstable else "")
+        + _processors(defect),
+        f"* smallest case: `{graph_line(case)}`, data {case.data.set}, in `cases/{defect.case}`",
+        f"* shown by: `pytest 'op_specs/{case.op}.yaml::{case.op}-regressions'{engine}`", "",
+    ]  # fmt: skip
+
+
+def _processors(defect: Defect) -> str:
+    named = [f"with {name}" for name in defect.needs] + [f"without {name}" for name in defect.lacks]
+    return f"; on processors {', '.join(named)}" if named else ""

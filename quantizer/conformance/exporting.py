@@ -1,0 +1,94 @@
+"""A case as the files of a run of the optimizer: IR text and constants, arrays, and the cfg that makes the same parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from quantizer.conformance.checks.round_trip import float_graph
+from quantizer.conformance.trial import Trial
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.schemes import Scheme
+from quantizer.ir.formats import compass
+from quantizer.ir.formats.compass_graph import CONSTANTS
+from quantizer.ir.formats.compass_native import SOURCES
+from quantizer.ir.formats.compass_params import TOP_RANGE
+from quantizer.ir.graph import Graph, Node
+from quantizer.runtime.executor import to_node_order
+
+GRAPH, BLOB, DATA, CFG = "graph.txt", "graph.bin", "data.npz", "opt.cfg"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What is written: the float IR, the samples of its inputs in its axis order, the cfg."""
+
+    text: str
+    blob: bytes
+    feeds: dict[str, Tensor]
+    cfg: str
+
+
+def export(trial: Trial) -> Exported:
+    """Return the files of a case; UnsupportedError where Compass IR or a cfg cannot hold it.
+
+    Calibrated ranges stand in the IR (layer_top_range), and the cfg takes them from there (in_ir).
+    """
+    if trial.spec.formats.compass is None:
+        raise UnsupportedError("no file format holds this operator")
+    graph = _with_ranges(trial, float_graph(trial))
+    text, blob = compass.to_bytes(compass.foreign(graph, {trial.spec.op: trial.spec}))
+    feeds = {
+        name: to_node_order(trial.tensors[name], "channels_last", spatial=trial.spec.inputs[name].spatial).contiguous()
+        for name in graph.inputs
+    }
+    return Exported(text, blob, feeds, cfg_of(trial.spec.op, trial.target.scheme, batched(feeds)))
+
+
+def batched(feeds: dict[str, Tensor]) -> bool:
+    """Return whether all inputs have the same first size, so that a data set can hold them sample by sample."""
+    return len({values.shape[0] if values.dim() else 0 for values in feeds.values()} | {0}) == 2
+
+
+def _with_ranges(trial: Trial, graph: Graph) -> Graph:
+    (node,) = graph.nodes
+    sources = []
+    for position, name in enumerate(graph.inputs):
+        extra: dict[str, object] = {CONSTANTS: (), TOP_RANGE: (_range(trial, name),)}
+        sources.append((position, Node(name, "Input", (), (name,), order="channels_last", extra=extra), None))
+    if "y" in trial.case.ranges:
+        node = replace(node, extra={**node.extra, TOP_RANGE: (_range(trial, "y"),)})
+    return graph.with_(nodes=(node,), extra={**graph.extra, SOURCES: tuple(sources)})
+
+
+def _range(trial: Trial, name: str) -> tuple[float, float]:
+    low, high = trial.case.ranges[name]
+    return float(np.float32(low)), float(np.float32(high))
+
+
+def cfg_of(name: str, scheme: Scheme, calibrated: bool) -> str:  # noqa: FBT001
+    """Return a cfg that quantizes as *scheme* says."""
+    activation, weight = scheme.activation, scheme.weight
+    fields = {
+        "graph": GRAPH, "bin": BLOB, "model_name": name, "output_dir": ".", "out_ir_name": "quant",
+        "calibration_strategy_for_activation": "in_ir",
+        "quantize_method_for_activation": _method("tensor", activation.symmetry, activation.range),
+        "activation_bits": str(activation.bits), "lut_items_in_bits": str(activation.lut_bits),
+        "trigger_float_op": "disable",
+    }  # fmt: skip
+    if activation.fast:
+        fields |= {"enable_pass_tune_op_softmax": "[1,1][0]"}
+    if calibrated:
+        fields |= {"dataset": "NumpyMultiInputDataset", "calibration_data": DATA}
+    if weight is not None:
+        fields |= {
+            "quantize_method_for_weight": _method(weight.granularity, weight.symmetry, weight.range),
+            "weight_bits": str(weight.bits), "bias_bits": str(weight.bias_bits),
+        }  # fmt: skip
+    return "".join(("[Common]\n", *(f"{key} = {value}\n" for key, value in fields.items())))
+
+
+def _method(granularity: str, symmetry: str, code_range: str) -> str:
+    return f"per_{granularity}_{symmetry}" + (f"_{code_range}_range" if symmetry == "symmetric" else "")

@@ -1,0 +1,78 @@
+"""The cases that faults are planted in: those of the gate, and a fixed corpus that decides whether a fault has an effect."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from quantizer.conformance.agreement import random_cases, tied_cases
+from quantizer.conformance.generation.builder import build_case, dealt, tile_plan
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.session import Session
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.spec import Spec
+
+CORPUS = 20_000
+"""Cases of an operator over which a fault must change nothing to count as one without effect."""
+
+
+def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
+    """Yield the explicit cases of the gate profile, interleaved over the targets of *op*."""
+    return explicit_cases(session, session.library.spec(op))
+
+
+def number_of_cases(session: Session, op: str) -> int:
+    """Return how many explicit cases the gate profile has for *op*."""
+    spec = session.library.spec(op)
+    everything = session.all_targets(spec)
+    return sum(len(spec.examples) + len(dealt(everything, target)) for target in everything)
+
+
+def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None) -> Iterator[tuple[Target, Case]]:
+    """Yield the examples and rows of *spec*, each built when it is asked for: one of every target, then the next.
+
+    most_targets: of so many targets only, spread over all of them.
+    """
+    everything = session.all_targets(spec)
+    targets = everything[:: -(-len(everything) // most_targets)] if most_targets else everything
+    return _interleaved({target.id: (target, _explicit(target, everything)) for target in targets})
+
+
+def corpus(session: Session, spec: Spec, size: int = CORPUS) -> Iterator[tuple[Target, Case]]:
+    """Yield *size* generated cases over all targets of *spec*: random scales and data, and as many under powers of two.
+
+    The second half is tied: sums are solved for ties, or take the whole range of the codes. Tiles are drawn for each case.
+    """
+    targets = session.all_targets(spec)
+    streams = {t.id: (t, _cut(t, _alternating(random_cases(t), tied_cases(t)))) for t in targets}
+    return itertools.islice(_interleaved(streams), size)
+
+
+def _alternating(first: Iterator[Case], second: Iterator[Case]) -> Iterator[Case]:
+    for pair in zip(first, second, strict=True):
+        yield from pair
+
+
+def _cut(target: Target, cases: Iterator[Case]) -> Iterator[Case]:
+    for index, case in enumerate(cases):
+        yield case.but(tiles=tile_plan(target, case, HashChooser(key(index, "corpus", target.id), {})))
+
+
+def _interleaved(streams: dict[str, tuple[Target, Iterator[Case]]]) -> Iterator[tuple[Target, Case]]:
+    while streams:
+        for name, (target, stream) in list(streams.items()):
+            case = next(stream, None)
+            if case is None:
+                streams.pop(name)
+            else:
+                yield target, case
+
+
+def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
+    for example in target.spec.examples:
+        yield example_case(target, example)
+    for index, row in enumerate(dealt(everything, target)):
+        yield build_case(target, HashChooser(key(index, target.id), row))

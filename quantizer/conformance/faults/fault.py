@@ -1,0 +1,34 @@
+"""A fault: what it changes, where, and which operators it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from quantizer.conformance.faults.capabilities import Capability
+from quantizer.core.spec import Spec
+from quantizer.ops import Function, FunctionKind
+
+Wrap = Callable[[Function], Function]
+FileKind = Literal["convert", "write", "read"]
+"""What a file format does: turn a graph into its vocabulary, write it, read it."""
+Kind = FunctionKind | FileKind
+FILE_KINDS: tuple[FileKind, ...] = ("convert", "write", "read")
+Change = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: what it changes, in which operators, and how each function under test is wrapped."""
+
+    id: str
+    place: str
+    where: tuple[str, ...] | Capability
+    """Operators by name, for what only their own code can get wrong; else what an operator must have (`capabilities`)."""
+    kind: Kind
+    wrap: Wrap
+
+    def concerns(self, spec: Spec) -> bool:
+        """Return whether the fault is planted in the operator."""
+        return spec.op in self.where if isinstance(self.where, tuple) else self.where(spec)

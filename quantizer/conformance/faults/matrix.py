@@ -1,0 +1,139 @@
+"""The kill matrix: what became of every fault in every operator that it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass, field
+
+from quantizer.conformance.faults.cases import corpus, gate_cases, number_of_cases
+from quantizer.conformance.faults.catalogue import CATALOGUE
+from quantizer.conformance.faults.fault import Fault
+from quantizer.conformance.faults.kills import Kill, Subject, anew, differs, given
+from quantizer.conformance.faults.planting import Planting
+from quantizer.conformance.faults.policies import Share, shares
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
+from quantizer.plugins.discovery import load_plugins
+
+KILLED, SURVIVES, WITHOUT, UNDECIDED, STALE = "killed", "survives", "without effect", "undecided", "listed, with effect"
+"""STALE: the list of pairs without effect names it, and it has one; UNDECIDED: no effect in the gate's cases, not listed."""
+FAILING = (SURVIVES, STALE)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One operator to examine, as plain data: what a worker process needs."""
+
+    options: Options
+    environment: Mapping[str, str]
+    op: str
+    faults: tuple[str, ...]
+    listed: Mapping[str, str]
+    """Fault -> why it has no effect in the operator."""
+    corpus: int = 0
+    """Generated cases that decide about pairs that change nothing in the gate's, listed or not; 0: nothing more is run."""
+    peers: bool = False
+    """Judge the faults by the policies of others, too."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one fault in one operator."""
+
+    fault: str
+    place: str
+    op: str
+    outcome: str
+    cases: int
+    """Cases of the gate."""
+    kills: tuple[Kill, ...] = ()
+    reason: str = ""
+    """Why a listed pair has no effect; the case in which the corpus shows one."""
+    peers: Mapping[str, Share] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything about one operator: its rows, and alarms on the unchanged operator as (target, check, case).
+
+    Every case that kills something is judged unchanged too.
+    """
+
+    op: str
+    cases: int
+    rows: tuple[Row, ...]
+    alarms: tuple[tuple[str, str, str], ...]
+
+
+def matrix(jobs: Sequence[Job], executor: Executor) -> Iterator[Result]:
+    """Yield the result of each job as it comes."""
+    waiting = [executor.submit(run, job) for job in jobs]
+    for done in as_completed(waiting):
+        yield done.result()
+
+
+def run(job: Job) -> Result:
+    """Examine one operator in a session of its own."""
+    plugins = load_plugins(job.options.plugins, dict(job.environment))
+    session = open_session(job.options, tuple(folder for plugin in plugins for folder in plugin.specs))
+    return examined(session, job)
+
+
+def examined(session: Session, job: Job) -> Result:
+    """Examine one operator: plant every fault in the gate's cases, and ask the corpus about those that change nothing there."""
+    subject = Subject(session, job.op, gate_cases(session, job.op))
+    faults = [fault for fault in CATALOGUE if fault.id in job.faults]
+    count = number_of_cases(session, job.op)
+    rows = {fault.id: _row(subject, fault, job, count) for fault in faults}
+    open_questions = [fault for fault in faults if rows[fault.id].outcome in (UNDECIDED, WITHOUT)]
+    if job.corpus and open_questions:
+        shown = effects(session, job.op, open_questions, job.corpus)
+        for fault in open_questions:
+            rows[fault.id] = _decided(rows[fault.id], shown.get(fault.id), job.corpus)
+    alarms = tuple(
+        (subject.trials[index].target.id, check, subject.trials[index].case.to_json())
+        for index, checks in sorted(subject.alarms.items())
+        for check in checks
+    )
+    return Result(job.op, count, tuple(rows.values()), alarms)
+
+
+def _row(subject: Subject, fault: Fault, job: Job, count: int) -> Row:
+    listed = job.listed.get(fault.id)
+    if listed is not None:
+        outcome = STALE if subject.changes(fault) else WITHOUT
+        return Row(fault.id, fault.place, job.op, outcome, count, reason=listed)
+    found = subject.examine(fault)
+    if not found.effect:
+        return Row(fault.id, fault.place, job.op, UNDECIDED, count)
+    peers = shares(subject.compared(fault)) if job.peers else {}
+    outcome = KILLED if found.kills else SURVIVES
+    return Row(fault.id, fault.place, job.op, outcome, count, tuple(found.kills.values()), peers=peers)
+
+
+def _decided(row: Row, shown: Case | None, size: int) -> Row:
+    if shown is None:
+        reason = row.reason or f"no effect in {size} generated cases"
+        return Row(row.fault, row.place, row.op, WITHOUT, row.cases, reason=reason)
+    return Row(row.fault, row.place, row.op, SURVIVES, row.cases, reason=shown.to_json())
+
+
+def effects(session: Session, op: str, faults: Sequence[Fault], size: int) -> Mapping[str, Case]:
+    """Return the first case of the corpus in which each fault changes something, of those that do."""
+    places = tuple(session.library.platforms)
+    waiting = {fault.id: (fault, Planting(fault, op, places)) for fault in faults}
+    found: dict[str, Case] = {}
+    for target, case in corpus(session, session.library.spec(op), size):
+        trial = Trial(target, case, session.engine)
+        before = {kind: list(given(trial, kind)) for kind in {fault.kind for fault, _ in waiting.values()}}
+        for name, (fault, planting) in list(waiting.items()):
+            with planting:
+                if differs(before[fault.kind], given(anew(trial, fault.kind), fault.kind)):
+                    found[name] = case
+                    waiting.pop(name)
+        if not waiting:
+            break
+    return found

@@ -1,0 +1,102 @@
+"""Small changes to operators that move codes: indices, order inside blocks, ends of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from quantizer.ops import Function
+
+
+def each_next(values: Sequence[int]) -> tuple[int, ...]:
+    """Move every index by one."""
+    return tuple(value + 1 for value in values)
+
+
+def each_before(values: Sequence[int]) -> tuple[int, ...]:
+    """Move every index back by one."""
+    return tuple(value - 1 for value in values)
+
+
+def turned_around(original: Function) -> Function:
+    """Give the elements back in the opposite order."""
+
+    def faulty(*operands: Tensor, **named: Any) -> Tensor:
+        codes: Tensor = original(*operands, **named)
+        return codes.flip(*range(codes.dim()))
+
+    return faulty
+
+
+def forwards(original: Function) -> Function:
+    """Give what is read backwards in the order of the tensor."""
+
+    def faulty(*operands: Tensor, strides: Sequence[int], **named: Any) -> Tensor:
+        codes: Tensor = original(*operands, strides=strides, **named)
+        return codes.flip([axis for axis, step in enumerate(strides) if step < 0])
+
+    return faulty
+
+
+def other_mode(mode: str) -> str:
+    """Take the place in a block from the other part of the channel."""
+    return "CRD" if mode == "DCR" else "DCR"
+
+
+def places_transposed(original: Function) -> Function:
+    """Take rows of a block for columns."""
+
+    def faulty(*, x: Tensor, **named: Any) -> Tensor:
+        codes: Tensor = original(x=x.transpose(2, 3), **named)
+        return codes.transpose(2, 3).contiguous()
+
+    return faulty
+
+
+def each_element_repeated(original: Function) -> Function:
+    """Repeat each element beside itself, not the tensor as a whole."""
+    del original
+
+    def faulty(*, x: Tensor, repeats: Sequence[int], **named: Any) -> Tensor:  # noqa: ARG001
+        for axis, count in enumerate(repeats):
+            x = x.repeat_interleave(count, dim=axis)
+        return x
+
+    return faulty
+
+
+def other_places(mode: str) -> str:
+    """Take the corners, not the middles, of elements for their places; or the other way round."""
+    return "half_pixel" if mode == "asymmetric" else "asymmetric"
+
+
+def other_side(rounding: str) -> str:
+    """Take the element at the other side."""
+    return {"floor": "ceil", "ceil": "floor", "round_prefer_floor": "round_prefer_ceil"}.get(
+        rounding, "round_prefer_floor"
+    )
+
+
+def other_end(original: Function) -> Function:
+    """Pick the smallest element for the largest, or the other way round."""
+
+    def faulty(*, x: Tensor, **named: Any) -> Tensor:
+        picked: Tensor = original(x=-x, **named)
+        return -picked if "axes" in named else picked
+
+    return faulty
+
+
+def first_left_out(original: Function) -> Function:
+    """Pick among all elements but the first along the last of the axes."""
+
+    def faulty(*, x: Tensor, **named: Any) -> Tensor:
+        axis = max(named["axes"]) if "axes" in named else named["axis"]
+        if x.shape[axis] < 2:
+            return original(x=x, **named)  # type: ignore[no-any-return]
+        picked: Tensor = original(x=x.narrow(axis, 1, x.shape[axis] - 1), **named)
+        return picked if "axes" in named else picked + 1
+
+    return faulty

@@ -1,0 +1,28 @@
+"""Faults of operators that move or pick codes: which elements, in which order."""
+
+from __future__ import annotations
+
+from quantizer.conformance.faults import movement_changes as move
+from quantizer.conformance.faults.capabilities import blocked, picking, resizing
+from quantizer.conformance.faults.changes import attribute_change, handed, input_zero, kernel, rounding_mode
+from quantizer.conformance.faults.families import number
+from quantizer.conformance.faults.fault import Fault
+
+MOVEMENTS: tuple[Fault, ...] = (
+    Fault("begin_next", "movement", ("slice",), "quantized", attribute_change("begin", move.each_next)),
+    Fault("end_before", "movement", ("slice",), "quantized", attribute_change("end", move.each_before)),
+    Fault("slice_forwards", "movement", ("slice",), "quantized", move.forwards),
+    Fault("blocks_other_mode", "movement", ("depth_to_space",), "quantized", attribute_change("mode", move.other_mode)),
+    Fault("blocks_transposed", "movement", blocked, "quantized", move.places_transposed),
+    Fault("repeated_by_element", "movement", ("replicate",), "quantized", move.each_element_repeated),
+    Fault("squeezed_backwards", "movement", ("squeeze",), "quantized", move.turned_around),
+    Fault("places_moved", "movement", resizing, "quantized", attribute_change("mode", move.other_places)),
+    Fault("other_side", "movement", ("resize_nearest",), "quantized", attribute_change("rounding", move.other_side)),
+    Fault("mean_half_up", "requantize", ("resize_bilinear",), "quantized", rounding_mode("half_up")),
+    Fault("mean_down", "requantize", ("resize_bilinear",), "quantized", rounding_mode("down")),
+    Fault("mean_of_raw_input", "zero point", ("resize_bilinear",), "quantized", kernel(input_zero)),
+    Fault("weights_coarser", "kernel number", ("resize_bilinear",), "quantized", kernel(number("weight_bits", -1))),
+    Fault("weights_handed_coarser", "handed number", resizing, "quantize", handed(number("weight_bits", -1))),
+    Fault("other_end", "selection", picking, "quantized", move.other_end),
+    Fault("first_left_out", "selection", picking, "quantized", move.first_left_out),
+)

@@ -1,0 +1,62 @@
+"""Planting a fault: a changed function in the place of each that it concerns, for as long as a block runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from quantizer.conformance.faults.fault import Fault
+from quantizer.ir.formats import compass
+from quantizer.numerics.parameters import default_parameters
+from quantizer.ops import REGISTRY, Function, FunctionKind, load_built_ins
+from quantizer.tiling.windows import tiles
+
+_IN_FILES: Mapping[str, str] = {"convert": "foreign", "write": "to_bytes", "read": "from_bytes"}
+
+
+class Planting:
+    """A fault in every function of an operator that it concerns, on every platform; entered as often as needed.
+
+    What a changed function remembers from run to run lives as long as this object.
+    """
+
+    def __init__(self, fault: Fault, op: str, platforms: Iterable[str]) -> None:
+        load_built_ins()
+        self._fault, self._op = fault, op
+        self._in_file = _IN_FILES.get(fault.kind)
+        self._changed: list[tuple[str | None, Function]] = []
+        self._stack = ExitStack()
+        if self._in_file is not None:
+            self._changed.append((None, fault.wrap(getattr(compass, self._in_file))))
+            return
+        for place in (None, *platforms):
+            original = _original(fault.kind, op, place)  # type: ignore[arg-type]
+            if original is not None:
+                self._changed.append((place, fault.wrap(original)))
+
+    def __enter__(self) -> Self:
+        if self._in_file is not None:
+            own, (_, changed) = getattr(compass, self._in_file), self._changed[0]
+            setattr(compass, self._in_file, changed)
+            self._stack.callback(setattr, compass, self._in_file, own)
+            return self
+        for place, changed in self._changed:
+            self._stack.enter_context(REGISTRY.overridden(self._op, self._fault.kind, changed, place))  # type: ignore[arg-type]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+
+def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | None:
+    """Return what runs on *platform* (None: where no platform has its own), or None where it has nothing of its own."""
+    own = REGISTRY.entries.get((op, kind, platform))
+    if kind == "quantized":
+        own = own or REGISTRY.entries.get((op, "accumulate", platform))
+    if platform is not None and not own:
+        return None
+    entry = REGISTRY.find(op, kind, platform)
+    defaults: Mapping[FunctionKind, Function] = {"quantize": default_parameters, "tile": tiles}
+    return entry.function if entry is not None else defaults.get(kind)

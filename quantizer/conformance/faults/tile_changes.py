@@ -1,0 +1,105 @@
+"""Small changes to the tiles of a plan: windows, seams, padding, partial sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from quantizer.core.case import TilePlan
+from quantizer.core.spec import Spec
+from quantizer.ops import Function
+from quantizer.tiling.windows import Box, Tile, tiles
+
+Retiled = Callable[[list[Tile], dict[str, tuple[int, ...]], dict[str, Any]], list[Tile]]
+
+
+def retiled(change: Retiled) -> Callable[[Function], Function]:
+    """Change the tiles of every plan of more than one: change(tiles, shapes of the operands, attributes)."""
+
+    def wrap(original: Function) -> Function:
+        del original
+
+        def faulty(spec: Spec, shapes: Any, attrs: Any, plan: TilePlan) -> list[Tile]:
+            found = tiles(spec, shapes, attrs, plan)
+            return change(found, shapes, attrs) if len(found) > 1 else found
+
+        return faulty
+
+    return wrap
+
+
+def _first_seam(tile: Tile, shape: tuple[int, ...]) -> int | None:
+    """Return the first axis along which the input window of *tile* ends inside the tensor."""
+    return next((i for i, (_, stop) in enumerate(tile.inputs["x"]) if stop < shape[i]), None)
+
+
+def _put(box: Box, axis: int, ends: tuple[int, int]) -> Box:
+    return (*box[:axis], ends, *box[axis + 1 :])
+
+
+def halo_too_wide(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+    """Cut input windows one element too long where the tensor goes on."""
+    wide = []
+    for tile in found:
+        axis = _first_seam(tile, shapes["x"]) if "x" in tile.inputs else None
+        if axis is None:
+            wide.append(tile)
+            continue
+        low, high = tile.inputs["x"][axis]
+        wide.append(replace(tile, inputs={**tile.inputs, "x": _put(tile.inputs["x"], axis, (low, high + 1))}))
+    return wide
+
+
+def halo_shifted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+    """Cut input windows one element late where the tensor goes on."""
+    late = []
+    for tile in found:
+        axis = _first_seam(tile, shapes["x"]) if "x" in tile.inputs else None
+        if axis is None:
+            late.append(tile)
+            continue
+        low, high = tile.inputs["x"][axis]
+        late.append(replace(tile, inputs={**tile.inputs, "x": _put(tile.inputs["x"], axis, (low + 1, high + 1))}))
+    return late
+
+
+def padding_everywhere(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+    """Give every tile the padding of the whole image."""
+    return [replace(tile, attrs=dict(attrs)) for tile in found]
+
+
+def seam_doubled(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+    """Compute the first tile twice."""
+    return [found[0], *found]
+
+
+def seam_late(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+    """Put the results of the first two tiles of one shape in each other's place."""
+    first = found[0]
+    size = [stop - start for start, stop in first.output]
+    for place, other in enumerate(found[1:], 1):
+        if other.output != first.output and [stop - start for start, stop in other.output] == size:
+            swapped = list(found)
+            swapped[0], swapped[place] = (
+                replace(first, output=other.output),
+                replace(other, output=first.output),
+            )
+            return swapped
+    return found
+
+
+def sum_restarted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+    """Start a split sum anew with each part, so that the last one is all that is left."""
+    return [replace(tile, part=0, parts=1) for tile in found if tile.part == tile.parts - 1]
+
+
+def part_left_out(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+    """Leave the first part of a split sum out, but for its place in the order."""
+    kept = []
+    for tile in found:
+        if tile.parts == 1:
+            kept.append(tile)
+        elif tile.part:
+            kept.append(replace(tile, part=tile.part - 1, parts=tile.parts - 1))
+    return kept

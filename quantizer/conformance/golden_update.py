@@ -1,0 +1,107 @@
+"""Writing goldens anew: refused where another check fails, with what changed, whole files or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.golden_review import Change, change_of
+from quantizer.conformance.judge import judge
+from quantizer.conformance.stored import MAX_CODES, Golden, check_case, read_goldens, target_id
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.errors import CaseError, QuantizerError
+from quantizer.core.files import replace_files
+from quantizer.core.shapes import infer_shapes
+from quantizer.core.verdict import CHECKS
+from quantizer.runtime.engines.protocol import Engine
+
+ATTEMPTS = 64
+
+
+def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
+    """Return a golden of *target*: the first generated case of at most 256 codes that all checks pass.
+
+    CaseError where a check fails: a golden never stores what another verdict refuses.
+    """
+    for attempt in range(ATTEMPTS):
+        case = build_case(target, HashChooser(key(attempt, "golden", target.id), {"data": "random"}))
+        if 1 < np.prod(infer_shapes(target.spec, case.shapes, case.attrs)["y"]) <= MAX_CODES:
+            return refreshed(target, engine, case, reason)
+    raise CaseError(f"{target.id}: no generated case has between 2 and {MAX_CODES} outputs.")
+
+
+def refreshed(target: Target, engine: Engine, case: Case, reason: str, before: Golden | None = None) -> Golden:
+    """Return the golden of *case* with the codes of today, and what they changed in its history.
+
+    CaseError where another check fails.
+    """
+    trial = Trial(target, case, engine)
+    failing = [v.check for v in judge(trial, CHECKS) if v.failing]
+    if failing:
+        raise CaseError(
+            f"{target.id}: {', '.join(failing)} fails on the golden case. Fix that before updating goldens."
+        )
+    codes = tuple(int(code) for code in trial.got.ravel())
+    if before is None:
+        return Golden(case, codes, engine.name, reason)
+    if before.codes == codes:
+        return before
+    return Golden(case, codes, engine.name, reason, (*before.history, change_of(trial, before.codes, reason)))
+
+
+def write_goldens(path: Path, goldens: Iterable[Golden]) -> None:
+    """Write one operator's goldens, sorted, whole or not at all."""
+    lines = sorted(golden.to_line() for golden in goldens)
+    replace_files({path: "".join(f"{line}\n" for line in lines)})
+
+
+def update_goldens(
+    path: Path, targets: Sequence[Target], everything: Sequence[Target], engine: Engine, reason: str
+) -> list[str]:
+    """Write the goldens of *targets* anew, keeping those of other targets that still apply; all or nothing.
+
+    Returns what changed, a line a golden, and how many are new or unused.
+    """
+    old = read_goldens(path) if path.exists() else []
+    known = {target.id for target in everything}
+    chosen = {target.id: target for target in targets}
+    made: list[Golden] = []
+    said: list[str] = []
+    for golden in old:
+        name = target_id(golden.case)
+        if name in chosen:
+            made.append(_updated(chosen.pop(name), engine, golden, reason))
+            if made[-1] is not golden:
+                said.append(made[-1].history[-1].text(name, len(made[-1].codes)))
+        elif name in known:
+            made.append(golden)
+    if unused := len(old) - len(made):
+        said.append(f"{path.name}: {unused} that nothing uses removed")
+    if chosen:
+        said.append(f"{path.name}: {len(chosen)} new")
+    made += [new_golden(target, engine, reason) for target in chosen.values()]
+    write_goldens(path, made)
+    return said
+
+
+def _updated(target: Target, engine: Engine, golden: Golden, reason: str) -> Golden:
+    """Return *golden* itself where its codes hold, else with those of today; of another case where it is not legal."""
+    if _is_legal(target, golden.case):
+        return refreshed(target, engine, golden.case, reason, golden)
+    return replace(new_golden(target, engine, reason), history=(*golden.history, Change(reason)))
+
+
+def _is_legal(target: Target, case: Case) -> bool:
+    try:
+        check_case(target.spec, case)
+    except QuantizerError:
+        return False
+    return True

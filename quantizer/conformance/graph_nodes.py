@@ -1,0 +1,94 @@
+"""Nodes of an integer graph against their enclosures: how much of what a correct implementation may lose they lose."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from quantizer.conformance.checks.accuracy import accuracy
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
+from quantizer.core.errors import GraphError
+from quantizer.core.verdict import Verdict, hole
+from quantizer.ir.graph import Graph, Node
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import dequantize
+from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.integer import scheme_of
+from quantizer.runtime.integer_executor import IntegerExecutor
+from quantizer.runtime.onnx.kernels import specs
+
+
+@dataclass(frozen=True)
+class NodeRatio:
+    """The worst of one node over all batches: error / allowed, 1 at the edge of the enclosure."""
+
+    name: str
+    op: str
+    status: str
+    """pass, fail, overflow, or hole, where the operator has no enclosure."""
+    ratio: float
+    reason: str = ""
+
+
+class NodeTrial(Trial):
+    """A node of an integer graph on codes that reached it, as the checks look at a case."""
+
+    def __init__(self, node: Node, codes: Mapping[str, Tensor]) -> None:
+        """Take the operands' codes by the spec's names, in the operator's axis order."""
+        handed = node.parameters
+        assert isinstance(handed, Parameters)
+        spec, output = specs()[node.op], next(iter(handed.outputs.values()))
+        scheme = scheme_of(
+            output, next((c for key, c in handed.constants.items() if spec.inputs[key].role == "weight"), None)
+        )
+        case = Case(
+            node.op, scheme.name, handed.platform.platform, {key: tuple(values.shape) for key, values in codes.items()},
+            cast("Mapping[str, AttrValue]", node.attrs), {}, node.order, TilePlan({}), DataRecipe("random", 0), node.activation,
+        )  # fmt: skip
+        super().__init__(Target(spec, scheme, handed.platform), case, OwnEngine())
+        params = {**handed.inputs, **{key: constant.params for key, constant in handed.constants.items()}}
+        self.__dict__["parameters"] = handed
+        self.__dict__["codes"] = dict(codes)
+        self.__dict__["tensors"] = {key: dequantize(values, params[key]).float() for key, values in codes.items()}
+
+
+def enclosure_ratios(graph: Graph, batches: Iterable[Any]) -> list[NodeRatio]:
+    """Return for each integer node, in order, how near its results came to the ends of their enclosures.
+
+    batches: what the graph takes. The enclosure is that of the check `accuracy`: what exact arithmetic could give for operands
+    known to half a step, and half a step of the result. GraphError where there is no batch.
+    """
+    executor = IntegerExecutor(graph)
+    nodes = [node for node in graph.order if isinstance(node.parameters, Parameters)]
+    worst: dict[str, Verdict] = {}
+    for batch in tqdm(list(batches), unit="batch", desc="enclosures", disable=None, file=sys.stderr):
+        values = executor.run(batch)
+        for node in nodes:
+            named = zip(specs()[node.op].inputs, node.inputs, strict=False)
+            codes = {key: values[name].to(torch.int64) for key, name in named if name is not None}
+            found = _judged(node, codes)
+            if node.name not in worst or _order(found) > _order(worst[node.name]):
+                worst[node.name] = found
+    if not worst:
+        raise GraphError("an analysis needs at least one batch.")
+    return [NodeRatio(n.name, n.op, v.status, v.ratio, v.reason) for n in nodes for v in (worst[n.name],)]
+
+
+def _judged(node: Node, codes: Mapping[str, Tensor]) -> Verdict:
+    handed = node.parameters
+    assert isinstance(handed, Parameters)
+    if any(key not in (*handed.inputs, *handed.constants) for key in codes):
+        return hole("accuracy", "an operand has no parameters")
+    return accuracy(NodeTrial(node, codes))
+
+
+def _order(verdict: Verdict) -> tuple[bool, float]:
+    return verdict.failing, verdict.ratio

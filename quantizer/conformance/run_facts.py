@@ -1,0 +1,138 @@
+"""Gathers what a run says of itself: versions, files, selection, declared exceptions, the commit."""
+
+from __future__ import annotations
+
+import hashlib
+import platform as machine
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from quantizer import __version__
+from quantizer.conformance.options import Options
+from quantizer.conformance.xfails import read_xfails
+from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, SpecFacts, TreeFacts
+from quantizer.core.library import SCHEMES_FILE, Library, platform_files, shipped_folder
+from quantizer.core.yaml_source import Positions
+from quantizer.plugins.discovery import Plugin
+
+PACKAGES = ("hypothesis", "numpy", "torch")
+"""What decides the numbers of a run besides this package."""
+
+
+def run_facts(
+    options: Options,
+    library: Library,
+    plugins: Sequence[Plugin],
+    specs: Mapping[str, SpecFacts],
+    *,
+    seed: int | None,
+    selection: Sequence[str],
+) -> Facts:
+    """Return the facts of a run; *specs*: of the operators that it met, *selection*: what left items out."""
+    real = options.real
+    return Facts(
+        quantizer=__version__,
+        python=machine.python_version(),
+        packages={name: _version(name) for name in PACKAGES},
+        engine=f"{options.engine} {real.version or ''}".strip() if real else options.engine,
+        profile=options.profile,
+        seed=seed,
+        checks=list(options.checks),
+        selection=list(selection),
+        arguments=options.arguments.strip(),
+        files=_files(options),
+        specs=dict(sorted(specs.items())),
+        plugins=[_plugin(plugin, options.root) for plugin in plugins],
+        exceptions=_exceptions(options, library),
+        tree=tree_of(options.root),
+        shard=str(options.shard or ""),
+    )
+
+
+def spec_facts(path: Path, root: Path, spec_version: str, positions: Positions) -> SpecFacts:
+    """Return what a run says of one spec."""
+    return SpecFacts(
+        version=spec_version,
+        path=shown(path, root),
+        sha256=_digest(path),
+        lines={str(key[0]): mark.line for key, mark in positions.keys.items() if len(key) == 1},
+    )
+
+
+def shown(path: Path, root: Path) -> str:
+    """Return *path* as every machine says it: from the root of the run, or from the folder of the shipped specs."""
+    resolved = path.resolve()
+    for base in (root.resolve(), shipped_folder().resolve().parent):
+        if resolved.is_relative_to(base):
+            return resolved.relative_to(base).as_posix()
+    return str(resolved)
+
+
+def tree_of(root: Path) -> TreeFacts | None:
+    """Return the commit that is checked out at *root*; None where it lies in no git repository."""
+    answer = _git(root, "log", "-1", "--format=%H %T %cs").split()
+    if len(answer) != 3:
+        return None
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return TreeFacts(commit=answer[0], tree=answer[1], date=answer[2], clean=not changed)
+
+
+def _git(root: Path, *words: str) -> str:
+    command = ["git", "-C", str(root), *words]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    except OSError:
+        return ""
+
+
+def _files(options: Options) -> dict[str, str]:
+    folders = [shipped_folder(), *(path for path in options.specs if path.is_dir())]
+    schemes = [folder / SCHEMES_FILE for folder in folders if (folder / SCHEMES_FILE).is_file()]
+    return {shown(path, options.root): _digest(path) for path in (*schemes, *platform_files(folders))}
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _plugin(plugin: Plugin, root: Path) -> PluginFacts:
+    path = Path(plugin.origin)
+    origin = shown(path, root) if path.suffix == ".py" else plugin.origin
+    return PluginFacts(
+        name=plugin.name,
+        origin=origin,
+        version="" if path.suffix == ".py" else _version(plugin.origin),
+        operators=list(plugin.operators),
+    )
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
+
+
+def _exceptions(options: Options, library: Library) -> list[ExceptionFacts]:
+    found = [
+        ExceptionFacts(
+            id=defect.id, kind="defect", platforms=[name], ops=list(defect.ops or ()), reason=_line(defect.reason),
+            since=defect.since,
+        )
+        for name, platform in library.platforms.items()
+        for defect in platform.defects
+    ]  # fmt: skip
+    known: Iterable[ExceptionFacts] = (
+        ExceptionFacts(
+            id=entry.id, kind="xfail", platforms=list(entry.platforms), ops=list(entry.ops or ()),
+            reason=_line(entry.reason), since=entry.since, owner=entry.owner, expires=entry.expires,
+        )
+        for entry in (read_xfails(options.xfails).xfails if options.xfails else ())
+    )  # fmt: skip
+    return [*found, *known]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

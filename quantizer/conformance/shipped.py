@@ -1,0 +1,105 @@
+"""Shipped specs in a run of another repository: those of built-in operators of which a plugin replaces a function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEY = "op_shipped"
+Collecting = Callable[[pytest.Session, Path, set[str] | None], pytest.Collector]
+"""Makes the collector of a spec file, of the items of some platforms or of all."""
+
+
+def place(path: Path, root: Path) -> str:
+    """Return the node id of a file that lies outside *root*: how a command that is run there names it."""
+    return Path(os.path.relpath(path, root)).as_posix()
+
+
+def _replaced_on(op: str) -> set[str] | None:
+    """Return the platforms on which a plugin replaces a function of *op*; None for all, or where it is not known yet."""
+    from quantizer.ops import REGISTRY
+
+    found = {entry.platform for entry in REGISTRY.replacements() if entry.op == op}
+    return {name for name in found if name is not None} if found and None not in found else None
+
+
+class ShippedSpecs:
+    """Adds the items of shipped specs to a run, and names replaced functions that no item of it judged."""
+
+    def __init__(self, config: pytest.Config, collector: Collecting) -> None:
+        self._config = config
+        self._collector = collector
+        self._complete = True
+
+    def names(self) -> list[str]:
+        """Return the operators asked for; those of the ini file only where the command line names no path."""
+        worker = getattr(self._config, "workerinput", None)
+        if worker is not None:
+            return [*worker[KEY]]
+        given: list[str] | None = self._config.getoption(KEY)
+        if given is not None:
+            return given
+        named = self._config.args_source is pytest.Config.ArgsSource.ARGS
+        return [] if named else [*self._config.getini(KEY)]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker of xdist, which sees every path as named, what was asked for."""
+        node.workerinput[KEY] = self.names()
+
+    def pytest_sessionstart(self) -> None:
+        """Refuse a name that is no shipped operator, before anything is collected."""
+        self._paths()
+
+    def _paths(self) -> list[Path]:
+        if not (names := self.names()):
+            return []
+        from quantizer.core.library import shipped_folder
+        from quantizer.core.model_errors import suggestion
+
+        known = {path.stem: path for path in shipped_folder().glob("*.yaml") if path.stem != "schemes"}
+        for name in names:
+            if name not in known:
+                raise pytest.UsageError(f"--op-shipped={name}: no such operator.{suggestion(name, known, 'Known')}")
+        return [known[name] for name in dict.fromkeys(names)]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Add the items of the shipped specs asked for that the command line does not name itself.
+
+        Cases on platforms where nothing is replaced, goldens and the spec itself are left out: they are judged where they are
+        shipped.
+        """
+        there = {item.path.resolve() for item in items}
+        for path in self._paths():
+            if path.resolve() not in there:
+                items += session.genitems(self._collector(session, path, _replaced_on(path.stem)))
+
+    def pytest_deselected(self) -> None:
+        """Remember that what is missing may have been left out on purpose."""
+        self._complete = False
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Name every replaced function of a built-in operator of which no item ran, in a run without paths or choices."""
+        config = self._config
+        chosen = config.args_source is pytest.Config.ArgsSource.ARGS or config.getoption("keyword")
+        if hasattr(config, "workerinput") or chosen or not self._complete or config.getoption("collectonly"):
+            return
+        from quantizer.ops import REGISTRY
+
+        ran = {
+            dict(report.user_properties).get("op")
+            for word in ("passed", "failed", "skipped")
+            for report in terminalreporter.stats.get(word, [])
+            if hasattr(report, "user_properties")
+        }
+        for entry in REGISTRY.replacements():
+            if entry.op not in ran:
+                terminalreporter.write_line(
+                    f"not judged: {entry} replaces a built-in, and no item of it ran. Add --op-shipped={entry.op}.",
+                    yellow=True,
+                )
