@@ -1,0 +1,23 @@
+"""First operand plus a whole multiple of the second."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("weighted_sum")
+def reference(a: Tensor, b: Tensor, *, alpha: int) -> Tensor:
+    """Add alpha times the second operand; shapes broadcast."""
+    return a + alpha * b
+
+
+@operator("weighted_sum")
+def quantized(a: Tensor, b: Tensor, *, parameters: Parameters, alpha: int) -> Tensor:
+    """Weigh the centred codes, bring both operands to one scale, add, round once."""
+    terms = {"a": centred(a, parameters.inputs["a"]), "b": alpha * centred(b, parameters.inputs["b"])}
+    return finish_sum(terms, parameters)
