@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F  # noqa: N812
 from tabulate import tabulate
+from torch import nn
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
@@ -21,18 +22,37 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
+from quantizer.core.errors import EngineError, RefusedError
+from quantizer.core.library import load_library
+from quantizer.nn import Activation_fix, BatchNorm2d_fix, Conv2d_fix, default_fix_cfg
 from quantizer.numerics.kernels import conv, linear
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.requantize import requantize
+from quantizer.ops import load_built_ins
+from quantizer.optimize import steps
+from quantizer.optimize.cfg import read_cfg
 
 ROOT = Path(__file__).parent.parent
 CASES = 200
 ROUNDS = 15
+BLOCK = {
+    "conv": ["weight", "bias"],
+    "bn": ["weight", "bias", "running_mean", "running_var"],
+    "fix": ["activation"],
+}
+ENGINE_TARGETS = {"onnxruntime": "<= 1.5 ms", "litert": "<= 1 ms", "tosa": "<= 0.6 ms", "torch": "-"}
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    rows = [*kernels(), *cases(), *suite()]  # a session turns oneDNN off, which the kernels are for
+    rows = [
+        *kernels(),
+        *training(),
+        *cases(),
+        *engines(),
+        *flow(),
+        *suite(),
+    ]  # a session turns oneDNN off, which the kernels are for
     sys.stdout.write(tabulate(rows, headers=["what", "measured", "target"]) + "\n")
 
 
@@ -51,6 +71,46 @@ def cases() -> list[tuple[str, str, str]]:
     ordered = sorted(seconds)
     median, late = statistics.median(ordered) * 1e3, ordered[int(0.95 * len(ordered))] * 1e3
     return [("one conv2d case, all value checks", f"{median:.2f} ms median, {late:.2f} ms p95", "<= 5 ms median")]
+
+
+def engines() -> list[tuple[str, str, str]]:
+    """What a real engine adds to a case: lowering, the way to its process and back, create, run."""
+    rows = []
+    for name, target in ENGINE_TARGETS.items():
+        session = open_session(Options(root=ROOT, engine=name))
+        seconds = []
+        for where in session.targets(session.library.spec("conv2d")):
+            if session.engine.supports(where.spec, where.scheme, where.platform) is not None:
+                continue
+            for seed in range(CASES):
+                trial = Trial(
+                    where, build_case(where, HashChooser(key(seed, where.id), {"tiles": "untiled"})), session.engine
+                )
+                operands, parameters = trial.codes, trial.parameters
+                start = time.perf_counter()
+                try:
+                    session.engine.run(trial.call, operands, parameters)
+                except (RefusedError, EngineError):  # a crash is a declared defect, and no latency
+                    continue
+                seconds.append(time.perf_counter() - start)
+        median = f"{statistics.median(seconds[2:]) * 1e3:.2f} ms median" if seconds else "not installed"
+        rows.append((f"{name}: one conv2d case, built, created and run", median, target))
+    return rows
+
+
+def flow() -> list[tuple[str, str, str]]:
+    """The steps of the Compass flow up to the quantized graph, in this process, on the recorded runs."""
+    load_built_ins()
+    library, rows = load_library(), []
+    reference = ROOT / "cases" / "reference"
+    for what, pattern, target in (
+        ("Compass flow, one operator (median of recorded runs)", "compass/*/*/opt.cfg", "<= 50 ms"),
+        ("Compass flow, network of seven layers", "compass_net/*/opt.cfg", "<= 1 s"),
+    ):
+        options = [read_cfg(path) for path in sorted(reference.glob(pattern))]
+        times = [_once(lambda given=given: steps.quantized(given, library)) for given in (*options[:3], *options)]
+        rows.append((what, f"{statistics.median(times[3:]) * 1e3:.0f} ms", target))
+    return rows
 
 
 def suite() -> list[tuple[str, str, str]]:
@@ -95,6 +155,37 @@ def kernels() -> list[tuple[str, str, str]]:
         ("int8 conv 1x1 / float32", _ratio(lambda: conv(x, point, padding=[(0, 0), (0, 0)], **unit), lambda: F.conv2d(fx, fp)), "<= 0.6"),
         ("int8 linear 512 / float32", _ratio(lambda: linear(rows, dense), lambda: F.linear(fr, fd)), "<= 0.6"),
     ]  # fmt: skip
+
+
+def training() -> list[tuple[str, str, str]]:
+    """A training step of a 64-channel 3x3 block on 8-bit grids, gradients too, against the same block in float."""
+    data = {name: default_fix_cfg(names) for name, names in BLOCK.items()}
+    gradients = {
+        name: default_fix_cfg([key for key in names if not key.startswith("running")]) for name, names in BLOCK.items()
+    }
+    fixed = nn.Sequential(
+        Conv2d_fix(64, 64, 3, padding=1, nf_fix_params=data["conv"], nf_fix_params_grad=gradients["conv"]),
+        BatchNorm2d_fix(64, nf_fix_params=data["bn"], nf_fix_params_grad=gradients["bn"]),
+        nn.ReLU(),
+        Activation_fix(nf_fix_params=data["fix"], nf_fix_params_grad=gradients["fix"]),
+    )
+    plain = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU())
+    x = _codes("t", (4, 64, 56, 56)).float() / 64
+    target = "<= 1.6x"
+    return [
+        ("training step, 64-channel 3x3 block on 8-bit grids / float", _ratio(_step(fixed, x), _step(plain, x)), target)
+    ]
+
+
+def _step(block: nn.Module, x: torch.Tensor) -> Callable[[], object]:
+    optimizer = torch.optim.SGD(block.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        block(x).square().mean().backward()
+        optimizer.step()
+
+    return step
 
 
 def _codes(name: str, shape: tuple[int, ...]) -> torch.Tensor:

@@ -15,7 +15,7 @@ HALF_UP = (
 def test_a_right_operator_is_green_but_for_its_golden(vendor):
     vendor.write()
     result = vendor.run()
-    result.assert_outcomes(passed=7, failed=1)
+    result.assert_outcomes(passed=9, failed=1)
     result.stdout.fnmatch_lines(["*double-golden: cases/golden/double.jsonl: there is no golden. * Run pytest*"])
 
 
@@ -23,9 +23,35 @@ def test_goldens_are_written_once_and_then_hold(vendor):
     vendor.write()
     assert vendor.run("--op-golden-update", "first goldens").ret == 0
     lines = (vendor.root / "cases/golden/double.jsonl").read_text().splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 6
     assert {json.loads(line)["reason"] for line in lines} == {"first goldens"}
     assert vendor.run().ret == 0
+
+
+def test_an_update_of_goldens_shows_before_and_after_and_keeps_it_in_the_line(vendor):
+    vendor.write()
+    assert vendor.run("-k", "golden", "--op-golden-update", "first goldens").ret == 0
+    file = vendor.root / "cases/golden/double.jsonl"
+    right = file.read_text()
+    lines = [json.loads(line) for line in right.splitlines()]
+    for line in lines:  # as if the rounding of two codes had been another one once
+        line["codes"][0] += 2
+        line["codes"][-1] -= 1
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = vendor.run("-k", "golden", "--op-golden-update", "round half even")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["golden: double-a8-ideal: 2 of * codes change, by 2 LSB at most; SQNR * -> * dB"])
+    found = [json.loads(line)["history"][0] for line in file.read_text().splitlines()]
+    assert sum(entry["sqnr_before"] for entry in found) < sum(entry["sqnr_after"] for entry in found)
+    for line, old in zip(map(json.loads, file.read_text().splitlines()), map(json.loads, right.splitlines())):
+        assert line["codes"] == old["codes"]
+        (entry,) = line["history"]
+        assert (entry["reason"], entry["changed"], entry["lsb"]) == ("round half even", 2, 2)
+        assert line["reason"] == "round half even"
+    assert "history" not in right
+    held = file.read_bytes()
+    assert vendor.run("-k", "golden", "--op-golden-update", "nothing").ret == 0
+    assert file.read_bytes() == held
 
 
 def test_goldens_refuse_a_broken_operator_and_stay_unwritten(vendor):
@@ -58,9 +84,14 @@ def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
             "  suspect     the integer forward",
             "  graph       double(x: [[]1[]]) channels_first",
             "  rerun       pytest 'my_specs/double.yaml::double-a*-ideal' --op-plugins=my_plugins",
-            "  replay      quantizer case replay reports/out/failures/double-a*.json --op-plugins=my_plugins",
+            "  replay      quantizer case replay reports/out/failures/double-a*.json --op-specs=my_specs/double.yaml"
+            " --op-plugins=my_plugins",
         ]
     )
+    printed = next(line.split()[1:] for line in result.outlines if line.startswith("  replay "))
+    again = vendor.pytester.run(sys.executable, "-m", *printed)
+    assert again.ret == 1
+    again.stdout.fnmatch_lines(["double-a*-ideal: arithmetic: * of * elements outside their interval"])
 
 
 def test_ties_rounded_the_other_way_are_red(vendor):
@@ -119,8 +150,8 @@ def test_every_item_has_a_hypothesis_key_and_a_random_stream_of_its_own(vendor):
     for line in (vendor.root / "draws.jsonl").read_text().splitlines():
         item, *drawn = json.loads(line)
         streams.setdefault(item, []).append(drawn)
-    assert len(streams) == 4
-    assert len({json.dumps(drawn) for drawn in streams.values()}) == 4
+    assert len(streams) == 6
+    assert len({json.dumps(drawn) for drawn in streams.values()}) == 6
 
 
 def test_markers_select_exactly(vendor):

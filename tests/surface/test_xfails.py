@@ -99,3 +99,10 @@ def test_without_a_commit_there_is_no_day(vendor):
     result = vendor.run("--op-xfails", "known.yaml")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*holds no commit: expiry is told by its date.*"])
+
+
+@pytest.mark.parametrize("since", ["soon", "9999-12-32"])
+def test_a_since_that_is_no_day_ends_the_run(repository, since):
+    result = run(repository, expires=f'9999-12-31"\n    since: "{since}')
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"*since: must be a day, got '{since}'. Write it as 2027-01-31.*"])

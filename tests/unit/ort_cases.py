@@ -10,21 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ort_oracle import Array, OnnxRuntime, overhangs, refuses
+from ort_oracle import Array
 
 from quantizer.conformance.checks.float_forward import float_forward
 from quantizer.conformance.generation.builder import build_case, rows
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.generation.ranges import range_of
+from quantizer.conformance.judge import known_defect
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.dtypes import dtype
+from quantizer.core.errors import RefusedError
 from quantizer.core.library import load_library
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
 from quantizer.ops import load_built_ins
+from quantizer.runtime.engines.catalogue import Chosen
+from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.engines.onnxruntime import lower
 from quantizer.runtime.engines.own import OwnEngine
 
 Pair = tuple[Trial, Trial]
@@ -37,6 +42,7 @@ LOGISTIC_STEP = 2.0**-8
 load_built_ins()
 LIBRARY = load_library()
 ORT = LIBRARY.platform("ort")
+ENGINE = ExternalEngine(Chosen("onnxruntime"))
 TARGETS = [f"{op}-{name}" for op in ORT.ops or () for name in LIBRARY.schemes_for(LIBRARY.spec(op), ORT)]
 WEIGHTED = [item for item in TARGETS if item.split("-")[1].startswith("w")]
 
@@ -73,7 +79,7 @@ def is_per_channel(target: Target) -> bool:
 
 def both(trial: Trial) -> Pair:
     """Return *trial* and the same on ONNX Runtime."""
-    other = Trial(trial.target, trial.case, OnnxRuntime())
+    other = Trial(trial.target, trial.case, ENGINE)
     other.tensors, other.parameters, other.codes = trial.tensors, trial.parameters, trial.codes
     return trial, other
 
@@ -96,7 +102,11 @@ def _pair(target: Target, population: str, seed: int, row: Mapping[str, str]) ->
 
 
 def _refused(trial: Trial) -> bool:
-    return "x" in trial.case.shapes and refuses(trial.call, trial.parameters, trial.case.shapes["x"])
+    try:
+        lower(trial.call, trial.codes, trial.parameters, "cpu")
+    except RefusedError:
+        return True
+    return False
 
 
 def scales(kind: str, seed: int, name: str, shape: tuple[int, ...] = ()) -> Any:
@@ -175,17 +185,23 @@ def given(
 
 
 def assert_agrees(found: list[Pair]) -> int:
-    """Compare the codes of all trials with ONNX Runtime's; return how many elements that were."""
+    """Compare the codes of all trials with ONNX Runtime's; return how many elements that were.
+
+    Where its kernels for this processor have a declared defect, they may differ.
+    """
     for trial, other in found:
         assert trial.got.shape == other.got.shape == trial.output_shape, trial.case.to_json()
-        assert np.array_equal(trial.got, other.got), (trial.case.to_json(), np.argwhere(trial.got != other.got)[0])
+        equal = np.array_equal(trial.got, other.got)
+        wrong = (trial.case.to_json(), np.argwhere(trial.got != other.got)[:1])
+        assert equal or known_defect(other, "engine"), wrong
     return sum(trial.got.size for trial, _ in found)
 
 
 def assert_float_within_bound(found: list[Pair]) -> None:
     """Judge both float forwards by the derived bound; where ONNX Runtime's counts fewer places, ours alone."""
     for trial in (one for pair in found for one in pair):
-        if isinstance(trial.engine, OnnxRuntime) and overhangs(trial.call, trial.case.shapes.get("x", ())):
+        try:
+            verdict = float_forward(trial)
+        except RefusedError:
             continue
-        verdict = float_forward(trial)
         assert verdict.status == "pass", (trial.engine.name, trial.case.to_json(), verdict)

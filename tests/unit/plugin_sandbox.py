@@ -35,7 +35,8 @@ from AIPUBuilder.Optimizer.logger import *
 def sandbox() -> Iterator[None]:
     load_built_ins()
     entries = {name: list(known) for name, known in REGISTRY.entries.items()}
-    classes, types, modules, path = dict(CLASSES.entries), known_optypes(), set(sys.modules), list(sys.path)
+    classes, CLASSES.entries = CLASSES.entries, {}
+    types, modules, path = known_optypes(), set(sys.modules), list(sys.path)
     loaded, layers, connected = dict(loading._LOADED), list(loading.LAYERS), dict(bridge._CONNECTED)
     loading._LOADED.clear()
     loading.LAYERS.clear()

@@ -89,7 +89,9 @@ def test_a_right_file_replays(capsys):
 def test_export_writes_a_new_folder_only(tmp_path, capsys):
     target = tmp_path / "graph"
     assert main(["case", "export", "cases/defects/compass-batch_dependent_softmax.json", "--to", str(target)]) == 0
-    assert {item.name for item in target.iterdir()} == {"graph.txt", "graph.bin", "x.npy", "codes.npy"}
+    assert {item.name for item in target.iterdir()} == {
+        "graph.txt", "graph.bin", "x.npy", "codes.npy", "opt.cfg", "data.npz",
+    }  # fmt: skip
     assert main(["case", "export", "cases/defects/compass-batch_dependent_softmax.json", "--to", str(target)]) == 2
     assert "exists already" in capsys.readouterr().err
 

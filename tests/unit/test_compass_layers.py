@@ -43,18 +43,32 @@ REQUIRED = {
         "group", *(f"{key}_{axis}" for key in ("stride", "dilation", "kernel") for axis in "xyz"),
         *(f"pad_{axis}_{side}" for axis in "xyz" for side in ("begin", "end")),
     },
+    "DepthToSpace": {"block_size_x", "block_size_y"},
     "DepthwiseConv": {*WINDOW, *KERNEL, "group", "multiplier", "num_output"},
     "Eltwise": {"method", "with_activation"},
     "FullyConnected": {"num_output"},
     "GlobalPool": {*WINDOW, "method"},
+    "GroupNorm": {"axis", "group"},
+    "InstanceNorm": {"epsilon"},
     "LayerNorm": {"axis"},
+    "LogSoftmax": {"axis"},
     "MatMul": {"trans_a", "trans_b"},
     "Pad": {"pads", "mode", "constant_value"},
     "Pooling": {*WINDOW, *KERNEL, "method", "ceil_mode"},
+    "RMSNorm": {"axis"},
     "Reduce": {"axis", "method"},
     "Reshape": {"shape"},
+    "Resize": {"method", "mode"},
+    "Slice": {"begin", "end", "strides"},
+    "Sine": set(), "Cosine": set(),
     "Softmax": {"axis"},
+    "SpaceToDepth": {"block_size_x", "block_size_y"},
+    "Squeeze": {"axis"},
+    "Tile": {"repeats"},
     "Transpose": {"perm"},
+    **dict.fromkeys(
+        ("Abs", "Div", "Erf", "Exp", "Floor", "Log", "Negative", "Reciprocal", "Rsqrt", "Sqrt"), set()
+    ),
 }  # fmt: skip
 """Layer type -> keys that the Compass Optimizer reads without a default of its own, and some that it has one for."""
 BIASED = {"BatchNorm", "ConvTranspose", "Convolution", "Convolution3D", "DepthwiseConv", "FullyConnected"}
@@ -87,7 +101,7 @@ def test_a_written_layer_has_what_the_original_requires_and_reads_back_as_the_sa
         layer = the_layer(written)
         assert REQUIRED[layer.op] <= layer.attrs.keys()
         stored = layer.extra["compass.constants"]
-        assert stored == (("weights", "biases") if layer.op in BIASED else ()) or layer.op == "LayerNorm"
+        assert stored == (("weights", "biases") if layer.op in BIASED else ()) or layer.op.endswith("Norm")
         text, blob = compass.to_bytes(written)
         read = compass.native(compass.from_bytes(text, blob), SPECS)
         (node,) = read.nodes
@@ -198,3 +212,18 @@ def test_a_quantized_layer_without_biases_is_refused() -> None:
     node = Node("f", "fully_connected", ("x", "w", None), ("y",), {}, "channels_last")
     with pytest.raises(UnsupportedError, match="quantized and without 'bias'"):
         compass.foreign(Graph("g", (node,), {t.name: t for t in tensors}, ("x",), ("y",)), SPECS)
+
+
+@pytest.mark.parametrize("op", ["squeeze", "reduce_max", "reduce_mean"])
+def test_one_axis_may_stand_without_a_list(op: str) -> None:
+    """The original hands the number to torch, which takes both; the file stays as it is."""
+    seed = next(seed for seed in range(40) if len(drawn_axes(op, seed)) == 1)
+    graph = changed(op, seed, axis=drawn_axes(op, seed)[0])
+    ours = compass.native(graph, SPECS)
+    assert (ours.nodes[0].op, ours.nodes[0].attrs["axes"]) == (op, drawn_axes(op, seed))
+    assert same(graph, compass.foreign(ours, SPECS)) is None
+
+
+def drawn_axes(op: str, seed: int) -> Any:
+    case = drawn(op, seed).case
+    return case.attrs["axes"] if case.attrs.get("keepdims", True) else ()

@@ -35,8 +35,8 @@ from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, QParams, Rescale
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import load_built_ins
-from quantizer.runtime.engines import Call
 from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.protocol import Call
 from quantizer.runtime.executor import execute, to_operator_order
 
 Array = NDArray[Any]

@@ -26,8 +26,8 @@ from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rounding import splitmix64
 from quantizer.numerics.rules import activation_params
 from quantizer.ops import load_built_ins
-from quantizer.runtime.engines import Call
 from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.protocol import Call
 
 LIBRARY = load_library()
 PLATFORM = LIBRARY.platform("compass")

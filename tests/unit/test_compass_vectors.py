@@ -25,8 +25,8 @@ from quantizer.core.library import load_library
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.quantize import quantize
 from quantizer.ops import load_built_ins
-from quantizer.runtime.engines import Call
 from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.protocol import Call
 
 LIBRARY = load_library()
 PLATFORM = LIBRARY.platform("compass")

@@ -13,8 +13,8 @@ import torch
 from plugin_sandbox import failing, open_library, sandbox, write
 
 from quantizer.conformance import restated_norm
-from quantizer.conformance.checks.layer_norm import layer_norm_arithmetic
 from quantizer.conformance.checks.norm_interval import normalized_interval, table_error
+from quantizer.conformance.checks.normalization import normalization_arithmetic
 from quantizer.conformance.generation.builder import build_case, rows
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key, uniform
@@ -110,7 +110,7 @@ def test_ideal_codes_are_the_real_number_s_in_rationals(name: str) -> None:
     for trial in trials(TARGETS[name], 40, "rational"):
         params, output = trial.parameters.inputs["x"], trial.output
         centred = trial.codes["x"] - params.zero_point
-        axis = trial.axis % centred.dim()
+        axis = int(trial.case.attrs["axis"]) % centred.dim()
         count = math.prod(centred.shape[axis:])
         flat = centred.reshape(-1, count).tolist()
         scale, step = Fraction(float(params.scale)), Fraction(float(output.scale))
@@ -140,12 +140,12 @@ def test_random_cases_raise_no_alarm_with_or_without_stages(name: str) -> None:
     for trial in trials(target, 60, "alarm"):
         verdicts = judge(trial)
         assert not [v.check for v in verdicts if v.failing], trial.case.to_json()
-        count = math.prod(trial.case.shapes["x"][trial.axis :])
+        count = math.prod(trial.case.shapes["x"][int(trial.case.attrs["axis"]) :])
         exact = target.platform.platform == "ideal"
         if exact or (target.scheme.activation.bits <= 8 and count > 4):
             bare = Trial(target, trial.case, SESSION.engine)
             bare.__dict__["outcome"] = Staged(trial.outcome.codes, {})
-            assert not layer_norm_arithmetic(bare).failing, trial.case.to_json()
+            assert not normalization_arithmetic(bare).failing, trial.case.to_json()
             if exact or float(trial.bound["epsilon"]) < 1e-10:
                 assert "defect" not in {v.status for v in verdicts}, trial.case.to_json()
 
@@ -173,7 +173,7 @@ def test_the_interval_of_16_bits_holds_every_root_of_the_declared_format() -> No
     target = TARGETS["layer_norm-w16a16-compass"]
     for trial in trials(target, 200, "format"):
         codes = trial.codes["x"].numpy().astype(np.float64)
-        axes = tuple(range(trial.axis % codes.ndim, codes.ndim))
+        axes = tuple(range(int(trial.case.attrs["axis"]) % codes.ndim, codes.ndim))
         count = math.prod(codes.shape[i] for i in axes)
         mean = np.rint(codes.mean(axis=axes, keepdims=True))
         variance = np.floor(((codes - mean) ** 2).mean(axis=axes, keepdims=True))

@@ -41,6 +41,7 @@ def model(
 def run(serialized: bytes, feeds: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
+    options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, feeds)[0]).astype(np.int64)
 

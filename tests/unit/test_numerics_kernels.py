@@ -315,6 +315,15 @@ def test_misuse_is_named(call: Any, message: str) -> None:
         call()
 
 
+def test_a_convolution_of_many_images_is_no_winograd(monkeypatch) -> None:
+    """NNPACK's transforms miss sums of products that float32 holds exactly."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    x = torch.randint(-128, 128, (16, 8, 8, 8), generator=torch.Generator().manual_seed(1)).float()
+    w = torch.randint(-128, 128, (8, 8, 3, 3), generator=torch.Generator().manual_seed(2)).float()
+    wide = torch.nn.functional.conv2d(x.double(), w.double(), padding=1)
+    assert torch.equal(torch.nn.functional.conv2d(x, w, padding=1).double(), wide)
+
+
 def test_float32_is_pinned_and_exact_on_this_machine() -> None:
     """Importing the module turned bfloat16 and TF32 off; sums of 24 bits prove it."""
     assert torch.get_float32_matmul_precision() == "highest"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +22,7 @@ from quantizer.numerics.multipliers import fixed_point, q15, rescale_left_shifte
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.requantize import requantize, requantize_sum
 from quantizer.numerics.rounding import round_scalar
-from quantizer.numerics.tpulang import ROUNDINGS, TpulangMode, requantize_tpulang
+from quantizer.numerics.tpulang import ROUNDINGS, TpulangMode, multiplier_and_shift, requantize_tpulang
 
 ROOT = Path(__file__).parents[2]
 MODES = [m for m in get_args(RoundingMode) if m != "stochastic"]
@@ -235,7 +236,7 @@ def test_misuse_is_named() -> None:
     with pytest.raises(GraphError, match="leaves 62 bits"):
         requantize(torch.tensor([1 << 40]), numbers("q31_single", *fixed_point(0.5)), output())
     with pytest.raises(GraphError, match="shift -4: this variant shifts right"):
-        requantize(torch.tensor([1]), numbers("q15_half_up", *q15(2.0**18)), output())
+        requantize(torch.tensor([1]), numbers("q15_half_up", 1 << 14, -4), output())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -315,3 +316,90 @@ def test_tpulang_through_requantize(mode: TpulangMode) -> None:
     places = -int(shift) if mode == "tpulang_multiplier_shift" else 31 - int(shift)
     direct = requantize_tpulang(acc, int(mantissa), places, 3, mode, "half_away", -128, 127)
     assert torch.equal(requantize(acc, numbers(mode, mantissa, shift), output(), rounding="half_away"), direct)
+
+
+def rounded_shift(v: int, s: int, mode: str) -> int:
+    """tpu-mlir's RightShiftRound, as written, on numbers of any size."""
+    if s <= 0:
+        return v << -s
+    s = min(s, 63)
+    q, r, h = v >> s, v & ((1 << s) - 1), 1 << (s - 1)
+    return {
+        "half_to_even": q + ((q & 1) if r == h else r > h),
+        "half_away_from_zero": q + ((r >= h) if v >= 0 else (r > h)),
+        "half_up": q + (r >= h),
+        "half_down": q + (r > h),
+        "towards_zero": q + (r != 0 and v < 0),
+        "up": q + (r != 0),
+        "down": q,
+    }[mode]
+
+
+def requant_int(x: int, mul: int, shift: int, offset: int, mode: int, rounding: str, zero: int) -> int:
+    """TpuLang's requant_int of one number, as written."""
+    if mode == 2:
+        return rounded_shift((x - zero) * mul, -shift, rounding) + offset
+    left = (((x << max(shift, 0)) + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+    y = max(-(1 << 31), min((1 << 31) - 1, rounded_shift(left * mul, 31, "half_up")))
+    return (rounded_shift(y, -shift, rounding) if shift < 0 else y) + offset
+
+
+def test_tpulang_in_every_mode_rounding_format_and_shift_is_the_source_restated() -> None:
+    rng = random.Random(8)
+    x = torch.tensor(EDGES + [rng.randrange(-(1 << 20), 1 << 20) for _ in range(40)])
+    for mode, variant in enumerate(TPULANG_MODES):
+        for theirs, ours in ROUNDINGS.items():
+            for kind in map(dtype, ("int8", "uint8", "int16", "uint16", "int32", "uint32")):
+                for shift in (0, -1, -7, -31, -40, -62, -63, -64, -200, 1, 3, 8):
+                    mul = rng.choice((1, -1, 3, (1 << 30), (1 << 31) - 1, -(1 << 20))) >> (
+                        20 if mode == 2 and shift > 0 else 0
+                    )
+                    offset, zero = rng.randrange(-9, 9), rng.randrange(-128, 128) if mode == 2 else 0
+                    found = requantize_tpulang(
+                        x, mul, shift, offset, variant, ours, kind.min, kind.max, zero_point=zero
+                    )  # fmt: skip
+                    wanted = [requant_int(v, mul, shift, offset, mode, theirs, zero) for v in x.tolist()]
+                    assert found.tolist() == [max(kind.min, min(kind.max, v)) for v in wanted], (
+                        variant,
+                        theirs,
+                        shift,
+                        mul,
+                    )
+
+
+@pytest.mark.parametrize("mode", TPULANG_MODES)
+def test_tpulang_lists_lie_along_an_axis(mode: TpulangMode) -> None:
+    x = torch.arange(-60, 60).reshape(2, 3, 4, 5) * 1000
+    mul, shift, offset = [1 << 30, 3 << 28, 1 << 29], [-2, 1, -9], [1, -2, 3]
+    whole = requantize_tpulang(x, mul, shift, offset, mode, "half_even", -32768, 32767)
+    for i in range(3):
+        part = requantize_tpulang(x[:, i], mul[i], shift[i], offset[i], mode, "half_even", -32768, 32767)
+        assert torch.equal(whole[:, i], part)
+    turned = requantize_tpulang(x.transpose(1, 3), mul, shift, offset, mode, "half_even", -32768, 32767, axis=-1)
+    assert torch.equal(turned, whole.transpose(1, 3))
+    assert torch.equal(
+        requantize_tpulang(x, [7], [-3], [0], mode, "down", -128, 127),
+        requantize_tpulang(x, 7, -3, 0, mode, "down", -128, 127),
+    )
+    with pytest.raises(GraphError, match=r"shift: 2 numbers along axis 1 of shape \[2, 3, 4, 5\]: one for each slice"):
+        requantize_tpulang(x, mul, [1, 2], offset, mode, "down", -128, 127)
+    if mode != "tpulang_multiplier_shift":
+        with pytest.raises(GraphError, match="zero_point=3: .* must be 0"):
+            requantize_tpulang(x, 1, 0, 0, mode, "down", -128, 127, zero_point=3)
+
+
+def test_tpulang_multiplier_of_a_ratio() -> None:
+    assert multiplier_and_shift(0.5) == (1 << 30, 0)
+    assert multiplier_and_shift(1.0) == (1 << 30, 1)
+    assert multiplier_and_shift(-0.75) == (-(3 << 29), 0)
+    assert multiplier_and_shift(1 - 2.0**-40) == (1 << 30, 1)
+    assert multiplier_and_shift(0.0) == multiplier_and_shift(2.0**-34) == (0, 0)
+    assert multiplier_and_shift(2.0**-32) == (1 << 30, -31)
+    assert multiplier_and_shift(2.0**40) == ((1 << 31) - 1, 30)
+    for ratio in (0.0037, 1e-6, 123.456, 7 / 3):
+        multiplier, shift = multiplier_and_shift(ratio)
+        assert 1 << 30 <= multiplier < 1 << 31
+        exact = Fraction(ratio) * Fraction(2) ** (31 - shift)
+        assert abs(multiplier - exact) <= Fraction(1, 2)
+    with pytest.raises(GraphError, match="ratio inf: must be finite"):
+        multiplier_and_shift(float("inf"))

@@ -28,22 +28,20 @@ from ort_cases import (
     target_of,
     weighted,
 )
-from ort_oracle import (
-    MOVES,
-    NODES,
-    Array,
-    node_attributes,
-    node_constants,
-    one_node,
-    quantized_inputs,
-    run_node,
-    scale_and_zero,
-)
+from ort_oracle import Array, one_node, run_node
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import QParams
+from quantizer.runtime.engines.onnxruntime import (
+    MOVES,
+    NODES,
+    attribute_inputs,
+    node_attributes,
+    quantized_inputs,
+    scale_and_zero,
+)
 from quantizer.runtime.engines.own import OwnEngine
 
 UINT8, INT8 = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
@@ -137,9 +135,9 @@ def float_model(trial: Trial) -> onnx.ModelProto:
     tensors = {name: values.numpy() for name, values in trial.tensors.items()}
     feeds = {name: values for name, values in tensors.items() if name in trial.spec.activations}
     constants = {name: values for name, values in tensors.items() if name not in feeds}
-    constants |= node_constants(op, trial.case.attrs)
+    constants |= attribute_inputs(op, trial.case.attrs)
     groups = trial.case.shapes["x"][1] if op == "depthwise_conv2d" else 1
-    attrs = node_attributes(op, trial.case.attrs, groups=groups, quantized=False)
+    attrs = node_attributes(op, trial.case.attrs, groups, quantized=False)
     model = one_node(NODES[op][1], feeds, constants, [*feeds, *constants], **attrs)
     if op in BEHIND:
         model.graph.node[0].input[0] = "same"

@@ -16,7 +16,7 @@ from ort_cases import (
     target_of,
     uint8,
 )
-from ort_oracle import overhangs, refuses
+from ort_oracle import run_node
 
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
@@ -26,6 +26,8 @@ from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.judge import known_defect
 from quantizer.conformance.trial import Trial
+from quantizer.core.errors import RefusedError
+from quantizer.runtime.engines.onnxruntime import node_attributes, quantized_inputs
 from quantizer.runtime.engines.own import OwnEngine
 
 
@@ -231,11 +233,12 @@ def test_the_global_average_refuses_multipliers_out_of_range(multiplier: float, 
     """The kernel throws at 2**8 and above and below 2**-32; our integer forward computes what its formula gives."""
     codes = {"x": np.full((1, 1, 1, 2), 3)}
     trial, other = given("global_avg_pool2d-a8", codes, {"x": uint8(2 * multiplier)}, uint8(1.0))
-    assert refuses(other.call, other.parameters, (1, 1, 1, 2)) == throws
     if throws:
         assert trial.got.tolist() == [[[[min(255, round(6 * multiplier))]]]]
+        assert other.refusal == "QLinearGlobalAveragePool takes multipliers from 2**-32 to 256"
+        constants, order = quantized_inputs(other.call, other.codes, other.parameters)
         with pytest.raises(Exception, match="out of computation range"):
-            _ = other.got
+            run_node("QLinearGlobalAveragePool", {"x": codes["x"].astype(np.uint8)}, constants, order)
     else:
         assert assert_agrees([(trial, other)]) == 1
 
@@ -247,8 +250,10 @@ def test_the_float_average_leaves_out_places_beyond_the_padding() -> None:
     trial, other = given("avg_pool2d-a8", codes, {"x": uint8(1.0)}, uint8(1.0), **attrs)
     assert trial.got.tolist() == other.got.tolist() == [[[[2, 3]]]]
     floats = {"x": torch.tensor(codes["x"], dtype=torch.float32)}
-    assert other.engine.run_float(other.call, floats).tolist() == [[[[2.0, 4.5]]]]
-    assert overhangs(other.call, (1, 1, 1, 5))
+    with pytest.raises(RefusedError, match="beyond the padding"):
+        other.engine.run_float(other.call, floats)
+    node = node_attributes("avg_pool2d", attrs, 1, quantized=False)
+    assert run_node("AveragePool", {"x": floats["x"].numpy()}, {}, ["x"], **node).tolist() == [[[[2.0, 4.5]]]]
 
 
 def test_softmax_of_one_element_is_the_declared_defect() -> None:

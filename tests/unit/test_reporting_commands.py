@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.core.record import CheckRecord, Record
-from quantizer.reporting import commands, diff_views, gate
+from quantizer.reporting import commands, diff_views, thresholds
 from quantizer.reporting.store import write_baseline, write_run
 
 OK = CheckRecord(passed=10, ratio=0.5, elements=100)
@@ -27,6 +27,12 @@ def call(*argv: object) -> int:
 
 def item(name: str = "a", outcome: str = "passed", ratio: float = 0.5) -> Record:
     return Record(name, name, "cases", outcome, cases=10, checks={"accuracy": replace(OK, ratio=ratio)})
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run where no project states thresholds."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -124,6 +130,7 @@ def test_a_broken_line_is_one_line_and_status_2(base: Path, tmp_path: Path, caps
         (["--factor", "0.5"], "argument --factor: must be a number of 1 or more, got '0.5'."),
         (["--factor", "nan"], "argument --factor: must be a number of 1 or more, got 'nan'."),
         (["--factor", "x"], "argument --factor: must be a number of 1 or more, got 'x'."),
+        (["--lsb", "-0.1"], "argument --lsb: must be a number of 0 or more, got '-0.1'."),
         (["--format", "html"], "argument --format: invalid choice: 'html'"),
     ],
 )
@@ -139,16 +146,16 @@ def test_help_tells_statuses_and_reasons(capsys: pytest.CaptureFixture[str]) -> 
         call("diff", "--help")
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for word in ("BASE", "RUN", "--factor", "--filtered", "exit status: 0", "examples:", *gate.FAIL_ON):
+    for word in ("BASE", "RUN", "--factor", "--filtered", "exit status: 0", "examples:", *thresholds.FAIL_ON):
         assert word in text
 
 
 def test_the_parser_offers_what_the_gate_and_the_views_know(base: Path) -> None:
     parser = argparse.ArgumentParser()
     commands.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["report", "diff", "x", "y", "--fail-on", ",".join(gate.FAIL_ON)])
-    assert args.fail_on == set(gate.FAIL_ON)
-    assert args.factor == gate.FACTOR
+    args = parser.parse_args(["report", "diff", "x", "y", "--fail-on", ",".join(thresholds.FAIL_ON)])
+    assert args.fail_on == set(thresholds.FAIL_ON)
+    assert (args.factor, args.lsb) == (None, None)
     for form in diff_views.FORMATS:
         assert parser.parse_args(["report", "diff", "x", "y", "--format", form]).format == form
 

@@ -126,6 +126,20 @@ def test_coverage_that_is_lost(old: Record, new: Record, lost: list[tuple[str, s
     assert losses(old, new) == lost
 
 
+def test_a_defect_of_another_processor_is_known_and_no_lost_coverage() -> None:
+    here, there = item(accuracy=OK), item(accuracy=replace(OK, passed=7, defects=2, mistrusted=1))
+    placed = [replace(record, processor=name) for record, name in ((here, "x86_64: avx2"), (there, "x86_64: avx512f"))]
+    assert [c.what for c in change(here, there).lost] == ["verdicts"]
+    assert not change(*placed).lost
+    worse = replace(placed[0], checks={"accuracy": replace(OK, ratio=0.9)})
+    assert not change(placed[1], worse).grown
+    assert change(replace(worse, checks={"accuracy": OK}), worse).grown
+    unmade = replace(placed[0], checks={"accuracy": replace(OK, passed=7, holes=3)})
+    assert not change(placed[1], unmade).lost
+    fewer = replace(placed[1], checks={"accuracy": replace(OK, passed=6, defects=2, mistrusted=1)})
+    assert [c.what for c in change(placed[0], fewer).lost] == ["verdicts"]
+
+
 def test_two_records_of_one_item_cannot_be_compared() -> None:
     with pytest.raises(CaseError, match="the run: id: 'a' is there twice"):
         compare([item()], [item(), item()])
@@ -256,7 +270,16 @@ def test_markdown_holds_the_same_rows() -> None:
 def test_json_holds_numbers_and_a_version() -> None:
     plain = json.loads(as_json(sample()))
     assert plain["version"] == 1
-    assert plain["grown"][0] == {"id": "add-a8", "check": "accuracy", "before": 0.5, "after": 2.0, "factor": 4.0}
+    assert plain["grown"][0] == {
+        "id": "add-a8",
+        "check": "accuracy",
+        "before": 0.5,
+        "after": 2.0,
+        "factor": 4.0,
+        "lsb_before": None,
+        "lsb_after": None,
+        "grown_lsb": 0.0,
+    }
     assert plain["lost"] == [{"id": "conv2d-w8a8", "what": "verdicts", "name": "accuracy", "before": 10, "after": 8}]
     infinite = change(item(), item(accuracy=replace(OK, ratio=math.inf)))
     assert json.loads(as_json(infinite))["grown"][0]["factor"] == "inf"

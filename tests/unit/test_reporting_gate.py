@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from quantizer.core.record import CheckRecord, Record
-from quantizer.reporting.gate import FAIL_ON, gate
+from quantizer.reporting.gate import gate
+from quantizer.reporting.thresholds import FAIL_ON
 
 OK = CheckRecord(passed=10, ratio=0.5, elements=100, width=1.0)
 

@@ -1,0 +1,378 @@
+"""How many mutants of the numbers, operators and tiles the conformance suite kills alone: `tox -e mutation`.
+
+mutmut makes the mutants; a seeded sample of them, stratified by module, is run: each in a process of its own, in which the
+checks of the gate judge cases of the gate that reach the mutated function, until one fails. First cases that the unmutated code built; then
+the goldens; then the cases of the gate as the mutant builds them, for as long as `PATIENCE` allows. Tests of the package do not run.
+Prints the share of killed mutants and every survivor; 1 where fewer than nine in ten are killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import difflib
+import functools
+import hashlib
+import importlib
+import itertools
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import re
+import resource
+import runpy
+import sys
+import tempfile
+import textwrap
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from quantizer.conformance.faults.cases import explicit_cases
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.stored import golden_problems
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.files import replace_files
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("numerics", "ops", "tiling")
+LIMIT = 0.9
+ROWS = 2
+"""Cases of each target that show which functions it reaches, and are judged first."""
+MOST = 400
+"""Of those, how many at most are judged for one mutant."""
+PATIENCE = 10.0
+"""Seconds of processor time that the cases of the gate, built anew, are judged for."""
+ENDLESS = 900
+"""Seconds of processor time after which a mutant does not end."""
+KILLED, SURVIVED, NOT_REACHED = "killed", "survived", "not reached"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One function with one change."""
+
+    module: str
+    function: str
+    """`name`, or `Class.name`."""
+    number: int
+    code: str
+    """The source of the module with all its mutants, as mutmut writes it."""
+
+    @functools.cached_property
+    def source(self) -> str:
+        """The function with its change."""
+        return self._unparsed(str(self.number))
+
+    @functools.cached_property
+    def change(self) -> str:
+        """The lines that differ, old and new."""
+        before, after = self._unparsed("orig"), self.source
+        return difference(before.replace("__mutmut_orig", ""), after.replace(f"__mutmut_{self.number}", ""))
+
+    def _unparsed(self, version: str) -> str:
+        ending = f"{self.function.rpartition('.')[2]}__mutmut_{version}"
+        mangled = f"xǁ{self.function.replace('.', 'ǁ')}__mutmut_{version}" if "." in self.function else f"x_{ending}"
+        start = re.search(rf"^ *def {mangled}\(", self.code, re.MULTILINE)
+        assert start is not None, mangled
+        lines = self.code[start.start() :].splitlines()
+        margin = len(lines[0]) - len(lines[0].lstrip())
+        body = [lines[0], *itertools.takewhile(lambda line: is_inside(line, margin), lines[1:])]
+        return ast.unparse(ast.parse(textwrap.dedent("\n".join(body))))
+
+    @property
+    def name(self) -> str:
+        """Where it is, and its number among the mutants of the function."""
+        return f"{self.module}.{self.function}#{self.number}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=300, help="mutants in the sample (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=5, help="of the sample (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="stop after this time (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="print the sample and run nothing")
+    parser.add_argument("--only", action="append", default=[], help="this mutant, by its name (repeatable)")
+    parser.add_argument("--op", action="append", default=[], help="judge by this operator alone (repeatable)")
+    parser.add_argument("-o", "--output", type=Path, help="write the result to this file, as markdown")
+    args = parser.parse_args()
+    mutants = list(all_mutants({name.rpartition(".")[0] for name in args.only}))
+    sample = [m for m in mutants if m.name in args.only] if args.only else stratified(mutants, args.count, args.seed)
+    print(
+        f"{len(mutants)} mutants in {len({m.module for m in mutants})} modules, {len(sample)} in the sample", flush=True
+    )
+    if args.list:
+        print("\n".join(f"{mutant.name}\n{mutant.change}" for mutant in sample))
+        return 0
+    outcomes = run(sample, args.workers, args.minutes * 60, args.op)
+    if args.output is not None:
+        replace_files({args.output: document(outcomes, len(mutants), args.seed)})
+    return report(outcomes, len(sample))
+
+
+def all_mutants(modules: Collection[str] = ()) -> Iterator[Mutant]:
+    """Yield every mutant that mutmut makes of the packages; with *modules*, of these alone."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, contextlib.chdir(folder):
+        Path("setup.cfg").write_text("[mutmut]\nsource_paths=.\n")  # mutmut reads where to look from the working folder
+        yield from _all_mutants(modules)
+
+
+def _all_mutants(modules: Collection[str]) -> Iterator[Mutant]:
+    from mutmut.mutation.file_mutation import mutate_file_contents
+
+    for package in PACKAGES:
+        for path in sorted((ROOT / "quantizer" / package).rglob("*.py")):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            if modules and not any(name == module or name.startswith(f"{module}.") for name in modules):
+                continue
+            made = mutate_file_contents(str(path), undecorated(path.read_text("utf-8")))
+            for mangled in made.mutant_names:
+                stem, _, number = mangled.rpartition("__mutmut_")
+                yield Mutant(module, plain(stem), int(number), made.code)
+
+
+def undecorated(source: str) -> str:
+    """Return *source* without the decorators that register a function: mutmut leaves decorated ones alone."""
+    tree, lines = ast.parse(source), source.splitlines()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            for decorator in node.decorator_list:
+                if (ast.get_source_segment(source, decorator) or "").startswith("operator("):
+                    last = decorator.end_lineno or decorator.lineno
+                    lines[decorator.lineno - 1 : last] = [""] * (last - decorator.lineno + 1)
+    return "\n".join([*lines, ""])
+
+
+def is_inside(line: str, margin: int) -> bool:
+    """Return whether *line* belongs to the function whose first line is indented by *margin*."""
+    return not line.strip() or len(line) - len(line.lstrip()) > margin or line.lstrip()[:1] == ")"
+
+
+def plain(stem: str) -> str:
+    """Return `name` or `Class.name` of what mutmut calls `x_name` or `xǁClassǁname`."""
+    return stem[2:].replace("ǁ", ".") if stem.startswith("xǁ") else stem[2:]
+
+
+def difference(before: str, after: str) -> str:
+    """Return the lines of *before* that are gone and those of *after* that are new."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return "\n".join(line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))
+
+
+def stratified(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
+    """Return *count* of *mutants*, of each module as many as its share, in an order that does not depend on modules."""
+    strata: dict[str, list[Mutant]] = defaultdict(list)
+    for mutant in mutants:
+        strata[mutant.module].append(mutant)
+    chosen: list[Mutant] = []
+    taken = 0.0
+    for module in sorted(strata):
+        before, taken = taken, taken + count * len(strata[module]) / len(mutants)
+        own = sorted(strata[module], key=lambda mutant: digest(seed, mutant.name))
+        chosen += own[: round(taken) - round(before)]
+    return sorted(chosen, key=lambda mutant: digest(seed, mutant.name))
+
+
+def digest(seed: int, name: str) -> str:
+    return hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class Known:
+    """What every mutant of a worker is judged by."""
+
+    session: Session
+    cases: dict[CodeType, list[tuple[Target, Case]]]
+    """Code of a function -> cases that reach it, one of each operator in turn."""
+
+
+def run(sample: Sequence[Mutant], workers: int, seconds: float, ops: Collection[str]) -> list[tuple[Mutant, str, str]]:
+    """Return each mutant that was run in time, what became of it and by what."""
+    from tqdm import tqdm
+
+    end = time.monotonic() + seconds
+    known = reached(ops)
+    context, found = multiprocessing.get_context("fork"), []
+    waiting, running = list(reversed(sample)), {}
+    with tqdm(total=len(sample), unit="mutant", disable=None, file=sys.stderr) as bar:
+        while waiting or running:
+            while waiting and len(running) < workers and time.monotonic() < end:
+                mutant = waiting.pop()
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=judged, args=(mutant, known, sender))
+                process.start()
+                sender.close()
+                running[receiver] = (mutant, process)
+            if not running:
+                break
+            for receiver in multiprocessing.connection.wait(list(running)):
+                mutant, process = running.pop(receiver)
+                try:
+                    outcome, by = receiver.recv()
+                except EOFError:
+                    outcome, by = KILLED, "does not end, or ends the process"
+                process.join()
+                found.append((mutant, outcome, by))
+                bar.update()
+    order = {mutant.name: place for place, mutant in enumerate(sample)}
+    return sorted(found, key=lambda row: order[row[0].name])
+
+
+def reached(ops: Collection[str]) -> Known:
+    """Judge some cases of every target of *ops* (none: of every operator); return which functions each of them reaches."""
+    session = open_session(Options(root=ROOT))
+    inside = tuple(str(ROOT / "quantizer" / package) for package in PACKAGES)
+    found: dict[CodeType, dict[str, list[tuple[Target, Case]]]] = defaultdict(lambda: defaultdict(list))
+    for op, spec in ((op, spec) for op, spec in session.library.specs.items() if op in (ops or [op])):
+        for target, case in itertools.islice(explicit_cases(session, spec), ROWS * len(session.all_targets(spec))):
+            for code in traced(lambda: judge(Trial(target, case, session.engine))):  # noqa: B023 - run at once
+                if code.co_filename.startswith(inside):
+                    found[code][op].append((target, case))
+    return Known(session, {code: list(interleaved(by_op.values())) for code, by_op in found.items()})
+
+
+def traced(function: Callable[[], object]) -> set[CodeType]:
+    """Return the code of every function that runs."""
+    seen: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            seen.add(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def interleaved(lists: Any) -> Iterator[tuple[Target, Case]]:
+    for row in itertools.zip_longest(*lists):
+        yield from (item for item in row if item is not None)
+
+
+def judged(mutant: Mutant, known: Known, sender: Any) -> None:
+    """Run one mutant, in a process of its own, and send what became of it."""
+    resource.setrlimit(resource.RLIMIT_CPU, (ENDLESS, ENDLESS))
+    function = found_function(mutant)
+    cases = known.cases.get(function.__code__, []) if function is not None else []
+    if function is None or not cases:
+        sender.send((NOT_REACHED, ""))
+        return
+    change(function, mutant)
+    forget()
+    count = 0
+    for place, by in enumerate(findings(known.session, cases), 1):
+        count = place
+        if by:
+            sender.send((KILLED, f"{by}, case {place}"))
+            return
+    sender.send((SURVIVED, f"{count} cases of {len({target.spec.op for target, _ in cases})} operators"))
+
+
+def findings(session: Session, cases: Sequence[tuple[Target, Case]]) -> Iterator[str]:
+    """Yield for each case, then for the goldens, then for each case built anew, which check fails; nothing where none does."""
+    for target, case in cases[:MOST]:
+        yield failing(session, target, case)
+    specs = {target.spec.op: target.spec for target, _ in cases}
+    for op, spec in specs.items():
+        path = ROOT / "cases" / "golden" / f"{op}.jsonl"
+        targets = session.all_targets(spec)
+        yield "golden" if golden_problems(targets, targets, session.engine, path, str(path), "") else ""
+    started = time.process_time()
+    streams = [explicit_cases(session, spec) for spec in specs.values()]
+    while streams and time.process_time() - started < PATIENCE:
+        for stream in list(streams):
+            try:
+                pair = next(stream, None)
+            except Exception as err:  # noqa: BLE001 - the gate's item fails with it
+                yield f"no case: {type(err).__name__}"
+                return
+            if pair is None:
+                streams.remove(stream)
+            else:
+                yield failing(session, *pair)
+
+
+def failing(session: Session, target: Target, case: Case) -> str:
+    return next((v.check for v in judge(Trial(target, case, session.engine)) if v.failing), "")
+
+
+def found_function(mutant: Mutant) -> FunctionType | None:
+    """Return the function that is mutated, in the imported package."""
+    place: Any = importlib.import_module(mutant.module)
+    for part in mutant.function.split("."):
+        place = vars(place).get(part) if isinstance(place, type) else getattr(place, part, None)
+    return place if isinstance(place, FunctionType) else None
+
+
+def change(function: FunctionType, mutant: Mutant) -> None:
+    """Give *function* the code of *mutant*, wherever it is referred to."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        file = Path(folder) / "mutant.py"
+        file.write_text(f"from __future__ import annotations\n{mutant.source}\n", "utf-8")
+        names = runpy.run_path(str(file), init_globals=function.__globals__)
+    (made,) = (value for key, value in names.items() if key.endswith(f"__mutmut_{mutant.number}"))
+    function.__code__, function.__defaults__ = made.__code__, made.__defaults__
+    function.__kwdefaults__ = made.__kwdefaults__
+
+
+def forget() -> None:
+    """Empty every cache of the package, which the unmutated functions filled."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("quantizer"):
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+def report(outcomes: Sequence[tuple[Mutant, str, str]], size: int) -> int:
+    counts = Counter(outcome for _, outcome, _ in outcomes)
+    share = counts[KILLED] / max(1, len(outcomes))
+    print(f"{len(outcomes)} of {size} run: {counts[KILLED]} killed ({share:.1%}), {counts[SURVIVED]} survived, "
+          f"{counts[NOT_REACHED]} in functions that no case reaches")  # fmt: skip
+    for mutant, outcome, by in outcomes:
+        if outcome != KILLED:
+            print(f"{outcome}: {mutant.name} ({by})\n{mutant.change}")
+    return 0 if outcomes and share >= LIMIT else 1
+
+
+def document(outcomes: Sequence[tuple[Mutant, str, str]], total: int, seed: int) -> str:
+    """Return the score and every survivor as markdown, with what `mutants_judged.json` says about it."""
+    judged_as = json.loads((Path(__file__).parent / "mutants_judged.json").read_text("utf-8"))
+    counts = Counter(outcome for _, outcome, _ in outcomes)
+    alive = [(mutant, outcome, by) for mutant, outcome, by in outcomes if outcome != KILLED]
+    reasons = {
+        mutant.name: judged_as.get(f"{mutant.module}.{mutant.function}\n{mutant.change}", "") for mutant, _, _ in alive
+    }
+    equal = sum(reason.startswith("equivalent") for reason in reasons.values())
+    effective = max(1, len(outcomes) - equal)
+    first = Counter(by.rpartition(", case ")[0] for _, outcome, by in outcomes if outcome == KILLED)
+    lines = [
+        "# Mutants of the package, and what the conformance suite makes of them", "",
+        f"Written by `tox -e mutation -- --count {len(outcomes)} --seed {seed} -o docs/mutation.md`. mutmut makes {total} mutants of `numerics`, `ops` and",
+        f"`tiling`; {len(outcomes)} of them, drawn by module, were run against the gate's cases, checks and goldens alone: **{counts[KILLED]} killed",
+        f"({counts[KILLED] / max(1, len(outcomes)):.1%}; {counts[KILLED] / effective:.1%} without the {equal} that compute the same)**, {counts[SURVIVED]} survived, {counts[NOT_REACHED]} in functions that no case reaches.",
+        "", "What killed first: " + ", ".join(f"{name} {count}" for name, count in first.most_common()) + ".", "",
+        "## Survivors", "",
+    ]  # fmt: skip
+    for mutant, outcome, by in alive:
+        lines += [f"### {mutant.name}", "", "```diff", mutant.change, "```", ""]
+        lines += [f"{outcome}{f' {by}' if by else ''}. {reasons[mutant.name]}".rstrip(), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

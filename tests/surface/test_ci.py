@@ -1,0 +1,118 @@
+"""docs/ci.md and the composite action: the recipe runs as it stands, and the action runs the same commands."""
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import OFF_BY_ONE
+
+ROOT = Path(__file__).parents[2]
+ACTION = ROOT / ".github/actions/quantizer"
+PAGE = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="recipes are for bash")
+
+
+@pytest.fixture
+def shell(vendor, monkeypatch):
+    """Run a script in the vendor's folder, with `quantizer` and `pytest` of this interpreter."""
+    folder = vendor.root / "bin"
+    folder.mkdir()
+    for name in ("quantizer", "pytest"):
+        words = "-m pytest -p no:cacheprovider" if name == "pytest" else "-m quantizer"
+        (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        (folder / name).chmod(0o755)
+
+    def run(script, **environment):
+        known = {name: text for name, text in os.environ.items() if name != "GITHUB_ACTIONS"}
+        paths = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+        return subprocess.run(
+            ["bash", *script],
+            cwd=vendor.root,
+            env=known | paths | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_the_recipe_for_any_system_runs_as_it_stands(vendor, shell):
+    vendor.write()
+    assert vendor.run("--op-golden-update", "first goldens").ret == 0
+    shutil.move(vendor.root / "reports/out/records.jsonl", vendor.root / "baseline.jsonl")
+    shutil.rmtree(vendor.root / "reports")
+    (recipe,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    (vendor.root / "tox.ini").write_text(
+        "[pytest]\n" + re.search(r"```ini\n(.*?)```", PAGE, re.DOTALL)[1].replace("\n  ", "\n").lstrip()
+    )
+    done = shell(["-c", recipe.replace(" || [ $? -eq 1 ]", "")])
+    assert done.returncode == 0, done.stdout + done.stderr
+    out = vendor.root / "reports/out"
+    assert {path.name for path in out.iterdir()} == {
+        "records.jsonl", "run.json", "summary.json", "timings.jsonl", "junit.xml", "report.html", "statement.json",
+        "statement.md", "summary.md",
+    }  # fmt: skip
+    stated = json.loads((out / "statement.json").read_text())
+    assert stated["result"] == "conforms"
+    assert stated["counts"]["items"] == int(ET.parse(out / "junit.xml").find("testsuite").get("tests")) == 10
+    (vendor.root / "baseline.jsonl").write_text((out / "records.jsonl").read_text().replace('"cases":33', '"cases":99'))
+    last = shell(["-c", "quantizer report diff baseline.jsonl reports/out"])
+    assert last.returncode == 1
+    assert "gate: double-a16-ideal: ran 33 cases, 99 in the baseline." in last.stderr
+
+
+def test_the_script_of_the_action_says_failures_on_lines_and_ends_as_the_gate(vendor, shell):
+    vendor.write(result=OFF_BY_ONE)
+    words = {"SPECS": "my_specs", "ARGUMENTS": "--op-plugins=my_plugins -k 'double-a8-ideal or nothing'"}
+    done = shell([ACTION / "gate.sh"], **words)
+    assert done.returncode == 1, done.stdout + done.stderr
+    out = vendor.root / "reports/out"
+    assert {"report.html", "junit.xml", "statement.json", "statement.md", "pytest.xml"} <= {
+        p.name for p in out.iterdir()
+    }
+    said = shell(["-c", "quantizer report annotate reports/out --prefix qa"])
+    line = (vendor.root / "my_specs/double.yaml").read_text().splitlines().index("quantization: {family: doubling}") + 1
+    assert said.stdout.startswith(
+        f"::error file=qa/my_specs/double.yaml,line={line},title=double%3A arithmetic fails::"
+    )
+    (vendor.root / "my_specs/double.yaml").write_text("op: double\nversion: 1\n")
+    done = shell([ACTION / "gate.sh"], GITHUB_ACTIONS="true", **words)
+    assert done.returncode == 2
+    assert "::error file=my_specs/double.yaml,line=2,col=10,title=quantizer::version: must be text" in done.stdout
+
+
+def test_the_action_is_one_that_a_runner_reads():
+    action = yaml.safe_load((ACTION / "action.yml").read_text())
+    assert action["runs"]["using"] == "composite"
+    assert (ACTION / "gate.sh").stat().st_mode & stat.S_IXUSR
+    for step in action["runs"]["steps"]:
+        assert ("run" in step) != ("uses" in step), step
+        assert "run" not in step or step["shell"] == "bash"
+        assert "${{" not in step.get("run", ""), "inputs reach a script through the environment alone"
+    text = (ACTION / "action.yml").read_text()
+    used = set(re.findall(r"inputs\.([\w-]+)", text))
+    assert used == set(action["inputs"])
+    passed = {name for step in action["runs"]["steps"] for name in step.get("env", {})}
+    assert (
+        set(re.findall(r"\b(SPECS|ARGUMENTS|SHARD|MERGE|BASELINE|REPORT)\b", (ACTION / "gate.sh").read_text()))
+        <= passed
+    )
+
+
+def test_the_workflow_of_the_page_names_inputs_that_the_action_has():
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    inputs = yaml.safe_load((ACTION / "action.yml").read_text())["inputs"]
+    steps = [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
+    ours = [step for step in steps if step.get("uses") == "./.github/actions/quantizer"]
+    assert len(ours) == 2
+    assert all(set(step["with"]) <= set(inputs) for step in ours)

@@ -1,0 +1,103 @@
+"""What a user sees who judges a real engine."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+SPECS = Path(__file__).parents[2] / "op_specs"
+MISSING = """\
+from quantizer.runtime.engines import catalogue
+
+catalogue._version = lambda name: None
+"""
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    for name in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
+        monkeypatch.delenv(name, raising=False)
+
+    (pytester.path / "add.yaml").write_bytes((SPECS / "add.yaml").read_bytes())
+
+    def run(*args):
+        return pytester.runpytest_subprocess("add.yaml", "-k", "a8-ort", "-p", "no:cacheprovider", *args)
+
+    return run
+
+
+def records(pytester):
+    return [json.loads(line) for line in (pytester.path / "reports/out/records.jsonl").read_text().splitlines()]
+
+
+def test_a_real_engine_is_judged_on_its_own_platform(run, pytester):
+    result = run("--op-engine", "onnxruntime")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["quantizer: profile gate, engine onnxruntime 1.*"])
+    (cases,) = [record for record in records(pytester) if record["kind"] == "cases"]
+    assert cases["id"] == "add-a8-ort"
+    assert cases["engine"].startswith("onnxruntime 1.")
+    assert cases["checks"]["engine"]["passed"] == cases["cases"] > 20
+    assert {"arithmetic", "accuracy", "tiled", "repeat"} <= cases["checks"].keys()
+    assert "parameters" not in cases["checks"]
+
+
+def test_a_missing_engine_is_a_counted_hole(run, pytester):
+    pytester.makeconftest(MISSING)
+    result = run("--op-engine", "onnxruntime")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["*1 item  coverage  engine onnxruntime: onnxruntime and onnx not installed*", "*1 skipped*"]
+    )
+    (cases,) = [record for record in records(pytester) if record["kind"] == "cases"]
+    assert cases["outcome"] == "skipped"
+    assert cases["holes"] == [
+        "engine onnxruntime: onnxruntime and onnx not installed; pip install 'quantizer[engines]'"
+    ]
+
+
+def test_a_missing_engine_falls_behind_a_baseline_that_had_it(run, pytester):
+    run("--op-engine", "onnxruntime")
+    (pytester.path / "base.jsonl").write_text((pytester.path / "reports/out/records.jsonl").read_text())
+    assert run("--op-engine", "onnxruntime", "--op-baseline=base.jsonl").ret == 0
+    pytester.makeconftest(MISSING)
+    result = run("--op-engine", "onnxruntime", "--op-baseline=base.jsonl")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["baseline: *add-a8-ort*"])
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["--op-engine", "onnx"], "--op-engine=onnx: no such name.*onnxruntime*"),
+        (["--op-engine", "onnxruntime", "--op-platform", "ideal"], "--op-platform=ideal: engine onnxruntime does not*"),
+        (
+            ["--op-engine", "onnxruntime", "--op-golden-update", "why"],
+            "--op-golden-update: goldens are the codes of our*",
+        ),
+    ],
+)
+def test_a_wrong_engine_is_a_usage_error(run, args, text):
+    result = run(*args)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: {text}"])
+
+
+def test_a_broken_formula_of_ours_is_the_engine_checks_to_find(run, pytester):
+    pytester.makepyfile(
+        wrong="""
+        from quantizer.numerics.finish import finish_sum
+        from quantizer.numerics.quantize import centred
+        from quantizer.ops import operator
+
+        @operator("add", version="2.0", platform="ort")
+        def quantized(a, b, *, parameters):
+            operands = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
+            return (finish_sum(operands, parameters) + 1).clamp(max=255)
+        """
+    )
+    result = run("--op-engine", "onnxruntime", "--op-plugins", "wrong.py")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["add-a8-ort: engine: * outside *", "*our functions of platform ort*", "  passing*arithmetic*"]
+    )

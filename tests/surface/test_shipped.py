@@ -1,0 +1,74 @@
+"""A plugin replaces a function of a built-in operator: the vendor's run says so, and judges it when asked to."""
+
+PLUGIN = '''\
+"""The vendor's relu of platform compass."""
+from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("relu", platform="compass")
+def quantized_compass(x, *, parameters):
+    """Cut at the zero point, round once."""
+    return {result}
+'''
+RIGHT = 'finish_sum({"x": centred(x, parameters.inputs["x"]).clamp(min=0)}, parameters)'
+OFF_BY_ONE = RIGHT + " + 1"
+
+
+def replace_relu(vendor, result=RIGHT):
+    vendor.write()
+    (vendor.root / "my_plugins" / "their_relu.py").write_text(PLUGIN.format(result=result))
+    vendor.pytester.makeini("[pytest]\ntestpaths = my_specs\nop_plugins = my_plugins\nop_shipped = relu\n")
+
+
+def test_items_of_the_platform_where_a_function_is_replaced_are_added(vendor):
+    replace_relu(vendor)
+    result = vendor.pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist")
+    found = [line.rpartition("::")[2] for line in result.outlines if "relu.yaml::" in line]
+    assert found == [
+        "relu-a8-compass", "relu-a8s-compass", "relu-a16-compass", "relu-regressions",
+    ]  # fmt: skip
+
+
+def test_a_path_on_the_command_line_leaves_the_ini_file_s_out(vendor):
+    replace_relu(vendor)
+    result = vendor.pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist", "my_specs")
+    assert "relu.yaml" not in result.stdout.str()
+    result = vendor.pytester.runpytest_subprocess(
+        "--collect-only", "-q", "-p", "no:xdist", "my_specs", "--op-shipped=relu"
+    )
+    assert "relu.yaml::relu-a8-compass" in result.stdout.str()
+
+
+def test_a_wrong_replacement_is_red_and_its_rerun_command_finds_it(vendor):
+    replace_relu(vendor, OFF_BY_ONE)
+    result = vendor.pytester.runpytest_subprocess("-k", "relu-a8-compass", "-p", "no:xdist")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "relu-a8-compass: arithmetic: *",
+            "  rerun       pytest -k relu-a8-compass --op-shipped=relu --op-plugins=my_plugins",
+            "replaced: relu.quantized on compass 1 (*their_relu*)",
+        ]
+    )
+    again = vendor.pytester.runpytest_subprocess("-k", "relu-a8-compass", "--op-shipped=relu", "-p", "no:xdist")
+    again.assert_outcomes(failed=1, deselected=13)
+
+
+def test_a_replacement_that_no_item_judged_is_named(vendor):
+    replace_relu(vendor)
+    vendor.pytester.makeini("[pytest]\ntestpaths = my_specs\nop_plugins = my_plugins\nop_scheme = a8\n")
+    result = vendor.pytester.runpytest_subprocess("-p", "no:xdist")
+    result.stdout.fnmatch_lines(
+        [
+            "not judged: relu.quantized on compass 1 (*) replaces a built-in, and no item of it ran. Add --op-shipped=relu."
+        ]
+    )
+
+
+def test_a_name_that_is_no_shipped_operator_is_refused(vendor):
+    vendor.write()
+    result = vendor.run("--op-shipped=relo")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: --op-shipped=relo: no such operator. Did you mean 'relu'?*"])

@@ -1,0 +1,181 @@
+"""Statistics against hand values, samples from files and seeds, and `quantizer analyse`."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from test_onnx_compass import network as small_network
+from test_onnx_compass import whole
+from test_qdq import network, numbers, quantized
+
+from quantizer.cli import main
+from quantizer.conformance.graph_nodes import enclosure_ratios
+from quantizer.core.errors import FormatError, GraphError
+from quantizer.ir.formats.onnx import from_model
+from quantizer.runtime.graph_statistics import Moments, parameter_analyse, statistical_analyse
+from quantizer.runtime.integer import integer_graph
+from quantizer.runtime.sample_data import read_batches, synthetic_batches
+
+DATA = (6, 3, 8, 8)
+
+
+@pytest.fixture
+def model(tmp_path):
+    onnx.save(small_network("n"), tmp_path / "net.onnx")
+    return str(tmp_path / "net.onnx")
+
+
+def test_moments_by_hand():
+    """Of 0, 0, 0, 4: mean 1, variance 3, third central moment 6, fourth 21."""
+    kept = Moments()
+    kept.add(torch.tensor([0.0, 4.0]))
+    kept.add(torch.tensor([0.0, 0.0]))
+    found = kept.summary()
+    assert (found.mean, found.low, found.high) == (1, 0, 4)
+    assert found.deviation == math.sqrt(3)
+    assert found.skewness == pytest.approx(6 / 3**1.5)
+    assert found.kurtosis == pytest.approx(21 / 9 - 3)
+    with pytest.raises(GraphError, match="empty"):
+        Moments().summary()
+
+
+def test_statistics_name_every_computed_tensor_of_every_operation():
+    graph, batch = quantized(), [numbers(4, 3, 8, 8, seed=30)]
+    rows = statistical_analyse(graph, [batch])
+    assert [(r.operation, r.tensor, r.is_input) for r in rows][:5] == [
+        ("conv", "x", True), ("conv", "c", False), ("relu", "c", True), ("relu", "r", False), ("conv2", "r", True),
+    ]  # fmt: skip
+    conv = rows[1]
+    config = graph.node("conv").parameters.output_quantization_config[0]
+    assert conv.noise.mean == pytest.approx(conv.quantized_values.mean - conv.float_values.mean, abs=1e-9)
+    assert conv.noise.deviation < 4 * float(config.scale)
+    assert rows[3].float_values.low == 0
+
+
+def test_parameter_ranges_are_those_of_the_constants():
+    rows = {row.tensor: row for row in parameter_analyse(quantized())}
+    assert set(rows) == {"w", "b", "v", "g"}
+    w = network().tensor("w").data
+    assert (rows["w"].low, rows["w"].high) == (float(w.min()), float(w.max()))
+    assert rows["w"].smallest_scale < rows["w"].largest_scale
+    assert rows["b"].largest_scale is None
+    assert rows["g"].mean_size == pytest.approx(float(network().tensor("g").data.abs().mean()))
+
+
+def test_integer_nodes_stay_inside_their_enclosures_and_a_damaged_one_does_not():
+    data = {"x": torch.from_numpy(whole((2, 3, 8, 8), 5))}
+    graph = integer_graph(quantized(), inputs={"x": numbers(2, 3, 8, 8, seed=1)})
+    rows = enclosure_ratios(graph, [data])
+    assert {row.status for row in rows} == {"pass"}
+    assert all(row.ratio <= 1 for row in rows)
+    node = next(node for node in graph.nodes if node.op == "conv2d")
+    rescale = node.parameters.rescale
+    worse = type(node.parameters)(
+        **{**vars(node.parameters), "rescale": type(rescale)(**{**vars(rescale), **damaged(rescale)})}
+    )
+    broken = graph.with_node(type(node)(**{**vars(node), "parameters": worse}))
+    found = {row.name: row.status for row in enclosure_ratios(broken, [data])}
+    assert found[node.name] == "fail"
+
+
+def damaged(rescale):
+    """Return the multiplier of a rescale a tenth too large, whatever it is kept as."""
+    key = next(k for k in ("ratio", "factor", "mantissa") if isinstance(getattr(rescale, k, None), torch.Tensor))
+    value = getattr(rescale, key)
+    return {key: (value.double() * 1.1).to(value.dtype)}
+
+
+def test_samples_of_a_file_are_batches_and_a_seed_gives_the_same_ones(tmp_path):
+    graph = from_model(small_network("n"))
+    values = whole(DATA, 3)
+    np.save(tmp_path / "x.npy", values)
+    np.savez(tmp_path / "x.npz", x=values)
+    for name in ("x.npy", "x.npz"):
+        batches = read_batches(tmp_path / name, graph, 4)
+        assert [len(batch["x"]) for batch in batches] == [4, 2]
+        assert torch.equal(torch.cat([batch["x"] for batch in batches]), torch.from_numpy(values))
+    first, again, other = (synthetic_batches(graph, seed, 2, 3) for seed in (1, 1, 2))
+    assert torch.equal(first[1]["x"], again[1]["x"])
+    assert not torch.equal(first[1]["x"], other[1]["x"])
+    assert first[0]["x"].shape == (3, 3, 8, 8)
+
+
+def archive(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "text"),
+    [
+        (lambda p: archive(p / "d.npz", y=np.zeros(DATA)), GraphError, "no array for input 'x'"),
+        (lambda p: archive(p / "d.npz", x=np.zeros(DATA), y=np.zeros(3)), GraphError, "'y' is no input"),
+        (lambda p: archive(p / "d.npz", x=np.zeros((2, 3, 8, 9))), GraphError, r"has shape \[2, 3, 8, 9\]"),
+        (lambda p: archive(p / "d.npz", x=np.zeros((0, 3, 8, 8))), GraphError, "at least one"),
+        (lambda p: archive(p / "d.npz", x=np.full(DATA, np.nan)), GraphError, "NaN"),
+        (lambda p: archive(p / "d.npz", x=np.array([{}])), FormatError, "pickled objects are refused"),
+        (lambda p: archive(p / "d.npz", x=np.full(DATA, "a")), GraphError, "must be numbers"),
+        (lambda p: p / "missing.npz", FormatError, "cannot be read"),
+    ],
+)  # fmt: skip
+def test_samples_that_do_not_fit_are_refused(tmp_path, made, error, text):
+    with pytest.raises(error, match=text):
+        read_batches(made(tmp_path), from_model(small_network("n")), 4)
+
+
+def test_an_archive_that_unpacks_to_more_than_it_may_is_refused_before_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("quantizer.runtime.sample_data.LARGEST", 1000)
+    np.savez_compressed(tmp_path / "d.npz", x=np.zeros(DATA))
+    with pytest.raises(FormatError, match="unpacks to more than 1000 bytes"):
+        read_batches(tmp_path / "d.npz", from_model(small_network("n")), 4)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"\x93NUMPY\x01\x00", b"no array at all"])
+def test_bytes_that_are_no_samples_are_refused(tmp_path, content):
+    (tmp_path / "d.npz").write_bytes(content)
+    with pytest.raises((FormatError, GraphError)):
+        read_batches(tmp_path / "d.npz", from_model(small_network("n")), 4)
+    assert not zipfile.is_zipfile(tmp_path / "d.npz") or content.startswith(b"PK")
+
+
+def test_analyse_blames_the_same_operations_in_tables_and_in_json(model, capsys):
+    assert main(["analyse", model]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    table = said.out.split("layer-wise")[1].splitlines()
+    assert main(["analyse", model, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sorted(found) == ["graph", "layer"]
+    worst = min(found["layer"], key=lambda row: row["sqnr"])
+    assert table[3].split()[0] == worst["name"]
+    assert {row["name"] for row in found["graph"]} == {row["name"] for row in found["layer"]}
+
+
+def test_analyse_takes_data_and_every_view(model, tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", x=whole(DATA, 3))
+    views = [word for view in ("enclosure", "statistics", "parameters") for word in ("--view", view)]
+    assert main(["analyse", model, "--data", str(tmp_path / "d.npz"), "--batch-size", "3", "--json", *views]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sorted(found) == ["enclosure", "parameters", "statistics"]
+    assert {row["status"] for row in found["enclosure"]} == {"pass"}
+    assert {row["tensor"] for row in found["parameters"]} == {"w", "b", "k", "g"}
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (["--observer", "minimax"], "must be one of minmax"), (["--platform", "orth"], "no such platform"),
+        (["--observer", "kl"], "zero point must be 0"), (["--data", "missing.npz"], "missing.npz: cannot be read"),
+    ],
+)  # fmt: skip
+def test_analyse_says_in_one_line_what_is_wrong(model, capsys, more, text):
+    assert main(["analyse", model, *more]) == 2
+    said = capsys.readouterr().err
+    assert text in said
+    assert said.count("\n") == 1

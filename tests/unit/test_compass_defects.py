@@ -1,0 +1,46 @@
+"""What platform compass is declared to get wrong: platform ideal gets the same stored cases right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.judge import judge
+from quantizer.conformance.stored import read_replay, target_of
+from quantizer.conformance.trial import Trial
+from quantizer.core.library import load_library
+from quantizer.core.platforms import Defect
+from quantizer.numerics.rules import activation_params
+from quantizer.ops import load_built_ins
+from quantizer.runtime.engines.own import OwnEngine
+
+LIBRARY = load_library()
+CASES = Path(__file__).parents[2] / "cases"
+DEFECTS = [pytest.param(defect, id=defect.id) for defect in LIBRARY.platform("compass").defects]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _operators() -> None:
+    load_built_ins()
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_ideal_passes_what_compass_fails(defect: Defect) -> None:
+    """The platform has no fast form: it takes the usual one."""
+    case = read_replay(CASES / defect.case).case
+    verdicts = {}
+    for platform in ("compass", "ideal"):
+        fast = platform == "ideal" and case.scheme.endswith("fast")
+        own = case.but(platform=platform, scheme=case.scheme.removesuffix("fast") if fast else case.scheme)
+        trial = Trial(target_of(LIBRARY, own, defect.case), own, OwnEngine())
+        verdicts[platform] = {verdict.check: verdict.status for verdict in judge(trial)}
+    assert any(verdicts["compass"].get(check) == "defect" for check in defect.checks)
+    assert not {"fail", "defect"} & set(verdicts["ideal"].values())
+
+
+def test_the_clamp_costs_one_step_of_signed_codes() -> None:
+    part = LIBRARY.schemes["a8"].activation
+    for name, end in (("compass", 254 / 255), ("ideal", 1.0)):
+        params = activation_params(0.0, 1.0, part, LIBRARY.platform(name).parameters, signed=True)
+        assert float((params.qmax - params.zero_point) * params.scale) == pytest.approx(end, rel=1e-6)

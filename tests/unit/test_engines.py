@@ -1,0 +1,229 @@
+"""Real engines: a process that crashes, hangs or talks harms one case; what an engine lacks is a counted hole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.judge import concerns, judge, known_defect
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.errors import EngineError, RefusedError, UnsupportedError
+from quantizer.core.library import load_library
+from quantizer.core.platforms import Defect, check_defects
+from quantizer.core.processor import instructions
+from quantizer.core.verdict import CHECKS
+from quantizer.ops import REGISTRY, load_built_ins
+from quantizer.runtime.engines import catalogue
+from quantizer.runtime.engines.catalogue import BACKENDS, Chosen, chosen
+from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.engines.frames import Job
+from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.process import Worker
+
+load_built_ins()
+LIBRARY = load_library()
+ENGINE = ExternalEngine(Chosen("onnxruntime"))
+
+
+def job(what: int, model: bytes = b"m") -> Job:
+    return Job(model, {"what": np.array([what], np.int16)})
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "workers"))
+    made = Worker("trouble", patience=3.0)
+    yield made
+    made.close()
+
+
+def test_outputs_come_back_whatever_the_system_prints(worker: Worker) -> None:
+    outputs = worker.run(job(0))
+    assert [values.tolist() for values in outputs] == [[0], [1]]
+    assert outputs[0].dtype == np.int16
+
+
+def test_sessions_are_kept_by_model_and_options(worker: Worker) -> None:
+    assert [int(worker.run(job(0))[1][0]) for _ in range(3)] == [1, 2, 3]
+    assert int(worker.run(job(0, b"another"))[1][0]) == 1
+    assert int(worker.run(job(0))[1][0]) == 4
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        (1, "the engine was killed by SIGSEGV: about to fall"),
+        (2, "the engine did not answer within 3 s"),
+        (3, "the engine raised RuntimeError: first line"),
+        (4, "the engine ended with exit code 7"),
+    ],
+)
+def test_trouble_is_an_error_of_its_job_alone(worker: Worker, what: int, text: str) -> None:
+    worker.run(job(0))
+    for _ in range(2):
+        with pytest.raises(EngineError, match=text):
+            worker.run(job(what))
+    assert worker.run(job(0))[0].tolist() == [0]
+
+
+def test_a_model_that_does_not_load_is_an_error(worker: Worker) -> None:
+    with pytest.raises(EngineError, match="the engine raised ValueError: no such model"):
+        worker.run(job(0, b"broken"))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1, 2)])
+def test_shapes_cross_the_border_as_they_are(worker: Worker, shape: tuple[int, ...]) -> None:
+    values = np.zeros(shape, np.uint8)
+    (found, *_) = worker.run(Job(b"m", {"what": np.zeros(1, np.int8), "x": values}))
+    assert found.shape == (1,)
+    echoed = ENGINE._worker.run(_identity(values)) if shape else ()
+    assert not shape or echoed[0].shape == shape
+
+
+def _identity(values: np.ndarray) -> Job:
+    from ort_oracle import one_node
+
+    return Job(one_node("Identity", {"x": values}, {}, ["x"]).SerializeToString(), {"x": values})
+
+
+def target(op: str, scheme: str = "a8") -> Target:
+    return Target(LIBRARY.spec(op), LIBRARY.scheme(scheme), LIBRARY.platform("ort"))
+
+
+def trial(op: str, scheme: str = "a8", seed: int = 0, **asked: str) -> Trial:
+    where = target(op, scheme)
+    return Trial(where, build_case(where, HashChooser(seed, {"data": "random", **asked})), ENGINE)
+
+
+def test_a_real_engine_passes_the_checks_of_its_surface() -> None:
+    found = {verdict.check: verdict.status for verdict in judge(trial("conv2d", "w8a8"))}
+    assert {"float", "arithmetic", "accuracy", "exact", "engine"} <= found.keys() <= set(ENGINE.checks)
+    assert set(found.values()) <= {"pass", "hole", "defect"}
+
+
+def test_our_own_engine_is_not_compared_with_itself() -> None:
+    where = target("add")
+    found = judge(Trial(where, build_case(where, HashChooser(0, {})), OwnEngine()))
+    assert "engine" not in {verdict.check for verdict in found}
+    assert OwnEngine.checks == tuple(name for name in CHECKS if name != "engine")
+
+
+def test_a_broken_formula_of_a_platform_is_seen_by_agreement() -> None:
+    honest = REGISTRY.get("add", "quantized", "ort")
+
+    def wrong(a: torch.Tensor, b: torch.Tensor, *, parameters: object) -> torch.Tensor:
+        return honest(a, b, parameters=parameters) + (a == a.max()).long()
+
+    judged = trial("add", seed=1)
+    with REGISTRY.overridden("add", "quantized", wrong, "ort"):
+        verdict = next(v for v in judge(judged, ("engine",)) if v.check == "engine")
+    assert verdict.failing
+    assert verdict.worst is not None
+
+
+def test_a_refused_case_is_one_hole() -> None:
+    where = target("global_avg_pool2d")
+    case = build_case(where, HashChooser(0, {"data": "random"}))
+    case = case.but(ranges={"x": (0.0, 1e6), "y": (0.0, 1e-3)})
+    found = judge(Trial(where, case, ENGINE))
+    assert [(v.check, v.status) for v in found] == [("engine", "hole")]
+    assert "from 2**-32 to 256" in found[0].reason
+
+
+def test_an_engine_that_fails_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    def falls(_: Job) -> None:
+        raise EngineError("the engine was killed by SIGSEGV")
+
+    judged = trial("add", seed=2)
+    monkeypatch.setattr(ENGINE._worker, "run", falls)
+    found = judge(judged, ("arithmetic", "engine"))
+    assert [(v.check, v.status, v.reason) for v in found] == [
+        ("arithmetic", "fail", "raised the engine was killed by SIGSEGV"),
+        ("engine", "fail", "raised the engine was killed by SIGSEGV"),
+    ]
+
+
+def test_names_of_engines() -> None:
+    assert chosen("own") is None
+    assert chosen("litert:xnnpack") == Chosen("litert", "xnnpack")
+    for wrong in ("onnx", "litert:cpu", "onnxruntime:cpu"):
+        with pytest.raises(UnsupportedError, match="--op-engine="):
+            chosen(wrong)
+    everything = {platform for entry in BACKENDS.values() for platform in entry.home}
+    assert everything <= LIBRARY.platforms.keys()
+
+
+def test_a_variant_is_judged_at_home_or_where_it_was_named() -> None:
+    xnnpack = Chosen("litert", "xnnpack")
+    assert xnnpack.computes("xnnpack", named=False)
+    assert not xnnpack.computes("tflite_ref", named=False)
+    assert xnnpack.computes("tflite_ref", named=True)
+    assert xnnpack.identity("tflite_ref") == "litert:xnnpack"
+    assert Chosen("litert").identity("tflite_ref") == "litert:reference"
+    assert Chosen("onnxruntime").identity("ort") == "onnxruntime"
+    with pytest.raises(UnsupportedError, match="engine onnxruntime does not compute it. It computes: ort"):
+        Options(root=Path(), engine="onnxruntime", platforms=("ideal",))
+
+
+def test_a_missing_engine_supports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "_version", lambda _: None)
+    session = open_session(Options(root=Path(), engine="onnxruntime"))
+    where = target("add")
+    reason = session.engine.supports(where.spec, where.scheme, where.platform)
+    assert reason == ("engine onnxruntime: onnxruntime and onnx not installed; pip install 'quantizer[engines]'")
+
+
+def defect(**changes: object) -> Defect:
+    values = {
+        "id": "made_up", "ops": ["add"], "predicate": "True", "checks": ["engine"], "reason": "made up",
+        "case": "none.json", "engine": "onnxruntime", "versions": [ENGINE.version],
+    }  # fmt: skip
+    return Defect.model_validate(values | changes)
+
+
+def test_a_defect_of_an_engine_excuses_that_engine_in_its_versions_alone() -> None:
+    assert concerns(defect(), ENGINE, "ort")
+    assert not concerns(defect(versions=["0.1"]), ENGINE, "ort")
+    assert not concerns(defect(engine="litert:builtin"), ENGINE, "ort")
+    assert not concerns(defect(), OwnEngine(), "ort")
+    assert not concerns(defect(needs=["sve", "avx2"]), ENGINE, "ort")
+    assert concerns(defect(lacks=["sve"] if "sve" not in instructions() else ["avx2"]), ENGINE, "ort")
+    judged = trial("add", seed=3)
+    platform = judged.target.platform.model_copy(update={"defects": [defect()]})
+    assert known_defect(judged.on(platform), "engine") == "made_up: made up"
+    assert known_defect(judged.on(platform), "arithmetic") is None
+
+
+def test_a_case_of_an_unstable_engine_counts_as_known_whether_it_fails_or_not() -> None:
+    judged = trial("add", seed=3)
+    steady, unstable = (
+        judged.target.platform.model_copy(update={"defects": [defect(unstable=value)]}) for value in (False, True)
+    )
+    assert [v.status for v in judge(judged.on(steady), ("engine", "float"))] == ["pass", "pass"]
+    known, other = judge(judged.on(unstable), ("float", "engine"))[::-1]
+    assert (known.check, known.status, known.reason) == ("engine", "defect", "made_up: made up")
+    assert other.status == "pass"
+    findings = check_defects([defect(engine=None, versions=[], unstable=True, needs=["avx3"])], "defects")
+    places = [("unstable",), ("needs",), ("needs", 0)]
+    assert [finding.location for finding in findings] == [("defects", 0, *place) for place in places]
+
+
+def test_a_refusal_in_one_check_is_a_hole_of_that_check() -> None:
+    attrs = {"kernel": (1, 3), "stride": (1, 3), "padding": (0, 0, 0, 0), "ceil_mode": True, "count_include_pad": True}
+    where = target("avg_pool2d")
+    case = build_case(where, HashChooser(0, {"data": "random"})).but(shapes={"x": (1, 1, 1, 5)}, attrs=attrs)
+    found = {v.check: v.status for v in judge(Trial(where, case.but(tiles=case.tiles.__class__({})), ENGINE))}
+    assert found["float"] == "hole"
+    assert found["arithmetic"] == "pass"
+    with pytest.raises(RefusedError):
+        judged = Trial(where, case, ENGINE)
+        judged.run_float(judged.call, judged.tensors)

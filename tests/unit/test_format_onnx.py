@@ -1,0 +1,204 @@
+"""ONNX files in the IR: what is read, and one clear error for each kind of bad file."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from quantizer.core.errors import FormatError, GraphError, QuantizerError, UnsupportedError
+from quantizer.ir.formats.onnx import from_bytes, from_model, load
+from quantizer.ir.graph import FREE
+from quantizer.runtime.onnx_model import folded, load_onnx_graph
+
+F = TensorProto.FLOAT
+
+
+def value(name, shape, kind=F):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(nodes, inputs=None, outputs=None, constants=(), opset=18, **named):
+    inputs = [value("x", [1, 2])] if inputs is None else inputs
+    outputs = [value("y", None)] if outputs is None else outputs
+    graph = helper.make_graph(nodes, "g", inputs, outputs, list(constants), **named)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def node(op, inputs, outputs, **attrs):
+    return helper.make_node(op, inputs, outputs, **attrs)
+
+
+def test_defaults_types_and_free_sizes_are_filled_in():
+    given = [value("x", ["n", 4])]
+    graph = from_model(model([node("LeakyRelu", ["x"], ["h"]), node("ArgMax", ["h"], ["y"], axis=1)], given,
+                             [value("y", None, TensorProto.INT64)]))  # fmt: skip
+    assert [n.name for n in graph.nodes] == ["LeakyRelu_0", "ArgMax_0"]
+    assert graph.nodes[0].attrs == {"alpha": pytest.approx(0.01)}
+    assert graph.nodes[1].attrs == {"axis": 1, "keepdims": 1, "select_last_index": 0}
+    assert graph.tensor("h").shape == (FREE, 4)
+    assert graph.tensor("y").dtype.name == "int64"
+
+
+def test_optional_inputs_several_outputs_and_shared_parameters():
+    w = numpy_helper.from_array(np.ones((2, 2), np.float32), "w")
+    steps = [node("MatMul", ["x", "w"], ["a"]), node("Gemm", ["a", "w"], ["b"]), node("Clip", ["b", "", "top"], ["c"]),
+             node("LayerNormalization", ["c", "top"], ["y", "", "d"])]  # fmt: skip
+    graph = from_model(model(steps, constants=[w, numpy_helper.from_array(np.float32(1), "top")]))
+    assert graph.node("Clip_0").inputs == ("b", None, "top")
+    assert graph.consumers["w"] == graph.nodes[:2]
+    assert graph.node("LayerNormalization_0").outputs == ("y", "LayerNormalization_0#1", "d")
+
+
+def test_constants_alone_are_computed_once():
+    steps = [node("Constant", [], ["a"], value_ints=[1, 2]), node("Neg", ["a"], ["b"]), node("Concat", ["b", "m"], ["s"], axis=0),
+             node("Abs", ["s"], ["t"]), node("Reshape", ["x", "t"], ["y"])]  # fmt: skip
+    m = numpy_helper.from_array(np.array([1], np.int64), "m")
+    graph = folded(from_model(model(steps, constants=[m])))
+    assert [n.op for n in graph.nodes] == ["Reshape"]
+    assert graph.tensor("t").data.tolist() == [1, 2, 1]
+
+
+def test_bodies_become_subgraphs_that_capture():
+    body = helper.make_graph([node("Add", ["x", "x"], ["z"])], "then", [], [value("z", [1, 2])])
+    other = helper.make_graph([node("Neg", ["x"], ["z"])], "else", [], [value("z", [1, 2])])
+    graph = from_model(model([node("If", ["c"], ["y"], then_branch=body, else_branch=other)],
+                             [value("x", [1, 2]), value("c", [], TensorProto.BOOL)]))  # fmt: skip
+    assert set(graph.subgraphs) == {"If_0/then_branch", "If_0/else_branch"}
+    assert graph.nodes[0].captures == ("x",)
+
+
+BAD = {
+    "cycle": ([node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), node("Neg", ["a"], ["y"])], {}, "cycle"),
+    "made twice": ([node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])], {}, "made by node"),
+    "name twice": ([node("Neg", ["x"], ["a"], name="n"), node("Abs", ["a"], ["y"], name="n")], {}, "2 nodes are called"),
+    "missing initialiser": ([node("Add", ["x", "w"], ["y"])], {}, "'w'"),
+    "missing output": ([node("Neg", ["x"], ["a"])], {}, "'y'"),
+    "wrong attribute": ([node("Softmax", ["x"], ["y"], axes=1)], {}, "axes"),
+    "wrong attribute type": ([node("Softmax", ["x"], ["y"], axis="one")], {}, "axis"),
+    "too many inputs": ([node("Neg", ["x", "x"], ["y"])], {}, "Neg"),
+    "unknown domain": ([node("Neg", ["x"], ["y"], domain="acme")], {}, "acme"),
+    "opset": ([node("Neg", ["x"], ["y"])], {"opset": 4000}, "opset 4000: must be from 7 to"),
+    "older operator": ([node("Add", ["x", "x"], ["y"])], {"opset": 6}, "opset 7 or later"),
+    "sequence": ([node("SequenceConstruct", ["x"], ["s"]), node("SequenceLength", ["s"], ["y"])],
+                 {"outputs": [value("y", None, TensorProto.INT64)]}, "sequence"),
+    "declared type": ([node("Cast", ["x"], ["y"], to=TensorProto.INT8)], {}, "types or shapes"),
+    "giant value": ([node("MatMul", ["a", "b"], ["y"])],
+                    {"inputs": [value("a", [2**17, 1]), value("b", [1, 2**17])]}, "more than"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_model_gets_one_clear_error(name):
+    nodes, named, text = BAD[name]
+    with pytest.raises(QuantizerError, match=re.escape(text)):
+        from_model(model(nodes, **named))
+
+
+def test_wrong_types_are_an_error():
+    with pytest.raises(FormatError, match="types or shapes"):
+        from_model(model([node("Add", ["x", "i"], ["y"])], [value("x", [1]), value("i", [1], TensorProto.INT64)]))
+
+
+def test_all_unsupported_operators_in_one_error(tmp_path):
+    steps = [
+        node("Det", ["x"], ["a"]),
+        node("Bernoulli", ["x"], ["b"]),
+        node("Foo", ["x"], ["f"]),
+        node("Neg", ["x"], ["y"]),
+    ]
+    path = tmp_path / "m.onnx"
+    onnx.save(model(steps, [value("x", [2, 2])]), path)
+    with pytest.raises(UnsupportedError, match="opset 18 has no Foo; nothing runs Bernoulli, Det"):
+        load_onnx_graph(path)
+
+
+def tensor(name="w", dims=(2,), **fields):
+    return TensorProto(name=name, data_type=F, dims=dims, **fields)
+
+
+@pytest.mark.parametrize(
+    ("constant", "text"),
+    [
+        (tensor(raw_data=b"abc"), "needs 8 bytes, the file holds 3"),
+        (tensor(float_data=[1.0]), "needs 2 values, the file holds 1"),
+        (tensor(dims=(2**31, 2**31), raw_data=b"abcd"), "more than"),
+        (tensor(dims=(-2,), raw_data=b"abcd"), "negative"),
+    ],
+)  # fmt: skip
+def test_initialiser_that_is_not_what_it_says(constant, text):
+    with pytest.raises(FormatError, match=text):
+        from_model(model([node("Add", ["x", "w"], ["y"])], constants=[constant]))
+
+
+def test_small_file_of_a_giant_shape_is_refused_before_it_is_made():
+    from quantizer.runtime.onnx_backend import QuantizerBackend
+
+    shape = numpy_helper.from_array(np.array([2**20, 2**20], np.int64), "s")
+    step = node("ConstantOfShape", ["s"], ["y"])
+    with pytest.raises(FormatError, match="more than"):
+        from_model(model([step], inputs=[], constants=[shape]))
+    fed = QuantizerBackend.prepare(model([step], inputs=[value("s", [2], TensorProto.INT64)]))
+    with pytest.raises(QuantizerError, match="more than"):
+        fed.run([np.array([2**20, 2**20])])
+
+
+def external(location, folder, size=8):
+    constant = tensor(raw_data=bytes(8))
+    onnx.external_data_helper.set_external_data(constant, location, 0, size)
+    constant.ClearField("raw_data")
+    path = folder / "m.onnx"
+    path.write_bytes(model([node("Add", ["x", "w"], ["y"])], constants=[constant]).SerializeToString())
+    return path
+
+
+def test_external_data_beside_the_model_is_read(tmp_path):
+    (tmp_path / "w.bin").write_bytes(np.array([3, 4], np.float32).tobytes())
+    assert load(external("w.bin", tmp_path)).tensor("w").data.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("location", ["../w.bin", "/etc/hostname", "link.bin", "absent.bin", "", "short.bin"])
+def test_external_data_elsewhere_is_refused(tmp_path, location):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    (folder / "link.bin").symlink_to(tmp_path / "w.bin")
+    (folder / "short.bin").write_bytes(bytes(4))
+    with pytest.raises(FormatError, match="external data"):
+        load(external(location, folder))
+
+
+def test_every_number_format_is_read_and_written_back():
+    from quantizer.ir.formats.onnx_values import ONNX_DTYPES, read_tensor, to_numpy
+
+    for code, dtype in ONNX_DTYPES.items():
+        kind = helper.tensor_dtype_to_np_dtype(code)
+        values = np.array([0, 1, 1, 0, 1]).astype(kind)
+        read = read_tensor("t", numpy_helper.from_array(values, "t"), None)
+        assert read.dtype == dtype
+        again = to_numpy(read.data, dtype)
+        assert again.dtype == kind
+        assert again.tobytes() == values.tobytes()
+
+
+def test_file_that_is_not_there(tmp_path):
+    with pytest.raises(FormatError, match="cannot be read"):
+        load(tmp_path / "no.onnx")
+
+
+def test_shapes_are_those_of_the_run_and_not_of_the_file():
+    from quantizer.runtime.torch_executor import TorchExecutor
+
+    graph = from_model(model([node("Shape", ["x"], ["y"])], outputs=[value("y", None, TensorProto.INT64)]))
+    executor = TorchExecutor(graph, platform="fp32")
+    assert [executor(torch.zeros(1, n))[0].tolist() for n in (2, 5, 2)] == [[1, 2], [1, 5], [1, 2]]
+
+
+def test_garbage_is_not_a_model():
+    for data in (b"", b"\x00" * 40, b"not a model", bytes(range(256))):
+        with pytest.raises((FormatError, GraphError)):
+            from_bytes(data)

@@ -1,0 +1,98 @@
+"""ONNX's own node tests, of a few operators; the whole run is `quantizer onnx backend-table`."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, defs, helper
+
+from quantizer.core.errors import QuantizerError
+from quantizer.runtime.onnx.kernels import KERNELS, SPECIAL
+from quantizer.runtime.onnx_backend import QuantizerBackend
+from quantizer.runtime.onnx_node_tests import STANDARD, node_tests, run
+
+FAMILIES = ("AveragePool", "MaxPool", "Conv", "ConvTranspose", "LayerNormalization", "Resize", "Shape", "ScatterND",
+            "GRU", "LSTM", "Max", "Slice", "Split", "TopK", "If", "RoiAlign", "DequantizeLinear", "CumSum", "QLinearConv", "ConvInteger")  # fmt: skip
+"""One operator of each family, and those that PPQ answers wrongly."""
+
+
+@pytest.mark.parametrize("operator", FAMILIES)
+def test_operator_passes_its_node_tests(operator):
+    findings = [run(test) for test in node_tests() if test.operator == operator]
+    refused = {"test_if_seq", "test_if_opt"}
+    assert findings
+    assert [f for f in findings if f.outcome != "passed" and f.test.name not in refused] == []
+
+
+def test_a_planted_error_is_a_wrong_answer(monkeypatch):
+    relu = next(test for test in node_tests() if test.name == "test_round")
+    assert run(relu).outcome == "passed"
+    monkeypatch.setattr(KERNELS["Round"], "own", lambda x: (x + 0.5).floor())
+    assert run(relu).outcome == "wrong"
+
+
+def test_every_operator_of_the_frozen_list_has_a_kernel():
+    assert [name for name in STANDARD if name not in KERNELS and name != "Constant"] == []
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_kernel_takes_every_attribute_of_every_version(name):
+    versions = [s for s in defs.get_all_schemas_with_history() if s.name == name and s.domain == ""]
+    newest_before_seven = max((s.since_version for s in versions if s.since_version <= 7), default=0)
+    assert versions
+    for function in filter(None, (KERNELS[name].own, KERNELS[name].mapped)):
+        known = inspect.signature(function).parameters
+        if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()):
+            continue
+        for schema in versions:
+            if schema.since_version < newest_before_seven or name == "Constant":
+                continue
+            tensors = {k for k, a in schema.attributes.items() if a.type == defs.OpSchema.AttrType.TENSOR}
+            missing = schema.attributes.keys() - tensors - known.keys()
+            assert not missing, f"{name}-{schema.since_version} {function.__name__}: {missing}"
+        keywords = {key for key, p in known.items() if p.kind is inspect.Parameter.KEYWORD_ONLY} - set(SPECIAL)
+        sharing = {other for other, known in KERNELS.items() if function in (known.own, known.mapped)}
+        assert keywords <= {k for s in defs.get_all_schemas_with_history() if s.name in sharing for k in s.attributes}
+
+
+def one_node(op, inputs, outputs=("y",), opset=18, constants=(), **attrs):
+    node = helper.make_node(op, [*inputs, *(c.name for c in constants)], outputs, **attrs)
+    values = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
+    made = [onnx.ValueInfoProto(name=name) for name in outputs]
+    for item in made:
+        item.type.tensor_type.elem_type = TensorProto.FLOAT
+    graph = helper.make_graph([node], "g", values, made, list(constants))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def test_same_padding_follows_the_shape_of_every_call():
+    """PPQ ignores auto_pad at the first call and keeps the pads of one shape for the next."""
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 3, 3], [1.0] * 9)
+    model = one_node("Conv", {"x": (TensorProto.FLOAT, [1, 1, None, None])}, constants=[weight],
+                     auto_pad="SAME_UPPER", strides=[2, 2])  # fmt: skip
+    ready = QuantizerBackend.prepare(model)
+    for size in (5, 5, 6, 5):
+        (y,) = ready.run([np.ones((1, 1, size, size), np.float32)])
+        assert y.shape == (1, 1, 3, 3)
+        assert y[0, 0, 0, 0] == (4 if size == 5 else 9)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "expected"),
+    [("Softmax", {"axis": 1}, [[0.125] * 4] * 2), ("Softmax", {"axis": -1}, [[0.25] * 4] * 2)],
+)
+def test_softmax_of_an_old_opset_is_one_of_rows(op, attrs, expected):
+    model = one_node(op, {"x": (TensorProto.FLOAT, [1, 2, 4])}, opset=11, **attrs)
+    (y,) = QuantizerBackend.prepare(model).run([np.zeros((1, 2, 4), np.float32)])
+    np.testing.assert_array_equal(y[0], np.array(expected, np.float32))
+
+
+def test_what_is_not_supported_is_refused_not_answered():
+    model = one_node("LSTM", {"x": (TensorProto.FLOAT, [1, 1, 1]), "w": (TensorProto.FLOAT, [1, 4, 1]),
+                              "r": (TensorProto.FLOAT, [1, 4, 1])}, opset=14, hidden_size=1, clip=1.0)  # fmt: skip
+    ready = QuantizerBackend.prepare(model)
+    with pytest.raises(QuantizerError, match="clip"):
+        ready.run([np.ones((1, 1, 1), np.float32), np.ones((1, 4, 1), np.float32), np.ones((1, 4, 1), np.float32)])

@@ -1,0 +1,54 @@
+"""docs/reference says what schemas and parsers say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from quantizer.cli import COMMANDS
+from quantizer.commands import docs
+from quantizer.core.schema import SCHEMAS, schema_text
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "reference"
+
+
+@pytest.mark.parametrize("path", docs.pages(FOLDER, COMMANDS), ids=lambda path: path.name)
+def test_a_page_is_what_its_command_writes(path):
+    assert path.read_text(encoding="utf-8") == docs.pages(FOLDER, COMMANDS)[path], (
+        f"{path.name} is stale: run quantizer docs"
+    )
+
+
+@pytest.mark.parametrize(("page", "schema"), [("spec", "operator"), ("schemes", "schemes"), ("platforms", "platform")])
+def test_every_key_of_the_schema_has_a_row_with_a_meaning(page, schema):
+    model = SCHEMAS[f"{schema}.schema.json"]
+    found = json.loads(schema_text(model))
+    sections = (FOLDER / f"{page}.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    rows = {
+        (section.split("\n")[0], key): meaning
+        for section in sections
+        for key, meaning in re.findall(
+            r"^\| `(\w+)` \|(?:[^|]|\\\|)*\|[^|]*\|((?:[^|]|\\\|)*)\|", section, re.MULTILINE
+        )
+    }
+    named = {(model.__name__, key) for key in found["properties"]}
+    named |= {(name, key) for name, inner in found.get("$defs", {}).items() for key in inner["properties"]}
+    assert rows.keys() == named
+    assert {place for place, meaning in rows.items() if not meaning.strip()} == set()
+
+
+def test_a_stale_page_is_named_and_nothing_is_written(tmp_path, capsys):
+    from quantizer.cli import main
+
+    assert main(["docs", "--dir", str(tmp_path)]) == 0
+    assert main(["docs", "--dir", str(tmp_path), "--check"]) == 0
+    page = tmp_path / "spec.md"
+    page.write_text("old")
+    capsys.readouterr()
+    assert main(["docs", "--dir", str(tmp_path), "--check"]) == 1
+    assert "spec.md: is stale. Run `quantizer docs`." in capsys.readouterr().err
+    assert page.read_text() == "old"

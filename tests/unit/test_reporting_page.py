@@ -1,0 +1,148 @@
+"""The page: whole, closed to the network, escaped, the same bytes for the same run."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from quantizer.core.errors import CaseError
+from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.charts import BINS, histogram, scatter, sparkline
+from quantizer.reporting.diff import compare
+from quantizer.reporting.page import render
+
+UNCLOSED = {"meta", "input", "br", "rect", "line", "circle", "path", "td"}
+"""What HTML lets stand without an end, and what SVG closes at once."""
+REPLAY = next((Path(__file__).parents[2] / "cases/defects").glob("compass-equal_scales*.json"))
+
+
+class Parsed(HTMLParser):
+    """The page as a browser reads it: ids, links, texts, and whether every element is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        self.links += [value for name in ("href", "src") if (value := found.get(name))]
+        if tag not in UNCLOSED:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in UNCLOSED:
+            return
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def record(item: str, **changes: object) -> Record:
+    op, scheme, platform = item.split("-")
+    checks = {"arithmetic": CheckRecord(passed=9, ratio=0.9, elements=90), "accuracy": CheckRecord(passed=9, ratio=0.4)}
+    fields: dict[str, object] = {
+        "id": item, "op": op, "kind": "cases", "outcome": "passed", "scheme": scheme, "platform": platform,
+        "engine": "own", "cases": 9, "checks": checks, "metrics": {"sqnr_db": 31.0},
+    }  # fmt: skip
+    return Record(**(fields | changes))  # type: ignore[arg-type]
+
+
+RUN = [
+    record("add-a8-ideal"),
+    record("add-a16-ideal"),
+    record("relu-a8-ort"),
+    Record("add-golden", "add", "golden", "passed"),
+]
+BROKEN = {"accuracy": CheckRecord(passed=8, failed=1, ratio=1.3, elements=90)}
+
+
+def test_every_link_leads_into_the_page_and_every_element_is_closed():
+    page = Parsed(render(RUN, title="a run"))
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    assert page.links
+    assert {link for link in page.links if link[0] != "#" or link[1:] not in page.ids} == set()
+    assert {item.id for item in RUN} <= set(page.ids)
+
+
+def test_nothing_is_fetched():
+    text = render(RUN, title="a run")
+    assert "default-src 'none'" in text
+    assert not {"link", "img", "iframe", "object"} & set(Parsed(text).tags)
+    assert "http://" not in text
+    assert "https://" not in text
+
+
+def test_what_others_wrote_is_text():
+    evil = record("add-a8-ideal", outcome="failed", failure="</td><script>alert(1)</script>", checks=BROKEN)
+    page = Parsed(render([evil], title="<b>"))
+    assert page.tags.count("script") == 1
+    assert "b" not in page.tags[: page.tags.index("h1") + 1]
+    assert "</td><script>alert(1)</script>" in page.text
+
+
+def test_a_failing_item_is_red_with_its_graph_and_the_commands_that_show_it(tmp_path):
+    failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90 (0123456789ab)")
+    (tmp_path / "add-a8-ideal-000000000000.json").write_text("not the smallest")
+    (tmp_path / "add-a8-ideal-0123456789ab.json").write_text(REPLAY.read_text())
+    text = render([failing, *RUN[1:]], title="a run", failures=tmp_path)
+    case = json.loads(REPLAY.read_text())["case"]
+    for name, shape in case["shapes"].items():
+        assert f"<span>{name}: {' x '.join(map(str, shape)) or 'scalar'}</span>" in text
+    assert "pytest &#39;op_specs/add.yaml::add-a8-ideal&#39;" in text
+    assert f"quantizer case replay {tmp_path.name}/add-a8-ideal-0123456789ab.json" in text
+    assert '<a class="failed" href="#add-a8-ideal">' in text
+    assert "<td>1.30<td>" in text
+
+
+@pytest.mark.parametrize("damage", ["", "[1]", '{"case": {}}', "[" * 100_000])
+def test_a_damaged_replay_file_is_named(tmp_path, damage):
+    (tmp_path / "add-a8-ideal-0123456789ab.json").write_text(damage)
+    with pytest.raises(CaseError, match="0123456789ab.json"):
+        render([record("add-a8-ideal", outcome="failed", checks=BROKEN)], title="a run", failures=tmp_path)
+
+
+def test_the_diff_stands_on_the_page_with_its_factor():
+    grown = record("add-a8-ideal", checks={"accuracy": CheckRecord(passed=9, ratio=0.7)})
+    text = render([grown], title="a run", diff=compare([RUN[0]], [grown]))
+    assert "1 error grown" in text
+    assert ">x1.75</td>" in text
+
+
+def test_kill_rates_and_trends_are_shown():
+    text = render(RUN, title="a run", kills={"add": (3, 4)}, trends={"add": [0.2, None, 0.4]})
+    assert "<b>3 of 4</b><span>faults killed</span>" in text
+    assert "faults killed 3 of 4</small>" in text
+    assert text.count("worst ratio, run by run") == 1
+
+
+def test_the_same_run_gives_the_same_page_in_any_order():
+    assert render(RUN, title="t") == render(RUN[::-1], title="t")
+
+
+def test_a_histogram_has_one_bar_a_bin_and_ratios_beyond_one_apart():
+    assert histogram([0.01, 0.02, 0.99, 1.0]).count("M") == 2
+    assert histogram([1.0]).count("bad") == 0
+    assert histogram([1.0000001, math.inf]).count('class="bars bad"') == 1
+    assert histogram([i / BINS for i in range(BINS)]).count("M") == BINS
+
+
+def test_more_decibels_lie_higher_and_a_gap_breaks_a_line():
+    low, high = (float(re.search(r"M\S+ ([\d.]+)h0", scatter([(8, decibel)]))[1]) for decibel in (10.0, 60.0))
+    assert low > high
+    assert sparkline([0.1, 0.2, None, 0.3, 0.4]).count("M") == 2
+    assert sparkline([None, math.inf]) == ""
