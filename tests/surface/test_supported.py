@@ -138,6 +138,12 @@ def test_a_built_in_reference_is_compared_with_its_oracle():
     assert "torch.sub: the reference differs from the oracle by more than rounding." in problem
 
 
+def test_the_oracles_that_ship_need_no_extra():
+    library = open_session(Options(root=Path.cwd())).library
+    oracles = {spec.oracle for spec in library.specs.values() if spec.oracle is not None}
+    assert {oracle.partition(".")[0] for oracle in oracles} <= {"torch", "numpy", "none"}
+
+
 def test_an_operator_of_which_no_fault_is_found_is_not_supported(monkeypatch):
     session = open_session(Options(root=Path.cwd()))
     monkeypatch.setattr("quantizer.conformance.faults.kills.judge", lambda *_: [])
