@@ -162,7 +162,9 @@ def write_operator(name: str, kind: Kind, folder: Path, plugins: Path | None) ->
 
 def _check_name(name: str, folder: Path) -> None:
     if not re.fullmatch(IDENTIFIER, name) or len(name) > MAX_NAME:
-        better = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_")
+        better = re.sub(
+            r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[0-9])(?=[A-Z][a-z])", "_", name).lower()
+        ).strip("_")
         hint = f" Write {better!r}." if re.fullmatch(IDENTIFIER, better) and len(better) <= MAX_NAME else ""
         raise SpecError(f"{name!r}: must be snake_case: small letters, digits and _, a letter first.{hint}")
     if name in RESERVED or f"{name}.yaml" == SCHEMES_FILE:

@@ -187,7 +187,7 @@ def _diff(args: argparse.Namespace) -> int:
         base, candidate, asked.fail_on or (), factor=FACTOR if asked.factor is None else asked.factor,
         lsb=math.inf if asked.lsb is None else asked.lsb, filtered=args.filtered,
     )  # fmt: skip
-    _write(sys.stdout, render(compare(base, candidate), args.format, width=_width()))
+    _write(sys.stdout, render(compare(base, candidate, filtered=args.filtered), args.format, width=_width()))
     _write(sys.stderr, "".join(f"gate: {reason}\n" for reason in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:
         _write(sys.stderr, f"gate: and {len(reasons) - _MOST_REASONS:,} more reasons\n")

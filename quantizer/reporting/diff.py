@@ -123,8 +123,11 @@ class Diff:
         return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
 
 
-def compare(base: Iterable[Record], run: Iterable[Record]) -> Diff:
-    """Return what changed from *base* to *run*, item by item; the order of the records does not matter."""
+def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False) -> Diff:
+    """Return what changed from *base* to *run*, item by item; the order of the records does not matter.
+
+    *filtered*: the run was a selection, so items and checks that it leaves out are no change.
+    """
     before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
     both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]
     ratios = [change for old, new in both for change in _ratios(old, new)]
@@ -138,10 +141,10 @@ def compare(base: Iterable[Record], run: Iterable[Record]) -> Diff:
         ),
         grown=_sorted_ratios(change for change in ratios if change.grew),
         shrunk=_sorted_ratios(change for change in ratios if not change.grew),
-        lost=tuple(loss for old, new in both for loss in _losses(old, new)),
+        lost=tuple(loss for old, new in both for loss in _losses(old, new) if not (filtered and loss.what == "check")),
         gained=tuple(_swapped(loss) for old, new in both for loss in _losses(new, old)),
         added=tuple(_appearance(after[item]) for item in sorted(after.keys() - before.keys())),
-        removed=tuple(_appearance(before[item]) for item in sorted(before.keys() - after.keys())),
+        removed=() if filtered else tuple(_appearance(before[item]) for item in sorted(before.keys() - after.keys())),
     )
 
 
@@ -213,9 +216,12 @@ def _losses(old: Record, new: Record) -> Iterator[CoverageChange]:
     """Yield what *old* covers and *new* does not; called the other way round it yields the gains.
 
     An engine on another processor may show defects that it did not show on the first: they are known, not lost.
+    A failure ends its item: what is not reached behind a new one comes back with its repair.
     """
+    if is_failing(new) and not is_failing(old):
+        return
     ranks = _RANK[standing(old)], _RANK[standing(new)]
-    if ranks[1] < ranks[0] and not is_failing(new):
+    if ranks[1] < ranks[0]:
         yield CoverageChange(new.id, "outcome", "", old.outcome, new.outcome)
     if new.cases < old.cases:
         yield CoverageChange(new.id, "cases", "", old.cases, new.cases)

@@ -34,7 +34,7 @@ def gate(
         raise ValueError(f"factor: must be a number of 1 or more, got {factor}.")
     if not lsb >= 0:
         raise ValueError(f"lsb: must be a number of 0 or more, got {lsb}.")
-    diff = compare(base, run)
+    diff = compare(base, run, filtered=filtered)
     reasons: list[str] = []
     if not diff.run_items and fail_on:
         reasons.append("The run holds no records: nothing was checked.")
@@ -47,7 +47,7 @@ def gate(
             if _regressed(change, factor) or change.grown_lsb > lsb
         ]
     if "coverage" in fail_on:
-        reasons += _coverage(diff, filtered=filtered)
+        reasons += _coverage(diff)
     return [printable(reason) for reason in reasons]
 
 
@@ -76,17 +76,14 @@ def _regression(change: RatioChange, factor: float, lsb: float) -> str:
     return f"{grew}, by more than {factor:g} times."
 
 
-def _coverage(diff: Diff, *, filtered: bool) -> Iterator[str]:
-    if not filtered:
-        for item in diff.removed:
-            cases = f" with {counted(item.cases, 'case')}" if item.cases else ""
-            yield f"{item.id}: missing from the run, and in the baseline{cases}."
+def _coverage(diff: Diff) -> Iterator[str]:
+    for item in diff.removed:
+        cases = f" with {counted(item.cases, 'case')}" if item.cases else ""
+        yield f"{item.id}: missing from the run, and in the baseline{cases}."
     for item in diff.added:
         if item.holes:
             yield f"{item.id}: has {counted(item.holes, 'hole')}, and is not in the baseline."
-    for change in diff.lost:
-        if not (filtered and change.what == "check"):
-            yield _lost(change)
+    yield from map(_lost, diff.lost)
 
 
 def _lost(change: CoverageChange) -> str:

@@ -8,7 +8,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from quantizer.reporting.ci_commands import positive
+from quantizer.reporting.figures import NOTHING, figure, ratio_text
 
 if TYPE_CHECKING:
     from quantizer.reporting.history import Figures
@@ -106,8 +107,10 @@ def _trend(args: argparse.Namespace) -> int:
         writer.writerows(rows)
         sys.stdout.write(text.getvalue())
     else:
-        shown = [[row[name] for name in ("op", "run", *COLUMNS)] for row in rows]
-        sys.stdout.write(tabulate(shown, headers=["op", "run", *COLUMNS], missingval="-", disable_numparse=True) + "\n")
+        shown = [[op, name, *_texts(figures)] for op, name, figures in found]
+        align = ("left", "left", *("right" for _ in COLUMNS))
+        table = tabulate(shown, headers=["op", "run", *COLUMNS], disable_numparse=True, colalign=align)
+        sys.stdout.write(table + "\n")
     return 0
 
 
@@ -117,6 +120,15 @@ def _plain(figures: Figures) -> dict[str, object]:
         name: "inf" if isinstance(value, float) and math.isinf(value) else value
         for name, value in asdict(figures).items()
     }
+
+
+def _texts(figures: Figures) -> Iterator[str]:
+    """Write the figures as reports do: rounded, a dash where there is none."""
+    for name, value in asdict(figures).items():
+        if value is None:
+            yield NOTHING
+        else:
+            yield ratio_text(value) if name == "ratio" else figure(value)
 
 
 _VERBS: Mapping[str, Callable[[argparse.Namespace], int]] = {

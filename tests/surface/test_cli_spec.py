@@ -245,7 +245,7 @@ def test_new_replaces_nothing_and_then_writes_nothing(folder: Path, there: str, 
     ("name", "says"),
     [
         ("HardSwish", "must be snake_case: small letters, digits and _, a letter first. Write 'hard_swish'."),
-        ("hard-swish", "Write 'hard_swish'."), ("2d", "must be snake_case"), ("../x", "Write 'x'."), ("x/y", "Write 'x_y'."), ("", "must be snake_case"),
+        ("hard-swish", "Write 'hard_swish'."), ("Conv2D", "Write 'conv2d'."), ("LSTMCell", "Write 'lstmcell'."), ("2d", "must be snake_case"), ("../x", "Write 'x'."), ("x/y", "Write 'x_y'."), ("", "must be snake_case"),
         ("a" * 41, "must be snake_case"), ("conv2d", "is taken by "), ("schemes", "is a reserved word"), ("lambda", "is a reserved word"),
         ("broadcast", "is a reserved word"), ("é", "must be snake_case"), ("x\n", "must be snake_case"),
     ],

@@ -126,6 +126,21 @@ def test_coverage_that_is_lost(old: Record, new: Record, lost: list[tuple[str, s
     assert losses(old, new) == lost
 
 
+def test_what_is_not_reached_behind_a_new_failure_is_no_loss_of_its_own() -> None:
+    whole = replace(item(tiled=OK), coverage=("p", "q"))
+    cut_off = item(outcome="failed", cases=2, accuracy=BAD)
+    assert not change(whole, cut_off).lost
+    assert not change(cut_off, whole).gained
+    assert {c.what for c in change(replace(whole, outcome="failed"), cut_off).lost} >= {"cases", "check", "reached"}
+
+
+def test_a_selection_leaves_no_item_and_no_check_out() -> None:
+    base, run = [item(accuracy=OK, tiled=OK), item("b")], [item(cases=8, accuracy=replace(OK, passed=8))]
+    diff = compare(base, run, filtered=True)
+    assert not diff.removed
+    assert [c.what for c in diff.lost] == ["cases"]
+
+
 def test_a_defect_of_another_processor_is_known_and_no_lost_coverage() -> None:
     here, there = item(accuracy=OK), item(accuracy=replace(OK, passed=7, defects=2, mistrusted=1))
     placed = [replace(record, processor=name) for record, name in ((here, "x86_64: avx2"), (there, "x86_64: avx512f"))]

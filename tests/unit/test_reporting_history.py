@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,10 @@ def test_the_commands_add_and_export(tmp_path, file, capsys):
     assert main(["report", "history", "trend", str(file), "--format", "csv"]) == 0
     (line,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (line["ratio"], line["killed"]) == ("0.25", "")
+    append(file, "two", {"add": replace(FIGURES, ratio=1.0000004, seconds=0.1 + 0.2)})
+    assert main(["report", "history", "trend", str(file)]) == 0
+    rows = [line.split()[1:5] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows == [["one", "0.25", "-", "2"], ["two", "1.01", "30", "0.3"]]
     assert main(["report", "history", "trend", str(file), "--op", "conv"]) == 2
     assert "no run of" in capsys.readouterr().err
     assert main(["report", "html", str(tmp_path / "run"), "--history", str(file), "-o", str(tmp_path / "r.html")]) == 0
