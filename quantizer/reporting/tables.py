@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Literal
 
 from tabulate import tabulate
@@ -120,7 +122,8 @@ def _fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: i
 
 def capped(headline: Sequence[str], sections: Sequence[Section], max_bytes: int) -> str:
     """Return headline and tables as markdown of at most *max_bytes*; it says which of the longest tables were cut."""
-    parts = [_part(section, max_bytes) for section in sections if section.rows]
+    tables = [section for section in sections if section.rows]
+    parts = [_part(section, kept) for section, kept in zip(tables, _fitting(tables, max_bytes), strict=True)]
     total = _bytes(headline) + sum(_bytes(part.head) + _bytes(part.rows) for part in parts)
     note: list[str] = []
     if total > max_bytes or any(part.left_out for part in parts):
@@ -142,14 +145,26 @@ class _Part:
     """Rows that cannot fit beside those before them; they are not even laid out."""
 
 
-def _part(section: Section, max_bytes: int) -> _Part:
-    room = max_bytes
-    kept = 0
-    for row in section.rows:
-        room -= sum(min(len(cell), _LONGEST) for cell in row) + 3 * len(row)
-        if room < 0:
+def _fitting(sections: Sequence[Section], max_bytes: int) -> list[int]:
+    """Return how many rows of each table to lay out: no fewer than fit when the longest table is cut first.
+
+    Sizes are those of bare rows, which laying out only makes larger.
+    """
+    sizes = [
+        list(accumulate(sum(min(len(cell), _LONGEST) for cell in row) + 3 * len(row) for row in section.rows))
+        for section in sections
+    ]
+    room, level = max_bytes, max_bytes
+    for left, total in zip(range(len(sizes), 0, -1), sorted(size[-1] for size in sizes), strict=True):
+        level = room // left
+        if total > level:
             break
-        kept += 1
+        room -= total
+        level = max_bytes
+    return [bisect_right(size, level) for size in sizes]
+
+
+def _part(section: Section, kept: int) -> _Part:
     lines = markdown_table(replace(section, rows=section.rows[:kept]))
     note = [section.note, ""] if section.note else []
     head = ["", f"### {section.title} ({len(section.rows):,})", "", *note, *lines[:2]]
