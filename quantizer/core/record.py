@@ -48,7 +48,7 @@ class Record:
     platform: str = ""
     engine: str = ""
     processor: str = ""
-    """Of an item of a real engine: what its kernels were chosen by."""
+    """Of an item that judges values: what the engine's kernels, and torch's, were chosen by."""
     cases: int = 0
     checks: Mapping[str, CheckRecord] = field(default_factory=dict)
     coverage: tuple[str, ...] = ()

@@ -23,6 +23,9 @@ from quantizer.reporting.tally import (
 SHARP = 2.0
 """Widest interval, in codes, that still tells one code from the next; a wider one is a hole in sharpness."""
 
+FLOATING = frozenset({"float", "tiled"})
+"""Checks whose ratios measure float kernels, which a processor's instructions choose; `tiled` is equality elsewhere."""
+
 _RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
 """How much an item that stands so is worth; passed -> failed is a new failure, every other step down lost coverage."""
 
@@ -188,9 +191,13 @@ def _appearance(record: Record) -> ItemAppearance:
 def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
     """Yield the checks that gave a verdict in both runs, and another worst ratio or error.
 
-    Where a defect of one of two processors takes cases out, the worst ones are not of the same cases.
+    Where a defect of one of two processors takes cases out, the worst ones are not of the same cases; and the last
+    bits of float kernels are another processor's.
     """
-    for name in sorted(old.checks.keys() & new.checks.keys(), key=check_order):
+    shared = old.checks.keys() & new.checks.keys()
+    if old.processor != new.processor:
+        shared -= FLOATING
+    for name in sorted(shared, key=check_order):
         was, now = old.checks[name], new.checks[name]
         if decided(was) and decided(now) and not _moved(old, new, name):
             errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)

@@ -141,6 +141,14 @@ def test_a_selection_leaves_no_item_and_no_check_out() -> None:
     assert [c.what for c in diff.lost] == ["cases"]
 
 
+def test_float_kernels_of_another_processor_have_other_last_bits() -> None:
+    worse = replace(OK, ratio=0.75)
+    here, there = item(float=OK, accuracy=OK), item(float=worse, accuracy=worse)
+    placed = [replace(record, processor=name) for record, name in ((here, "x86_64: avx2"), (there, "x86_64: avx512f"))]
+    assert [c.check for c in change(here, there).grown] == ["float", "accuracy"]
+    assert [c.check for c in change(*placed).grown] == ["accuracy"]
+
+
 def test_a_defect_of_another_processor_is_known_and_no_lost_coverage() -> None:
     here, there = item(accuracy=OK), item(accuracy=replace(OK, passed=7, defects=2, mistrusted=1))
     placed = [replace(record, processor=name) for record, name in ((here, "x86_64: avx2"), (there, "x86_64: avx512f"))]
