@@ -125,17 +125,17 @@ def quantize_ort(request: Request) -> Parameters:
 
 @operator("softmax", platform="ort")
 def quantized_ort(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Look up, add one after the other in float32, multiply by 1 / scale, divide, round half to even.
+    """Look up, add one after the other in float32, then in float64 multiply by 1 / scale and divide; round half to even.
 
-    An axis of one element leaves float32 in the multiplication; x86-64 converts that infinity to 0.
+    Up to ONNX Runtime 1.31 the quotient was a float32, which an axis of one element left.
     """
     output = parameters.outputs["y"]
     exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x].float()
     total = torch.zeros_like(exponentials.select(axis, 0))
     for part in exponentials.unbind(axis):
         total = total + part
-    quotient = exponentials * math.floor(1.0 / float(output.scale)) / total.unsqueeze(axis)
-    codes = torch.round(quotient.where(quotient.isfinite(), 0.0)).to(torch.int64) + output.zero_point
+    quotient = exponentials.double() * math.floor(1.0 / float(output.scale)) / total.double().unsqueeze(axis)
+    codes = torch.round(quotient).to(torch.int64) + output.zero_point
     return Staged(codes.clamp(output.qmin, output.qmax), {})
 
 
