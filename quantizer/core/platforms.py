@@ -175,7 +175,14 @@ class TableRule(Model):
     arithmetic: Literal["float64", "float32"] = "float64"
     """Number format in which an entry is dequantized, mapped and divided by the output's scale."""
     exponential: Literal[
-        "exact", "gemmlowp", "float32", "float32_sum", "power_of_two", "power_of_two_halves", "power_of_two_table", "float24"
+        "exact",
+        "gemmlowp",
+        "float32",
+        "float32_sum",
+        "power_of_two",
+        "power_of_two_halves",
+        "power_of_two_table",
+        "float24",
     ] = "exact"
     """Of a softmax: exact; gemmlowp's fixed point; float32; float32_sum, float32 entries added one after the other and
     divided in float64; Compass's fast_exp, powers of two of whole exponents, the
