@@ -120,13 +120,14 @@ def _idle_attributes(spec: Spec, target: Target) -> Iterator[Problem]:
 
 def _decisive_names(spec: Spec) -> set[str]:
     expressions: list[Any] = [item.axes for item in spec.inputs.values()]
+    expressions += [end for item in spec.inputs.values() for end in item.domain or []]
     expressions += [*spec.shape.values(), spec.error_model.terms, spec.error_model.axis]
     names: set[str] = set()
     for name, domain in domains_of(spec).items():
         names |= needs(domain) - {name}
     if not isinstance(spec.tiling, NoTiling):
         for rule in spec.tiling.values():
-            expressions += [rule.when, rule.input_axis, rule.stride, rule.window]
+            expressions += [rule.when, rule.stride, rule.window, *(axis for _, axis in rule.input_axes)]
             names |= {str(pair[0]) for pair in (rule.before, rule.after) if pair is not None}
     flat = [e for item in expressions for e in (item if isinstance(item, list) else [item])]
     return names.union(*(e.names for e in flat if isinstance(e, Expression)))

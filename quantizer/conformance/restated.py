@@ -109,6 +109,12 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
     )  # fmt: skip
 
 
+def own_codes() -> Expected:
+    """Return what holds for indices: 32-bit codes that mean themselves."""
+    kind = dtype("int32")
+    return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max, np.array(1.0, dtype=F32))
+
+
 def weight(
     values: Array, part: WeightPart, rule: ParameterRule, axis: int | None, group: int | None = None
 ) -> Expected:

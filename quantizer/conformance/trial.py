@@ -243,7 +243,8 @@ class Trial:
 
         Of a sum of operands, each operand's part is taken alone, so that `a - b` counts |a| + |b|.
         """
-        absolute = {name: values.abs() for name, values in operands.items()}
+        pointing = {name for name, item in self.spec.inputs.items() if item.kind == "index"}
+        absolute = {name: values if name in pointing else values.abs() for name, values in operands.items()}
         if self.spec.error_model.kind not in ("linear", "mean"):
             return self.reference(absolute)
         zeros = {name: values * 0 for name, values in absolute.items()}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quantizer.core.errors import ConstraintError, GraphError, SpecError
 from quantizer.core.expressions import Expression
-from quantizer.core.spec import Spec
+from quantizer.core.spec import Input, Spec
 
 Shape = tuple[int, ...]
 
@@ -139,6 +140,12 @@ def _check_axes(spec: Spec, name: str, shape: Shape, bound: Mapping[str, Any]) -
         raise GraphError(f"{spec.op}: shape of input {name!r}: {err}") from None
     if tuple(shape) != wanted:
         raise GraphError(f"{spec.op}: input {name!r} has shape {list(shape)}; it must be {list(wanted)}.")
+
+
+def limits(item: Input, bound: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the smallest and the largest value that the operator is defined for, as shapes and attributes give them."""
+    low, high = item.domain or (-math.inf, math.inf)
+    return tuple(float(end(bound)) if isinstance(end, Expression) else end for end in (low, high))  # type: ignore[return-value]
 
 
 def evaluate(rule: Any, bound: Mapping[str, Any]) -> Shape:

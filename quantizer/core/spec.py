@@ -38,8 +38,16 @@ def _to_value(value: object) -> Scalar | list[int]:
     raise ValueError(f"must be a finite number, true, false, text or a list of integers, got {got(value)}")
 
 
+def _to_end(value: object) -> Expression | float:
+    return value if isinstance(value, float) and math.isinf(value) else _to_expression(value)
+
+
 def _is_list(value: object) -> str:
     return "<list>" if isinstance(value, list) else "<expression>"
+
+
+def _is_named(value: object) -> str:
+    return "<names>" if isinstance(value, dict) else "<expression>"
 
 
 _EXPRESSION_SCHEMA = {"type": ["string", "number", "boolean"]}
@@ -54,9 +62,15 @@ ExprOrList = Annotated[
 Value = Annotated[Scalar | list[int], PlainValidator(_to_value), WithJsonSchema(_VALUE_SCHEMA)]
 """What an attribute or a dimension can be."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+End = Annotated[Expression | float, PlainValidator(_to_end), WithJsonSchema(_EXPRESSION_SCHEMA)]
+"""A number, infinity, or an expression over dimensions and attributes."""
 Identifier = Annotated[str, Field(pattern=IDENTIFIER, max_length=40)]
 Activation = Literal["relu", "relu6"]
 """What a graph may fuse into an operator: the larger of 0 and the value; then the smaller of 6 and that."""
+ExprOrNamed = Annotated[
+    Annotated[dict[Identifier, Expr], Tag("<names>")] | Annotated[Expr, Tag("<expression>")], Discriminator(_is_named)
+]
+"""One expression, or one for each name."""
 OneOrMoreKeys = Annotated[
     Annotated[list[str], Tag("<list>")] | Annotated[str, Tag("<expression>")], Discriminator(_is_list)
 ]
@@ -117,6 +131,8 @@ class Input(Model):
     """Its axes by name, or an expression for the whole shape; a first "*name" stands for any number of axes."""
     role: Literal["activation", "weight", "bias"] = "activation"
     """An activation changes from run to run; weights and biases are constants of the graph."""
+    kind: Literal["value", "index"] = "value"
+    """What the elements are: real values that get a scale, or whole numbers, their own codes, within `domain`."""
     optional: bool = False
     """A graph may leave it out."""
     needs: Identifier | None = None
@@ -125,8 +141,8 @@ class Input(Model):
     """The axis of a weight or bias along which scales may differ; -1: the last, where axes are one expression."""
     spatial: bool = False
     """True: axis 1 is the channel, and a node may order it last."""
-    domain: list[float] | None = Field(default=None, min_length=2, max_length=2)
-    """Smallest and largest real value that the operator is defined for; .inf is allowed."""
+    domain: list[End] | None = Field(default=None, min_length=2, max_length=2)
+    """Smallest and largest value that the operator is defined for; .inf is allowed. An index needs it."""
     summary: str = ""
     """What it means, in one line."""
 
@@ -205,9 +221,10 @@ class TileRule(Model):
     """independent: the same cut of the inputs; halo: a window of the input; accumulate: the sum is split."""
     when: Expr | None = None
     """Only where this holds."""
-    input_axis: Expr | None = None
-    """Axis of the input that output axis i is cut along (rule '*'); without it i, operands of another rank aligned at the
-    last axis, as shapes broadcast."""
+    input_axis: ExprOrNamed | None = None
+    """Axis of the input that output axis i is cut along (rule '*'), or one for each input where they differ: an axis that an
+    input has not, or no name, leaves it whole. Without the key i, operands of another rank aligned at the last axis, as
+    shapes broadcast."""
     axis: Identifier | None = None
     """halo, accumulate: the input axis that is cut; of rule '*', axis i."""
     stride: Expr | None = None
@@ -218,6 +235,13 @@ class TileRule(Model):
     """halo: [attribute, index] that holds the padding before the axis."""
     after: list[Expr] | None = Field(default=None, min_length=2, max_length=2)
     """halo: [attribute, index] that holds the padding after the axis."""
+
+    @property
+    def input_axes(self) -> list[tuple[tuple[str, ...], Expression]]:
+        """The expressions of input_axis, each with its place in the rule."""
+        if isinstance(self.input_axis, dict):
+            return [(("input_axis", name), axis) for name, axis in self.input_axis.items()]
+        return [] if self.input_axis is None else [(("input_axis",), self.input_axis)]
 
 
 class NoTiling(Model):

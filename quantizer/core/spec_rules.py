@@ -67,6 +67,8 @@ def _expressions(spec: Spec) -> Iterator[tuple[Location, Expression]]:
     """Yield every expression outside the domains, the tile rules and the outputs' axes, with its location."""
     for name, item in spec.inputs.items():
         yield from _listed(item.axes, ("inputs", name, "axes"))
+        ends = ((place, end) for place, end in enumerate(item.domain or []) if isinstance(end, Expression))
+        yield from ((("inputs", name, "domain", place), end) for place, end in ends)
     for name, rule in spec.shape.items():
         yield from _listed(rule, ("shape", name))
     for index, constraint in enumerate(spec.constraints):
@@ -122,9 +124,11 @@ def _check_expressions(spec: Spec) -> Iterator[Finding]:
     if not isinstance(spec.tiling, NoTiling):
         for axis, rule in spec.tiling.items():
             names = {*known, "i"} if axis == "*" else known
-            for key in ("when", "input_axis", "stride", "window"):
+            for key in ("when", "stride", "window"):
                 if (found := getattr(rule, key)) is not None:
                     yield from _check_known(found, ("tiling", axis, key), names)
+            for place, found in rule.input_axes:
+                yield from _check_known(found, ("tiling", axis, *place), names)
             for key in ("before", "after"):
                 if (pair := getattr(rule, key)) is not None:
                     yield from _check_known(pair[1], ("tiling", axis, key, 1), names)
@@ -202,9 +206,16 @@ def _check_spread(spec: Spec, axes: Any, location: Location) -> Iterator[Finding
 
 def _check_shapes(spec: Spec) -> Iterator[Finding]:
     for name, source in spec.inputs.items():
-        if source.domain is not None and not source.domain[0] < source.domain[1]:
-            text = f"must be [smallest, largest], got {got(source.domain)}."
+        ends = [constant(end) if isinstance(end, Expression) else end for end in source.domain or []]
+        if None not in ends and sorted(set(ends), key=float) != ends:  # type: ignore[arg-type]
+            text = f"must be [smallest, largest], got {got(ends)}."
             yield Finding(("inputs", name, "domain"), text)
+        if source.kind == "index" and (
+            source.domain is None or not all(isinstance(e, Expression) for e in source.domain)
+        ):
+            yield Finding(("inputs", name, "domain"), "must be given for an index: the smallest and the largest one.")
+        if source.kind == "index" and source.role != "activation":
+            yield Finding(("inputs", name, "role"), f"must be activation for an index, got {source.role!r}.")
     for name in spec.outputs.keys() - spec.shape.keys():
         yield Finding(("shape", name), "must be given: the shape of the output.")
     for name in spec.shape.keys() - spec.outputs.keys():
@@ -253,6 +264,9 @@ def _check_tiling(spec: Spec) -> Iterator[Finding]:
             side = "an input" if rule.rule == "accumulate" else "an output"
             yield Finding(location, f"no axis of {side} has that name.{suggestion(axis, legal, 'Known')}", key=True)
         yield from _check_tile_keys(rule, location)
+        for name in rule.input_axis if isinstance(rule.input_axis, dict) else ():
+            if name not in spec.inputs:
+                yield Finding((*location, "input_axis", name), _unknown(name, spec.inputs, "input"), key=True)
         if rule.axis is not None and rule.axis not in inputs:
             yield Finding((*location, "axis"), _unknown(rule.axis, inputs, "axis of an input"))
         if rule.rule == "accumulate" and rule.axis is not None and rule.axis != axis:

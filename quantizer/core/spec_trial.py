@@ -10,7 +10,7 @@ from quantizer.core.errors import SpecError
 from quantizer.core.expressions import Expression
 from quantizer.core.model_errors import Finding, got
 from quantizer.core.shapes import spread_name
-from quantizer.core.spec import Domain, NoTiling, Spec
+from quantizer.core.spec import Domain, Input, NoTiling, Spec
 from quantizer.core.yaml_source import Location
 
 
@@ -97,6 +97,7 @@ def _results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:
     """Yield each expression that must have a value, with its location and what the value must be."""
     for name, item in spec.inputs.items():
         yield from _sizes(item.axes, ("inputs", name, "axes"))
+        yield from _ends(item, ("inputs", name, "domain"))
     for name, rule in spec.shape.items():
         yield from _sizes(rule, ("shape", name))
     for name, output in spec.outputs.items():
@@ -128,11 +129,18 @@ def _bin_results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:
 def _tile_results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:
     if isinstance(spec.tiling, NoTiling):
         return
-    kinds = {"when": "a value", "input_axis": "an integer", "stride": "an integer", "window": "an integer"}
+    kinds = {"when": "a value", "stride": "an integer", "window": "an integer"}
     for axis, tile in spec.tiling.items():
+        yield from ((("tiling", axis, *place), expression, "an integer") for place, expression in tile.input_axes)
         for key, kind in kinds.items():
             if (expression := getattr(tile, key)) is not None:
                 yield ("tiling", axis, key), expression, kind
+
+
+def _ends(item: Input, location: Location) -> Iterator[tuple[Location, Expression, str]]:
+    kind = "an integer" if item.kind == "index" else "a number"
+    ends = ((place, end) for place, end in enumerate(item.domain or []) if isinstance(end, Expression))
+    yield from (((*location, place), end, kind) for place, end in ends)
 
 
 def _sizes(rule: list[Expression] | Expression, location: Location) -> Iterator[tuple[Location, Expression, str]]:

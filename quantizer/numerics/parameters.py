@@ -31,6 +31,7 @@ from quantizer.numerics.rules import (
     holding_bias,
     index_params,
     negated,
+    own_codes,
     same_numbers,
     weight_params,
     weight_part,
@@ -81,7 +82,9 @@ class Request:
         return dict.fromkeys(names, params)
 
     def input(self, name: str) -> QParams:
-        """Return the parameters of an input of the graph from its calibrated range."""
+        """Return the parameters of an input of the graph: from its calibrated range, of an index those of 32-bit codes."""
+        if self.spec.inputs[name].kind == "index":
+            return own_codes(dtype("int32"))
         return self._activation(*self._range(name))
 
     def _activation(self, low: float, high: float) -> QParams:

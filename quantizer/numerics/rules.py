@@ -175,6 +175,11 @@ def index_params(dtype: DType) -> QParams:
     return QParams(dtype, torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), dtype.min, dtype.max)
 
 
+def own_codes(dtype: DType) -> QParams:
+    """Return the parameters of whole numbers that are their own codes, one code per unit."""
+    return replace(index_params(dtype), steps=torch.tensor(1.0))
+
+
 def _params(
     low: Array, high: Array, dtype: DType, bits: int, rule: ParameterRule, *,
     symmetric: bool, restricted: bool, power_of_two: bool, axis: int | None,

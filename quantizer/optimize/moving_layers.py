@@ -1,4 +1,4 @@
-"""Layers without a spec that move codes: Split of several outputs, Gather, Crop, and Cast, which keeps the codes it reads."""
+"""Layers without a spec that move codes: Split of several outputs, Crop, and Cast, which keeps the codes it reads."""
 
 from __future__ import annotations
 
@@ -79,14 +79,13 @@ class MovingLayer(LoneLayer):
 
 
 def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
-    """Return the layer where it is one that moves codes; None else. UnsupportedError for a Gather from a table of its own."""
+    """Return the layer where it is one that moves codes; None else. UnsupportedError for one with constants of its own."""
     if node.op not in MOVES:
         return None
     if node.extra.get(CONSTANTS):
         raise UnsupportedError(f"layer {node.name!r}: {node.op} with constants is not built here.")
-    wanted = 2 if node.op == "Gather" else 1
-    if len(activations(node)) != wanted:
-        raise GraphError(f"layer {node.name!r}: {node.op} has {len(activations(node))} inputs, must have {wanted}.")
+    if len(activations(node)) != 1:
+        raise GraphError(f"layer {node.name!r}: {node.op} has {len(activations(node))} inputs, must have 1.")
     layer = MovingLayer(node.name, node.op, node.attrs, len(node.outputs))
     shapes = [
         tuple(values.shape) for values in layer.run([torch.zeros(graph.tensor(n).shape) for n in activations(node)])
@@ -111,24 +110,6 @@ def _split(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     return [part.contiguous() for part in torch.split(x, list(cast("tuple[int, ...]", sizes)), dim=axis)]
 
 
-def _gather(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Take slices along one axis at the indices, which count from the end where they are negative; outer axes are paired."""
-    x, indices = operands[0], operands[1].long()
-    axis, pairs = layer.number("axis"), layer.number("batch_dims", 0)
-    axis = axis + x.dim() if axis < 0 else axis
-    if not 0 <= pairs <= axis < x.dim() or x.shape[:pairs] != indices.shape[:pairs]:
-        raise layer.wrong("axis", f"must lie in [{pairs}, {x.dim() - 1}], behind {pairs} axes that the indices share")
-    size = x.shape[axis]
-    if bool(((indices < -size) | (indices >= size)).any()):
-        raise GraphError(
-            f"layer {layer.name!r}: Gather: an index leaves [{-size}, {size - 1}], the axis that it counts."
-        )
-    rows = x.reshape(-1, *x.shape[pairs:])
-    places = (indices % size).reshape(len(rows), -1)
-    taken = torch.stack([row.index_select(axis - pairs, own) for row, own in zip(rows, places, strict=True)])
-    return [taken.reshape(*x.shape[:axis], *indices.shape[pairs:], *x.shape[axis + 1 :])]
-
-
 def _crop(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     """Take a box: [first, end) along each axis but that of the batch, which stays whole."""
     (x,) = operands
@@ -151,5 +132,5 @@ def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     return [((x.trunc().double() - wanted.min) % span + wanted.min).to(x.dtype)]
 
 
-MOVES: Mapping[str, Move] = {"Split": _split, "Gather": _gather, "Crop": _crop, "Cast": _cast}
+MOVES: Mapping[str, Move] = {"Split": _split, "Crop": _crop, "Cast": _cast}
 """Layer type -> what it does with values or codes."""

@@ -25,7 +25,7 @@ from quantizer.numerics.handed_request import HandedRequest
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, QParams
 from quantizer.numerics.quantize import dequantize, quantize
-from quantizer.numerics.rules import same_numbers
+from quantizer.numerics.rules import own_codes, same_numbers
 from quantizer.ops import REGISTRY
 from quantizer.runtime.engines.own import OwnEngine
 from quantizer.runtime.grids import EXACT, Grids, spread
@@ -115,6 +115,8 @@ class _Work:
             return None
         operands = {key: n for key, n in zip(spec.inputs, node.inputs, strict=True) if n is not None}
         given = {key: self.grids.params[n] for key, n in operands.items() if n in self.grids.params}
+        pointing = {key: n for key, n in operands.items() if spec.inputs[key].kind == "index"}
+        given |= {key: own_codes(self.grids.graph.tensor(n).dtype) for key, n in pointing.items()}
         inputs = {key: params for key, params in given.items() if key in spec.activations}
         output = self._output(node, spec)
         asked = [key for key in operands if spec.inputs[key].role != "bias"]

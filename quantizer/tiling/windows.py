@@ -186,11 +186,17 @@ def _any_axis(
     rank, inputs = len(tile.output), {}
     for operand, box in tile.inputs.items():
         shape = shapes[operand]
-        own = axis - (rank - len(shape)) if rule.input_axis is None else int(rule.input_axis(dict(bound) | {"i": axis}))
+        own = axis - (rank - len(shape)) if rule.input_axis is None else _input_axis(rule, operand, bound, axis)
         has = spec.inputs[operand].role == "activation" and 0 <= own < len(shape)
         shared = has and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
         inputs[operand] = _set(box, own, cut) if shared else box
     return Tile(_set(tile.output, axis, cut), inputs, tile.attrs, tile.part, tile.parts)
+
+
+def _input_axis(rule: TileRule, operand: str, bound: Mapping[str, Any], axis: int) -> int:
+    """Return the axis of an operand that output axis *axis* is cut along; -1 where it stays whole."""
+    found = rule.input_axis.get(operand) if isinstance(rule.input_axis, dict) else rule.input_axis
+    return -1 if found is None else int(found(dict(bound) | {"i": axis}))
 
 
 def _rule(spec: Spec, axis: str) -> TileRule:

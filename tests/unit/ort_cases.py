@@ -15,6 +15,7 @@ from ort_oracle import Array
 from quantizer.conformance.checks.float_forward import float_forward
 from quantizer.conformance.generation.builder import build_case, rows
 from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.generation.ranges import range_of
 from quantizer.conformance.judge import known_defect
@@ -125,7 +126,9 @@ def _on_scales(target: Target, case: Case, kind: str) -> Trial:
     """Return a trial on codes over their whole range and ties between them, under exactly the scales of *kind*."""
     seed = case.data.seed
     ranges, tensors, steps = dict(case.ranges), {}, []
-    for name in (name for name in target.spec.activations if name in case.shapes):
+    pointing = [name for name, item in target.spec.inputs.items() if item.kind == "index"]
+    tensors |= {name: materialise(target, case)[name].double().numpy() for name in pointing}
+    for name in (name for name in target.spec.activations if name in case.shapes and name not in pointing):
         step, zero = float(scales(kind, seed, f"{name}.scale")), int(integers(seed, f"{name}.zero", (), 0, 255))
         ranges[name] = range_of(target, step, zero)
         tensors[name] = (_halves(seed, name, case.shapes[name], 255) - zero) * step

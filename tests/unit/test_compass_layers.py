@@ -58,6 +58,7 @@ REQUIRED = {
     "RMSNorm": {"axis"},
     "Reduce": {"axis", "method"},
     "Reshape": {"shape"},
+    "Gather": {"axis", "batch_dims"},
     "Resize": {"method", "mode"},
     "Slice": {"begin", "end", "strides"},
     "Sine": set(), "Cosine": set(),
@@ -107,7 +108,13 @@ def test_a_written_layer_has_what_the_original_requires_and_reads_back_as_the_sa
         (node,) = read.nodes
         assert (node.op, node.activation) == (op, trial.case.activation)
         assert compass.to_bytes(compass.foreign(read, SPECS)) == (text, blob)
-        feeds = {name: torch.ones(read.tensor(name).shape, dtype=torch.float64) for name in read.inputs}
+        feeds = {
+            name: torch.full(
+                read.tensor(name).shape, 0.0 if LIBRARY.spec(op).inputs[key].kind == "index" else 1.0
+            ).double()
+            for key, name in zip(LIBRARY.spec(op).inputs, node.inputs, strict=True)
+            if name in read.inputs
+        }
         own = float_graph(trial)
         assert torch.equal(execute(own, feeds, SPECS).values["y"], execute(read, feeds, SPECS).values[node.outputs[0]])
 

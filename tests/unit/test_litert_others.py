@@ -54,6 +54,11 @@ CASES: Mapping[str, list[tuple[dict[str, tuple[int, ...]], dict[str, Any]]]] = {
     "transpose": [({"x": (3, 17, 5, 2)}, {"perm": (2, 0, 3, 1)})],
     "pad": [({"x": (3, 17)}, {"padding": (1, 0, 2, 3), "value": 0.7})],
     "reshape": [({"x": (6, 35)}, {"shape": (5, 42)})],
+    "gather": [
+        ({"x": (3, 300, 5), "indices": (70,)}, {"axis": 1, "batch_dims": 0}),
+        ({"x": (9, 300), "indices": (9, 4, 8)}, {"axis": -1, "batch_dims": 1}),
+        ({"x": (40, 35), "indices": ()}, {"axis": 0, "batch_dims": 0}),
+    ],
 }  # fmt: skip
 """Operator -> shapes and attributes, most of them around and above the widths of vectors."""
 

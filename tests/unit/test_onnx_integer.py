@@ -28,7 +28,7 @@ EXACT = P.PER_TENSOR | P.LINEAR | P.SYMMETRICAL | P.POWER_OF_2
 """Scales under which whole numbers stay exact in float32 and in integers."""
 SEVEN_BITS = 64
 """Weights up to which the runtime's kernels for processors without VNNI do not saturate sums of two products in int16."""
-WITHOUT_SPEC = {"Where", "Greater", "Round", "Sign", "Gather"}
+WITHOUT_SPEC = {"Where", "Greater", "Round", "Sign"}
 
 
 def runtime(model, feeds, names=None):
@@ -253,3 +253,28 @@ def test_names_and_shapes_of_feeds_are_checked():
         executor.forward(x[:1])
     with pytest.raises(GraphError, match="its inputs are x"):
         executor.forward({"y": x})
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_gather_picks_codes_by_constant_and_by_fed_indices(live):
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Gather", ["d", "i"], ["g"], axis=1),
+        helper.make_node("QuantizeLinear", ["g", "s", "z"], ["qy"]),
+        helper.make_node("DequantizeLinear", ["qy", "s", "z"], ["y"]),
+    ]
+    indices = np.array([[3, -1], [0, 0]], np.int64)
+    values = {"s": np.float32(0.037), "z": np.uint8(113)} | ({} if live else {"i": indices})
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 5, 2])]
+    inputs += [helper.make_tensor_value_info("i", TensorProto.INT64, [2, 2])] if live else []
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    kept = [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
+    graph = helper.make_graph(nodes, "picks", inputs, outputs, kept)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    x = torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(3)) * 2
+    feeds = {"x": x} | ({"i": torch.from_numpy(indices)} if live else {})
+    executor = IntegerExecutor(integer_graph(from_model(model), inputs=feeds))
+    assert executor.floats == []
+    (expected,) = runtime(model, {name: value.numpy() for name, value in feeds.items()})
+    assert torch.equal(executor.forward(feeds, ["y"])[0], torch.from_numpy(expected))

@@ -80,7 +80,7 @@ def without_choices(seed):
         before = len(builder.nodes), dict(builder.shapes)
         builder.step()
         ops = {node.op_type for node in builder.nodes[before[0] :]}
-        if ops & {"Where", "Greater", "Round", "Sign", "Gather"}:
+        if ops & {"Where", "Greater", "Round", "Sign"}:
             del builder.nodes[before[0] :]
             builder.shapes = before[1]
     return builder, builder.model(12)

@@ -95,6 +95,8 @@ BEYOND = [
     ("argmax", {"shape": (2, 3, 4, 5, 6), "axis": -2, "keepdims": False, "select_last": True}),
     ("argmax", {"shape": (3, 1000), "axis": 1, "keepdims": True, "select_last": False}),
     ("reshape", {"from_shape": (2, 3, 4, 5, 6), "shape": (8, 1, 90)}),
+    ("gather", {"shape": (3, 1000, 2), "indices_shape": (40, 1, 3), "axis": -2, "batch_dims": 0}),
+    ("gather", {"shape": (5, 2, 70), "indices_shape": (), "axis": 2, "batch_dims": 0}),
 ]
 
 

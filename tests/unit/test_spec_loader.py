@@ -285,7 +285,7 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         '17:38: inputs.x.channel_axis: must be the index of an axis of x, got 3.',
     ]),
     ('x: {axes: [n, c, h]}', 'x: {axes: [n, c, h], domain: [1, 1]}', [
-        '17:32: inputs.x.domain: must be [smallest, largest], got [1.0, 1.0].',
+        '17:32: inputs.x.domain: must be [smallest, largest], got [1, 1].',
     ]),
     ('y: {axes: [n, c, oh]}', 'y: {axes: [n, oh]}', [
         '20:13: outputs.y.axes: y has 2 axes, its shape has 3.',

@@ -76,6 +76,8 @@ WIDE: list[tuple[str, Shapes, Mapping[str, Any]]] = [
     ("reduce_mean", {"x": (3, 17, 5)}, {"axes": (1,), "keepdims": True}),
     ("argmax", {"x": (3, 300, 2)}, {"axis": 1, "keepdims": False, "select_last": False}),
     ("concat", {"a": (3, 17), "b": (3, 5), "c": (3, 1), "d": (3, 8)}, {"axis": -1}),
+    ("gather", {"x": (3, 17, 5), "indices": (4, 2)}, {"axis": -2, "batch_dims": 0}),
+    ("gather", {"x": (3, 2, 300), "indices": (3, 9)}, {"axis": 2, "batch_dims": 1}),
     ("transpose", {"x": (3, 17, 5, 2)}, {"perm": (3, 1, 0, 2)}),
     ("pad", {"x": (3, 17)}, {"padding": (0, 4, 5, 1), "value": -0.6}),
     ("reshape", {"x": (3, 17, 4)}, {"shape": (34, 6)}),

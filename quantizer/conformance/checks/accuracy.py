@@ -87,6 +87,8 @@ def _outward(values: Array, direction: int) -> Array:
 
 def radius(trial: Trial, name: str) -> Array:
     """Return dx: how far the value of a code may be from the float it stands for."""
+    if trial.spec.inputs[name].kind == "index":
+        return np.zeros(trial.case.shapes[name])
     params = trial.qparams(name)
     quantizer = trial.target.platform.quantizer
     return bounds.input_radius(

@@ -62,7 +62,10 @@ def _findings(trial: Trial) -> Iterator[Finding]:
             continue
         span = restated.input_range(trial.spec, name, target.platform, case)
         signed = restated.input_sign(span, rule)
-        inputs[name] = restated.activation(span, scheme.activation, rule, signed=signed)
+        index = trial.spec.inputs[name].kind == "index"
+        inputs[name] = (
+            restated.own_codes() if index else restated.activation(span, scheme.activation, rule, signed=signed)
+        )
         yield from _same(name, trial.parameters.inputs.get(name), inputs[name])
     platform = _own_sign(trial)
     outputs = {name: restated.output(trial.spec, name, scheme, platform, case, inputs) for name in trial.spec.outputs}

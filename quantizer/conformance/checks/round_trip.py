@@ -82,7 +82,8 @@ def float_graph(trial: Trial) -> Graph:
     for name, values in trial.tensors.items():
         arranged = to_node_order(values, "channels_last", spatial=spec.inputs[name].spatial).contiguous()
         constant = spec.inputs[name].role != "activation"
-        tensors[name] = Tensor(name, tuple(arranged.shape), dtype("float32"), arranged if constant else None)
+        form = "int32" if spec.inputs[name].kind == "index" else "float32"
+        tensors[name] = Tensor(name, tuple(arranged.shape), dtype(form), arranged if constant else None)
     output = next(iter(spec.outputs.values()))
     shape = tuple(to_node_order(torch.empty(trial.output_shape), "channels_last", spatial=output.spatial).shape)
     tensors["y"] = Tensor("y", shape, dtype("int32" if output.kind == "index" else "float32"))

@@ -200,6 +200,16 @@ def spatial_cut(spec: Spec) -> bool:
     return windowed(spec) and cut(spec)
 
 
+def pointing(spec: Spec) -> bool:
+    """It reads indices, which point along one of its axes."""
+    return "axis" in spec.attrs and any(item.kind == "index" for item in spec.inputs.values())
+
+
+def pairing(spec: Spec) -> bool:
+    """Its indices share axes with what they point into."""
+    return pointing(spec) and "batch_dims" in spec.attrs
+
+
 def filed(spec: Spec) -> bool:
     """A file format holds it."""
     return spec.formats.compass is not None

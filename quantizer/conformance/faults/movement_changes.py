@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from quantizer.ops import Function
@@ -18,6 +19,45 @@ def each_next(values: Sequence[int]) -> tuple[int, ...]:
 def each_before(values: Sequence[int]) -> tuple[int, ...]:
     """Move every index back by one."""
     return tuple(value - 1 for value in values)
+
+
+def each_index_next(original: Function) -> Function:
+    """Take what lies behind the place that an index names; the first behind the last."""
+
+    def faulty(*, x: Tensor, indices: Tensor, axis: int, **named: Any) -> Tensor:
+        codes: Tensor = original(x=x, indices=(indices + 1) % x.shape[axis], axis=axis, **named)
+        return codes
+
+    return faulty
+
+
+def none_from_the_end(original: Function) -> Function:
+    """Take an index below zero for the first."""
+    return _with_indices(original, lambda indices: indices.clamp(min=0))
+
+
+def indices_in_a_byte(original: Function) -> Function:
+    """Keep eight bits of an index, its sign apart."""
+    return _with_indices(original, lambda indices: torch.where(indices < 0, indices, indices & 0xFF))
+
+
+def first_indices_for_all(original: Function) -> Function:
+    """Gather every pair by the indices of the first."""
+
+    def faulty(*, indices: Tensor, batch_dims: int, **named: Any) -> Tensor:
+        own = indices[:1].expand_as(indices) if batch_dims else indices
+        codes: Tensor = original(indices=own.contiguous(), batch_dims=batch_dims, **named)
+        return codes
+
+    return faulty
+
+
+def _with_indices(original: Function, change: Callable[[Tensor], Tensor]) -> Function:
+    def faulty(*, indices: Tensor, **named: Any) -> Tensor:
+        codes: Tensor = original(indices=change(indices), **named)
+        return codes
+
+    return faulty
 
 
 def turned_around(original: Function) -> Function:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quantizer.conformance.faults import movement_changes as move
-from quantizer.conformance.faults.capabilities import blocked, picking, resizing
+from quantizer.conformance.faults.capabilities import blocked, pairing, picking, pointing, resizing
 from quantizer.conformance.faults.changes import attribute_change, handed, input_zero, kernel, rounding_mode
 from quantizer.conformance.faults.families import number
 from quantizer.conformance.faults.fault import Fault
@@ -12,6 +12,10 @@ MOVEMENTS: tuple[Fault, ...] = (
     Fault("begin_next", "movement", ("slice",), "quantized", attribute_change("begin", move.each_next)),
     Fault("end_before", "movement", ("slice",), "quantized", attribute_change("end", move.each_before)),
     Fault("slice_forwards", "movement", ("slice",), "quantized", move.forwards),
+    Fault("index_next", "movement", pointing, "quantized", move.each_index_next),
+    Fault("index_before_zero_is_first", "movement", pointing, "quantized", move.none_from_the_end),
+    Fault("index_of_eight_bits", "movement", pointing, "quantized", move.indices_in_a_byte),
+    Fault("pairs_share_indices", "movement", pairing, "quantized", move.first_indices_for_all),
     Fault("blocks_other_mode", "movement", ("depth_to_space",), "quantized", attribute_change("mode", move.other_mode)),
     Fault("blocks_transposed", "movement", blocked, "quantized", move.places_transposed),
     Fault("repeated_by_element", "movement", ("replicate",), "quantized", move.each_element_repeated),

@@ -136,8 +136,11 @@ def complete(
     ranges: dict[str, Range] = {}
     for name in present:
         activation = spec.inputs[name].role == "activation"
-        draw_range = input_range if activation else constant_range
-        ranges[name] = (given or {}).get(name) or draw_range(target, name, data, chooser)
+        ranges[name] = (given or {}).get(name) or (
+            input_range(target, name, data, chooser, bound)
+            if activation
+            else constant_range(target, name, data, chooser)
+        )
     ranges |= _shared(target, ranges)
     case = _structure(target, bound, present, DataRecipe(data, seed)).but(ranges=ranges)
     case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))

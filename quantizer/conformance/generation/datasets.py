@@ -17,7 +17,7 @@ from quantizer.conformance.generation.hashing import bits, integers, key, unifor
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
-from quantizer.core.shapes import channel_axis, variables
+from quantizer.core.shapes import channel_axis, limits, variables
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import activation_params, weight_params
 
@@ -105,6 +105,14 @@ def small_integers(site: Site) -> Array:
     return integers(site.seed, site.salt, site.shape, low, max(low, high)).astype(np.float64)
 
 
+def indices(site: Site) -> Array:
+    """Whole numbers anywhere in the domain, whatever the data set: one in four at an end of it."""
+    least, most = math.ceil(site.low), math.floor(site.high)
+    anywhere = integers(site.seed, site.salt, site.shape, least, most)
+    draw = bits(site.seed, site.salt + "/end", site.shape) % np.uint64(8)
+    return np.where(draw == 0, least, np.where(draw == 1, most, anywhere)).astype(np.float64)
+
+
 FILLERS: dict[str, Callable[[Site], Array]] = {
     "zeros": zeros,
     "one_hot": one_hot,
@@ -153,11 +161,14 @@ class _Recipe:
 def _filled(recipe: _Recipe) -> dict[str, Array]:
     target, case = recipe.target, recipe.case
     if case.data.set == "ties":
-        return _ties(target, case)
-    if case.data.set == "every_code":
-        return {name: _every_code(target, case, name) for name in case.shapes}
-    filler = FILLERS[case.data.set]
-    return {name: filler(_site(target, case, name)) for name in case.shapes}
+        filled = _ties(target, case)
+    elif case.data.set == "every_code":
+        filled = {name: _every_code(target, case, name) for name in case.shapes}
+    else:
+        filler = FILLERS[case.data.set]
+        filled = {name: filler(_site(target, case, name)) for name in case.shapes}
+    pointing = {name: item for name, item in target.spec.inputs.items() if item.kind == "index" and name in filled}
+    return filled | {name: indices(_site(target, case, name)) for name in pointing}
 
 
 def _site(target: Target, case: Case, name: str) -> Site:
@@ -166,7 +177,8 @@ def _site(target: Target, case: Case, name: str) -> Site:
         raise CaseError(f"case of {case.op}: tensor {name!r} has no range.")
     low, high = case.ranges[name]
     if item.domain is not None:
-        low, high = max(low, item.domain[0]), min(high, item.domain[1])
+        least, most = limits(item, variables(target.spec, case.shapes, case.attrs))
+        low, high = max(low, least), min(high, most)
     return Site(name, item.role, case.shapes[name], low, high, item.channel_axis, case.data.seed)
 
 

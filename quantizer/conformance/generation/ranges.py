@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.generation.choosers import Chooser
 from quantizer.conformance.target import Target
 from quantizer.core.case import Range
+from quantizer.core.shapes import limits
 
 SPREAD_BITS = 18
 WIDE_STEP = 17
@@ -42,8 +45,11 @@ def _codes(target: Target) -> tuple[int, int]:
     return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
-def input_range(target: Target, name: str, data: str, chooser: Chooser) -> Range:
-    """Return a range for activation *name* that suits the data set."""
+def input_range(target: Target, name: str, data: str, chooser: Chooser, bound: Mapping[str, Any]) -> Range:
+    """Return a range for activation *name* that suits the data set; of an index all that the operator is defined for."""
+    item = target.spec.inputs[name]
+    if item.kind == "index":
+        return limits(item, bound)
     low_code, high_code = _codes(target)
     exponent = chooser.integer(f"{name}.exponent", -3, 3)
     match data:
@@ -66,9 +72,8 @@ def input_range(target: Target, name: str, data: str, chooser: Chooser) -> Range
     width = 2.0**exponent * (1 + chooser.integer(f"{name}.width", 0, 4095) / 4096)
     share = chooser.integer(f"{name}.low", 0, 64) / 64
     low, high = float(np.float32(0.0 - width * share)), float(np.float32(width * (1 - share)))
-    item = target.spec.inputs[name]
-    if item.domain is not None:
-        low, high = max(low, item.domain[0]), min(high, item.domain[1])
+    least, most = limits(item, bound)
+    low, high = max(low, least), min(high, most)
     return (low, high) if low < high else (low, low + width)
 
 

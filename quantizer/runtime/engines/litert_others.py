@@ -171,6 +171,19 @@ def reshaping(call: Call, codes: Codes, parameters: Parameters | None, variant: 
     return _plain("RESHAPE", "ReshapeOptions", options, call, codes, parameters, variant, _numbers("shape", shape))
 
 
+def gathering(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return GATHER by indices counted from the front, as importers write them: the kernel takes no others."""
+    attrs: Mapping[str, Any] = call.attrs
+    x, own = codes["x"].numpy(), codes["indices"].numpy()
+    axis = attrs["axis"] % x.ndim
+    made = Graph()
+    made.feeds["indices"] = np.where(own < 0, own + x.shape[axis], own).astype(np.int32)
+    inputs = [made.feed("x", x, _input(parameters, "x")), made.add(TensorDef("indices", own.shape, "int32"))]
+    output = activation("y", _shape(call, codes), _output(parameters))
+    options = {"axis": axis, "batch_dims": attrs["batch_dims"]}
+    return Lowered(made.job(made.apply("GATHER", "GatherOptions", options, inputs, output), variant))
+
+
 LOWERINGS: Mapping[str, Lower] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(FUNCTIONS, function),
@@ -186,6 +199,7 @@ LOWERINGS: Mapping[str, Lower] = {
     "transpose": transposition,
     "pad": padding,
     "reshape": reshaping,
+    "gather": gathering,
 }
 """Operator -> its lowering."""
 

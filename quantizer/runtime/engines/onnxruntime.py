@@ -45,12 +45,16 @@ NODES = {
     "pad": ("Pad", "Pad"),
     "reshape": ("Reshape", "Reshape"),
     "argmax": ("ArgMax", "ArgMax"),
+    "gather": ("Gather", "Gather"),
 }
 """Operator -> its quantized node, its float node."""
 STANDARD = ("QLinearConv", "QLinearMatMul")
 """Quantized nodes of the standard; every other one is Microsoft's."""
-MOVES = ("max_pool2d", "transpose", "pad", "reshape", "argmax")
+MOVES = ("max_pool2d", "transpose", "pad", "reshape", "argmax", "gather")
 """Operators whose node works on codes as they are; every other quantized node takes scales and zero points."""
+CODES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int32}
+REALS: Mapping[str, type[np.generic]] = {"value": np.float32, "index": np.int32}
+"""Kind of an input -> the type that it is fed as, codes and real values."""
 POOLS = ("avg_pool2d", "global_avg_pool2d")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
 OPSETS = [helper.make_opsetid("", 13), helper.make_opsetid(MICROSOFT, 1)]
@@ -67,7 +71,9 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:  # noqa: ARG001
     """Return the model of the quantized node; its pools take the order of axes that the case asks for."""
     op = call.spec.op
-    feeds = {name: codes[name].numpy().astype(np.uint8) for name in call.spec.activations if name in codes}
+    kinds = {name: call.spec.inputs[name].kind for name in call.spec.activations if name in codes}
+    feeds = {name: codes[name].numpy().astype(CODES[kind]) for name, kind in kinds.items()}
+    _refuse_pairs(call)
     _refuse_global(call, parameters, feeds)
     constants, order = quantized_inputs(call, codes, parameters)
     attrs = node_attributes(op, call.attrs, _channels(codes), quantized=True)
@@ -80,7 +86,9 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
 
 def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
     """Return the model of the float node, on float32; the node of averages counts no places beyond the padding."""
-    op, feeds = call.spec.op, {name: values.float().numpy() for name, values in operands.items()}
+    op, kinds = call.spec.op, {name: call.spec.inputs[name].kind for name in operands}
+    feeds = {name: operands[name].numpy().astype(REALS[kind]) for name, kind in kinds.items()}
+    _refuse_pairs(call)
     if _overhangs(call, feeds.get("x")):
         raise RefusedError("AveragePool leaves places beyond the padding out of its count")
     constants = attribute_inputs(op, call.attrs)
@@ -153,7 +161,7 @@ def node_attributes(op: str, attrs: Mapping[str, AttrValue], channels: int, *, q
             return {"axis": attrs["axis"], **({"opset": 13} if quantized else {})}
         case "leaky_relu":
             return {"alpha": attrs["slope"]}
-        case "concat":
+        case "concat" | "gather":
             return {"axis": attrs["axis"]}
         case "transpose":
             return {"perm": list(values["perm"])}
@@ -185,7 +193,7 @@ def quantized_inputs(
         if op == "pad":
             code = quantize(_as_tensor(made["value"]), parameters.inputs["x"], parameters.platform.quantizer)
             made["value"] = code.numpy().astype(np.uint8)
-        return made, ["x", *made]
+        return made, [*(name for name in call.spec.activations if name in codes), *made]
     activations = [name for name in call.spec.activations if name in codes]
     constants = {name: values.numpy().astype(np.int8) for name, values in codes.items() if name == "weight"}
     inputs = {name: scale_and_zero(name, parameters.inputs[name]) for name in activations}
@@ -216,6 +224,11 @@ def _refuse_global(call: Call, parameters: Parameters, feeds: Mapping[str, Array
     multiplier = x / (y * np.float32(np.prod(feeds["x"].shape[2:])))
     if not 2.0**-32 <= multiplier < 256:
         raise RefusedError("QLinearGlobalAveragePool takes multipliers from 2**-32 to 256")
+
+
+def _refuse_pairs(call: Call) -> None:
+    if call.attrs.get("batch_dims"):
+        raise RefusedError("ONNX's Gather pairs no axes of its operands")
 
 
 def _covers_image(call: Call, shape: tuple[int, ...]) -> bool:

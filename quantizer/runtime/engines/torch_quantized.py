@@ -24,7 +24,7 @@ CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
 POOLS = ("max_pool2d", "avg_pool2d")
 PLAIN = (
     "fully_connected", "matmul", "add", "mul", "relu", "clip", "leaky_relu", "sigmoid", "tanh", "softmax",
-    "global_avg_pool2d", "reduce_mean", "concat", "batch_norm", "transpose", "pad", "reshape",
+    "global_avg_pool2d", "reduce_mean", "concat", "batch_norm", "transpose", "pad", "reshape", "gather",
 )  # fmt: skip
 KNOWN = (*CONVOLUTIONS, *POOLS, *PLAIN, "conv_transpose2d")
 IMAGE = 4
@@ -46,12 +46,14 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     Images lie in memory as the case orders their axes, but for averages.
     """
     _refuse(call, codes, parameters, variant)
-    feeds = {name: codes[name].numpy().astype(np.uint8) for name in call.spec.activations if name in codes}
+    pointing = [name for name, item in call.spec.inputs.items() if item.kind == "index"]
+    types = {name: np.int64 if name in pointing else np.uint8 for name in call.spec.activations if name in codes}
+    feeds = {name: codes[name].numpy().astype(kind) for name, kind in types.items()}
     laid_out = [name for name in feeds if call.spec.inputs[name].spatial and feeds[name].ndim == IMAGE]
     last = bool(laid_out) and call.order == "channels_last" and call.spec.op not in CHANNELS_FIRST
     made: dict[str, Any] = {
         "kind": "convolution" if call.spec.op in CONVOLUTIONS else call.spec.op,
-        "inputs": {name: _numbers(parameters.inputs[name]) for name in feeds},
+        "inputs": {name: _numbers(parameters.inputs[name]) for name in feeds if name not in pointing},
         "output": _numbers(parameters.outputs["y"]),
         "suffix": "_relu" if call.activation == "relu" else "",
         "channels_last": last,
@@ -142,6 +144,8 @@ def _refuse(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, var
     attrs: Mapping[str, Any] = values
     if call.activation not in ("none", "relu"):
         raise RefusedError(f"torch fuses no {call.activation}")
+    if attrs.get("batch_dims"):
+        raise RefusedError("torch's index_select pairs no axes of its operands")
     if op in POOLS:
         _refuse_pool(call, codes)
     if variant != "qnnpack":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tosa_serializer as ts
 from torch import Tensor
 
@@ -127,8 +129,7 @@ def _moved(call: Call, codes: Codes, parameters: Parameters) -> Built:
     value, _ = operand(graph, codes, parameters, "x", rank)
     match call.spec.op:
         case "transpose":
-            perm = list(attrs["perm"])
-            return graph, graph.op(ts.Op.TRANSPOSE, [value], [value.shape[i] for i in perm], value.kind, perm)
+            return graph, graph.transpose(value, list(attrs["perm"]))
         case "reshape":
             shape = list(attrs["shape"])
             return graph, graph.op(ts.Op.RESHAPE, [value, graph.sizes(shape)], shape, value.kind)
@@ -152,6 +153,26 @@ def _largest(call: Call, codes: Codes, parameters: Parameters) -> Built:
     made = graph.op(ts.Op.ARGMAX, [value], kept, INT32, axis, PROPAGATE)
     whole = [1 if place == axis else size for place, size in enumerate(value.shape)]
     return graph, graph.reshape(made, whole if attrs["keepdims"] else kept)
+
+
+def _gathered(call: Call, codes: Codes, parameters: Parameters) -> Built:
+    """Return GATHER of rows [paired, counted, rest] by indices counted from the front, as importers write them."""
+    attrs: Mapping[str, Any] = call.attrs
+    graph, rank, pairs = TosaGraph(), codes["x"].dim(), attrs["batch_dims"]
+    value, _ = operand(graph, codes, parameters, "x", rank)
+    axis, own = attrs["axis"] % rank, codes["indices"].numpy()
+    counted, outer = value.shape[axis], value.shape[:pairs]
+    between, behind = value.shape[pairs:axis], value.shape[axis + 1 :]
+    front = [*range(pairs), axis, *(place for place in range(pairs, rank) if place != axis)]
+    rows = graph.transpose(value, front)
+    rows = graph.reshape(rows, [math.prod(outer), counted, math.prod((*between, *behind))])
+    places = graph.feed(np.where(own < 0, own + counted, own).reshape(math.prod(outer), -1), INT32)
+    sizes = [rows.shape[0], places.shape[1], rows.shape[2]]
+    taken = graph.reshape(graph.op(ts.Op.GATHER, [rows, places], sizes, value.kind), [*own.shape, *between, *behind])
+    depth = own.ndim - pairs
+    moved = range(own.ndim, own.ndim + len(between))
+    rest = range(own.ndim + len(between), own.ndim + len(between) + len(behind))
+    return graph, graph.transpose(taken, [*range(pairs), *moved, *range(pairs, pairs + depth), *rest])
 
 
 def _joined(call: Call, codes: Codes, parameters: Parameters) -> Built:
@@ -181,4 +202,5 @@ _LOWERED: Mapping[str, Callable[[Call, Codes, Parameters], Built]] = {
     "pad": _moved,
     "argmax": _largest,
     "concat": _joined,
+    "gather": _gathered,
 }

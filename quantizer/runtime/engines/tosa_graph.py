@@ -120,6 +120,10 @@ class TosaGraph:
             return value
         return self.op(ts.Op.RESHAPE, [value, self.sizes(shape)], shape, value.kind)
 
+    def transpose(self, value: Value, perm: Sequence[int]) -> Value:
+        """Return *value* with axis perm[i] of it as axis i."""
+        return self.op(ts.Op.TRANSPOSE, [value], [value.shape[place] for place in perm], value.kind, list(perm))
+
     def slice(self, value: Value, start: Sequence[int], size: Sequence[int]) -> Value:
         """Return a box; *value* itself where that is all of it."""
         if tuple(size) == value.shape:

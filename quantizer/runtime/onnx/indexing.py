@@ -11,8 +11,8 @@ from torch import Tensor
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import Node
 from quantizer.ir.graph import Tensor as Value
-from quantizer.runtime.onnx.kernels import axis_of, kernel, scalar, sized, whole
-from quantizer.runtime.onnx.layout import PLAIN, moves
+from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, scalar, sized, whole
+from quantizer.runtime.onnx.layout import PLAIN, is_plain, moves
 
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 """ONNX's reduction of a scatter -> torch's."""
@@ -24,6 +24,16 @@ def _from_zero(op: str, indices: Tensor, size: int) -> Tensor:
     if indices.numel() and not -size <= int(indices.min()) <= int(indices.max()) < size:
         raise UnsupportedError(f"{op}: an index outside of [{-size}, {size - 1}].")
     return torch.where(indices < 0, indices + size, indices)
+
+
+@mapped("Gather")
+def mapped_gather(x: Tensor, indices: Tensor, *, axis: int) -> Ours | None:
+    """The registry's gather, its indices checked."""
+    along = axis_of("Gather", axis, x.dim())
+    if not is_plain(x) or not indices.numel():
+        return None
+    _from_zero("Gather", indices, x.shape[along])
+    return Ours("gather", {"x": x, "indices": indices}, {"axis": axis, "batch_dims": 0})
 
 
 @kernel("Gather")

@@ -47,9 +47,9 @@ def run(session: Callable[[dict[str, Tensor]], Tensor], feeds: Mapping[str, Arra
 
 
 def quantized(made: Made, feeds: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the activations as quantized tensors; images in the order of axes that is asked for."""
-    found = {}
-    for name, codes in feeds.items():
+    """Return the activations as quantized tensors, images in the order of axes that is asked for; indices as they are."""
+    found = {name: indices for name, indices in feeds.items() if name not in made["inputs"]}
+    for name, codes in ((name, codes) for name, codes in feeds.items() if name in made["inputs"]):
         scale, zero = made["inputs"][name]
         x = torch._make_per_tensor_quantized_tensor(codes, scale, zero)
         found[name] = x.contiguous(memory_format=torch.channels_last) if made["channels_last"] else x
@@ -138,6 +138,15 @@ def batch_norm(made: Made, constants: Mapping[str, Tensor], x: dict[str, Tensor]
     return y.transpose(axis, 1)
 
 
+def gather(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
+    """Select by indices counted from the front, one after the other, as index_select takes them."""
+    values, places = x["x"], x["indices"]
+    axis = made["axis"] % values.dim()
+    front = torch.where(places < 0, places + values.shape[axis], places)
+    found = values.index_select(axis, front.reshape(-1))
+    return found.reshape((*values.shape[:axis], *places.shape, *values.shape[axis + 1 :]))
+
+
 PREPARED: Mapping[str, Callable[[Made, Mapping[str, Tensor]], Callable[[dict[str, Tensor]], Tensor]]] = {
     "convolution": convolution,
     "conv_transpose2d": transposed,
@@ -160,6 +169,7 @@ FUNCTIONS: Mapping[str, Callable[[Made, Mapping[str, Tensor], dict[str, Tensor]]
     "reduce_mean": lambda made, _, x: x["x"].mean(made["axes"], keepdim=made["keepdims"]),
     "batch_norm": batch_norm,
     "transpose": lambda made, _, x: x["x"].permute(made["perm"]),
+    "gather": gather,
     "reshape": lambda made, _, x: x["x"].reshape(made["shape"]),
     "pad": lambda made, _, x: F.pad(x["x"], made["around"], value=made["value"]),
 }

@@ -1,0 +1,34 @@
+"""Slices along one axis, those that indices name."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.qparams import Parameters
+from quantizer.ops import operator
+
+
+@operator("gather")
+def reference(x: Tensor, indices: Tensor, *, axis: int, batch_dims: int) -> Tensor:
+    """Index x along *axis*, at the places that the paired axes in front share."""
+    axis %= x.dim()
+    own, depth = indices.long(), indices.dim() - batch_dims
+    places: list[Tensor | slice] = []
+    for place in range(batch_dims):
+        along = torch.arange(x.shape[place], device=x.device)
+        places.append(along.reshape([-1 if i == place else 1 for i in range(batch_dims + depth)]))
+    between = x.movedim(axis, batch_dims)
+    taken = between[(*places, own)]
+    return taken.movedim([batch_dims + i for i in range(depth)], [axis + i for i in range(depth)])
+
+
+@operator("gather")
+def quantized(x: Tensor, indices: Tensor, *, parameters: Parameters, axis: int, batch_dims: int) -> Tensor:
+    """Move codes, a slice for each pair of the outer axes; the output shares the input's parameters."""
+    axis = axis + x.dim() if axis < 0 else axis
+    size, outer = x.shape[axis], x.shape[:batch_dims]
+    rows = x.reshape(outer.numel(), *x.shape[batch_dims:])
+    wanted = torch.where(indices < 0, indices + size, indices).reshape(outer.numel(), -1)
+    found = [row.index_select(axis - batch_dims, own) for row, own in zip(rows, wanted, strict=True)]
+    return torch.stack(found).reshape((*x.shape[:axis], *indices.shape[batch_dims:], *x.shape[axis + 1 :]))
