@@ -202,7 +202,7 @@ class _Tape:
                 return name
         for name, other in self.operands:
             if other is value:
-                self.read.add(name)
+                self.read.update(same for same, held in self.operands if held is value)
                 return self.form.live[name] if name in self.form.live else self.form.constant(name, value)
         if any(_same_memory(value, other) for name, other in self.operands if name in self.form.live):
             raise UnsupportedError(f"its operand {key!r} is computed and would have to be moved first")
