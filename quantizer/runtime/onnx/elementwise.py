@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -80,6 +81,14 @@ def mod(a: Tensor, b: Tensor, *, fmod: int) -> Tensor:
 def _refuse_zero(divisor: Tensor) -> None:
     if not bool((divisor.to(torch.int64) if divisor.dtype in UNSIGNED else divisor).all()):
         raise UnsupportedError("an integer divisor is zero: the standard does not say what that gives.")
+
+
+@mapped("Pow")
+def power_of_one_exponent(x: Tensor, y: Tensor) -> Ours | None:
+    """The registry's power, where the exponent is one number above 0."""
+    fits = x.is_floating_point() and x.dim() and x.numel() and y.numel() == 1 and y.dim() <= x.dim()
+    exponent = float(y) if fits else 0.0
+    return Ours("power", {"x": x}, {"exponent": exponent}) if 0 < exponent < math.inf else None
 
 
 @kernel("Pow")
