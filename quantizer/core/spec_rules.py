@@ -323,9 +323,9 @@ def _named_axes(operands: Mapping[str, Input] | Mapping[str, Output]) -> list[st
 
 def _check_error_model(spec: Spec) -> Iterator[Finding]:
     model = spec.error_model
-    if model.critical_points and model.kind not in ("piecewise_monotone", "selection"):
+    if model.critical_points and model.kind not in ("piecewise_monotone", "selection", "poles"):
         yield Finding(("error_model", "critical_points"), f"do not apply to kind {model.kind}. Remove them.", key=True)
-    if model.period is not None and model.kind != "piecewise_monotone":
+    if model.period is not None and model.kind not in ("piecewise_monotone", "poles"):
         yield Finding(("error_model", "period"), f"does not apply to kind {model.kind}. Remove it.", key=True)
     if model.logarithm and model.kind != "softmax":
         yield Finding(("error_model", "logarithm"), f"does not apply to kind {model.kind}. Remove it.", key=True)
@@ -334,6 +334,10 @@ def _check_error_model(spec: Spec) -> Iterator[Finding]:
     if model.kind == "piecewise_monotone" and not model.critical_points:
         text = "must be given for piecewise_monotone: where the function turns."
         yield Finding(("error_model", "critical_points"), text)
+    if model.kind == "poles" and bool(model.critical_points) != (model.period is not None):
+        absent = "period" if model.critical_points else "critical_points"
+        text = "must be given: poles other than that of a quotient are named by one of each kind and their period."
+        yield Finding(("error_model", absent), text)
 
 
 def _check_quantization(spec: Spec) -> Iterator[Finding]:

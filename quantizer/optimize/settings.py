@@ -44,6 +44,8 @@ DISPLAYED = ("just_for_display", "extra_params", "approx_params")
 LARGEST = 64 << 20
 ACTIVATION_MULTIPLIER = ("rectifier", "clamping", "softmax", "absolute", "division")
 """Families whose multiplier has as many bits as the activation, whatever multiplier_bits says."""
+UNFORCED = ("thresholded",)
+"""Operator families whose outputs force_dtype_int does not reach."""
 FAST_EXP = 1
 """Compass's number of a softmax by powers of two."""
 FLOAT24 = "softmax in 24-bit floats"
@@ -204,7 +206,8 @@ def _platform(
     }
     if signed:
         changes["output_signs"] = {
-            key: sign if sign == "inputs" else "signed" for key, sign in platform.output_signs.items()
+            key: sign if sign == "inputs" or key in UNFORCED else "signed"
+            for key, sign in platform.output_signs.items()
         }
         changes["index_dtype"] = platform.index_dtype.removeprefix("u")
     if own_method:

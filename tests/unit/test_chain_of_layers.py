@@ -43,12 +43,16 @@ CHAIN = (
     ("squeeze", {"axes": (2,)}, (1, 4, 36)),
     ("replicate", {"repeats": (1, 1, 2)}, (1, 4, 72)),
 )
+POOLED = (("channel_shuffle", {"groups": 2}, (1, 5, 6, 4)), ("global_max_pool2d", {}, (1, 1, 1, 4)))
 
 
-def chain() -> Graph:
+Layers = tuple[tuple[str, dict[str, object], tuple[int, ...]], ...]
+
+
+def chain(layers: Layers) -> Graph:
     tensors = {"x": Tensor("x", (1, 5, 6, 4), F32)}
     nodes, last = [], "x"
-    for op, attrs, shape in CHAIN:
+    for op, attrs, shape in layers:
         inputs: tuple[str, ...] = (last,)
         if op == "instance_norm":
             for name, values in (
@@ -63,11 +67,15 @@ def chain() -> Graph:
     return Graph("chain", tuple(nodes), tensors, ("x",), (last,))
 
 
-@pytest.mark.parametrize(("bits", "steps"), [(8, 6), (16, None)])
-def test_a_chain_is_quantized_written_and_read_back(tmp_path: Path, bits: int, steps: int | None) -> None:
+@pytest.mark.parametrize(
+    ("layers", "bits", "steps"), [(CHAIN, 8, 6), (CHAIN, 16, None), (POOLED, 8, 1), (POOLED, 16, 1)]
+)
+def test_a_chain_is_quantized_written_and_read_back(
+    tmp_path: Path, layers: Layers, bits: int, steps: int | None
+) -> None:
     """Batches of one and of three give the same IR; codes of the written IR stay near the float graph (8 bits)."""
     data = torch.sin(torch.arange(6 * 5 * 6 * 4) * 0.37).reshape(6, 5, 6, 4) * 3
-    compass.write(compass.foreign(chain(), LIBRARY.specs), tmp_path / "float.txt", tmp_path / "float.bin")
+    compass.write(compass.foreign(chain(layers), LIBRARY.specs), tmp_path / "float.txt", tmp_path / "float.bin")
     np.save(tmp_path / "calib.npy", data.numpy())
     texts = []
     for batch in (1, 3):

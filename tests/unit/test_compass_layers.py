@@ -36,6 +36,7 @@ REQUIRED = {
     "Activation": {"method"},
     "ArgMinMax": {"axis", "method", "select_last_index"},
     "BatchNorm": {"axis"},
+    "ChannelShuffle": {"group", "splits"},
     "Concat": {"axis"},
     "ConvTranspose": {*WINDOW, *KERNEL, "group", "num_output"},
     "Convolution": {*WINDOW, *KERNEL, "group", "num_output"},
@@ -68,7 +69,7 @@ REQUIRED = {
     "Tile": {"repeats"},
     "Transpose": {"perm"},
     **dict.fromkeys(
-        ("Abs", "Div", "Erf", "Exp", "Floor", "Log", "Negative", "Reciprocal", "Rsqrt", "Sqrt"), set()
+        ("Abs", "Atan", "Ceil", "Div", "Erf", "Exp", "Floor", "Log", "Negative", "Reciprocal", "Round", "Rsqrt", "Sqrt", "Square", "Tan"), set()
     ),
 }  # fmt: skip
 """Layer type -> keys that the Compass Optimizer reads without a default of its own, and some that it has one for."""

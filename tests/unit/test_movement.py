@@ -55,6 +55,8 @@ def onnx_of(op: str, x: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.nd
             return onnx_result(
                 "ArgMin", x, {}, axis=attrs["axis"], keepdims=int(attrs["keepdims"]), select_last_index=last
             )
+        case "global_max_pool2d":
+            return onnx_result("GlobalMaxPool", x, {})
         case _:
             kind = {"reduce_max": "ReduceMax", "reduce_min": "ReduceMin"}[op]
             return onnx_result(kind, x, {"axes": attrs["axes"]}, keepdims=int(attrs["keepdims"]))
@@ -69,6 +71,7 @@ CASES: list[Case] = [
     ("depth_to_space", (1, 18, 2, 3), {"block": 3, "mode": "CRD"}),
     ("space_to_depth", (2, 3, 6, 9), {"block": 3}),
     ("replicate", (2, 3, 1), {"repeats": (1, 2, 4)}),
+    ("global_max_pool2d", (2, 3, 4, 5), {}),
     ("reduce_max", (3, 4, 5), {"axes": (0, 2), "keepdims": False}),
     ("reduce_min", (3, 4, 5), {"axes": (1,), "keepdims": True}),
     ("argmin", (4, 6, 3), {"axis": -2, "keepdims": True, "select_last": True}),
@@ -96,6 +99,14 @@ def test_blocks_are_those_of_torch() -> None:
     assert torch.equal(REGISTRY.get("depth_to_space", "reference")(x, block=2, mode="CRD"), wide)
     depth = REGISTRY.get("space_to_depth", "reference")(wide, block=2)
     assert torch.equal(REGISTRY.get("depth_to_space", "reference")(depth, block=2, mode="DCR"), wide)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 4, 12])
+def test_shuffled_channels_are_those_of_torch(groups: int) -> None:
+    x = torch.arange(2 * 12 * 3 * 4).reshape(2, 12, 3, 4)
+    wanted = torch.nn.ChannelShuffle(groups)(x)
+    assert torch.equal(REGISTRY.get("channel_shuffle", "reference")(x, groups=groups), wanted)
+    assert torch.equal(REGISTRY.get("channel_shuffle", "quantized")(x, parameters=None, groups=groups), wanted)
 
 
 def test_every_slice_of_a_short_axis_is_that_of_python() -> None:

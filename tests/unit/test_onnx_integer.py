@@ -28,7 +28,7 @@ EXACT = P.PER_TENSOR | P.LINEAR | P.SYMMETRICAL | P.POWER_OF_2
 """Scales under which whole numbers stay exact in float32 and in integers."""
 SEVEN_BITS = 64
 """Weights up to which the runtime's kernels for processors without VNNI do not saturate sums of two products in int16."""
-WITHOUT_SPEC = {"Where", "Greater", "Round", "Sign"}
+WITHOUT_SPEC = {"Where", "Greater"}
 
 
 def runtime(model, feeds, names=None):

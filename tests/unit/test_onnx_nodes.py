@@ -28,10 +28,10 @@ def test_operator_passes_its_node_tests(operator):
 
 
 def test_a_planted_error_is_a_wrong_answer(monkeypatch):
-    relu = next(test for test in node_tests() if test.name == "test_round")
-    assert run(relu).outcome == "passed"
-    monkeypatch.setattr(KERNELS["Round"], "own", lambda x: (x + 0.5).floor())
-    assert run(relu).outcome == "wrong"
+    sinh = next(test for test in node_tests() if test.name == "test_sinh")
+    assert run(sinh).outcome == "passed"
+    monkeypatch.setattr(KERNELS["Sinh"], "own", lambda x: x.cosh())
+    assert run(sinh).outcome == "wrong"
 
 
 def test_every_operator_of_the_frozen_list_has_a_kernel():

@@ -12,7 +12,10 @@ from onnx import TensorProto, helper
 from quantizer.core.dtypes import DTYPES
 from quantizer.ir.formats.onnx import from_model
 from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.runtime.executor import execute
+from quantizer.runtime.onnx.kernels import specs
 from quantizer.runtime.onnx.ppq_only import PPQ_KERNELS
+from quantizer.runtime.onnx.registry_form import registry_form
 from quantizer.runtime.onnx_node_tests import PPQ_ONLY
 from quantizer.runtime.torch_executor import OperationError, TorchExecutor
 
@@ -62,6 +65,17 @@ def test_arg_max_in_both_forms():
 
 def test_shuffled_channels():
     assert torch.equal(run("ChannelShuffle", X, groups=3)[0], torch.nn.ChannelShuffle(3)(X))
+    for shape in ((2, 6, 5), (2, 6, 2, 3, 2)):
+        x = numbers(*shape)
+        assert torch.equal(run("ChannelShuffle", x, groups=2)[0], torch.nn.ChannelShuffle(2)(x))
+
+
+def test_shuffled_channels_of_images_are_the_registrys():
+    tensors = {n: Tensor(n, tuple(X.shape), DTYPES["float32"]) for n in "xy"}
+    graph = Graph("g", (Node("n", "ChannelShuffle", ("x",), ("y",), {"groups": 3}),), tensors, ("x",), ("y",))
+    made = registry_form(graph)
+    assert [(node.op, node.attrs) for node in made.nodes] == [("channel_shuffle", {"groups": 3})]
+    assert torch.equal(execute(made, {"x": X}, specs()).values["y"], torch.nn.ChannelShuffle(3)(X))
 
 
 @pytest.mark.parametrize(

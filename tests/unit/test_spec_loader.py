@@ -378,6 +378,12 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
     ('kind: linear', 'kind: piecewise_monotone', [
         '26:14: error_model.critical_points: must be given for piecewise_monotone: where the function turns.',
     ]),
+    ('kind: linear', 'kind: poles, critical_points: [1]', [
+        '26:14: error_model.period: must be given: poles other than that of a quotient are named by one of each kind and their period.',
+    ]),
+    ('kind: linear', 'kind: poles, period: 1', [
+        '26:14: error_model.critical_points: must be given: poles other than that of a quotient are named by one of each kind and their period.',
+    ]),
     ('terms: kernel}', 'terms: kernel, critical_points: [0]}', [
         '26:44: error_model.critical_points: do not apply to kind linear. Remove them.',
     ]),

@@ -35,6 +35,16 @@ FUNCTIONS = {
     "hard_swish": ("HardSwish", ALL, {}),
     "softplus": ("Softplus", ALL, {}),
     "floor": ("Floor", ALL, {}),
+    "ceil": ("Ceil", ALL, {}),
+    "round": ("Round", ALL, {}),
+    "sign": ("Sign", ALL, {}),
+    "tan": ("Tan", np.linspace(-1.5, 1.5, 2048, dtype=np.float32), {}),
+    "atan": ("Atan", ALL, {}),
+    "mish": ("Mish", ALL, {}),
+    "softsign": ("Softsign", ALL, {}),
+    "celu": ("Celu", ALL, {"alpha": 0.75}),
+    "selu": ("Selu", ALL, {"alpha": 1.5, "gamma": 1.25}),
+    "thresholded_relu": ("ThresholdedRelu", ALL, {"alpha": 0.75}),
 }
 """Our name -> ONNX's, inputs, attributes."""
 
@@ -149,6 +159,16 @@ LAYERS = {
     "reciprocal": ("Reciprocal", "", {}, None),
     "erf": ("Erf", "", {}, "int"),
     "floor": ("Floor", "", {}, "int"),
+    "ceil": ("Ceil", "", {}, "int"),
+    "round": ("Round", "", {}, None),
+    "tan": ("Tan", "", {}, "int"),
+    "atan": ("Atan", "", {}, "int"),
+    "square": ("Square", "", {}, "uint"),
+    "mish": ("Activation", "method=MISH\n", {}, "int"),
+    "softsign": ("Activation", "method=SOFTSIGN\n", {}, "int"),
+    "celu": ("Activation", "method=CELU\nalpha=0.75\n", {"alpha": 0.75}, "int"),
+    "selu": ("Activation", "method=SELU\nalpha=1.5\ngamma=1.25\n", {"alpha": 1.5, "gamma": 1.25}, "int"),
+    "thresholded_relu": ("Activation", "method=THRESHOLDEDRELU\nalpha=0.75\n", {"alpha": 0.75}, "uint"),
     "gelu": ("Activation", "method=GELU\napproximate=NONE\n", {"approximate": "none"}, "int"),
     "silu": ("Activation", "method=SILU\n", {}, "int"),
     "elu": ("Activation", "method=ELU\nalpha=0.75\n", {"alpha": 0.75}, "int"),
@@ -160,6 +180,8 @@ LAYERS = {
     ),
 }  # fmt: skip
 """Operator -> layer type, its keys, our attributes, kind of its codes (None: of the input's)."""
+CONSUMED = {"elu": {"alpha"}, "celu": {"alpha"}, "selu": {"alpha", "gamma"}}
+"""Operator -> keys that its table makes superfluous."""
 
 
 @pytest.mark.parametrize("lines", [(), (RESTRICTED, "force_dtype_int=true"), (ASYMMETRIC,), WIDE], ids=str)
@@ -167,24 +189,25 @@ LAYERS = {
 def test_layers_say_what_compass_writes(op: str, lines: tuple[str, ...], tmp_path: Path) -> None:
     """The sign of the codes, the table entry by entry, and no key more or fewer.
 
-    Tables lie over linspace(qmin, qmax); where codes are restricted, all but those of sqrt, rsqrt and reciprocal repeat
-    the first entry. One code is left open where float32 functions differ between libraries.
+    Tables lie over linspace(qmin, qmax); where codes are restricted, all but those of sqrt, rsqrt, reciprocal and round
+    repeat the first entry. One code is left open where float32 functions differ between libraries.
     """
     kind, more, attrs, codes = LAYERS[op]
     samples = SAMPLES
     samples = np.abs(samples) + np.float32(0.125) if op in ("log", "sqrt", "rsqrt", "reciprocal") else samples
     (_, source, layer), blob = optimized(tmp_path, kind, more, samples, *lines)
-    signed = codes == "int" or "force_dtype_int=true" in lines or (codes is None and source["layer_top_type"][1] == "i")
+    forced = "force_dtype_int=true" in lines and op != "thresholded_relu"
+    signed = codes == "int" or forced or (codes is None and source["layer_top_type"][1] == "i")
     assert layer["layer_top_type"] == f"[{'' if signed else 'u'}int{16 if lines == WIDE else 8}]"
     added = {"lut_type", "lut_offset", "lut_size", "lut_shape", "layer_top_range", "layer_top_scale", "layer_top_zp"}
     added |= {"is_perf_mode", "unquantifiable", "activation_quantization_axis"}
     before = {line.split("=")[0] for line in LAYER.splitlines() if "=" in line}
-    before |= {line.split("=")[0] for line in more.splitlines()} - {"alpha" if op == "elu" else ""}
+    before |= {line.split("=")[0] for line in more.splitlines()} - CONSUMED.get(op, set())
     assert layer.keys() == before | added
     start, size = int(layer["lut_offset"]), int(layer["lut_size"])
     entries = np.frombuffer(blob[start : start + size], layer["lut_type"]).astype(np.int64)
     low, high = json.loads(source["layer_top_range"])[0]
-    repeats = low == -high and op not in ("sqrt", "rsqrt", "reciprocal")
+    repeats = low == -high and op not in ("sqrt", "rsqrt", "reciprocal", "round")
     points = np.linspace(low, high, len(entries) - repeats)
     points = np.concatenate([points[:1], points]) if repeats else points
     scale, zero = np.float32(json.loads(source["layer_top_scale"])[0]), json.loads(source["layer_top_zp"])[0]
@@ -224,9 +247,12 @@ def test_abs_is_unsigned_with_a_multiplier_of_its_activation(multiplier_bits: st
     assert [layer[name] for name in names] == ["[uint8]", "128", "6", "uint8", "int8"]
 
 
-@pytest.mark.parametrize("op", ["elu", "exp", "reciprocal", "rsqrt"])
+@pytest.mark.parametrize("op", ["elu", "exp", "reciprocal", "round", "rsqrt", "selu"])
 def test_a_written_layer_runs_as_its_table_says(op: str, tmp_path: Path) -> None:
-    """Restricted codes: x is the entry x - qmin of reciprocal and rsqrt, x + 128 of the others; alpha is in the table alone."""
+    """Restricted codes: x is the entry x - qmin of reciprocal and rsqrt, x + 128 of the others; alpha is in the table alone.
+
+    So Round, whose table does not repeat the entry of qmin, reads that of the next code.
+    """
     kind, more, _, _ = LAYERS[op]
     samples = np.abs(SAMPLES) + np.float32(0.125)
     (_, _, layer), blob = optimized(tmp_path, kind, more, samples, RESTRICTED, "force_dtype_int=true")

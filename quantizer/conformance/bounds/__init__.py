@@ -7,7 +7,7 @@ from quantizer.conformance.bounds.interval import Interval, input_radius, vacuou
 from quantizer.conformance.bounds.linear import Operand, bilinear, linear, movement, movement_of
 from quantizer.conformance.bounds.monotone import critical_points_between, monotone, piecewise_monotone
 from quantizer.conformance.bounds.normalization import normalization
-from quantizer.conformance.bounds.poles import divide, log, power, reciprocal, rsqrt, sqrt, tan
+from quantizer.conformance.bounds.poles import between_poles, divide, log, power, reciprocal, rsqrt, sqrt, tan
 from quantizer.conformance.bounds.resize import resize_linear, resize_nearest
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.bounds.set_valued import (
@@ -26,6 +26,7 @@ __all__ = [
     "UNDECIDED",
     "Interval",
     "Operand",
+    "between_poles",
     "bilinear",
     "code_interval",
     "compare",

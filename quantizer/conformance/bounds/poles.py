@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -65,10 +66,20 @@ def power(base: Interval, exponent: Interval) -> Interval:
 
 
 @np.errstate(all="ignore")
+def between_poles(f: ArrayFunction, x: Interval, poles: Sequence[FloatArray]) -> Interval:
+    """Return the hull of f at both ends, for f that rises or falls between its poles; unbounded where one lies inside.
+
+    *poles*: for every element one of each kind of pole inside x, NaN where there is none (`critical_points_between`).
+    """
+    inside = np.zeros(x.shape, dtype=bool)
+    for pole in poles:
+        inside |= ~np.isnan(pole)
+    return _unbounded(_hull(f, x), inside)
+
+
 def tan(x: Interval) -> Interval:
     """Return the tangent; unbounded where x may be at a pole pi/2 + k*pi."""
-    pole = critical_points_between(x.lo, x.hi, math.pi / 2, math.pi)
-    return _unbounded(_hull(np.tan, x), ~np.isnan(pole))
+    return between_poles(np.tan, x, [critical_points_between(x.lo, x.hi, math.pi / 2, math.pi)])
 
 
 def _has_zero(x: Interval) -> BoolArray:

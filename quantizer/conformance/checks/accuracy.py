@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance import bounds
 from quantizer.conformance.bounds import Interval
-from quantizer.conformance.checks import log_softmax, one_period
+from quantizer.conformance.checks import log_softmax, one_period, poles
 from quantizer.conformance.checks.arithmetic import runs_plugin
 from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.float32_stages import REPLAYS, product_error
@@ -164,8 +164,11 @@ def _turning(trial: Trial, low: Array, high: Array) -> list[Array | float]:
 
 
 def _poles(trial: Trial) -> Interval:
-    boxes = [Interval.around(x, np.broadcast_to(dx, x.shape)) for x, dx in _operands(trial).values()]
-    return bounds.reciprocal(boxes[0]) if len(boxes) == 1 else bounds.divide(boxes[0], boxes[1])
+    boxes = {name: Interval.around(x, np.broadcast_to(dx, x.shape)) for name, (x, dx) in _operands(trial).items()}
+    if len(boxes) == 1:
+        ((name, box),) = boxes.items()
+        return poles.enclosure(trial, name, box)
+    return bounds.divide(*boxes.values())
 
 
 _ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
@@ -397,7 +400,7 @@ def _between(trial: Trial, table: Table) -> Array:
         return np.where(np.isfinite(moved), moved, np.inf)
     middle, half = ((ends[0] + ends[1]) / 2).numpy(), ((ends[1] - ends[0]) / 2).numpy()
     if trial.spec.error_model.kind == "poles":
-        return np.asarray(bounds.reciprocal(Interval.around(middle, half)).width / float(trial.output.scale))
+        return np.asarray(poles.enclosure(trial, name, Interval.around(middle, half)).width / float(trial.output.scale))
     hull = bounds.piecewise_monotone(
         lambda v: _f(trial, **{name: v}), middle, half, _turning(trial, middle - half, middle + half)
     )

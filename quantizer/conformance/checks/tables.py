@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from quantizer.conformance import restated_litert as restated
+from quantizer.conformance.bounds import Interval
 from quantizer.conformance.bounds.rounding import rational_codes
-from quantizer.conformance.checks import one_period
+from quantizer.conformance.checks import one_period, poles
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.gemmlowp_stages import exponentials_of
 from quantizer.conformance.restated_norm import inverse_roots
@@ -175,13 +176,17 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
     """Return what a small entry may lose, in codes, where a platform evaluates f in float32.
 
     A bounded f has the absolute error of its bound wherever it is small (a logistic function that is a difference from
-    1/2, a line that is cut); one that turns, that of f(|x|) (a product of x and a sum that cancels).
+    1/2, a line that is cut); one that turns, that of f(|x|) (a product of x and a sum that cancels); one with poles of a
+    period moves as far as f does where its operand is rounded.
     """
     y, rule = trial.spec.outputs["y"], trial.target.platform.tables
     if rule.arithmetic != "float32" and rule.alignment != "linspace":
         return 0.0
     if trial.spec.error_model.period is not None:
-        ((_, part),) = values.items()
+        ((name, part),) = values.items()
+        if trial.spec.error_model.kind == "poles":
+            near = Interval.around(part.numpy(), FLOAT32_ENTRIES * part.abs().numpy())
+            return np.asarray(poles.enclosure(trial, name, near).width / float(trial.output.scale))
         return np.asarray(FLOAT32_ENTRIES * (1.0 + part.abs().numpy()) / float(trial.output.scale))
     if trial.spec.error_model.kind == "piecewise_monotone":
         absolute = {name: part.abs() for name, part in values.items()}

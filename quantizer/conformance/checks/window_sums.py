@@ -137,6 +137,19 @@ def mean_sums(trial: Trial) -> tuple[Array, Array] | None:
     return np.rint(trial.sums * terms).astype(np.int64), np.full(trial.output_shape, terms)
 
 
+def running_sum(trial: Trial) -> Array:
+    """Return at each place the sum of the elements before it along the axis, or behind it, and of its own unless exclusive."""
+    ((_, x),) = operands(trial).items()
+    attrs: Mapping[str, Any] = trial.case.attrs
+    lines = np.moveaxis(x, int(attrs["axis"]), 0)
+    out = np.zeros_like(lines)
+    for place, other in np.ndindex(len(lines), len(lines)):
+        before = other > place if attrs["reverse"] else other < place
+        if before or (other == place and not attrs["exclusive"]):
+            out[place] += lines[other]
+    return np.moveaxis(out, 0, int(attrs["axis"]))
+
+
 def _pooled(trial: Trial, x: Array) -> Array:
     attrs: Mapping[str, Any] = trial.case.attrs
     out = np.zeros(trial.output_shape, dtype=np.int64)
@@ -174,6 +187,7 @@ SUMS: Mapping[str, Callable[[Trial], Array]] = {
     "scaling": scaling,
     "mean": reduction,
     "sum": reduction,
+    "running_sum": running_sum,
     "global_average": reduction,
     "average_pooling": pooling,
 }

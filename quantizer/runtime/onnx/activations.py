@@ -17,7 +17,8 @@ COERCED_UNTIL = 13
 """Softmax and its logarithm of earlier versions flatten from the axis on."""
 
 
-PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softplus": "softplus", "HardSwish": "hard_swish"}
+PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softplus": "softplus", "HardSwish": "hard_swish",
+         "Softsign": "softsign", "Mish": "mish"}  # fmt: skip
 """ONNX's name -> the registry's, of functions of one operand without attributes."""
 
 
@@ -88,14 +89,27 @@ def elu_of_any_alpha(x: Tensor, *, alpha: float) -> Tensor:
     return torch.where(x < 0, alpha * torch.expm1(x), x)
 
 
+@mapped("Celu")
+def celu(x: Tensor, *, alpha: float) -> Ours | None:
+    """The registry's celu."""
+    return Ours("celu", {"x": x}, {"alpha": alpha}) if _plain(x) and alpha > 0 else None
+
+
 @kernel("Celu")
-def celu(x: Tensor, *, alpha: float) -> Tensor:
+def celu_of_any_alpha(x: Tensor, *, alpha: float) -> Tensor:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
     return x.clamp(min=0) + (alpha * torch.expm1(x / alpha)).clamp(max=0)
 
 
+@mapped("Selu")
+def selu(x: Tensor, *, alpha: float, gamma: float) -> Ours | None:
+    """The registry's selu."""
+    fits = _plain(x) and alpha >= 0 and gamma > 0
+    return Ours("selu", {"x": x}, {"alpha": alpha, "gamma": gamma}) if fits else None
+
+
 @kernel("Selu")
-def selu(x: Tensor, *, alpha: float, gamma: float) -> Tensor:
+def selu_of_any_slope(x: Tensor, *, alpha: float, gamma: float) -> Tensor:
     """gamma * elu(x)."""
     return gamma * torch.where(x <= 0, alpha * torch.expm1(x), x)
 
@@ -165,8 +179,14 @@ def gelu_any(x: Tensor, *, approximate: str) -> Tensor:
     return F.gelu(x, approximate=approximate)
 
 
+@mapped("ThresholdedRelu")
+def thresholded_relu(x: Tensor, *, alpha: float) -> Ours | None:
+    """The registry's thresholded_relu."""
+    return Ours("thresholded_relu", {"x": x}, {"alpha": alpha}) if _plain(x) and alpha >= 0 else None
+
+
 @kernel("ThresholdedRelu")
-def thresholded_relu(x: Tensor, *, alpha: float) -> Tensor:
+def thresholded_relu_of_any_alpha(x: Tensor, *, alpha: float) -> Tensor:
     """x above alpha, zero elsewhere."""
     return torch.where(x > alpha, x, torch.zeros_like(x))
 

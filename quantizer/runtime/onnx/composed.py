@@ -105,32 +105,6 @@ def prelu(run: Run, x: Tensor, slope: Tensor) -> Tensor | None:
     return two(run, "sub", one(run, "relu", x), two(run, "mul", below, slope))
 
 
-@composed("Selu")
-def selu(run: Run, x: Tensor, *, alpha: float, gamma: float) -> Tensor:
-    """A multiple of elu."""
-    return two(run, "mul", one(run, "elu", x, alpha=alpha), number(gamma, x))
-
-
-@composed("Celu")
-def celu(run: Run, x: Tensor, *, alpha: float) -> Tensor | None:
-    """alpha times elu of x / alpha."""
-    if alpha <= 0:
-        return None
-    return two(run, "mul", one(run, "elu", two(run, "div", x, number(alpha, x)), alpha=1.0), number(alpha, x))
-
-
-@composed("Softsign")
-def softsign(run: Run, x: Tensor) -> Tensor:
-    """x over one more than its size."""
-    return two(run, "div", x, two(run, "add", one(run, "abs", x), number(1.0, x)))
-
-
-@composed("Mish")
-def mish(run: Run, x: Tensor) -> Tensor:
-    """x times tanh of its softplus."""
-    return two(run, "mul", x, one(run, "tanh", one(run, "softplus", x)))
-
-
 @composed("Swish")
 def swish(run: Run, x: Tensor, *, alpha: float) -> Tensor | None:
     """x times the sigmoid of a multiple."""

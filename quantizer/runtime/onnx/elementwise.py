@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -80,6 +81,14 @@ def mod(a: Tensor, b: Tensor, *, fmod: int) -> Tensor:
 def _refuse_zero(divisor: Tensor) -> None:
     if not bool((divisor.to(torch.int64) if divisor.dtype in UNSIGNED else divisor).all()):
         raise UnsupportedError("an integer divisor is zero: the standard does not say what that gives.")
+
+
+@mapped("Pow")
+def power_of_one_exponent(x: Tensor, y: Tensor) -> Ours | None:
+    """The registry's power, where the exponent is one number above 0."""
+    fits = x.is_floating_point() and x.dim() and x.numel() and y.numel() == 1 and y.dim() <= x.dim()
+    exponent = float(y) if fits else 0.0
+    return Ours("power", {"x": x}, {"exponent": exponent}) if 0 < exponent < math.inf else None
 
 
 @kernel("Pow")
@@ -171,18 +180,18 @@ def _unary(
 
 _unary("Abs", torch.abs, lambda x: x, ours="abs")
 _unary("Neg", torch.neg, ours="negative")
-_unary("Sign", torch.sign, np.sign)
+_unary("Sign", torch.sign, np.sign, ours="sign")
 _unary("Exp", torch.exp, ours="exp")
 _unary("Log", torch.log, ours="log")
 _unary("Sqrt", torch.sqrt, ours="sqrt")
 _unary("Reciprocal", torch.reciprocal, ours="reciprocal")
 _unary("Floor", torch.floor, ours="floor")
-_unary("Ceil", torch.ceil)
-_unary("Round", torch.round)
+_unary("Ceil", torch.ceil, ours="ceil")
+_unary("Round", torch.round, ours="round")
 _unary("Erf", lambda x: torch.erf(x) if x.is_floating_point() else torch.erf(x.double()).to(x.dtype), ours="erf")
-_unary("Sin", torch.sin)
-_unary("Cos", torch.cos)
-_unary("Tan", torch.tan)
+_unary("Sin", torch.sin, ours="sine")
+_unary("Cos", torch.cos, ours="cosine")
+_unary("Tan", torch.tan, ours="tan")
 _unary("Acos", torch.acos)
 _unary("Atanh", torch.atanh)
 _unary("Sinh", torch.sinh)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.detection import roi_align
-from quantizer.runtime.onnx.kernels import Kernel, axis_of, sized, whole
+from quantizer.runtime.onnx.kernels import Kernel, Ours, axis_of, sized, whole
 
 DOMAINS = ("mmcv", "ppl", "ppq")
 PPQ_KERNELS: dict[str, Kernel] = {}
@@ -28,6 +28,16 @@ def ppq_kernel(name: str) -> Callable[[Fn], Fn]:
 
     def register(function: Fn) -> Fn:
         PPQ_KERNELS[name] = Kernel(name, function)
+        return function
+
+    return register
+
+
+def ppq_mapped(name: str) -> Callable[[Fn], Fn]:
+    """Register the decorated function as what finds the registry's operator for the one of this name."""
+
+    def register(function: Fn) -> Fn:
+        PPQ_KERNELS[name].mapped = function
         return function
 
     return register
@@ -71,11 +81,18 @@ def caffe_arg_max(
 
 
 @ppq_kernel("ChannelShuffle")
-def channel_shuffle(x: Tensor, *, groups: int) -> Tensor:
+def channel_shuffle_of_any_rank(x: Tensor, *, groups: int) -> Tensor:
     """Channels of all groups in turn."""
     if x.dim() < 2 or groups < 1 or x.shape[1] % groups:
         raise UnsupportedError(f"ChannelShuffle of {list(x.shape)} in {groups} groups: must divide the channels.")
     return x.reshape(x.shape[0], groups, -1, *x.shape[2:]).transpose(1, 2).flatten(1, 2)
+
+
+@ppq_mapped("ChannelShuffle")
+def channel_shuffle(x: Tensor, *, groups: int) -> Ours | None:
+    """The registry's channel_shuffle, of images."""
+    fits = x.dim() == 4 and x.is_floating_point() and x.numel() and groups >= 1 and x.shape[1] % groups == 0
+    return Ours("channel_shuffle", {"x": x}, {"groups": groups}) if fits else None
 
 
 @ppq_kernel("Interp")

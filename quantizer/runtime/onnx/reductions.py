@@ -138,8 +138,17 @@ def _place(function: Callable[..., Tensor], x: Tensor, axis: int, keepdims: int,
     return x.shape[axis] - 1 - function(x.flip(axis), dim=axis, keepdim=bool(keepdims))
 
 
+@mapped("CumSum")
+def cumsum(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Ours | None:
+    """The registry's cumsum, of floats."""
+    if not x.is_floating_point() or not x.dim() or not x.numel():
+        return None
+    along = axis_of("CumSum", int(scalar(axis, 0)), x.dim())
+    return Ours("cumsum", {"x": x}, {"axis": along, "exclusive": bool(exclusive), "reverse": bool(reverse)})
+
+
 @kernel("CumSum")
-def cumsum(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Tensor:
+def cumsum_of_integers(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Tensor:
     """Running sum along one axis, from the end with reverse, without the element itself with exclusive."""
     along = axis_of("CumSum", int(scalar(axis, 0)), x.dim())
     y = x.flip(along) if reverse else x

@@ -16,7 +16,8 @@ from quantizer.ir.graph import FREE, Graph, Node, container
 from quantizer.ir.graph import Tensor as Named
 from quantizer.ir.verify import verify
 from quantizer.runtime.onnx import composed, composed_layout
-from quantizer.runtime.onnx.kernels import KERNELS, Context, Ours, run_ours, special, specs
+from quantizer.runtime.onnx.kernels import KERNELS, Context, Kernel, Ours, run_ours, special, specs
+from quantizer.runtime.onnx.ppq_only import find_ppq_kernel
 
 TABLES = (composed, composed_layout)
 """The modules that fill the table of composed operators."""
@@ -103,16 +104,17 @@ class _Form:
 
     def _keep(self, node: Node, operands: Sequence[Tensor | None]) -> None:
         """Compute a node by its kernel."""
-        if node.op not in KERNELS or node.op in BODIES:
+        kernel = _kernel(node)
+        if kernel is None or node.op in BODIES:
             raise UnsupportedError("no kernel runs it")
-        outcome = KERNELS[node.op](node, operands, self.context)
+        outcome = kernel(node, operands, self.context)
         self.values |= dict(zip(node.outputs, _listed(outcome), strict=False))
 
     def _translate(self, node: Node, operands: Sequence[Tensor | None]) -> None:
         tape = _Tape(self, node, operands)
         found = _listed(_ours(node, operands, self.context, tape))
         if found is None:
-            raise UnsupportedError("has no spec" if node.op not in KERNELS else "this form of it has no spec")
+            raise UnsupportedError("has no spec" if _kernel(node) is None else "this form of it has no spec")
         tape.check()
         for name, value in zip(node.outputs, found, strict=False):
             self.values[name], self.live[name] = value, tape.named(value, name)
@@ -202,7 +204,7 @@ class _Tape:
                 return name
         for name, other in self.operands:
             if other is value:
-                self.read.add(name)
+                self.read.update(same for same, held in self.operands if held is value)
                 return self.form.live[name] if name in self.form.live else self.form.constant(name, value)
         if any(_same_memory(value, other) for name, other in self.operands if name in self.form.live):
             raise UnsupportedError(f"its operand {key!r} is computed and would have to be moved first")
@@ -240,11 +242,16 @@ class _Tape:
         ]  # fmt: skip
 
 
+def _kernel(node: Node) -> Kernel | None:
+    """Return what runs a node, of ONNX's operators or of PPQ's own."""
+    return KERNELS.get(node.op) or find_ppq_kernel(node.op)
+
+
 def _ours(node: Node, operands: Sequence[Tensor | None], ctx: Context, run: _Tape) -> Any:
     """Return the results of a node, made by *run* alone; None where it is no operator of the registry."""
     several = composed.COMPOSED.get(node.op)
     found = None if several is None else several(run, *operands, **node.attrs, **special(several, node, ctx))
-    kernel = KERNELS.get(node.op)
+    kernel = _kernel(node)
     if found is not None or kernel is None or kernel.mapped is None:
         return found
     ours = kernel.mapped(*operands, **node.attrs, **special(kernel.mapped, node, ctx))

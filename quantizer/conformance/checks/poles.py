@@ -1,0 +1,16 @@
+"""Enclosures of a function of one input that has poles."""
+
+from __future__ import annotations
+
+from quantizer.conformance import bounds
+from quantizer.conformance.bounds import Interval
+from quantizer.conformance.trial import Trial, as_torch
+
+
+def enclosure(trial: Trial, name: str, box: Interval) -> Interval:
+    """Return what the function gives over *box*: a periodic one between the poles that the spec names, else an inverse."""
+    model = trial.spec.error_model
+    if model.period is None:
+        return bounds.reciprocal(box)
+    poles = [bounds.critical_points_between(box.lo, box.hi, point, model.period) for point in model.critical_points]
+    return bounds.between_poles(lambda v: trial.reference({name: as_torch(v)}), box, poles)

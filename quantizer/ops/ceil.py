@@ -1,0 +1,20 @@
+"""Ceiling."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.ops import operator
+
+
+@operator("ceil")
+def reference(x: Tensor) -> Tensor:
+    """Return the smallest integer that is not below x."""
+    return torch.ceil(x)
+
+
+@operator("ceil")
+def function(x: Tensor) -> Tensor:
+    """Return what tables hold; Compass calls the same."""
+    return x.ceil()

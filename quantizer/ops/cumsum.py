@@ -1,0 +1,38 @@
+"""Running sums along one axis."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("cumsum")
+def reference(x: Tensor, *, axis: int, exclusive: bool, reverse: bool) -> Tensor:
+    """Add up along *axis* up to each element, from the end if *reverse*; without the element itself if *exclusive*."""
+    ordered = x.flip(axis) if reverse else x
+    if exclusive:
+        zero = torch.zeros_like(ordered.narrow(axis, 0, 1))
+        ordered = torch.cat([zero, ordered.narrow(axis, 0, x.shape[axis] - 1)], dim=axis)
+    total = ordered.cumsum(dim=axis)
+    return total.flip(axis) if reverse else total
+
+
+@operator("cumsum")
+def accumulate(x: Tensor, *, parameters: Parameters, axis: int, exclusive: bool, reverse: bool) -> Tensor:
+    """Sum exactly the centred codes that each place adds up: a product with ones in one triangle of a matrix."""
+    codes, size = centred(x, parameters.inputs["x"]).movedim(axis, -1), x.shape[axis]
+    adds = torch.ones(size, size, dtype=torch.int64)
+    adds = adds.tril(-int(exclusive)) if reverse else adds.triu(int(exclusive))
+    return (codes[..., :, None] * adds).sum(-2).movedim(-1, axis)
+
+
+@operator("cumsum")
+def quantized(x: Tensor, *, parameters: Parameters, axis: int, exclusive: bool, reverse: bool) -> Tensor:
+    """Bring each exact sum to the output's scale, round once."""
+    sums = accumulate(x, parameters=parameters, axis=axis, exclusive=exclusive, reverse=reverse)
+    return finish_sum({"x": sums}, parameters)

@@ -1,0 +1,20 @@
+"""Softsign."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from quantizer.ops import operator
+
+
+@operator("softsign")
+def reference(x: Tensor) -> Tensor:
+    """Return x / (1 + |x|)."""
+    return x / (1 + x.abs())
+
+
+@operator("softsign")
+def function(x: Tensor) -> Tensor:
+    """Return what tables hold; Compass calls the same."""
+    return F.softsign(x)

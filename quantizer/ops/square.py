@@ -1,0 +1,20 @@
+"""Square."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.ops import operator
+
+
+@operator("square")
+def reference(x: Tensor) -> Tensor:
+    """Return x times x."""
+    return x * x
+
+
+@operator("square")
+def function(x: Tensor) -> Tensor:
+    """Return what tables hold; Compass calls the same."""
+    return torch.square(x)
