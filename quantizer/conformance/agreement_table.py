@@ -11,7 +11,7 @@ from quantizer.conformance.agreement import Agreement, compare
 from quantizer.conformance.failures import graph_line
 from quantizer.conformance.judge import concerns
 from quantizer.conformance.target import Target
-from quantizer.core.platforms import Defect
+from quantizer.core.defects import Defect
 from quantizer.core.processor import processor
 from quantizer.runtime.engines.protocol import Engine
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from quantizer.conformance.failures import graph_line
 from quantizer.conformance.stored import read_replay
+from quantizer.core.defects import Defect
 from quantizer.core.library import Library
-from quantizer.core.platforms import Defect, Platform
+from quantizer.core.platforms import Platform
 
 
 def defects_document(library: Library, cases: Path) -> str:

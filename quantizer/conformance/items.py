@@ -26,9 +26,9 @@ from quantizer.conformance.supported import spec_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
+from quantizer.core.defects import Defect
 from quantizer.core.errors import QuantizerError
 from quantizer.core.library import shipped_folder
-from quantizer.core.platforms import Defect
 from quantizer.core.processor import processor
 from quantizer.core.record import Record
 from quantizer.core.verdict import CHECKS, SAMPLED, Verdict

@@ -20,9 +20,9 @@ from quantizer.conformance.checks.round_trip import round_trip
 from quantizer.conformance.checks.variants import properties, repeat, tiled
 from quantizer.conformance.faithful import is_faithful
 from quantizer.conformance.trial import Trial
+from quantizer.core.defects import CASE_NAMES, Defect
 from quantizer.core.errors import QuantizerError, RefusedError
 from quantizer.core.expressions import parse
-from quantizer.core.platforms import CASE_NAMES, Defect
 from quantizer.core.processor import instructions
 from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, hole
 from quantizer.numerics.qparams import QParams

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from quantizer.conformance.generation.datasets import DIRECTED, FILLERS
+from quantizer.conformance.generation.datasets import DIRECTED
+from quantizer.conformance.generation.fillers import FILLERS
 from quantizer.conformance.golden_review import Change, ChangeModel
 from quantizer.conformance.judge import known_defect
 from quantizer.conformance.target import Target

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import Field
 
+from quantizer.core.defects import CASE_NAMES, Defect, check_defects, is_day
 from quantizer.core.errors import SpecError, UnsupportedError
 from quantizer.core.expressions import parse
 from quantizer.core.library import Library, read_file
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, suggestion
-from quantizer.core.platforms import CASE_NAMES, Defect, check_defects, is_day
 from quantizer.core.spec import Spec
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quantizer.core import shape_functions
 from quantizer.core.errors import SpecError
 
 MAX_LENGTH = 400
@@ -45,113 +46,26 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 
-def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    sizes = []
-    for column in zip(*padded, strict=True):
-        wide = {size for size in column if size != 1}
-        if len(wide) > 1:
-            raise ValueError(f"shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
-        sizes.append(wide.pop() if wide else 1)
-    return tuple(sizes)
-
-
-def _axis(shape: tuple[int, ...], axis: int) -> int:
-    if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"{axis} is no axis of a shape of rank {len(shape)}")
-    return axis % len(shape)
-
-
-def _replace(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
-    place = _axis(shape, axis)
-    return (*shape[:place], size, *shape[place + 1 :])
-
-
-def _drop(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    place = _axis(shape, axis)
-    return (*shape[:place], *shape[place + 1 :])
-
-
-def _broadcasts(*shapes: tuple[int, ...]) -> bool:
-    try:
-        _broadcast(*shapes)
-    except ValueError:
-        return False
-    return True
-
-
-def _windows(size: int, window: int, stride: int, before: int, after: int, ceil: bool) -> int:  # noqa: FBT001
-    free = size + before + after - window
-    if not ceil:
-        return free // stride + 1
-    count = -(-free // stride) + 1
-    return count - 1 if (count - 1) * stride >= size + before else count
-
-
-def _padded(shape: tuple[int, ...], padding: tuple[int, ...]) -> tuple[int, ...]:
-    rank = len(shape)
-    if len(padding) != 2 * rank:
-        raise ValueError(f"{len(padding)} numbers do not pad a shape of rank {rank}")
-    return tuple(size + padding[i] + padding[i + rank] for i, size in enumerate(shape))
-
-
-def _sliced(
-    shape: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...], strides: tuple[int, ...]
-) -> tuple[int, ...]:
-    if not len(shape) == len(begin) == len(end) == len(strides):
-        raise ValueError(f"{len(begin)}, {len(end)} and {len(strides)} numbers do not cut a shape of rank {len(shape)}")
-    cuts = zip(shape, begin, end, strides, strict=True)
-    return tuple(len(range(size)[first:last:step]) for size, first, last, step in cuts)
-
-
-def _repeated(shape: tuple[int, ...], repeats: tuple[int, ...]) -> tuple[int, ...]:
-    if len(repeats) != len(shape):
-        raise ValueError(f"{len(repeats)} numbers do not repeat a shape of rank {len(shape)}")
-    return tuple(size * count for size, count in zip(shape, repeats, strict=True))
-
-
-def _permute(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[int, ...]:
-    if sorted(perm) != list(range(len(shape))):
-        raise ValueError(f"{list(perm)} does not name every axis of a shape of rank {len(shape)} once")
-    return tuple(shape[axis] for axis in perm)
-
-
-def _take(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(shape[_axis(shape, axis)] for axis in axes)
-
-
-def _reduce(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:  # noqa: FBT001
-    places = {_axis(shape, axis) for axis in axes}
-    return tuple(1 if i in places else size for i, size in enumerate(shape) if keepdims or i not in places)
-
-
-def _kept_axis(place: int, axes: tuple[int, ...]) -> int:
-    for axis in sorted(axes):
-        place += axis <= place
-    return place
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
-    "broadcast": _broadcast,
-    "broadcasts": _broadcasts,
+    "broadcast": shape_functions.broadcast,
+    "broadcasts": shape_functions.broadcasts,
     "ceil_div": lambda a, b: -(-a // b),
-    "drop": _drop,
-    "kept_axis": _kept_axis,
+    "drop": shape_functions.drop,
+    "kept_axis": shape_functions.kept_axis,
     "len": len,
     "max": max,
     "min": min,
-    "padded": _padded,
-    "permute": _permute,
+    "padded": shape_functions.padded,
+    "permute": shape_functions.permute,
     "prod": math.prod,
-    "reduce": _reduce,
-    "repeated": _repeated,
-    "replace": _replace,
-    "sliced": _sliced,
+    "reduce": shape_functions.reduce,
+    "repeated": shape_functions.repeated,
+    "replace": shape_functions.replace,
+    "sliced": shape_functions.sliced,
     "sum": sum,
-    "take": _take,
-    "windows": _windows,
+    "take": shape_functions.take,
+    "windows": shape_functions.windows,
 }
 
 

@@ -113,7 +113,7 @@ def _figures(verb: argparse.ArgumentParser) -> None:
 
 
 def _day(text: str) -> str:
-    from quantizer.core.platforms import is_day
+    from quantizer.core.defects import is_day
 
     if not is_day(text):
         raise argparse.ArgumentTypeError(f"must be a day such as 2027-01-31, got {text!r}.")

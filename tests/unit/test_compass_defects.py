@@ -9,8 +9,8 @@ import pytest
 from quantizer.conformance.judge import judge
 from quantizer.conformance.stored import read_replay, target_of
 from quantizer.conformance.trial import Trial
+from quantizer.core.defects import Defect
 from quantizer.core.library import load_library
-from quantizer.core.platforms import Defect
 from quantizer.numerics.rules import activation_params
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines.own import OwnEngine

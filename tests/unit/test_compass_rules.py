@@ -12,7 +12,7 @@ from torch import Tensor
 
 from quantizer.calibration.extrema import Extrema, extrema
 from quantizer.calibration.mean import Mean, mean
-from quantizer.conformance import restated
+from quantizer.conformance import restated_multipliers
 from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
@@ -94,7 +94,7 @@ def test_factors_of_a_sum_are_those_of_the_restatement(seed: int, bits: int) -> 
     ratio = made.rescale
     assert ratio is not None
     found = (float(ratio.mantissa), int(ratio.shift), ratio.factors["a"], ratio.factors["b"])
-    assert found == restated.compass_sum(a, b, y, bits, equal_zero=True)
+    assert found == restated_multipliers.compass_sum(a, b, y, bits, equal_zero=True)
 
 
 TINY = 127 * 2.0**-20
@@ -147,7 +147,7 @@ def test_a_shared_shift_may_be_negative() -> None:
     """Ratios of 40,000 and 50,000 need 16 bits: 15 are kept, and both the rule and its restatement shift left by one."""
     mantissas, shifts = unify_shifts(*compass(torch.tensor([40000.0, 50000.0]), 8))
     assert (mantissas.tolist(), shifts.tolist()) == ([19968, 24960], [-1, -1])
-    assert restated.unified([np.float32(40000.0), np.float32(50000.0)], 8) == [(19968.0, -1), (24960.0, -1)]
+    assert restated_multipliers.unified([np.float32(40000.0), np.float32(50000.0)], 8) == [(19968.0, -1), (24960.0, -1)]
 
 
 def test_ties_of_a_convolution_do_not_depend_on_the_zero_point() -> None:

@@ -16,9 +16,9 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
+from quantizer.core.defects import Defect, check_defects
 from quantizer.core.errors import EngineError, RefusedError, UnsupportedError
 from quantizer.core.library import load_library
-from quantizer.core.platforms import Defect, check_defects
 from quantizer.core.processor import instructions
 from quantizer.core.verdict import CHECKS
 from quantizer.ops import REGISTRY, load_built_ins

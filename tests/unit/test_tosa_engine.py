@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantizer.conformance import restated
+from quantizer.conformance import restated_multipliers
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.exact import exact
 from quantizer.conformance.checks.fixed_point import rounded
@@ -253,7 +253,7 @@ def test_numbers_of_ratios_are_those_of_the_specification() -> None:
     ]
     for ratio, bits in itertools.product(ratios, (15, 31)):
         mantissa, shift = (int(number) for number in multipliers.right_shifted(ratio, bits))
-        assert (mantissa, shift) == restated.right_shifted(ratio, bits)
+        assert (mantissa, shift) == restated_multipliers.right_shifted(ratio, bits)
         assert shift <= 62
         if shift < 62:
             assert 1 << (bits - 1) <= mantissa < 1 << bits
@@ -264,7 +264,7 @@ def test_reciprocals_are_those_of_the_specification() -> None:
     counts = torch.cat([torch.arange(1, 3000), 2 ** torch.arange(12, 30), 2 ** torch.arange(12, 30) + 1])
     mantissas, shifts = multipliers.reciprocal(counts)
     for count, mantissa, shift in zip(counts.tolist(), mantissas.tolist(), shifts.tolist(), strict=True):
-        assert (mantissa, shift) == restated.area_reciprocal(count)
+        assert (mantissa, shift) == restated_multipliers.area_reciprocal(count)
         assert 1 << 30 <= mantissa < 1 << 31
 
 

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance import bounds
-from quantizer.conformance.bounds import Interval
-from quantizer.conformance.checks import log_softmax, one_period, poles
-from quantizer.conformance.checks.arithmetic import runs_plugin
 from quantizer.conformance.checks.elements import judge_reals
-from quantizer.conformance.checks.float32_stages import REPLAYS, product_error
-from quantizer.conformance.checks.means import mean_ratios
-from quantizer.conformance.checks.multiplier_rules import AREA_BITS, FLOAT32_CODES, multiplier_bits
-from quantizer.conformance.checks.norm_interval import norm_enclosure, norm_stage_error
-from quantizer.conformance.checks.normalised import softmax_stage_error
-from quantizer.conformance.checks.operands import candidates, contributions
-from quantizer.conformance.checks.piecewise import multiplied
-from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT
-from quantizer.conformance.checks.resize import resize_enclosure, resize_stage_error
-from quantizer.conformance.checks.sum_multipliers import declared_loss
-from quantizer.conformance.checks.tables import FLOAT32_ENTRIES, cancelled
-from quantizer.conformance.checks.window_sums import mean_sums
-from quantizer.conformance.trial import Trial, as_torch
+from quantizer.conformance.checks.enclosures import ENCLOSURES, known_operands
+from quantizer.conformance.checks.requantized import FLOAT32_UNIT
+from quantizer.conformance.checks.stage_errors import stage_error
+from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict, Worst, hole
 from quantizer.numerics.activations import LIMITS
-from quantizer.numerics.qparams import Rescale, Table
 
 Array = NDArray[Any]
 CHECK = "accuracy"
-GEMMLOWP_SOFTMAX = 2.0**-18
-"""What gemmlowp's fixed point loses of a share, relative."""
 
 
 def accuracy(trial: Trial) -> Verdict:
@@ -42,7 +26,7 @@ def accuracy(trial: Trial) -> Verdict:
     kind = trial.spec.error_model.kind
     if kind == "index":
         return _regret(trial)
-    enclose = _ENCLOSURES.get(kind)
+    enclose = ENCLOSURES.get(kind)
     if enclose is None:
         return hole(CHECK, f"error model {kind} has no enclosure")
     if _leaves_accumulator(trial):
@@ -51,7 +35,7 @@ def accuracy(trial: Trial) -> Verdict:
     scale, zero = float(output.scale), int(output.zero_point)
     low, high = scale * (output.qmin - zero), scale * (output.qmax - zero)
     inner = enclose(trial).saturated(*LIMITS[trial.case.activation])
-    stages = scale * (_stage_error(trial) + _limit_error(trial))
+    stages = scale * (stage_error(trial) + _limit_error(trial))
     allowed = inner.widened(scale / 2 + stages).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
     got = scale * (trial.got - zero).astype(np.float64)
@@ -85,110 +69,9 @@ def _outward(values: Array, direction: int) -> Array:
     return np.asarray(values + direction * 4 * np.spacing(np.abs(values)))
 
 
-def radius(trial: Trial, name: str) -> Array:
-    """Return dx: how far the value of a code may be from the float it stands for."""
-    if trial.spec.inputs[name].kind == "index":
-        return np.zeros(trial.case.shapes[name])
-    params = trial.qparams(name)
-    quantizer = trial.target.platform.quantizer
-    return bounds.input_radius(
-        trial.doubles[name].numpy(), trial.broadcast(name, params.scale), trial.broadcast(name, params.zero_point),
-        params.qmin, params.qmax, float32=quantizer.operation != "exact", rounding=quantizer.rounding,
-    )  # fmt: skip
-
-
-def _f(trial: Trial, **operands: Array) -> Array:
-    return trial.reference({name: as_torch(values) for name, values in operands.items()})
-
-
-def _operands(trial: Trial) -> dict[str, tuple[Array, Array]]:
-    return {name: (values.numpy(), radius(trial, name)) for name, values in trial.doubles.items()}
-
-
-def _movement(trial: Trial) -> Interval:
-    return bounds.movement_of(lambda **ends: _f(trial, **ends), _operands(trial))
-
-
-def _linear(trial: Trial) -> Interval:
-    def absolute(**values: Array) -> Array:
-        return trial.magnitude({name: as_torch(part) for name, part in values.items()})
-
-    return bounds.linear(lambda **v: _f(trial, **v), absolute, _operands(trial))
-
-
-def _bilinear(trial: Trial) -> Interval:
-    operands = _operands(trial)
-    x, w = [name for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
-    b = next((name for name in trial.tensors if trial.spec.inputs[name].role == "bias"), None)
-
-    def f(value: Array, weight: Array, bias: Array | None = None) -> Array:
-        named = {x: value, w: weight} | ({b: bias} if b is not None and bias is not None else {})
-        return _f(trial, **named)
-
-    bias = None
-    if b is not None:
-        bias = (operands[b][0], np.broadcast_to(trial.per_channel(as_torch(operands[b][1])), trial.output_shape))
-    return bounds.bilinear(f, f, operands[x], operands[w], bias)
-
-
-def _softmax(trial: Trial) -> Interval:
-    x, dx = _operands(trial)["x"]
-    enclosure = bounds.log_softmax if trial.spec.error_model.logarithm else bounds.softmax
-    return enclosure(x, np.broadcast_to(dx, x.shape), trial.axis)
-
-
-def _magnitude(x: Array, dx: Array) -> Array:
-    """Return the largest number that the reference of a one-input function may cancel."""
-    return np.asarray(np.maximum(np.abs(x) + dx, 1.0))
-
-
-def _monotone(trial: Trial) -> Interval:
-    name = trial.spec.activations[0]
-    x, dx = _operands(trial)[name]
-    return bounds.monotone(lambda v: _f(trial, **{name: v}), x, dx, magnitude=_magnitude(x, dx))
-
-
-def _piecewise(trial: Trial) -> Interval:
-    name = trial.spec.activations[0]
-    x, dx = _operands(trial)[name]
-    points = _turning(trial, x - dx, x + dx)
-    return bounds.piecewise_monotone(lambda v: _f(trial, **{name: v}), x, dx, points, magnitude=_magnitude(x, dx))
-
-
-def _turning(trial: Trial, low: Array, high: Array) -> list[Array | float]:
-    """Return where the function turns; of a periodic one the first of each kind of point in every element's interval."""
-    model = trial.spec.error_model
-    if model.period is None:
-        return list(model.critical_points)
-    return [bounds.critical_points_between(low, high, point, model.period) for point in model.critical_points]
-
-
-def _poles(trial: Trial) -> Interval:
-    boxes = {name: Interval.around(x, np.broadcast_to(dx, x.shape)) for name, (x, dx) in _operands(trial).items()}
-    if len(boxes) == 1:
-        ((name, box),) = boxes.items()
-        return poles.enclosure(trial, name, box)
-    return bounds.divide(*boxes.values())
-
-
-_ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
-    "movement": _movement,
-    "selection": lambda trial: _piecewise(trial) if trial.spec.error_model.critical_points else _movement(trial),
-    "linear": _linear,
-    "mean": _linear,
-    "bilinear": _bilinear,
-    "softmax": _softmax,
-    "normalization": lambda trial: norm_enclosure(trial, _operands(trial)),
-    "resize": lambda trial: resize_enclosure(trial, *_operands(trial)["x"]),
-    "monotone": _monotone,
-    "piecewise_monotone": _piecewise,
-    "poles": _poles,
-}
-
-
 def _regret(trial: Trial) -> Verdict:
     """The chosen element is one that could be the largest (smallest) for inputs known to half a step."""
-    x, dx = _operands(trial)[trial.spec.activations[0]]
+    x, dx = known_operands(trial)[trial.spec.activations[0]]
     x = -x if trial.spec.error_model.smallest else x
     axis = trial.axis
     chosen = trial.got
@@ -210,225 +93,3 @@ def _regret(trial: Trial) -> Verdict:
         np.broadcast_to(best, actual.shape),
         made_of="best - 2 max|dx|",
     )
-
-
-def _stage_error(trial: Trial) -> Array:
-    """Return e in output codes: further rounding stages, and what the handed parameters lost."""
-    rescale = trial.parameters.rescale
-    kind = trial.spec.error_model.kind
-    if kind == "softmax":
-        return _softmax_error(trial)
-    if kind == "normalization":
-        return norm_stage_error(trial)
-    if kind == "resize":
-        return resize_stage_error(trial)
-    if kind == "movement" and trial.target.platform.quantizer.operation != "exact":
-        return np.abs(trial.y_hat) / float(trial.output.scale) * FLOAT32_CODES
-    if kind in ("monotone", "piecewise_monotone") or (kind == "poles" and len(trial.codes) == 1):
-        return _function_error(trial, rescale)
-    if kind == "mean":
-        return _mean_error(trial)
-    if kind == "poles":
-        return _quotient_error(trial)
-    if rescale is None:
-        return np.zeros(trial.output_shape)
-    if kind == "bilinear":
-        return _product_error(trial, rescale)
-    if kind in ("linear", "selection"):
-        return _sum_error(trial, rescale)
-    return np.zeros(trial.output_shape)
-
-
-def _product_error(trial: Trial, rescale: Rescale) -> Array:
-    acc = np.abs(trial.sums)
-    mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
-    declared = DECLARED[rescale.variant]
-    if rescale.variant == "exact":
-        return np.zeros(trial.output_shape)
-    if rescale.variant in REPLAYS:
-        return product_error(trial)
-    if declared.float32:
-        return acc * mantissa * FLOAT32_UNIT * 4 + abs(int(trial.output.zero_point)) * FLOAT32_UNIT
-    unit = np.exp2(-shift.astype(np.float64))
-    lost = unit * 0.5
-    if trial.target.platform.multiplier.unify_shifts and rescale.mantissa.dim():
-        lost = unit + mantissa * unit * 2.0 ** -multiplier_bits(trial)
-    extra = 0.5 * np.exp2(31.0 - shift) if declared.high_multiply else 0.0
-    one = (mantissa == 1) & (shift == 0)
-    bits = trial.target.scheme.activation.bits
-    return np.asarray(acc * np.where(one, 2.0**-bits, lost) + acc * mantissa * unit * 2.0**-22 + extra)
-
-
-def _sum_error(trial: Trial, rescale: Rescale) -> Array:
-    """Return what the factors lost, |factor * gain - s_i / s_y| of each operand's part, up to what their formats allow."""
-    scale = float(trial.output.scale)
-    gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) / rescale.divisor
-    total = np.zeros(trial.output_shape)
-    if rescale.variant == "q31_double":
-        total = total + 0.5 * 2.0 ** (31 - int(rescale.shift))
-        if len(rescale.factors) > 1:
-            gain *= 2.0 ** (20 if trial.target.scheme.activation.bits <= 8 else 15)
-            total = total + (len(rescale.factors) + 1) * gain
-    parts = contributions(trial) if trial.spec.error_model.kind == "linear" else candidates(trial)
-    for name, part in parts.items():
-        if name not in trial.parameters.inputs:
-            continue
-        factor = rescale.factors.get(name, 1.0) * gain
-        lost = abs(factor - float(trial.parameters.inputs[name].scale) / scale)
-        if rescale.variant == "multiplier_shift":
-            lost = min(lost, declared_loss(trial, rescale, name))
-        total = total + np.abs(part) * lost + (0.0 if rescale.operands is None else gain / 2)
-        if DECLARED[rescale.variant].float32:
-            offset = abs(int(trial.parameters.inputs[name].zero_point)) * _count(trial)
-            total = total + 4 * FLOAT32_UNIT * factor * (np.abs(part) + 2 * offset)
-    if DECLARED[rescale.variant].float32:
-        total = total + 4 * FLOAT32_UNIT * abs(int(trial.output.zero_point))
-    return total
-
-
-def _count(trial: Trial) -> int:
-    """Return how many raw codes are in a sum of one operand; 1 for sums of operands."""
-    terms = trial.spec.error_model.terms
-    return int(terms(trial.bound)) if terms is not None and len(trial.codes) == 1 else 1
-
-
-def _mean_error(trial: Trial) -> Array:
-    """Return what a multiplier loses of the ratio of scales over the number of terms, and float32 of the terms."""
-    rescale, scale, known = trial.parameters.rescale, float(trial.output.scale), mean_sums(trial)
-    if rescale is None or rescale.variant == "exact" or known is None:
-        return np.zeros(trial.output_shape)
-    (sums, terms), zero = known, abs(int(trial.output.zero_point))
-    params = next(iter(trial.parameters.inputs.values()))
-    wanted = float(params.scale) / scale / terms
-    if DECLARED[rescale.variant].float32:
-        largest = float(terms.max(initial=1.0)) + 6
-        return np.asarray(largest * FLOAT32_UNIT * (trial.magnitude(trial.values) / scale + zero))
-    if rescale.variant == "q31_in_sixteens":
-        return np.full(trial.output_shape, float(wanted.max(initial=0.0)))
-    if rescale.variant == "area_multiplier" and runs_plugin(trial):
-        return np.asarray(np.abs(sums) * wanted * (2.0**-AREA_BITS + 2.0**-22))
-    ratios = mean_ratios(rescale, [int(n) for n in np.unique(terms)])
-    got = np.array([float(ratios[int(n)]) for n in terms.ravel()]).reshape(terms.shape)
-    twice = 0.5 * 2.0 ** (31 - int(rescale.shift)) if rescale.variant == "q31_folded" else 0.0
-    return np.asarray(np.abs(sums) * np.abs(got - wanted) + twice)
-
-
-def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
-    """Return what a table of fewer entries than codes leaves open, or the integer steps of a function without a table.
-
-    Between two entries f lies between their values, as the chord does; after the last the table is flat.
-    """
-    params = next(iter(trial.parameters.inputs.values()))
-    tables = list(trial.parameters.tables.values())
-    budget = 0.0 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_ENTRIES
-    real = np.nan_to_num(trial.y_hat / float(trial.output.scale))
-    if "input_multiplier" in trial.parameters.numbers:
-        return _grid_error(trial)
-    if "period" in trial.parameters.tables:
-        return np.asarray(budget * np.abs(real) + one_period.stage_error(trial))
-    if tables and tables[0].step == 1:
-        return np.asarray(budget * np.abs(real) + cancelled(trial, trial.values))
-    if tables:
-        return np.asarray(budget * np.abs(real) + 1.5 + _between(trial, tables[0]))
-    if "positive" in trial.parameters.numbers:
-        return _sides_error(trial)
-    if rescale is None:
-        return np.zeros(trial.output_shape)
-    c = np.abs(next(iter(trial.centred.values())).numpy())
-    factor = next(iter(rescale.factors.values()), 1.0)
-    gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) * factor
-    lost = np.abs(c) * abs(gain - float(params.scale) / float(trial.output.scale))
-    numbers = trial.parameters.numbers
-    if "slope" in numbers:
-        return np.asarray(lost + gain * (0.5 + c * 2.0 ** -numbers["slope_shift"] / 2))
-    if "least" in numbers:
-        return np.asarray(lost)
-    if "relay_bits" in numbers:
-        return np.asarray(lost + 2.0 ** -numbers["relay_bits"])
-    return np.asarray(lost + multiplied(trial)[1])
-
-
-def _quotient_error(trial: Trial) -> Array:
-    """Return what a table of inverses leaves open of each quotient, half a unit, and what the multiplier loses of it."""
-    table, rescale = trial.parameters.tables.get("inverse"), trial.parameters.rescale
-    if table is None or rescale is None:
-        return np.zeros(trial.output_shape)
-    top, bottom = np.broadcast_arrays(*(np.abs(part.numpy()) for part in trial.centred.values()))
-    a, b = (float(params.scale) for params in trial.parameters.inputs.values())
-    gain, wanted = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), a / b / float(trial.output.scale) * table.unit
-    entry = np.where(bottom > 0, 1 / np.maximum(bottom, 1) / table.unit, 0.0)
-    return np.asarray(top * (gain * (0.5 + FLOAT32_ENTRIES * entry) + abs(gain - wanted) * entry))
-
-
-def _sides_error(trial: Trial) -> Array:
-    """Return what the multipliers of a leaky rectifier's sides lose of s_x / s_y, and their second rounding."""
-    numbers, (params,) = trial.parameters.numbers, trial.parameters.inputs.values()
-    c = next(iter(trial.centred.values())).numpy()
-    ratio = float(params.scale) / float(trial.output.scale)
-    lost = [
-        abs(numbers[side] * 2.0 ** -numbers[f"{side}_shift"] - ratio * factor)
-        for side, factor in (("positive", 1.0), ("negative", float(trial.bound["slope"])))
-    ]
-    twice = 0.5 * 2.0 ** (31 - min(numbers["positive_shift"], numbers["negative_shift"]))
-    return np.asarray(np.abs(c) * np.where(c < 0, lost[1], lost[0]) + (0.0 if trial.variant == "q8_half_up" else twice))
-
-
-def _grid_error(trial: Trial) -> Array:
-    """Return how far f is from f at the place on the grid, an entry and a half, and the last rounding (LiteRT, 16 bits).
-
-    gemmlowp's function of 16-bit intermediates is good to 12 codes.
-    """
-    numbers, ((name, codes),) = trial.parameters.numbers, trial.codes.items()
-    if numbers["input_multiplier"] == 0:
-        place = codes.double() * 2.0 ** (numbers["input_shift"] - 12)
-    else:
-        place = codes.double() * numbers["input_multiplier"] * 2.0 ** -numbers["input_shift"] / 12288
-    scale = float(trial.output.scale)
-    moved = np.abs(trial.reference({name: place}) - trial.y_hat) / scale
-    return np.asarray(moved + (12.0 if numbers["input_multiplier"] == 0 else 2.0))
-
-
-def _between(trial: Trial, table: Table) -> Array:
-    """Return how far f moves, in output codes, over the segment of the table that each code lies in."""
-    ((name, codes),) = trial.codes.items()
-    params = trial.parameters.inputs[name]
-    low = table.first + np.floor_divide(codes.numpy() - table.first, table.step) * table.step
-    ends = [(as_torch(place).double() - params.zero_point) * params.scale for place in (low, low + table.step)]
-    first, last = (trial.reference({name: end}) for end in ends)
-    if trial.spec.error_model.kind == "monotone":
-        moved = np.abs(last - first) / float(trial.output.scale)
-        return np.where(np.isfinite(moved), moved, np.inf)
-    middle, half = ((ends[0] + ends[1]) / 2).numpy(), ((ends[1] - ends[0]) / 2).numpy()
-    if trial.spec.error_model.kind == "poles":
-        return np.asarray(poles.enclosure(trial, name, Interval.around(middle, half)).width / float(trial.output.scale))
-    hull = bounds.piecewise_monotone(
-        lambda v: _f(trial, **{name: v}), middle, half, _turning(trial, middle - half, middle + half)
-    )
-    return np.asarray((hull.hi - hull.lo) / float(trial.output.scale))
-
-
-def _softmax_error(trial: Trial) -> Array:
-    table = trial.parameters.tables.get("exp")
-    if table is None:
-        return np.zeros(trial.output_shape)
-    if trial.spec.error_model.logarithm:
-        return log_softmax.stage_error(trial, table)
-    axis, scale = trial.axis, float(trial.output.scale)
-    x, input_scale = trial.values["x"].numpy(), float(trial.parameters.inputs["x"].scale)
-    share, terms = trial.y_hat, trial.case.shapes["x"][axis]
-    total = np.exp(x - x.max(axis=axis, keepdims=True)).sum(axis=axis, keepdims=True)
-    if table.entries.dtype.is_floating_point:
-        return share / scale * (terms + 4) * FLOAT32_UNIT
-    if "reciprocal" in trial.parameters.tables:
-        return np.asarray((1 + terms * share) * 4 / total + 8 * share + 2)
-    error = (1 + terms * share) * (table.unit / 2) / total / scale
-    if trial.target.platform.tables.exponential == "gemmlowp":
-        error = error + share / scale * GEMMLOWP_SOFTMAX
-    error = error + softmax_stage_error(trial, share, total / table.unit)
-    step = abs(table.step)
-    if step > 1:
-        width = step * input_scale
-        chord = width**2 / 8 * np.exp(width)
-        flat = np.expm1(width)
-        error = error + (share * (chord + flat) * (1 + terms * share)) / scale
-    return np.asarray(error)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated
+from quantizer.conformance import restated_multipliers
 from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.finding import Finding
@@ -66,7 +66,7 @@ def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) ->
     zeros = {name: values * 0 for name, values in trial.centred.items()}
     for name, part in parts.items():
         sign = np.rint(trial.reference({**zeros, name: zeros[name] + 1}))
-        mantissa, shift = restated.as_multiplier(Fraction(rescale.factors[name]))
+        mantissa, shift = restated_multipliers.as_multiplier(Fraction(rescale.factors[name]))
         total = total + sign * rounded(sign * part, mantissa, shift, str(rescale.operands))
     numbers = rounded(total, rescale.mantissa.numpy(), rescale.shift.numpy(), rescale.variant)
     return judge_rounded(
@@ -78,7 +78,7 @@ def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) ->
 def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
     """Judge a function that is RESCALE and then CLAMP between handed bounds, centred codes."""
     (name,) = trial.centred
-    mantissa, shift = restated.as_multiplier(Fraction(rescale.factors[name]))
+    mantissa, shift = restated_multipliers.as_multiplier(Fraction(rescale.factors[name]))
     numbers, c = trial.parameters.numbers, trial.centred[name].numpy()
     whole = rounded(c, mantissa, shift, rescale.variant)
     return judge_rounded(
@@ -105,7 +105,8 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
         places = platform.multiplier.sum_shift if bits <= 8 else platform.multiplier.wide_sum_shift
         wide, twice = 2.0 ** (places or 0), 2 * max(float(p.scale) for p in inputs.values())
         yield from _factors(
-            rescale, {n: restated.right_shifted(wide * float(p.scale) / twice, 31) for n, p in inputs.items()}
+            rescale,
+            {n: restated_multipliers.right_shifted(wide * float(p.scale) / twice, 31) for n, p in inputs.items()},
         )
         wanted, operands = [_multiplier(trial, twice / (output * wide))], "q31_single"
     else:
@@ -125,7 +126,7 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
 
 
 def _multiplier(trial: Trial, ratio: float) -> tuple[int, int]:
-    return restated.right_shifted(ratio, 15 if trial.variant == "q15_single" else 31)
+    return restated_multipliers.right_shifted(ratio, 15 if trial.variant == "q15_single" else 31)
 
 
 def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quantizer.conformance import restated
+from quantizer.conformance import restated_multipliers
 from quantizer.conformance.checks import litert_stages
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS
 from quantizer.conformance.checks.piecewise import stand_in
@@ -54,13 +54,13 @@ def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
     if rescale.variant in ("exact", "raw_half_away"):
         return {n: whole / n for n in numbers}
     if rescale.variant == "area_reciprocal":
-        pairs = {n: restated.area_reciprocal(n) for n in numbers}
+        pairs = {n: restated_multipliers.area_reciprocal(n) for n in numbers}
         return {n: Fraction(mantissa, 1 << shift) for n, (mantissa, shift) in pairs.items()}
     if rescale.variant != "area_multiplier":
         return dict.fromkeys(numbers, whole)
-    found = {n: restated.compass_multiplier(np.float32(1.0 / n), AREA_BITS) for n in numbers}
+    found = {n: restated_multipliers.compass_multiplier(np.float32(1.0 / n), AREA_BITS) for n in numbers}
     if numbers != [1] and 1 in found:
-        found[1] = restated.area_of_one(AREA_BITS)
+        found[1] = restated_multipliers.area_of_one(AREA_BITS)
     return {n: Fraction(mantissa) / Fraction(2) ** shift for n, (mantissa, shift) in found.items()}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated, restated_litert
+from quantizer.conformance import restated_litert, restated_multipliers
 from quantizer.conformance.checks import fast_exp, one_period
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.fixed_point import number_findings_of_shifts
@@ -30,7 +30,7 @@ from quantizer.numerics.qparams import Rescale
 Array = NDArray[Any]
 
 
-SHARED_LEAST = restated.FACTOR_LIMIT // 2
+SHARED_LEAST = restated_multipliers.FACTOR_LIMIT // 2
 """The largest of several multipliers under one shift is above this: a finer shift would not fit 15 bits."""
 
 
@@ -91,7 +91,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
         yield _integer_multiplier(trial, "multiplier", mantissa, shift, 1 / Fraction(float(output.scale)))
         return
     bits = trial.target.scheme.activation.bits
-    wanted = restated.compass_multiplier(np.float32(output.steps.numpy()), bits)
+    wanted = restated_multipliers.compass_multiplier(np.float32(output.steps.numpy()), bits)
     yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), (mantissa, shift), "the rule's multiplier of 1 / s_y")
 
 
@@ -150,7 +150,7 @@ def _inverse_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected],
     """The multiplier of a * inverse is that of s_a / (s_b * s_y) in units of the table, in float32 (Compass)."""
     a, b, y = (np.float32(part.steps) for part in (*factors, output))
     units = np.float32(1 / trial.parameters.tables["inverse"].unit)
-    wanted = restated.compass_multiplier((y * b) / (a * units), trial.target.scheme.activation.bits)
+    wanted = restated_multipliers.compass_multiplier((y * b) / (a * units), trial.target.scheme.activation.bits)
     got = (float(rescale.mantissa), int(rescale.shift))
     return equal("multiplier, shift", wanted, got, "the rule's multiplier of a quotient")
 
@@ -164,12 +164,12 @@ def _restated_multiplier(
     if mantissas.size < channels:
         yield equal("multiplier", channels, mantissas.size, "the rule's multiplier of every channel")
         return
-    ratios = restated.product_ratios(factors, output, mantissas.size)
+    ratios = restated_multipliers.product_ratios(factors, output, mantissas.size)
     bits = multiplier_bits(trial)
     if rescale.mantissa.dim() and unifies_shifts(trial):
-        wanted = restated.unified(ratios, bits)
+        wanted = restated_multipliers.unified(ratios, bits)
     else:
-        wanted = restated.separate(ratios, bits)
+        wanted = restated_multipliers.separate(ratios, bits)
     for channel, (expected, mantissa, shift) in enumerate(zip(wanted, mantissas, shifts, strict=True)):
         same = expected == (float(mantissa), int(shift))
         yield Finding(
@@ -235,10 +235,10 @@ def _one_multiplier(
             f"{mantissa!r}",
             f"the float32 number of {rescale.variant}",
         )
-    if rescale.variant in restated.FIXED_POINT and not is_replaced(trial):
+    if rescale.variant in restated_multipliers.FIXED_POINT and not is_replaced(trial):
         arithmetic = trial.target.platform.multiplier.ratio.get(trial.spec.quantization.family, "float64")
         own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
-        numbers = restated.fixed_point(
+        numbers = restated_multipliers.fixed_point(
             scales, output, rescale.variant, arithmetic, per_channel=own,
             clamped=trial.target.platform.multiplier.overflow == "exact",
         )  # fmt: skip
@@ -267,7 +267,7 @@ def _integer_multiplier(
     shown, wanted = f"{int(mantissa)} * 2**-{shift} = {float(got):.9g}", f"{float(ratio):.9g}"
     if mantissa != int(mantissa) or not 0 <= mantissa < 2 ** max(bits, 16):
         return Finding(name, math.inf, wanted, shown, f"an unsigned integer of at most {max(bits, 16)} bits")
-    own = shift in restated.shift_choices(ratio, bits, rule.shift_ceiling)
+    own = shift in restated_multipliers.shift_choices(ratio, bits, rule.shift_ceiling)
     allowed = Fraction(1, 2) / Fraction(2) ** shift if own else ratio / 2**bits
     allowed += ratio * Fraction(FLOAT32_CODES)
     text = "half a unit of the rule's shift" if own else f"{bits} bits of the ratio under another shift"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated
+from quantizer.conformance import restated, restated_multipliers
 from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, is_replaced, multiplier_bits, unifies_shifts
@@ -185,8 +185,8 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
         if place == 0 and is_replaced(trial) and _hands(trial, names[0], found[names[0]]):
             break
         spread = [restated.repeated(wanted, outputs) for wanted in found.values()]
-        ratios = restated.product_ratios([*inputs.values(), *spread], output, outputs or channels)
-        if min(mantissa for mantissa, _ in restated.unified(ratios, multiplier_bits(trial))) > 0:
+        ratios = restated_multipliers.product_ratios([*inputs.values(), *spread], output, outputs or channels)
+        if min(mantissa for mantissa, _ in restated_multipliers.unified(ratios, multiplier_bits(trial))) > 0:
             break
     if not platform.parameters.weights_hold_bias:
         return found

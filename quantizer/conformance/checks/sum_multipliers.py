@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from quantizer.conformance import restated, restated_litert
+from quantizer.conformance import restated_litert, restated_multipliers
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import (
     AREA_BITS,
@@ -109,7 +109,7 @@ def integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         if params.steps is not None and output.steps is not None:
             steps = np.float32(output.steps.numpy()) / np.float32(params.steps.numpy())
             share = np.float32(1.0 / _terms(trial)) * steps
-            mantissa, shift = (1.0, 0) if _copied(trial) else restated.compass_multiplier(share, bits)
+            mantissa, shift = (1.0, 0) if _copied(trial) else restated_multipliers.compass_multiplier(share, bits)
             same = got == Fraction(mantissa) / Fraction(2) ** shift
             if same or not is_replaced(trial):
                 yield Finding(
@@ -164,7 +164,7 @@ def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bi
     equal_zero = int(first.zero_point) == int(second.zero_point)
     step_a, step_b, step_y = (s.numpy() for s in steps)
     adds = trial.spec.quantization.family not in ("subtraction", "comparison")
-    wanted = restated.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
+    wanted = restated_multipliers.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
     for what, expected, chosen in zip(
         ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True
     ):

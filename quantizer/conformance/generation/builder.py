@@ -8,10 +8,17 @@ from typing import Any
 
 from quantizer.conformance.generation.choosers import Chooser, HashChooser
 from quantizer.conformance.generation.covering import covering_rows
-from quantizer.conformance.generation.datasets import materialise, mean_terms
+from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.domains import bins_of, draw
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.ranges import constant_range, input_range, output_range, ranges_within
+from quantizer.conformance.generation.ranges import (
+    activation_of,
+    constant_range,
+    input_range,
+    output_range,
+    ranges_within,
+)
+from quantizer.conformance.generation.ties import mean_terms
 from quantizer.conformance.target import Target
 from quantizer.core.case import AxisOrder, Case, DataRecipe, Range, TilePlan
 from quantizer.core.domains import draw_order
@@ -218,8 +225,6 @@ def _limits(output: Output, bound: Mapping[str, Any]) -> Range:
 
 def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) -> float:
     """Return the real value of one accumulator unit, the smallest over channels; of one input code without weights."""
-    from quantizer.conformance.generation.datasets import activation_of
-
     names = [name for name in target.spec.activations if name in case.shapes]
     step = min(float(activation_of(target, case, name).scale) for name in names)
     for name, item in target.spec.inputs.items():

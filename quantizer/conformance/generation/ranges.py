@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.generation.choosers import Chooser
 from quantizer.conformance.target import Target
-from quantizer.core.case import Range
+from quantizer.core.case import Case, Range
 from quantizer.core.shapes import limits
+from quantizer.numerics.qparams import QParams
+from quantizer.numerics.rules import activation_params
 
 SPREAD_BITS = 18
 WIDE_STEP = 17
@@ -156,3 +158,11 @@ def _near_middle(target: Target, chooser: Chooser) -> int:
 def _float(value: float) -> float:
     """Return *value* as the float32 number that a calibration run would report."""
     return float(np.float32(value))
+
+
+def activation_of(target: Target, case: Case, name: str) -> QParams:
+    """Return the parameters that the platform's rule gives to activation or output *name*, signs aside."""
+    low, high = case.ranges[name]
+    sign = target.platform.parameters.activation_sign
+    signed = low < 0.0 if sign == "by_range" else sign == "signed"
+    return activation_params(low, high, target.scheme.activation, target.platform.parameters, signed=signed)

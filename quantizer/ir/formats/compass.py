@@ -8,8 +8,9 @@ from pathlib import Path
 
 from quantizer.core.errors import FormatError, GraphError
 from quantizer.core.files import replace_files
+from quantizer.ir.formats.compass_foreign import foreign
 from quantizer.ir.formats.compass_graph import Blob, parse_graph
-from quantizer.ir.formats.compass_native import foreign, native
+from quantizer.ir.formats.compass_native import native
 from quantizer.ir.formats.compass_text import PathLike, check_file, read_sections, sections_of
 from quantizer.ir.formats.compass_write import format_graph
 from quantizer.ir.graph import Graph

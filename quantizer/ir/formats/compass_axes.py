@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from quantizer.core.errors import GraphError
 from quantizer.core.expressions import Expression
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_text import format_loosely
-from quantizer.ir.graph import AttrValue
+from quantizer.ir.graph import AttrValue, Tensor
 
 
 def first_of_trailing(where: str, key: str, listed: AttrValue, rank: int) -> int:
@@ -43,3 +44,21 @@ def constant_order(spec: Spec, name: str) -> list[int]:
     ours = [axis.text for axis in cast("list[Expression]", item.axes)]
     last = [ours[0], *ours[2:], ours[1]] if item.spatial else ours
     return [spec.formats.compass.layouts[name].index(axis) for axis in last]
+
+
+def checked_order(where: str, spec: Spec, name: str, tensor: Tensor) -> list[int]:
+    """Return `constant_order` of *tensor*; GraphError where it has another rank."""
+    order = constant_order(spec, name)
+    if len(tensor.shape) != len(order):
+        raise GraphError(f"{where}: {name!r} has rank {len(tensor.shape)}: {spec.op} takes rank {len(order)}.")
+    return order
+
+
+def permuted(tensor: Tensor, name: str, order: list[int]) -> Tensor:
+    """Return *tensor* called *name*, whose axis i is axis order[i] of the given one."""
+    shape = tuple(tensor.shape[axis] for axis in order)
+    data = None if tensor.data is None else tensor.data.permute(order).contiguous()
+    params = tensor.qparams
+    if params is not None and params.axis is not None:
+        params = replace(params, axis=order.index(params.axis % len(order)))
+    return replace(tensor, name=name, shape=shape, data=data, qparams=params)

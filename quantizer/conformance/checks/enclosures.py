@@ -1,0 +1,121 @@
+"""The enclosures of accuracy: which reals each error model lets a result be whose inputs are known to half a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance import bounds
+from quantizer.conformance.bounds import Interval
+from quantizer.conformance.checks import poles
+from quantizer.conformance.checks.norm_interval import norm_enclosure
+from quantizer.conformance.checks.resize import resize_enclosure
+from quantizer.conformance.trial import Trial, as_torch
+
+Array = NDArray[Any]
+
+
+def radius(trial: Trial, name: str) -> Array:
+    """Return dx: how far the value of a code may be from the float it stands for."""
+    if trial.spec.inputs[name].kind == "index":
+        return np.zeros(trial.case.shapes[name])
+    params = trial.qparams(name)
+    quantizer = trial.target.platform.quantizer
+    return bounds.input_radius(
+        trial.doubles[name].numpy(), trial.broadcast(name, params.scale), trial.broadcast(name, params.zero_point),
+        params.qmin, params.qmax, float32=quantizer.operation != "exact", rounding=quantizer.rounding,
+    )  # fmt: skip
+
+
+def computed(trial: Trial, **operands: Array) -> Array:
+    """Return the reference's result for operands by name."""
+    return trial.reference({name: as_torch(values) for name, values in operands.items()})
+
+
+def known_operands(trial: Trial) -> dict[str, tuple[Array, Array]]:
+    """Return each input's values and dx, how far their codes may be from them."""
+    return {name: (values.numpy(), radius(trial, name)) for name, values in trial.doubles.items()}
+
+
+def _movement(trial: Trial) -> Interval:
+    return bounds.movement_of(lambda **ends: computed(trial, **ends), known_operands(trial))
+
+
+def _linear(trial: Trial) -> Interval:
+    def absolute(**values: Array) -> Array:
+        return trial.magnitude({name: as_torch(part) for name, part in values.items()})
+
+    return bounds.linear(lambda **v: computed(trial, **v), absolute, known_operands(trial))
+
+
+def _bilinear(trial: Trial) -> Interval:
+    operands = known_operands(trial)
+    x, w = [name for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
+    b = next((name for name in trial.tensors if trial.spec.inputs[name].role == "bias"), None)
+
+    def f(value: Array, weight: Array, bias: Array | None = None) -> Array:
+        named = {x: value, w: weight} | ({b: bias} if b is not None and bias is not None else {})
+        return computed(trial, **named)
+
+    bias = None
+    if b is not None:
+        bias = (operands[b][0], np.broadcast_to(trial.per_channel(as_torch(operands[b][1])), trial.output_shape))
+    return bounds.bilinear(f, f, operands[x], operands[w], bias)
+
+
+def _softmax(trial: Trial) -> Interval:
+    x, dx = known_operands(trial)["x"]
+    enclosure = bounds.log_softmax if trial.spec.error_model.logarithm else bounds.softmax
+    return enclosure(x, np.broadcast_to(dx, x.shape), trial.axis)
+
+
+def _magnitude(x: Array, dx: Array) -> Array:
+    """Return the largest number that the reference of a one-input function may cancel."""
+    return np.asarray(np.maximum(np.abs(x) + dx, 1.0))
+
+
+def _monotone(trial: Trial) -> Interval:
+    name = trial.spec.activations[0]
+    x, dx = known_operands(trial)[name]
+    return bounds.monotone(lambda v: computed(trial, **{name: v}), x, dx, magnitude=_magnitude(x, dx))
+
+
+def _piecewise(trial: Trial) -> Interval:
+    name = trial.spec.activations[0]
+    x, dx = known_operands(trial)[name]
+    points = turning_points(trial, x - dx, x + dx)
+    return bounds.piecewise_monotone(lambda v: computed(trial, **{name: v}), x, dx, points, magnitude=_magnitude(x, dx))
+
+
+def turning_points(trial: Trial, low: Array, high: Array) -> list[Array | float]:
+    """Return where the function turns; of a periodic one the first of each kind of point in every element's interval."""
+    model = trial.spec.error_model
+    if model.period is None:
+        return list(model.critical_points)
+    return [bounds.critical_points_between(low, high, point, model.period) for point in model.critical_points]
+
+
+def _poles(trial: Trial) -> Interval:
+    boxes = {name: Interval.around(x, np.broadcast_to(dx, x.shape)) for name, (x, dx) in known_operands(trial).items()}
+    if len(boxes) == 1:
+        ((name, box),) = boxes.items()
+        return poles.enclosure(trial, name, box)
+    return bounds.divide(*boxes.values())
+
+
+ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
+    "movement": _movement,
+    "selection": lambda trial: _piecewise(trial) if trial.spec.error_model.critical_points else _movement(trial),
+    "linear": _linear,
+    "mean": _linear,
+    "bilinear": _bilinear,
+    "softmax": _softmax,
+    "normalization": lambda trial: norm_enclosure(trial, known_operands(trial)),
+    "resize": lambda trial: resize_enclosure(trial, *known_operands(trial)["x"]),
+    "monotone": _monotone,
+    "piecewise_monotone": _piecewise,
+    "poles": _poles,
+}

@@ -1,0 +1,128 @@
+"""The data sets that follow from ranges alone: what a tensor holds, decided by seed, name and coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.generation.hashing import bits, integers, uniform
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.errors import CaseError
+from quantizer.core.shapes import limits, variables
+
+Array = NDArray[Any]
+TINY = 2.0**-20
+
+
+@dataclass(frozen=True)
+class Site:
+    """One tensor to fill."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    channel_axis: int | None
+    seed: int
+
+    @property
+    def salt(self) -> str:
+        """The name under which values are hashed."""
+        return self.name
+
+
+def site_of(target: Target, case: Case, name: str) -> Site:
+    """Return the tensor *name* of a case to be filled, its range within its domain; CaseError without a range."""
+    item = target.spec.inputs[name]
+    if name not in case.ranges:
+        raise CaseError(f"case of {case.op}: tensor {name!r} has no range.")
+    low, high = case.ranges[name]
+    if item.domain is not None:
+        least, most = limits(item, variables(target.spec, case.shapes, case.attrs))
+        low, high = max(low, least), min(high, most)
+    return Site(name, item.role, case.shapes[name], low, high, item.channel_axis, case.data.seed)
+
+
+def random(site: Site) -> Array:
+    """Uniform over the range; one element in sixteen at an end."""
+    u = uniform(site.seed, site.salt, site.shape)
+    at_end = bits(site.seed, site.salt + "/end", site.shape) % np.uint64(16) == 0
+    return np.where(at_end, np.where(u < 0.5, site.low, site.high), site.low + u * (site.high - site.low))
+
+
+def zeros(site: Site) -> Array:
+    """Zero activations; constants are random."""
+    return np.zeros(site.shape) if site.role == "activation" else random(site)
+
+
+def one_hot(site: Site) -> Array:
+    """One activation element at its largest magnitude, all others zero; constants are random."""
+    if site.role != "activation":
+        return random(site)
+    values = np.zeros(site.shape)
+    if values.size:
+        position = np.unravel_index(int(np.argmax(bits(site.seed, site.salt, site.shape))), site.shape)
+        values[position] = site.high if site.high >= -site.low else site.low
+    return values
+
+
+def corners(site: Site) -> Array:
+    """Every element at one end of its range."""
+    return np.where(bits(site.seed, site.salt, site.shape) & np.uint64(1) == 0, site.low, site.high)
+
+
+def accumulator_limit(site: Site) -> Array:
+    """The largest sums that the shapes allow: activations at one end, the sign of weights by channel."""
+    far = site.high if site.high >= -site.low else site.low
+    if site.role == "activation":
+        return np.full(site.shape, far)
+    sign = np.where(np.arange(site.shape[0]) % 2 == 0, 1.0, -1.0) if site.shape else np.array(1.0)
+    return np.broadcast_to(
+        sign.reshape([-1] + [1] * (len(site.shape) - 1)) * max(abs(site.low), abs(site.high)), site.shape
+    ).copy()
+
+
+def scale_spread(site: Site) -> Array:
+    """Random; the first channel of a weight tiny, the last one dead."""
+    values = random(site)
+    channels = np.moveaxis(values, site.channel_axis or 0, 0)
+    if site.role == "weight" and len(channels) > 1:
+        channels[0] *= TINY
+        channels[-1] = 0.0
+    return values
+
+
+def small_integers(site: Site) -> Array:
+    """Small integers, so that floating point is exact."""
+    largest = {"activation": 4, "weight": 2, "bias": 8}[site.role]
+    low = max(-largest, int(np.ceil(site.low))) if site.role == "activation" else -largest
+    high = min(largest, int(np.floor(site.high))) if site.role == "activation" else largest
+    return integers(site.seed, site.salt, site.shape, low, max(low, high)).astype(np.float64)
+
+
+def indices(site: Site) -> Array:
+    """Whole numbers anywhere in the domain, whatever the data set: one in four at an end of it."""
+    least, most = math.ceil(site.low), math.floor(site.high)
+    anywhere = integers(site.seed, site.salt, site.shape, least, most)
+    draw = bits(site.seed, site.salt + "/end", site.shape) % np.uint64(8)
+    return np.where(draw == 0, least, np.where(draw == 1, most, anywhere)).astype(np.float64)
+
+
+FILLERS: dict[str, Callable[[Site], Array]] = {
+    "zeros": zeros,
+    "one_hot": one_hot,
+    "corners": corners,
+    "saturation": random,
+    "accumulator_limit": accumulator_limit,
+    "scale_spread": scale_spread,
+    "zero_point_extremes": random,
+    "small_integers": small_integers,
+    "random": random,
+}

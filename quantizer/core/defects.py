@@ -1,0 +1,115 @@
+"""Known defects of real systems, declared by platforms and by lists of known failures, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from datetime import date
+
+from quantizer.core.errors import SpecError
+from quantizer.core.expressions import parse
+from quantizer.core.model import Model
+from quantizer.core.model_errors import Finding, suggestion
+from quantizer.core.processor import INSTRUCTIONS
+from quantizer.core.verdict import CHECKS
+from quantizer.core.yaml_source import Location
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+CASE_NAMES = (
+    "activation_bits", "lut_bits", "weight_bits", "data", "activation", "input_spread", "spread", "largest_sum",
+    "largest_ratio", "largest_code", "input_zero_point", "weight_zero_point", "range_low", "terms",
+    "fast", "cut_axes", "largest_pair",
+)  # fmt: skip
+"""What the predicate of a defect may name beside dimensions and attributes.
+
+activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output;
+largest_sum: the largest |sum| of centred codes, largest_ratio: of the inputs' and weights' scales over the output's;
+largest_code: the largest |code| that the output would have without saturation; input_zero_point, weight_zero_point: the
+largest |zero point| of inputs and of weights; range_low: the highest lower end of a calibrated range, in its steps;
+terms: of the error model; fast: whether the scheme is; cut_axes: those that tiles cut; largest_pair: the largest sum that two products of a raw code and
+a raw weight could have."""
+
+
+class Defect(Model):
+    """A known defect of a real system, kept so that the platform stays faithful."""
+
+    id: str
+    """Its name, stable for ever."""
+    ops: list[str] | None = None
+    """Operators that show it; None: every operator."""
+    predicate: str
+    """An expression over the case; where it holds, the named check is expected to fail."""
+    checks: list[str]
+    """Checks that are expected to fail."""
+    reason: str
+    """What the real system does, and where that is known from."""
+    case: str
+    """A stored case that must fail: a path in the folder of stored cases."""
+    since: str = ""
+    """Day on which it was declared, YYYY-MM-DD: reports list defects by age."""
+    engine: str | None = None
+    """The real engine and its variant (`litert:xnnpack`) that has it, where our functions of the platform do not."""
+    versions: list[str] = []
+    """Versions of that engine in which it was seen; another one is not excused."""
+    needs: list[str] = []
+    """Instruction sets that a processor must have to show it, as Linux names them: the engine chooses kernels by them."""
+    lacks: list[str] = []
+    """Instruction sets that a processor must not have to show it."""
+    unstable: bool = False
+    """The engine's result changes from run to run, right ones among them: a case counts as known, failing or not."""
+
+    def concerns(self, op: str) -> bool:
+        """Return whether an operator shows it."""
+        return self.ops is None or op in self.ops
+
+    def seen_with(self, instructions: Collection[str]) -> bool:
+        """Return whether a processor with *instructions* shows it."""
+        return set(self.needs) <= set(instructions) and set(self.lacks).isdisjoint(instructions)
+
+
+def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()) -> list[Finding]:
+    """Return what is wrong with *defects*, which stand under *key*; ids in *taken* are declared elsewhere."""
+    findings = []
+    ids = [*taken, *(defect.id for defect in defects)]
+    for index, defect in enumerate(defects):
+        if defect.id in ids[: len(taken) + index]:
+            findings.append(Finding((key, index, "id"), f"{defect.id!r} is the id of another defect."))
+        try:
+            parse(defect.predicate)
+        except SpecError as err:
+            findings.append(Finding((key, index, "predicate"), str(err)))
+        if (defect.engine is None) != (not defect.versions):
+            text = "a defect of a real engine names the versions in which it was seen, no other does."
+            findings.append(Finding((key, index, "versions"), text))
+        findings += _engine_findings(defect, (key, index))
+        if defect.since and not is_day(defect.since):
+            findings.append(
+                Finding((key, index, "since"), f"must be a day, got {defect.since!r}. Write it as 2027-01-31.")
+            )
+        findings += [
+            Finding((key, index, "checks", place), f"no such check.{suggestion(name, CHECKS, 'Known')}")
+            for place, name in enumerate(defect.checks)
+            if name not in CHECKS
+        ]
+    return findings
+
+
+def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
+    """Yield what is wrong with what only the defect of a real engine may say."""
+    if defect.engine is None:
+        said = [name for name in ("unstable", "needs", "lacks") if getattr(defect, name)]
+        text = "our functions do the same everywhere: name the real engine that differs in `engine`."
+        yield from (Finding((*at, name), text) for name in said)
+    for key in ("needs", "lacks"):
+        for place, name in enumerate(getattr(defect, key)):
+            if name not in INSTRUCTIONS:
+                text = f"{name!r}: no such instruction set.{suggestion(name, INSTRUCTIONS, 'Known')}"
+                yield Finding((*at, key, place), text)
+
+
+def is_day(text: str) -> bool:
+    """Return whether *text* is a day, YYYY-MM-DD."""
+    try:
+        return bool(_DAY.fullmatch(text)) and date.fromisoformat(text) is not None
+    except ValueError:
+        return False

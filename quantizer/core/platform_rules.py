@@ -1,0 +1,46 @@
+"""What must hold of a platform beyond its schema; each finding has its place in the file."""
+
+from __future__ import annotations
+
+from quantizer.core.defects import check_defects
+from quantizer.core.dtypes import DTYPES
+from quantizer.core.errors import SpecError
+from quantizer.core.expressions import parse
+from quantizer.core.model_errors import Finding, suggestion
+from quantizer.core.platforms import SIGNS, Platform
+
+
+def check_platform(platform: Platform, stem: str) -> list[Finding]:
+    """Return what is wrong with *platform* beyond its schema; it was read from a file called *stem*.yaml."""
+    findings = []
+    if platform.platform != stem:
+        text = f"must equal the file's name, got {platform.platform!r}. Write platform: {stem}."
+        findings.append(Finding(("platform",), text))
+    for key, names in (("schemes", platform.schemes), ("ops", platform.ops or [])):
+        findings += [
+            Finding((key, index), f"{name!r} is listed before.")
+            for index, name in enumerate(names)
+            if name in names[:index]
+        ]
+    for family, sign in platform.output_signs.items():
+        if sign not in SIGNS:
+            try:
+                parse(sign)
+            except SpecError as err:
+                findings.append(Finding(("output_signs", family), str(err)))
+            else:
+                if not parse(sign).names - {"unknown"} or sign.isidentifier():
+                    text = f"must be {', '.join(SIGNS)} or an expression over attributes, got {sign!r}."
+                    findings.append(Finding(("output_signs", family), text + suggestion(sign, SIGNS, "Known")))
+    if "default" not in platform.requantize:
+        findings.append(
+            Finding(("requantize", "default"), "must be given: the variant of families that are not named.")
+        )
+    if platform.index_dtype not in DTYPES or not DTYPES[platform.index_dtype].is_integer:
+        integers = [name for name, dtype in DTYPES.items() if dtype.is_integer]
+        text = f"{platform.index_dtype!r}: no such integer format.{suggestion(platform.index_dtype, integers, 'Known')}"
+        findings.append(Finding(("index_dtype",), text))
+    for key, expression in platform.significant_bits.items():
+        for name in sorted(expression.names - {"activation_bits"}):
+            findings.append(Finding(("significant_bits", key), f"name {name!r} is not activation_bits."))
+    return findings + check_defects(platform.defects, "defects")

@@ -1,0 +1,71 @@
+"""What a spec says of a Compass layer, read in both directions: attributes, named sizes, constants, the fused activation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from quantizer.core.errors import GraphError, UnsupportedError
+from quantizer.core.expressions import Expression
+from quantizer.core.shapes import named_axes
+from quantizer.core.spec import CompassFormat, Domain, Input, Output, Spec
+from quantizer.ir.formats.compass_graph import CONSTANTS
+from quantizer.ir.graph import AttrValue, Graph, Node, nearest
+
+
+def mapped_attrs(spec: Spec, form: CompassFormat) -> list[tuple[str, Domain]]:
+    """Return the attributes that the layer has, in the spec's order; UnsupportedError for one that the spec has not."""
+    unknown = [name for name in form.attrs if name not in spec.attrs]
+    if unknown:
+        hint = nearest(unknown[0], spec.attrs)
+        raise UnsupportedError(f"spec {spec.op}: formats.compass.attrs.{unknown[0]}: no such attribute.{hint}")
+    return [(name, domain) for name, domain in spec.attrs.items() if name in form.attrs]
+
+
+def defaults_of(spec: Spec) -> dict[str, AttrValue]:
+    """Return the attributes that have a default, lists as tuples."""
+    values = {name: domain.default for name, domain in spec.attrs.items() if domain.default is not None}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def named_sizes(graph: Graph, node: Node, spec: Spec) -> dict[str, object]:
+    """Return attributes and named sizes; GraphError where ranks or two sizes of one name differ."""
+    found: dict[str, object] = dict(node.attrs)
+    operands: list[tuple[str, Input | Output, str | None]] = []
+    operands += [(name, item, tensor) for (name, item), tensor in zip(spec.inputs.items(), node.inputs, strict=True)]
+    operands += [(name, item, tensor) for (name, item), tensor in zip(spec.outputs.items(), node.outputs, strict=True)]
+    for name, item, tensor in operands:
+        if tensor is None or item.axes is None:
+            continue
+        shape = graph.tensor(tensor).shape
+        if item.spatial and node.order == "channels_last" and len(shape) > 2:
+            shape = (shape[0], shape[-1], *shape[1:-1])
+        elif name in node.transposed:
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        if not isinstance(item.axes, list):
+            pairs: list[tuple[object, object]] = [(item.axes, shape)]
+        elif (places := named_axes(item.axes, len(shape))) is None:
+            axes = ", ".join(axis.text for axis in item.axes)
+            raise GraphError(f"layer {node.name!r}: {name!r} has rank {len(shape)}: {spec.op} takes [{axes}].")
+        else:
+            pairs = [(axis, shape[place]) for place, axis in places.items()]
+        for axis, size in pairs:
+            if isinstance(axis, Expression) and axis.names == {axis.text} and found.setdefault(axis.text, size) != size:
+                raise GraphError(f"layer {node.name!r}: {axis.text} is {found[axis.text]} and in {name!r} {size}.")
+    return found
+
+
+def evaluate(expression: object, variables: Mapping[str, object]) -> AttrValue:
+    """Return the value of a derived parameter."""
+    assert isinstance(expression, Expression)
+    return cast("AttrValue", expression(variables))
+
+
+def constant_keys(node: Node) -> tuple[str, ...]:
+    """Return Compass's names of the layer's constants, its last inputs."""
+    return cast("tuple[str, ...]", node.extra.get(CONSTANTS, ()))
+
+
+def fused_text(activation: str, form: CompassFormat) -> str:
+    """Return how a layer says a fused activation, or that it has none."""
+    return form.unfused if activation == "none" else activation.upper()
