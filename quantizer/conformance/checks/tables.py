@@ -177,7 +177,7 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
 
     A bounded f has the absolute error of its bound wherever it is small (a logistic function that is a difference from
     1/2, a line that is cut); one that turns, that of f(|x|) (a product of x and a sum that cancels); one with poles of a
-    period moves as far as f does where its operand is rounded.
+    period moves as far as f does where its operand is rounded, and so does a monotone one, which may have steps.
     """
     y, rule = trial.spec.outputs["y"], trial.target.platform.tables
     if rule.arithmetic != "float32" and rule.alignment != "linspace":
@@ -191,7 +191,19 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
     if trial.spec.error_model.kind == "piecewise_monotone":
         absolute = {name: part.abs() for name, part in values.items()}
         return np.asarray(FLOAT32_ENTRIES * np.abs(trial.reference(absolute)) / float(trial.output.scale))
+    moved = _moved(trial, values) if trial.spec.error_model.kind == "monotone" else 0.0
     if y.min is None or y.max is None:
-        return 0.0
+        return moved
     largest = max(abs(float(end(trial.bound))) for end in (y.min, y.max))
-    return FLOAT32_ENTRIES * largest / float(trial.output.scale)
+    return moved + FLOAT32_ENTRIES * largest / float(trial.output.scale)
+
+
+def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
+    """Return how far a monotone f moves, in codes, where its operand is a float32: a step that lies there counts whole.
+
+    The scale is rounded, the difference from the zero point is multiplied by it or divided by its inverse, each once.
+    """
+    ((name, part),) = values.items()
+    low, high = (trial.reference({name: part + side * 4 * 2.0**-24 * part.abs()}) for side in (-1, 1))
+    moved = np.abs(high - low) / float(trial.output.scale)
+    return np.where(np.isfinite(moved), moved, 0.0)
