@@ -205,5 +205,6 @@ def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
     """
     ((name, part),) = values.items()
     low, high = (trial.reference({name: part + side * 4 * 2.0**-24 * part.abs()}) for side in (-1, 1))
-    moved = np.abs(high - low) / float(trial.output.scale)
+    with np.errstate(invalid="ignore"):
+        moved = np.abs(high - low) / float(trial.output.scale)
     return np.where(np.isfinite(moved), moved, 0.0)
