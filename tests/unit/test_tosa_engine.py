@@ -28,6 +28,7 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import RefusedError
 from quantizer.core.library import load_library
+from quantizer.core.shapes import limits, variables
 from quantizer.numerics import finish, multipliers, requantize
 from quantizer.numerics.parameters import Request
 from quantizer.ops import load_built_ins
@@ -139,10 +140,19 @@ def trial_on(op: str, scheme: str, shapes: Shapes, attrs: Mapping[str, Any], kin
     trial = Trial(target, case, OWN)
     trial.tensors, trial.parameters = constants, OWN.quantize(request)
     trial.codes = {
-        name: torch.from_numpy(integers(seed, name, shapes[name], params.qmin, params.qmax))
-        for name, params in trial.parameters.inputs.items()
+        name: torch.from_numpy(integers(seed, name, shapes[name], *code_ends(trial, name)))
+        for name in trial.parameters.inputs
     } | {name: constant.codes for name, constant in trial.parameters.constants.items()}
     return trial
+
+
+def code_ends(trial: Trial, name: str) -> tuple[int, int]:
+    """Return the first and the last code of an input: of an index those that point into the tensor."""
+    item, params = trial.spec.inputs[name], trial.parameters.inputs[name]
+    if item.kind == "value":
+        return params.qmin, params.qmax
+    low, high = limits(item, variables(trial.spec, trial.case.shapes, trial.case.attrs))
+    return int(low), int(high)
 
 
 def on_model(trial: Trial) -> Trial:
