@@ -13,6 +13,7 @@ from quantizer.conformance.checks.variants import planned, stitched
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.activations import activate_codes
 from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.pieces import joined
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import BUILT_IN, REGISTRY, Function
 from quantizer.runtime.engines.own import OwnEngine
@@ -36,7 +37,8 @@ def is_faithful(trial: Trial, check: str) -> bool:
         got = torch.from_numpy(trial.got)
     except Exception:  # noqa: BLE001 - no defect excuses a forward that raises, nor what the built-in one cannot run
         return False
-    codes, platform = outcome.codes if isinstance(outcome, Staged) else outcome, trial.target.platform
+    made, platform = outcome.codes if isinstance(outcome, Staged) else outcome, trial.target.platform
+    codes = joined(trial.spec, made, trial.case.shapes, trial.case.attrs)
     if (name := trial.case.activation) != "none":
         fused = platform.activations[name]  # type: ignore[index]
         codes = activate_codes(codes, trial.output, fused, replace(trial.parameters, platform=platform))

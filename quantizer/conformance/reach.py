@@ -122,6 +122,8 @@ def _decisive_names(spec: Spec) -> set[str]:
     expressions: list[Any] = [item.axes for item in spec.inputs.values()]
     expressions += [end for item in spec.inputs.values() for end in item.domain or []]
     expressions += [*spec.shape.values(), spec.error_model.terms, spec.error_model.axis]
+    cuts = (output.pieces for output in spec.outputs.values())
+    expressions += [end for cut in cuts if cut is not None for end in (cut.axis, cut.sizes)]
     names: set[str] = set()
     for name, domain in domains_of(spec).items():
         names |= needs(domain) - {name}

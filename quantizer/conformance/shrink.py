@@ -128,6 +128,8 @@ def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str,
                 )
             elif domain.product is not None and name in domain.product.names:
                 values[other] = (int(domain.product(values)),)
+            elif domain.sum is not None and domain.sum.names & {name}:
+                values[other] = _resized(values[other], int(domain.sum(values)))
         shapes = {operand: evaluate(spec.inputs[operand].axes, values) for operand in case.shapes}
         attrs = {attr: values[attr] for attr in spec.attrs}
         infer_shapes(spec, shapes, attrs)
@@ -137,6 +139,15 @@ def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str,
         return changed.but(tiles=TilePlan(sizes))
     except (QuantizerError, KeyError, IndexError, TypeError, ValueError):
         return None
+
+
+def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
+    """Return parts of *total*: those of *sizes* that fit, the last of them what is left."""
+    kept: list[int] = []
+    for size in sizes:
+        if sum(kept) + size < total and len(kept) < len(sizes) - 1:
+            kept.append(size)
+    return (*kept, total - sum(kept))
 
 
 def _fewer_values(target: Target, case: Case, fails: Fails) -> Case:

@@ -13,6 +13,7 @@ from quantizer.core.schemes import Scheme, WeightPart
 from quantizer.core.spec import Spec
 from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
+from quantizer.numerics.pieces import joined
 from quantizer.numerics.rules import weight_part
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.oracle import oracle_function
@@ -62,6 +63,5 @@ class Target:
         entry = REGISTRY.built_in(self.spec.op, "reference")
         if (entry is None or entry.origin != BUILT_IN) and (oracle := oracle_function(self.spec)) is not None:
             return oracle(**operands, **case.attrs)
-        if entry is None:
-            return REGISTRY.get(self.spec.op, "reference")(**operands, **case.attrs)  # type: ignore[no-any-return]
-        return entry.function(**operands, **case.attrs)  # type: ignore[no-any-return]
+        reference = REGISTRY.get(self.spec.op, "reference") if entry is None else entry.function
+        return joined(self.spec, reference(**operands, **case.attrs), case.shapes, case.attrs)

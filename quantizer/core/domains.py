@@ -26,7 +26,7 @@ _KEYS: dict[str, frozenset[str]] = {
     "bool": frozenset(),
     "float": frozenset({"min", "max", "choices"}),
     "enum": frozenset({"choices"}),
-    "shape": frozenset({"rank", "min", "max", "product", "broadcasts_to", "like", "but_for"}),
+    "shape": frozenset({"rank", "min", "max", "product", "sum", "broadcasts_to", "like", "but_for"}),
     "axes": frozenset({"axes_of"}),
     "permutation": frozenset({"axes_of"}),
 }
@@ -38,7 +38,7 @@ _WORDS = {
 
 def expressions_of(domain: Domain) -> Iterator[tuple[Location, Expression]]:
     """Yield each expression of *domain* with its location inside it."""
-    for key in ("min", "max", "multiple_of", "product", "length", "but_for", "axes_of"):
+    for key in ("min", "max", "multiple_of", "product", "sum", "length", "but_for", "axes_of"):
         if (expression := getattr(domain, key)) is not None:
             yield (key,), expression
     for name, item in domain.bins.items():
@@ -176,11 +176,13 @@ def _check_complete(domain: Domain, location: Location) -> Iterator[Finding]:
     elif kind in ("int", "float") and domain.choices is None and (domain.min is None or domain.max is None):
         yield Finding(location, f"type {kind} must have min and max, or choices.")
     elif kind == "shape":
-        ways = [key for key in ("product", "broadcasts_to", "like") if getattr(domain, key) is not None]
+        ways = [key for key in ("product", "sum", "broadcasts_to", "like") if getattr(domain, key) is not None]
         if len(ways) > 1:
             yield Finding(location, f"has {' and '.join(ways)}; a shape follows from one of them.")
         if not ways and not {"rank", "min", "max"} <= domain.model_fields_set:
-            yield Finding(location, "type shape must have rank, min and max, or product, or broadcasts_to, or like.")
+            yield Finding(
+                location, "type shape must have rank, min and max, or product, or sum, or broadcasts_to, or like."
+            )
         if (domain.like is None) != (domain.but_for is None):
             yield Finding(
                 location, "like and but_for go together: the shape, and the axis in which this one may differ."
@@ -211,7 +213,7 @@ def _entry(domain: Domain) -> Domain:
 def _check_bounds(domain: Domain, location: Location) -> Iterator[Finding]:
     whole = domain.type != "float"
     wrong = False
-    for key in ("min", "max", "multiple_of", "product", "length", "but_for", "axes_of"):
+    for key in ("min", "max", "multiple_of", "product", "sum", "length", "but_for", "axes_of"):
         value = _evaluated(getattr(domain, key))
         if value is not None and not _is_number(value, whole=whole):
             yield Finding((*location, key), f"must be {'an integer' if whole else 'a number'}, got {got(value)}.")
@@ -318,6 +320,9 @@ def _shape_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> tuple
     rank = largest if high else smallest
     if domain.product is not None:
         return (_whole(domain.product, bound), *(1,) * (rank - 1))
+    if domain.sum is not None:
+        total = _whole(domain.sum, bound)
+        return (total - min(rank, total) + 1, *(1,) * (min(rank, total) - 1))
     return tuple(_whole(domain.max if high else domain.min, {**bound, ENTRY: i}) for i in range(rank))
 
 

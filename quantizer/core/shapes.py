@@ -122,6 +122,29 @@ def infer_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, An
     return dict(_inferred(spec, tuple(shapes.items()), tuple(attrs.items())))
 
 
+def tensor_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> tuple[Shape, ...]:
+    """Return the shape of every tensor that a node makes: of every output, or of each of its pieces.
+
+    Raises GraphError or ConstraintError where the graph is not legal, or the pieces do not make up the whole.
+    """
+    inferred = infer_shapes(spec, shapes, attrs)
+    cut = next(iter(spec.outputs.values())).pieces
+    if cut is None:
+        return tuple(inferred.values())
+    (whole,) = inferred.values()
+    axis, sizes = cut_of(spec, variables(spec, shapes, attrs), len(whole))
+    if sum(sizes) != whole[axis]:
+        raise GraphError(f"{spec.op}: pieces of {list(sizes)} do not make up the {whole[axis]} of axis {axis}.")
+    return tuple((*whole[:axis], size, *whole[axis + 1 :]) for size in sizes)
+
+
+def cut_of(spec: Spec, bound: Mapping[str, Any], rank: int) -> tuple[int, tuple[int, ...]]:
+    """Return the axis, counted from the front, along which the result comes in pieces, and their sizes."""
+    cut = next(iter(spec.outputs.values())).pieces
+    assert cut is not None
+    return int(cut.axis(bound)) % rank, tuple(cut.sizes(bound))
+
+
 @functools.lru_cache(maxsize=4096)
 def _inferred(
     spec: Spec, shapes: tuple[tuple[str, Shape], ...], attrs: tuple[tuple[str, Any], ...]

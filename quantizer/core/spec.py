@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
@@ -13,6 +14,7 @@ from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER, NUMBERS, got
 
 Scalar = bool | int | float | str
+T = TypeVar("T")
 
 
 def _to_expression(value: object) -> Expression:
@@ -110,6 +112,8 @@ class Domain(Model):
     """Smallest and largest rank of a shape."""
     product: Expr | None = None
     """A shape of so many elements."""
+    sum: Expr | None = None
+    """Sizes of parts that together have so many."""
     broadcasts_to: str | None = None
     """A shape that broadcasts to the shape of that name."""
     like: str | None = None
@@ -147,6 +151,15 @@ class Input(Model):
     """What it means, in one line."""
 
 
+class Pieces(Model):
+    """The tensors that a result comes in, cut along one axis."""
+
+    axis: Expr
+    """The axis along which it is cut; a negative one counts from the end."""
+    sizes: Expr
+    """The size of each tensor along that axis."""
+
+
 class Output(Model):
     """One result."""
 
@@ -158,6 +171,8 @@ class Output(Model):
     """True: axis 1 is the channel, and a node may order it last."""
     channel_axis: Expr | None = None
     """The axis along which channels lie."""
+    pieces: Pieces | None = None
+    """How a result that is no single tensor is cut; the function then returns one tensor for each size."""
     min: Expr | None = None
     """Smallest value that it can have."""
     max: Expr | None = None
@@ -408,3 +423,9 @@ class Spec(Model):
     def activations(self) -> list[str]:
         """Names of the inputs that change from run to run."""
         return [name for name, item in self.inputs.items() if item.role == "activation"]
+
+    def keys_of(self, outputs: Sequence[T]) -> list[tuple[str, T]]:
+        """Return (key, tensor) for each of a node's *outputs*; all tensors of a result in pieces have its key."""
+        keys = list(self.outputs)
+        cut = next(iter(self.outputs.values())).pieces is not None
+        return [(keys[0], name) for name in outputs] if cut else list(zip(keys, outputs, strict=True))

@@ -12,7 +12,7 @@ from quantizer.core.domains import ENTRY, check_domain, check_order, constant, d
 from quantizer.core.expressions import FUNCTIONS, Expression
 from quantizer.core.model_errors import Finding, got, near, suggestion
 from quantizer.core.shapes import plain_name, spread_name
-from quantizer.core.spec import CompassFormat, Input, NoTiling, Output, Spec, TileRule
+from quantizer.core.spec import CompassFormat, Input, NoTiling, Output, Pieces, Spec, TileRule
 from quantizer.core.spec_trial import try_values
 from quantizer.core.yaml_source import Location
 
@@ -86,9 +86,15 @@ def _single(spec: Spec) -> Iterator[tuple[Location, Expression]]:
     """Yield the expressions that are the value of one key: of outputs and of the error model."""
     for location, model, keys in (
         *((("outputs", name), output, ("channel_axis", "min", "max")) for name, output in spec.outputs.items()),
+        *((("outputs", name, "pieces"), cut, ("axis", "sizes")) for name, cut in _cuts(spec)),
         (("error_model",), spec.error_model, ("terms", "axis")),
     ):
         yield from (((*location, key), found) for key in keys if (found := getattr(model, key)) is not None)
+
+
+def _cuts(spec: Spec) -> list[tuple[str, Pieces]]:
+    """Return the results that come in pieces, by name."""
+    return [(name, output.pieces) for name, output in spec.outputs.items() if output.pieces is not None]
 
 
 def _listed(rule: list[Expression] | Expression, location: Location) -> Iterator[tuple[Location, Expression]]:
@@ -216,6 +222,8 @@ def _check_shapes(spec: Spec) -> Iterator[Finding]:
             yield Finding(("inputs", name, "domain"), "must be given for an index: the smallest and the largest one.")
         if source.kind == "index" and source.role != "activation":
             yield Finding(("inputs", name, "role"), f"must be activation for an index, got {source.role!r}.")
+    for name, _ in _cuts(spec) if len(spec.outputs) > 1 else ():
+        yield Finding(("outputs", name, "pieces"), "a result in pieces must be the only output. Split the operator.")
     for name in spec.outputs.keys() - spec.shape.keys():
         yield Finding(("shape", name), "must be given: the shape of the output.")
     for name in spec.shape.keys() - spec.outputs.keys():

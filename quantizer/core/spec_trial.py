@@ -10,7 +10,7 @@ from quantizer.core.errors import SpecError
 from quantizer.core.expressions import Expression
 from quantizer.core.model_errors import Finding, got
 from quantizer.core.shapes import spread_name
-from quantizer.core.spec import Domain, Input, NoTiling, Spec
+from quantizer.core.spec import Domain, Input, NoTiling, Output, Spec
 from quantizer.core.yaml_source import Location
 
 
@@ -101,9 +101,7 @@ def _results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:
     for name, rule in spec.shape.items():
         yield from _sizes(rule, ("shape", name))
     for name, output in spec.outputs.items():
-        for key, kind in (("channel_axis", "an integer"), ("min", "a number"), ("max", "a number")):
-            if (expression := getattr(output, key)) is not None:
-                yield ("outputs", name, key), expression, kind
+        yield from _output_results(output, ("outputs", name))
     for key in ("terms", "axis"):
         if (expression := getattr(spec.error_model, key)) is not None:
             yield ("error_model", key), expression, "an integer"
@@ -115,6 +113,15 @@ def _results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:
         for key, expression in spec.formats.compass.derived.items():
             yield ("formats", "compass", "derived", key), expression, "a value"
     yield from _bin_results(spec)
+
+
+def _output_results(output: Output, location: Location) -> Iterator[tuple[Location, Expression, str]]:
+    for key, kind in (("channel_axis", "an integer"), ("min", "a number"), ("max", "a number")):
+        if (expression := getattr(output, key)) is not None:
+            yield (*location, key), expression, kind
+    if output.pieces is not None:
+        yield (*location, "pieces", "axis"), output.pieces.axis, "an integer"
+        yield (*location, "pieces", "sizes"), output.pieces.sizes, "a list of sizes"
 
 
 def _bin_results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:

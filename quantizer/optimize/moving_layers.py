@@ -1,4 +1,4 @@
-"""Layers without a spec that move codes: Split of several outputs, Crop, and Cast, which keeps the codes it reads."""
+"""Layers without a spec that move codes: Crop, and Cast, which keeps the codes it reads."""
 
 from __future__ import annotations
 
@@ -96,20 +96,6 @@ def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
     return layer
 
 
-def _split(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Cut along one axis into parts of the given sizes."""
-    (x,) = operands
-    axis, sizes = layer.number("axis"), layer.attrs.get("splits")
-    whole = x.shape[axis] if -x.dim() <= axis < x.dim() else -1
-    if (
-        not isinstance(sizes, tuple)
-        or not all(isinstance(size, int) for size in sizes)
-        or sum(cast("tuple[int, ...]", sizes)) != whole
-    ):
-        raise layer.wrong("splits", f"must be sizes that add up to {whole}, that of axis {axis}")
-    return [part.contiguous() for part in torch.split(x, list(cast("tuple[int, ...]", sizes)), dim=axis)]
-
-
 def _crop(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     """Take a box: [first, end) along each axis but that of the batch, which stays whole."""
     (x,) = operands
@@ -132,5 +118,5 @@ def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     return [((x.trunc().double() - wanted.min) % span + wanted.min).to(x.dtype)]
 
 
-MOVES: Mapping[str, Move] = {"Split": _split, "Crop": _crop, "Cast": _cast}
+MOVES: Mapping[str, Move] = {"Crop": _crop, "Cast": _cast}
 """Layer type -> what it does with values or codes."""

@@ -114,7 +114,7 @@ def decide(graph: Graph, layers: Layers) -> Decided:
         if node.op not in layers.specs:
             raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator of ours is that layer.")
         handed[node.name] = parameters = _parameters(graph, node, tensors, layers)
-        for key, name in zip(layers.specs[node.op].outputs, node.outputs, strict=True):
+        for key, name in layers.specs[node.op].keys_of(node.outputs):
             tensors[name] = parameters.outputs[key]
     return Decided(tensors, handed, lone)
 
@@ -192,7 +192,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         spec, scheme, settings.platform(layers.platform, family),
         {key: operand_shape(graph, node, spec, key, name) for key, name in operands.items()},
         cast("Mapping[str, CaseAttr]", node.attrs),
-        {key: layers.ranges[name].range for key, name in zip(spec.outputs, node.outputs, strict=True)},
+        {key: layers.ranges[name].range for key, name in spec.keys_of(node.outputs)},
         constants, given, node.activation,
         {key: ends for key, ends in found.items() if ends is not None},
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},

@@ -18,7 +18,7 @@ from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.graph import Graph, Node, container
 from quantizer.numerics import avx512
-from quantizer.numerics.qparams import Parameters, QParams, Staged
+from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.alone import LoneLayer, activations
@@ -137,19 +137,17 @@ class Runner:
         if isinstance(node.parameters, Parameters):
             for key, constant in node.parameters.constants.items():
                 named[key] = to_node_order(constant.codes, node.order, spatial=spec.inputs[key].spatial)
-            outcome = run_node(spec, node, named)
-            return [outcome.codes if isinstance(outcome, Staged) else outcome]
-        return [self._float(spec, node, named, graph.tensor(node.outputs[0]).dtype)]
+            return list(run_node(spec, node, named).tensors)
+        return self._float(spec, node, named, graph.tensor(node.outputs[0]).dtype)
 
-    def _float(self, spec: Spec, node: Node, operands: Mapping[str, Tensor], dtype: DType) -> Tensor:
+    def _float(self, spec: Spec, node: Node, operands: Mapping[str, Tensor], dtype: DType) -> list[Tensor]:
         entry = REGISTRY.find(spec.op, "reference", "compass")
         if spec.quantization.family == "softmax" and entry is not None and entry.origin == BUILT_IN:
             (x,) = operands.values()
-            return _held(avx512.softmax(x.float(), int(cast("int", node.attrs["axis"]))), dtype)
+            return [_held(avx512.softmax(x.float(), int(cast("int", node.attrs["axis"]))), dtype)]
         wide = torch.float64 if spec.quantization.family in FLOAT64_SUMS else torch.float32
         outcome = run_node(spec, node, {key: values.to(wide) for key, values in operands.items()}, "compass")
-        assert isinstance(outcome, Tensor)
-        return _held(outcome.float(), dtype)
+        return [_held(made.float(), dtype) for made in outcome.tensors]
 
     def _rebatched(self, spec: Spec, node: Node, operands: Mapping[str, Tensor], size: int) -> Node:
         """Return the node with the IR's batch in its shape attributes replaced by the batch that is fed."""

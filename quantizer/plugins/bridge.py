@@ -50,20 +50,23 @@ class Connection:
         operands = {name: values[name] for name in self.spec.inputs if values.get(name) is not None}
         return operands, {name: values[name] for name in self.spec.attrs if name in values}
 
-    def result(self, node: PyNode) -> Tensor:
-        """Return the first output's values in the operator's order."""
-        return operator_order(node.outputs[0].betensor, next(iter(self.spec.outputs.values())))
+    def result(self, node: PyNode) -> Tensor | tuple[Tensor, ...]:
+        """Return the first output's values in the operator's order; of a result in pieces each."""
+        output = next(iter(self.spec.outputs.values()))
+        made = tuple(operator_order(tensor.betensor, output) for tensor in node.outputs)
+        return made[0] if output.pieces is None else made
 
-    def reference(self, *, activation: str = "none", **values: Any) -> Tensor:
+    def reference(self, *, activation: str = "none", **values: Any) -> Tensor | tuple[Tensor, ...]:
         """Run the float forward in the operands' own type."""
         operands, attrs = self.split(values)
         node = self.layer.node(operands, attrs, {}, activation)
         PluginForward(self.function)(node)
         kind = next(iter(operands.values())).dtype
-        index = next(iter(self.spec.outputs.values())).kind == "index"
-        return self.result(node).to(torch.int64 if index else kind)
+        wanted = torch.int64 if next(iter(self.spec.outputs.values())).kind == "index" else kind
+        made = self.result(node)
+        return made.to(wanted) if isinstance(made, Tensor) else tuple(piece.to(wanted) for piece in made)
 
-    def quantized(self, *, parameters: Parameters, **values: Any) -> Tensor | Staged:
+    def quantized(self, *, parameters: Parameters, **values: Any) -> Tensor | Staged | tuple[Tensor, ...]:
         """Run the integer forward on a layer that is rebuilt from *parameters* alone.
 
         Placeholders that it adds under `<anything>/stage/<name>` are the codes of rounding stages before the last.
@@ -71,10 +74,11 @@ class Connection:
         operands, attrs = self.split(values)
         node = rebuilt(self.layer, operands, parameters, attrs)
         PluginForward(self.function)(node)
-        node.outputs[0].betensor = codes_of(node.outputs[0], "output")
+        for tensor in node.outputs:
+            tensor.betensor = codes_of(tensor, "output")
         named = {tensor.name.rpartition(STAGE)[2]: tensor for tensor in node.placeholders if STAGE in tensor.name}
-        stages = {name: codes_of(tensor, "stage") for name, tensor in named.items()}
-        return Staged(self.result(node), stages) if stages else self.result(node)
+        stages, made = {name: codes_of(tensor, "stage") for name, tensor in named.items()}, self.result(node)
+        return Staged(made, stages) if stages and isinstance(made, Tensor) else made
 
     def quantize(self, request: Request) -> Parameters:
         """Run the quantize function behind whatever forward is registered."""
@@ -96,8 +100,9 @@ class Connection:
             tensors |= {theirs[key]: tensor for key, tensor in node.constants.items() if key in theirs}
             operands = {n: self.layer.restored(n, t.betensor) for n, t in tensors.items()}
             output = next(iter(self.spec.outputs.values()))
-            real = activate(entry.function(**operands, **request.attrs), request.activation)
-            node.outputs[0].betensor = layer_order(real, output)
+            made = entry.function(**operands, **request.attrs)
+            for tensor, real in zip(node.outputs, (made,) if isinstance(made, Tensor) else made, strict=True):
+                tensor.betensor = layer_order(activate(real, request.activation), output)
 
         return run
 

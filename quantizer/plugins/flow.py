@@ -131,7 +131,7 @@ def _calibrated(request: Request, layer: Layer, forward: Forward, attrs: Mapping
 
 def _calibrate(node: PyNode, layer: Layer, request: Request, *, sampled: bool) -> None:
     present = [name for name in layer.activations if name in request.shapes]
-    named = [*zip(present, node.inputs, strict=True), *zip(layer.spec.outputs, node.outputs, strict=True)]
+    named = [*zip(present, node.inputs, strict=True), *layer.spec.keys_of(node.outputs)]
     for name, tensor in named:
         set_range(tensor, request.ranges.get(name) or extrema(tensor.betensor))
     for tensor in node.constants.values():

@@ -18,6 +18,7 @@ from quantizer.ir.graph import container
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.rules import weight_part
+from quantizer.numerics.same import same
 from quantizer.plugins.aipu.dtypes import Dtype, bits2dtype, is_float, is_signed, ours
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.tensor import PyTensor
@@ -34,9 +35,23 @@ LAYER_ATTRS = "compass.attrs"
 """Parameters.extra: the attributes of the flow under which the layer was quantized."""
 
 
+def _outputs(node: PyNode, layer: Layer) -> dict[str, QParams]:
+    """Return the parameters of every result; PluginError where pieces of one have different ones."""
+    found: dict[str, QParams] = {}
+    for name, tensor in layer.spec.keys_of(node.outputs):
+        own = quantization(tensor)
+        if name in found and not same(found[name], own):
+            raise PluginError(
+                f"{layer.spec.op}: output {tensor.name!r} has other parameters than the one before it. "
+                "They are parts of one result: give each the same scale, zero point and bits."
+            )
+        found[name] = own
+    return found
+
+
 def read(node: PyNode, layer: Layer, request: Request, before: Mapping[str, Any]) -> Parameters:
     """Return the parameters that *node* holds after its quantize function; *before*: its IR parameters before it."""
-    outputs = {name: quantization(t) for name, t in zip(layer.spec.outputs, node.outputs, strict=True)}
+    outputs = _outputs(node, layer)
     constants = _constants(node, layer, request)
     _check_absent_biases(node, layer, request)
     bits = request.platform.accumulator.bits

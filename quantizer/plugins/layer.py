@@ -13,7 +13,7 @@ from quantizer.core.dtypes import DType
 from quantizer.core.expressions import Expression
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
-from quantizer.core.shapes import evaluate, infer_shapes, variables
+from quantizer.core.shapes import evaluate, tensor_shapes, variables
 from quantizer.core.spec import Input, Output, Spec
 from quantizer.ir.formats.compass_axes import constant_order, from_front, trailing
 from quantizer.ir.formats.compass_text import parse_value
@@ -95,8 +95,10 @@ class Layer:
                 node.constants[self.constants[name]] = tensor
             else:
                 node.inputs.append(tensor)
-        for name, shape in infer_shapes(self.spec, shapes, attrs).items():
-            node.outputs.append(self._tensor(name, layer_order(torch.zeros(shape), self.spec.outputs[name])))
+        made = tensor_shapes(self.spec, shapes, attrs)
+        for place, (key, shape) in enumerate(self.spec.keys_of(made)):
+            name = key if len(self.spec.outputs) == len(made) else f"{key}{place}"
+            node.outputs.append(self._tensor(name, layer_order(torch.zeros(shape), self.spec.outputs[key])))
         node.params.update(self.params(shapes, attrs))
         if activation != "none" and self.spec.formats.compass is not None:
             node.params[str(self.spec.formats.compass.activation)] = activation.upper()

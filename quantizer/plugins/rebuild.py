@@ -36,7 +36,7 @@ def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, a
     node.quantized = True
     for tensor, name in zip(node.inputs, [n for n in layer.activations if n in codes], strict=True):
         apply(tensor, parameters.inputs[name])
-    for name, tensor in zip(layer.spec.outputs, node.outputs, strict=True):
+    for name, tensor in layer.spec.keys_of(node.outputs):
         apply(tensor, parameters.outputs[name], invariant=layer.spec.outputs[name].kind == "index")
     for name, key in layer.constants.items():
         if name in parameters.constants and key in node.constants:

@@ -75,12 +75,12 @@ def find_handler(operation_type: str, platform: str) -> Handler | None:
     return _registered_operator if operation_type in specs() else None
 
 
-def _registered_operator(op: Node, values: list[Tensor | None], _ctx: Context, **_: Any) -> Tensor:
+def _registered_operator(op: Node, values: list[Tensor | None], _ctx: Context, **_: Any) -> Tensor | list[Tensor]:
     """Run an operator of the registry on operands in its spec's order."""
     spec = specs()[op.op]
     operands = {name: value for name, value in zip(spec.inputs, values, strict=False) if value is not None}
-    outcome = run_node(spec, op, operands)
-    return outcome if isinstance(outcome, Tensor) else outcome.codes
+    made = run_node(spec, op, operands).tensors
+    return made[0] if len(made) == 1 else list(made)
 
 
 def runs_on(platform: str) -> Callable[[str], bool]:

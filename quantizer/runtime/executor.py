@@ -9,7 +9,7 @@ from torch import Tensor
 
 from quantizer.core.case import AxisOrder
 from quantizer.core.errors import GraphError, UnsupportedError
-from quantizer.core.shapes import infer_shapes
+from quantizer.core.shapes import tensor_shapes
 from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.activations import activate, activate_codes
@@ -23,6 +23,14 @@ class Result:
 
     values: Mapping[str, Tensor]
     stages: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a node made: its tensors in the order of its outputs, and the codes of its declared stages."""
+
+    tensors: tuple[Tensor, ...]
+    stages: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def to_operator_order(values: Tensor, order: AxisOrder, *, spatial: bool) -> Tensor:
@@ -64,21 +72,24 @@ def execute(
             raise UnsupportedError(f"node {node.name!r}: operator {node.op!r} has no spec.")
         operands = {key: values[name] for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
         outcome = run_node(spec, node, operands, platform)
-        if isinstance(outcome, Staged):
+        if outcome.stages:
             stages[node.name] = outcome.stages
-            outcome = outcome.codes
-        values[node.outputs[0]] = outcome
+        values |= zip(node.outputs, outcome.tensors, strict=True)
     return Result(values, stages)
 
 
-def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: str | None = None) -> Tensor | Staged:
-    """Run one node on operands in the node's axis order; the result is in that order too."""
+def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: str | None = None) -> Outcome:
+    """Run one node on operands in the node's axis order; the results are in that order too.
+
+    Raises GraphError where a function returns something else than tensors of the shapes that its spec says, if the result
+    comes in pieces.
+    """
     arranged = {
         name: values.mT if name in node.transposed
         else to_operator_order(values, node.order, spatial=spec.inputs[name].spatial)
         for name, values in operands.items()
     }  # fmt: skip
-    infer_shapes(spec, {name: tuple(values.shape) for name, values in arranged.items()}, node.attrs)
+    wanted = tensor_shapes(spec, {name: tuple(values.shape) for name, values in arranged.items()}, node.attrs)
     handed = node.parameters
     if isinstance(handed, Parameters):
         entry = REGISTRY.entry(spec.op, "quantized", handed.platform.platform)
@@ -90,10 +101,29 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
         own = {"activation": node.activation} if entry.activates else {}
         outcome = entry.function(**_one_type(arranged), **node.attrs, **own)
         outcome = outcome if entry.activates else activate(outcome, node.activation)
-    spatial = next(iter(spec.outputs.values())).spatial
-    if isinstance(outcome, Staged):
-        return Staged(to_node_order(outcome.codes, node.order, spatial=spatial), outcome.stages)
-    return to_node_order(outcome, node.order, spatial=spatial)
+    output = next(iter(spec.outputs.values()))
+    codes, stages = (outcome.codes, outcome.stages) if isinstance(outcome, Staged) else (outcome, {})
+    made = _checked_pieces(spec, codes, wanted) if output.pieces is not None else (_tensor(spec, codes),)
+    return Outcome(tuple(to_node_order(values, node.order, spatial=output.spatial) for values in made), stages)
+
+
+def _tensor(spec: Spec, made: object) -> Tensor:
+    if not isinstance(made, Tensor):
+        raise GraphError(f"{spec.op}: a function returned {type(made).__name__}. Return a torch.Tensor.")
+    return made
+
+
+def _checked_pieces(spec: Spec, made: object, wanted: tuple[tuple[int, ...], ...]) -> tuple[Tensor, ...]:
+    """Return the tensors that a function made; GraphError where they are not as many, or not as large, as the spec says."""
+    if not isinstance(made, tuple | list):
+        raise GraphError(
+            f"{spec.op}: a function returned {type(made).__name__}. Return a tuple of {len(wanted)} tensors."
+        )
+    pieces = tuple(_tensor(spec, piece) for piece in made)
+    if (shapes := tuple(tuple(piece.shape) for piece in pieces)) != wanted:
+        shown = ", ".join(str(list(shape)) for shape in wanted)
+        raise GraphError(f"{spec.op}: pieces of shapes {', '.join(map(str, map(list, shapes)))}, must be {shown}.")
+    return pieces
 
 
 def _activated(outcome: Tensor | Staged, handed: Parameters, activation: str) -> Tensor | Staged:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.ir.graph import Graph, Node, container, nearest
-from quantizer.numerics.qparams import Parameters, QParams, Staged
+from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.runtime.executor import run_node
 from quantizer.runtime.integer import CODES, VALUES
@@ -63,20 +63,18 @@ class IntegerExecutor:
         values = {name: _wide(t.data, t.qparams) for name, t in self.graph.tensors.items() if t.data is not None}
         values |= self._fed(inputs)
         for node in self.graph.order:
-            values[node.outputs[0]] = self._operate(node, values)
+            values |= zip(node.outputs, self._operate(node, values), strict=True)
         return values
 
-    def _operate(self, node: Node, values: Mapping[str, Tensor]) -> Tensor:
+    def _operate(self, node: Node, values: Mapping[str, Tensor]) -> list[Tensor]:
         spec = specs()[node.op]
         named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
         if isinstance(node.parameters, Parameters):
-            outcome = run_node(spec, node, {key: values[name] for key, name in named.items()})
-            return outcome.codes if isinstance(outcome, Staged) else outcome
+            return list(run_node(spec, node, {key: values[name] for key, name in named.items()}).tensors)
         operands = {key: self._real(values[name], name) for key, name in named.items()}
-        result = run_node(spec, node, operands)
-        assert isinstance(result, Tensor)
-        params = self.graph.tensor(node.outputs[0]).qparams
-        return result if params is None else self._quantized(result, params)
+        made = zip(node.outputs, run_node(spec, node, operands).tensors, strict=True)
+        params = ((result, self.graph.tensor(name).qparams) for name, result in made)
+        return [result if own is None else self._quantized(result, own) for result, own in params]
 
     def _quantized(self, values: Tensor, params: QParams) -> Tensor:
         assert self._platform is not None

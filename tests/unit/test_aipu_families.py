@@ -28,7 +28,7 @@ OPERATORS = {
     "eltwise": "add sub mul maximum minimum",
     "activation": "relu sigmoid tanh leaky_relu clip",
     "pooling": "max_pool2d avg_pool2d global_avg_pool2d",
-    "movement": "concat transpose pad",
+    "movement": "concat transpose pad split",
     "norm": "layer_norm",
     "vendor_ops": "v_gelu v_softplus v_row_mean v_join v_mix v_times",
 }  # fmt: skip
@@ -197,6 +197,8 @@ FAULTS: dict[str, tuple[str, str, list[Edit], str]] = {
     "crop swapped": ("conv_transpose2d", "linear", [('("top", "left", "bottom", "right"))', '("bottom", "left", "top", "right"))')], "arithmetic"),
     "bias of the first group": ("conv_transpose2d", "linear", [("b = b.double() -", "b = b.double()[: len(b) // g].repeat(g) -")], "arithmetic"),
     "value of padding + 1": ("pad", "movement", [('value=float(self.get_param("constant_value"))', 'value=float(self.get_param("constant_value")) + self.quantized')], "arithmetic"),
+    "parts from the front": ("split", "movement", [("        start += size\n", "")], "arithmetic"),
+    "another scale for a part": ("split", "movement", [("    for out in self.outputs:\n        copy_params(out, self.inputs[0])", "    for out in self.outputs:\n        copy_params(out, self.inputs[0])\n    self.outputs[-1].scale = out.scale * 2")], "parameters"),
     "terms + 1": ("reduce_mean", "sums", [("1.0 / math.prod(", "1.0 / (1 + math.prod("), ('self.get_param("axis")), dtype', 'self.get_param("axis"))), dtype')], "parameters"),
     "entry of inverse roots": ("layer_norm", "norm", [("clamp(max=32767)", "clamp(max=32767) + (torch.arange(193) == 50)")], "parameters"),
     "entry of a vendor's table": ("v_gelu", "vendor_ops", [("    self.constants[\"lut\"] = Py", "    y[140] += 1 - 2 * (y[140] == out.qmax)\n    self.constants[\"lut\"] = Py")], "parameters"),

@@ -85,7 +85,7 @@ def test_a_person_checks_a_graph_they_wrote_in_ten_lines() -> None:
 
 def test_a_fault_in_an_operator_fails_the_node_that_has_it() -> None:
     fault = next(item for item in CATALOGUE if item.id == "multiplier_half")
-    with Planting(fault, "conv2d", ["ideal"]):
+    with Planting(fault, specs()["conv2d"], ["ideal"]):
         found = check_graph(network(), data=["random"])
     assert {item.node for item in found if item.failing} == {"conv_0/Conv_0"}
     line = next(str(item) for item in found if item.failing)

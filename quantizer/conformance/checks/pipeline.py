@@ -20,6 +20,7 @@ from quantizer.core.verdict import Verdict, failure, hole, passed
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_read_back import with_parameters
 from quantizer.ir.graph import Graph
+from quantizer.numerics.pieces import joined
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.optimize.cfg import parse_cfg
 from quantizer.optimize.steps import STEPS, with_graph
@@ -78,9 +79,12 @@ def flow_codes(trial: Trial, exported: Exported) -> np.ndarray[Any, Any]:
     for step in STEPS[1:-2]:
         work = step(work)
     graph = _written(work, library) if _built_in(trial.spec) else work.quantized_graph
-    (made,) = work.runs.outputs(graph, exported.feeds)
     output = next(iter(trial.spec.outputs.values()))
-    found: np.ndarray[Any, Any] = to_operator_order(made, "channels_last", spatial=output.spatial).numpy()
+    made = [
+        to_operator_order(values, "channels_last", spatial=output.spatial)
+        for values in work.runs.outputs(graph, exported.feeds)
+    ]
+    found: np.ndarray[Any, Any] = joined(trial.spec, made, trial.case.shapes, trial.case.attrs).numpy()
     return found
 
 

@@ -10,6 +10,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.case import AttrValue
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.shapes import tensor_shapes
 from quantizer.core.verdict import Verdict, failure, hole, passed
 from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph, Node, Tensor
@@ -59,7 +60,17 @@ def _difference(trial: Trial, graph: Graph, node: Node) -> Verdict | None:
             return failure(CHECK, f"operand {name} came back with shape {list(tensor.shape)}, was {list(wanted.shape)}")
         if item.role != "activation" and (tensor.data is None or not torch.equal(tensor.data, wanted)):
             return failure(CHECK, f"constant {name} came back with other values")
+    made = [tuple(graph.tensor(name).shape) for name in node.outputs]
+    if made != (wanted_shapes := _output_shapes(trial)):
+        return failure(CHECK, f"outputs came back with shapes {made}, were {wanted_shapes}")
     return None
+
+
+def _output_shapes(trial: Trial) -> list[tuple[int, ...]]:
+    """Return the shape of every tensor that the operator makes, in the order of Compass files."""
+    spatial = next(iter(trial.spec.outputs.values())).spatial
+    shapes = tensor_shapes(trial.spec, trial.case.shapes, trial.case.attrs)
+    return [tuple(to_node_order(torch.empty(shape), "channels_last", spatial=spatial).shape) for shape in shapes]
 
 
 def _written_attrs(trial: Trial) -> dict[str, AttrValue]:
@@ -85,9 +96,11 @@ def float_graph(trial: Trial) -> Graph:
         form = "int32" if spec.inputs[name].kind == "index" else "float32"
         tensors[name] = Tensor(name, tuple(arranged.shape), dtype(form), arranged if constant else None)
     output = next(iter(spec.outputs.values()))
-    shape = tuple(to_node_order(torch.empty(trial.output_shape), "channels_last", spatial=output.spatial).shape)
-    tensors["y"] = Tensor("y", shape, dtype("int32" if output.kind == "index" else "float32"))
+    made = _output_shapes(trial)
+    outputs = ("y",) if output.pieces is None else tuple(f"y{i}" for i in range(len(made)))
+    for name, shape in zip(outputs, made, strict=True):
+        tensors[name] = Tensor(name, shape, dtype("int32" if output.kind == "index" else "float32"))
     inputs = tuple(name if name in trial.tensors else None for name in spec.inputs)
-    node = Node(spec.op, spec.op, inputs, ("y",), trial.case.attrs, "channels_last", activation=trial.case.activation)
+    node = Node(spec.op, spec.op, inputs, outputs, trial.case.attrs, "channels_last", activation=trial.case.activation)
     feeds = tuple(name for name in trial.tensors if spec.inputs[name].role == "activation")
-    return Graph(spec.op, (node,), tensors, feeds, ("y",))
+    return Graph(spec.op, (node,), tensors, feeds, outputs)

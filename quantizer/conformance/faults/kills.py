@@ -136,7 +136,7 @@ class Subject:
 
     def planting(self, fault: Fault) -> Planting:
         """Return *fault* to be planted in this operator."""
-        return Planting(fault, self.op, tuple(self.session.library.platforms))
+        return Planting(fault, self.session.library.spec(self.op), tuple(self.session.library.platforms))
 
     def compared(self, fault: Fault) -> list[Compared]:
         """Return for each case that *fault* changes the real output that is wanted, what is got, and one code of it.

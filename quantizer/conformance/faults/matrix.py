@@ -124,9 +124,10 @@ def _decided(row: Row, shown: Case | None, size: int) -> Row:
 def effects(session: Session, op: str, faults: Sequence[Fault], size: int) -> Mapping[str, Case]:
     """Return the first case of the corpus in which each fault changes something, of those that do."""
     places = tuple(session.library.platforms)
-    waiting = {fault.id: (fault, Planting(fault, op, places)) for fault in faults}
+    spec = session.library.spec(op)
+    waiting = {fault.id: (fault, Planting(fault, spec, places)) for fault in faults}
     found: dict[str, Case] = {}
-    for target, case in corpus(session, session.library.spec(op), size):
+    for target, case in corpus(session, spec, size):
         trial = Trial(target, case, session.engine)
         before = {kind: list(given(trial, kind)) for kind in {fault.kind for fault, _ in waiting.values()}}
         for name, (fault, planting) in list(waiting.items()):

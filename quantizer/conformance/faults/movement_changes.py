@@ -60,6 +60,42 @@ def _with_indices(original: Function, change: Callable[[Tensor], Tensor]) -> Fun
     return faulty
 
 
+def each_from_the_start(original: Function) -> Function:
+    """Begin every piece at the first element."""
+    return _pieces(original, lambda size, _index, _start: range(size))
+
+
+def each_at_its_multiple(original: Function) -> Function:
+    """Begin every piece where it would begin if all before were as large as it."""
+    return _pieces(original, lambda size, index, _start: range(size * index, size * index + size))
+
+
+def each_one_later(original: Function) -> Function:
+    """Begin every piece but the first one element too late."""
+    return _pieces(original, lambda size, index, start: range(start + bool(index), start + bool(index) + size))
+
+
+def like_pieces_exchanged(original: Function) -> Function:
+    """Give the first two pieces in the opposite order, where they are of one size."""
+
+    def faulty(*operands: Tensor, sizes: Sequence[int], **named: Any) -> tuple[Tensor, ...]:
+        first, *rest = original(*operands, sizes=sizes, **named)
+        return (rest[0], first, *rest[1:]) if len(sizes) > 1 and sizes[0] == sizes[1] else (first, *rest)
+
+    return faulty
+
+
+def _pieces(original: Function, taken: Callable[[int, int, int], Sequence[int]]) -> Function:
+    """Take for each piece (size, index, first element) other elements of the axis; beyond its end it begins anew."""
+    del original
+
+    def faulty(*, x: Tensor, axis: int, sizes: Sequence[int], **_: Any) -> tuple[Tensor, ...]:
+        places = [taken(size, i, sum(sizes[:i])) for i, size in enumerate(sizes)]
+        return tuple(x.index_select(axis, torch.tensor(list(place)) % x.shape[axis]) for place in places)
+
+    return faulty
+
+
 def turned_around(original: Function) -> Function:
     """Give the elements back in the opposite order."""
 

@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from quantizer.conformance.faults.fault import Fault
+from quantizer.conformance.faults.whole import OnTheWhole
+from quantizer.core.spec import Spec
 from quantizer.ir.formats import compass
 from quantizer.numerics.parameters import default_parameters
 from quantizer.ops import REGISTRY, Function, FunctionKind, load_built_ins
@@ -22,9 +24,9 @@ class Planting:
     What a changed function remembers from run to run lives as long as this object.
     """
 
-    def __init__(self, fault: Fault, op: str, platforms: Iterable[str]) -> None:
+    def __init__(self, fault: Fault, spec: Spec, platforms: Iterable[str]) -> None:
         load_built_ins()
-        self._fault, self._op = fault, op
+        self._fault, self._op = fault, spec.op
         self._in_file = _IN_FILES.get(fault.kind)
         self._changed: list[tuple[str | None, Function]] = []
         self._stack = ExitStack()
@@ -32,9 +34,9 @@ class Planting:
             self._changed.append((None, fault.wrap(getattr(compass, self._in_file))))
             return
         for place in (None, *platforms):
-            original = _original(fault.kind, op, place)  # type: ignore[arg-type]
+            original = _original(fault.kind, spec.op, place)  # type: ignore[arg-type]
             if original is not None:
-                self._changed.append((place, fault.wrap(original)))
+                self._changed.append((place, _changed(fault, spec, original)))
 
     def __enter__(self) -> Self:
         if self._in_file is not None:
@@ -48,6 +50,12 @@ class Planting:
 
     def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
+
+
+def _changed(fault: Fault, spec: Spec, original: Function) -> Function:
+    """Return the function with the fault in it; one that concerns many operators sees a result in pieces as one tensor."""
+    in_pieces = next(iter(spec.outputs.values())).pieces is not None and fault.kind in ("reference", "quantized")
+    return OnTheWhole(spec, original, fault.wrap) if in_pieces and callable(fault.where) else fault.wrap(original)
 
 
 def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | None:

@@ -113,6 +113,7 @@ def _shape(
         chosen is not None
         and isinstance(chosen.value, list)
         and domain.product is None
+        and domain.sum is None
         and domain.broadcasts_to is None
     ):
         return tuple(chosen.value)
@@ -128,6 +129,8 @@ def _shape(
         shape[int(_value(domain.but_for, bound, 0))] = chooser.integer(f"{name}.size", low, high)
         return tuple(shape)
     low, high = domain.rank or [1, 4]
+    if domain.sum is not None:
+        return _parts(name, int(_value(domain.sum, bound, 1)), range(low, high + 1), chosen, chooser, bound)
     rank = chooser.integer(f"{name}.rank", low, high)
     if domain.product is not None:
         return _factors(name, int(_value(domain.product, bound, 1)), rank, chooser)
@@ -143,6 +146,21 @@ def _factors(name: str, total: int, rank: int, chooser: Chooser) -> tuple[int, .
         sizes.append(size)
         total //= size
     return (*sizes, total)
+
+
+def _parts(
+    name: str, total: int, counts: Sequence[int], chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """Return sizes that add up to *total*: as many as *counts* has and the bin allows, else fewer."""
+    ends = (1, total) if chosen is None else (int(_value(chosen.min, bound, 1)), int(_value(chosen.max, bound, total)))
+    legal = [n for n in counts if n * ends[0] <= total <= n * ends[1]]
+    least, most = ends if legal else (1, total)
+    count = chooser.option(f"{name}.rank", legal or [n for n in counts if n <= total] or [1])
+    sizes: list[int] = []
+    for i in reversed(range(count)):
+        left = total - sum(sizes)
+        sizes.append(chooser.integer(f"{name}[{i}]", max(least, left - i * most), min(most, left - i * least)))
+    return tuple(sizes)
 
 
 def _value(expression: Any, bound: Mapping[str, Any], default: float) -> Any:

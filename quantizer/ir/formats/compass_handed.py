@@ -44,7 +44,7 @@ def handed_layer(
     """
     handed = cast("Parameters", node.parameters)
     made: list[Tensor] = []
-    for key, top in zip(spec.outputs, node.outputs, strict=True):
+    for key, top in spec.keys_of(node.outputs):
         params = filed(handed.outputs[key])
         made.append(replace(graph.tensor(top), dtype=params.dtype, qparams=params))
     extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": False}

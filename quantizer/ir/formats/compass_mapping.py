@@ -33,7 +33,7 @@ def named_sizes(graph: Graph, node: Node, spec: Spec) -> dict[str, object]:
     found: dict[str, object] = dict(node.attrs)
     operands: list[tuple[str, Input | Output, str | None]] = []
     operands += [(name, item, tensor) for (name, item), tensor in zip(spec.inputs.items(), node.inputs, strict=True)]
-    operands += [(name, item, tensor) for (name, item), tensor in zip(spec.outputs.items(), node.outputs, strict=True)]
+    operands += [(key, spec.outputs[key], tensor) for key, tensor in spec.keys_of(node.outputs)]
     for name, item, tensor in operands:
         if tensor is None or item.axes is None:
             continue

@@ -126,7 +126,8 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat, arranged
             lacks = f"constant {form.inputs[name]!r}" if name in form.inputs else f"input {name!r}"
             raise GraphError(f"{where}: {node.op} without {lacks}: {spec.op} needs it.")
         inputs.append(found)
-    if bottoms or len(node.outputs) != len(spec.outputs):
+    cut = next(iter(spec.outputs.values())).pieces is not None
+    if bottoms or (len(node.outputs) != len(spec.outputs) and not cut):
         sizes = f"{count} inputs and {len(node.outputs)} outputs"
         raise GraphError(f"{where}: {node.op} has {sizes}: {spec.op} takes fewer, or makes {len(spec.outputs)}.")
     node, single = _listed(node, spec, form)

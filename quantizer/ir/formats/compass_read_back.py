@@ -60,7 +60,7 @@ def with_parameters(graph: Graph, specs: Mapping[str, Spec], platform: Platform)
 def _with_parameters(graph: Graph, node: Node, spec: Spec, platform: Platform) -> Node:
     operands = {key: graph.tensor(name) for key, name in zip(spec.inputs, node.inputs, strict=True) if name is not None}
     inputs = {key: _decided(node, operands[key]) for key in spec.activations if key in operands}
-    outputs = {key: _decided(node, graph.tensor(name)) for key, name in zip(spec.outputs, node.outputs, strict=True)}
+    outputs = {key: _decided(node, graph.tensor(name)) for key, name in spec.keys_of(node.outputs)}
     handed = Parameters(
         platform, inputs, outputs, accumulator_bits=ACCUMULATOR_BITS, activation=node.activation,
         tables=_tables(node, spec, inputs, outputs, platform), numbers=_numbers(node, spec, platform),

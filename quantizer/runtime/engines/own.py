@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from quantizer.core.errors import GraphError
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import infer_shapes
@@ -14,6 +13,7 @@ from quantizer.core.spec import Spec
 from quantizer.core.verdict import CHECKS
 from quantizer.ir.graph import Node
 from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.pieces import joined
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines.protocol import Call
@@ -75,10 +75,7 @@ class OwnEngine:
             for name, values in operands.items()
         }
         outcome = run_node(spec, node, arranged, call.platform)
-        staged = outcome if isinstance(outcome, Staged) else Staged(outcome, {})
-        if not isinstance(staged.codes, Tensor):
-            raise GraphError(
-                f"{call.spec.op}: a function returned {type(staged.codes).__name__}. Return a torch.Tensor."
-            )
         spatial = next(iter(spec.outputs.values())).spatial
-        return Staged(to_operator_order(staged.codes, call.order, spatial=spatial), staged.stages)
+        tensors = [to_operator_order(values, call.order, spatial=spatial) for values in outcome.tensors]
+        shapes = {name: tuple(values.shape) for name, values in operands.items()}
+        return Staged(joined(spec, tensors, shapes, call.attrs), outcome.stages)

@@ -69,3 +69,17 @@ def pad_quantize(self, *args):
             torch.tensor(float(self.params["constant_value"])), inp.scale, inp.zerop, inp.qmin, inp.qmax
         )
     )
+
+
+@op_register(OpType.Split, "1.1")
+def split(self, *args):
+    start, axis = 0, self.get_param("axis")
+    for out, size in zip(self.outputs, self.get_param("splits")):
+        out.betensor = self.inputs[0].betensor.narrow(axis, start, size)
+        start += size
+
+
+@quant_register(OpType.Split, "1.1")
+def split_quantize(self, *args):
+    for out in self.outputs:
+        copy_params(out, self.inputs[0])
