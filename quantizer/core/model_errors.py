@@ -174,3 +174,13 @@ def _step(annotation: object, part: str | int) -> list[object]:
     if isinstance(annotation, type) and issubclass(annotation, Model) and part in annotation.model_fields:
         return [annotation.model_fields[str(part)].annotation]
     return []
+
+
+def unknown(name: str, known: Iterable[str], what: str) -> str:
+    """Return the sentence about a name that is none of *known*, with the nearest of these."""
+    return f"no such {what}.{suggestion(name, known, 'Known')}"
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number and its word, in the plural where there are several."""
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import keyword
 import re
 import string
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from quantizer.core.domains import ENTRY, check_domain, check_order, constant, domains_of, expressions_of, fits, wanted
 from quantizer.core.expressions import FUNCTIONS, Expression
-from quantizer.core.model_errors import Finding, got, near, suggestion
+from quantizer.core.model_errors import Finding, got, near, suggestion, unknown
 from quantizer.core.shapes import plain_name, spread_name
-from quantizer.core.spec import CompassFormat, Input, NoTiling, Output, Pieces, Spec, TileRule
+from quantizer.core.spec import Input, NoTiling, Pieces, Spec
+from quantizer.core.spec_format_rules import check_formats
+from quantizer.core.spec_tile_rules import axis_names, check_tiling
 from quantizer.core.spec_trial import try_values
 from quantizer.core.yaml_source import Location
 
@@ -26,22 +28,14 @@ def check_spec(spec: Spec, stem: str) -> list[Finding]:
     """Return everything that is wrong with *spec*, read from a file called *stem*.yaml."""
     rules = (
         _check_names, _check_domain_names, _check_expressions, _check_domains, _check_operands, _check_shapes,
-        _check_constraints, _check_tiling, _check_error_model, _check_quantization, _check_examples,
-        _check_properties, _check_formats, _check_sized, _check_layers, _check_the_rest,
+        _check_constraints, check_tiling, _check_error_model, _check_quantization, _check_examples,
+        _check_properties, check_formats, _check_the_rest,
     )  # fmt: skip
     findings = [finding for rule in rules for finding in rule(spec)]
     if spec.op != stem:
         findings.append(Finding(("op",), f"must equal the file's name, got {spec.op!r}. Write op: {stem}"
                                          f" or rename the file to {spec.op}.yaml."))  # fmt: skip
     return findings or list(try_values(spec))
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def _unknown(name: str, known: Iterable[str], what: str) -> str:
-    return f"no such {what}.{suggestion(name, known, 'Known')}"
 
 
 def _check_names(spec: Spec) -> Iterator[Finding]:
@@ -118,7 +112,7 @@ def _check_domain_names(spec: Spec) -> Iterator[Finding]:
                     continue
                 target = domains_of(spec).get(other)
                 if target is None:
-                    yield Finding((group, name, key), _unknown(other, known, "dim or attr"))
+                    yield Finding((group, name, key), unknown(other, known, "dim or attr"))
                 elif target.type != "shape":
                     yield Finding((group, name, key), f"must name a shape, got {other!r} of type {target.type}.")
 
@@ -227,7 +221,7 @@ def _check_shapes(spec: Spec) -> Iterator[Finding]:
     for name in spec.outputs.keys() - spec.shape.keys():
         yield Finding(("shape", name), "must be given: the shape of the output.")
     for name in spec.shape.keys() - spec.outputs.keys():
-        yield Finding(("shape", name), _unknown(name, spec.outputs, "output"), key=True)
+        yield Finding(("shape", name), unknown(name, spec.outputs, "output"), key=True)
 
 
 def _check_constraints(spec: Spec) -> Iterator[Finding]:
@@ -257,78 +251,6 @@ def _check_constraints(spec: Spec) -> Iterator[Finding]:
             yield Finding(location, "must say what is wrong.")
 
 
-def _check_tiling(spec: Spec) -> Iterator[Finding]:
-    if isinstance(spec.tiling, NoTiling):
-        if not spec.tiling.none.strip():
-            yield Finding(("tiling", "none"), "must give the reason.")
-        return
-    if not spec.tiling:
-        yield Finding(("tiling",), "names no axis. Name one, or write none: and the reason.")
-    outputs, inputs = _named_axes(spec.outputs), _named_axes(spec.inputs)
-    for axis, rule in spec.tiling.items():
-        location = ("tiling", axis)
-        legal = inputs if rule.rule == "accumulate" else [*outputs, "*"]
-        if axis not in legal:
-            side = "an input" if rule.rule == "accumulate" else "an output"
-            yield Finding(location, f"no axis of {side} has that name.{suggestion(axis, legal, 'Known')}", key=True)
-        yield from _check_tile_keys(rule, location)
-        for name in rule.input_axis if isinstance(rule.input_axis, dict) else ():
-            if name not in spec.inputs:
-                yield Finding((*location, "input_axis", name), _unknown(name, spec.inputs, "input"), key=True)
-        if rule.axis is not None and rule.axis not in inputs:
-            yield Finding((*location, "axis"), _unknown(rule.axis, inputs, "axis of an input"))
-        if rule.rule == "accumulate" and rule.axis is not None and rule.axis != axis:
-            yield Finding((*location, "axis"), f"must be {axis}, the axis that is cut, got {rule.axis!r}.")
-        for key in ("before", "after"):
-            if (pair := getattr(rule, key)) is not None:
-                yield from _check_padding(spec, pair, (*location, key))
-
-
-_TILE_KEYS = {
-    "independent": ((), ("input_axis",)),
-    "halo": (("stride", "window", "before", "after"), ("axis",)),
-    "accumulate": (("axis",), ()),
-}  # fmt: skip
-
-
-def _check_tile_keys(rule: TileRule, location: Location) -> Iterator[Finding]:
-    must, may = _TILE_KEYS[rule.rule]
-    given = rule.model_fields_set - {"rule", "when"}
-    for key in must:
-        if key not in given:
-            yield Finding((*location, key), f"must be given for rule {rule.rule}.")
-    for key in sorted(given - {*must, *may}):
-        yield Finding((*location, key), f"does not apply to rule {rule.rule}. Remove it.", key=True)
-    if rule.rule == "halo" and ("axis" in given) == (location[-1] == "*"):
-        text = "does not apply to the axis '*'. Remove it." if "axis" in given else "must be given for rule halo."
-        yield Finding((*location, "axis"), text, key="axis" in given)
-    if "input_axis" in given and location[-1] != "*":
-        yield Finding((*location, "input_axis"), "applies to the axis '*' only. Remove it.", key=True)
-
-
-def _check_padding(spec: Spec, pair: list[Expression], location: Location) -> Iterator[Finding]:
-    name, index = plain_name(pair[0]), constant(pair[1])
-    if name is None or (index is None and not pair[1].names):
-        shown = [part.text if (number := constant(part)) is None else number for part in pair]
-        yield Finding(location, f"must be [attr, index], as in [padding, 0], got {got(shown)}.")
-    elif name not in spec.attrs:
-        yield Finding((*location, 0), _unknown(name, spec.attrs, "attr"))
-    elif spec.attrs[name].length is None:
-        yield Finding((*location, 1), f"{name} has no index {pair[1].text}: it is not a list.")
-    elif index is not None and (length := constant(spec.attrs[name].length)) is not None and not 0 <= index < length:
-        yield Finding((*location, 1), f"{name} has no index {index}: its length is {length}.")
-
-
-def _named_axes(operands: Mapping[str, Input] | Mapping[str, Output]) -> list[str]:
-    """Return the names that axes carry, in order; of an output's axes those of expressions too."""
-    found: list[str] = []
-    for item in operands.values():
-        for axis in item.axes if isinstance(item.axes, list) else []:
-            named = [] if isinstance(item, Input) else sorted(axis.names)
-            found += [name] if (name := plain_name(axis)) is not None else named
-    return list(dict.fromkeys(found))
-
-
 def _check_error_model(spec: Spec) -> Iterator[Finding]:
     model = spec.error_model
     if model.critical_points and model.kind not in ("piecewise_monotone", "selection", "poles"):
@@ -352,10 +274,10 @@ def _check_quantization(spec: Spec) -> Iterator[Finding]:
     for name, rule in spec.quantization.outputs.items():
         location = ("quantization", "outputs", name)
         if name not in spec.outputs:
-            yield Finding(location, _unknown(name, spec.outputs, "output"), key=True)
+            yield Finding(location, unknown(name, spec.outputs, "output"), key=True)
         if found := _SAME_AS.fullmatch(rule):
             if found[1] not in spec.activations:
-                yield Finding(location, f"same_as: {_unknown(found[1], spec.activations, 'activation')}")
+                yield Finding(location, f"same_as: {unknown(found[1], spec.activations, 'activation')}")
         elif rule not in ("calibrated", "index"):
             hint = near(rule, ("calibrated", "index"))
             yield Finding(location, f"must be calibrated, index or same_as(<input>), got {rule!r}.{hint}")
@@ -372,7 +294,7 @@ def _check_examples(spec: Spec) -> Iterator[Finding]:
         ids.add(example.id)
         for name, value in example.values.items():
             if name not in domains:
-                yield Finding((*location, "values", name), _unknown(name, domains, "dim or attr"), key=True)
+                yield Finding((*location, "values", name), unknown(name, domains, "dim or attr"), key=True)
             elif not fits(value, domains[name]):
                 text = f"must be {wanted(domains[name])}, got {got(value)}."
                 yield Finding((*location, "values", name), text)
@@ -385,18 +307,18 @@ def _check_examples(spec: Spec) -> Iterator[Finding]:
             )
         for place, name in enumerate(example.omit):
             if name not in optional:
-                yield Finding((*location, "omit", place), _unknown(name, optional, "optional input"))
+                yield Finding((*location, "omit", place), unknown(name, optional, "optional input"))
 
 
 def _check_properties(spec: Spec) -> Iterator[Finding]:
-    shared = [axis for axis in _named_axes(spec.outputs) if axis in _named_axes(spec.inputs)]
+    shared = [axis for axis in axis_names(spec.outputs) if axis in axis_names(spec.inputs)]
     for index, item in enumerate(spec.properties):
         location = ("properties", index)
         if item.relation == "equivariant":
             if item.axis is None:
                 yield Finding((*location, "axis"), "must be given for equivariant.")
             elif item.axis not in shared:
-                yield Finding((*location, "axis"), _unknown(item.axis, shared, "axis of an input and the output"))
+                yield Finding((*location, "axis"), unknown(item.axis, shared, "axis of an input and the output"))
         elif item.axis is not None:
             yield Finding((*location, "axis"), f"does not apply to {item.relation}. Remove it.", key=True)
         count = {"commutes": 2, "shift_invariant": 1}.get(item.relation, 0)
@@ -404,87 +326,7 @@ def _check_properties(spec: Spec) -> Iterator[Finding]:
             yield Finding((*location, "operands"), f"must name {count} or more inputs for {item.relation}.")
         for place, name in enumerate(item.operands or []):
             if name not in spec.inputs:
-                yield Finding((*location, "operands", place), _unknown(name, spec.inputs, "input"))
-
-
-def _check_trailing(spec: Spec, compass: CompassFormat) -> Iterator[Finding]:
-    for name in compass.trailing_axes:
-        location = ("formats", "compass", "trailing_axes", name)
-        if name not in spec.attrs:
-            yield Finding(location, _unknown(name, spec.attrs, "attr"), key=True)
-        elif spec.attrs[name].type != "int" or spec.attrs[name].length is not None:
-            yield Finding(location, f"{name} must be one integer.")
-
-
-def _check_consumed(spec: Spec, compass: CompassFormat) -> Iterator[Finding]:
-    known = [name for name in compass.attrs if name in spec.attrs and spec.attrs[name].default is not None]
-    for index, name in enumerate(compass.consumed):
-        if name not in known:
-            text = _unknown(name, known, "attr with a key and a default")
-            yield Finding(("formats", "compass", "consumed", index), text)
-
-
-def _check_formats(spec: Spec) -> Iterator[Finding]:
-    compass, location = spec.formats.compass, ("formats", "compass")
-    if compass is None:
-        return
-    for name in compass.inputs:
-        if name not in spec.inputs:
-            yield Finding((*location, "inputs", name), _unknown(name, spec.inputs, "input"), key=True)
-    yield from _check_trailing(spec, compass)
-    yield from _check_consumed(spec, compass)
-    for name, keys in compass.attrs.items():
-        if name not in spec.attrs:
-            yield Finding((*location, "attrs", name), _unknown(name, spec.attrs, "attr"), key=True)
-        elif (
-            isinstance(keys, list)
-            and constant(length := spec.attrs[name].length) != len(keys)
-            and not (length is not None and length.names)
-        ):
-            text = f"names {_count(len(keys), 'key')}; {name} has {constant(spec.attrs[name].length) or 'no'} entries."
-            yield Finding((*location, "attrs", name), text)
-    for index, name in enumerate(compass.pairs):
-        if name not in compass.attrs:
-            yield Finding((*location, "pairs", index), _unknown(name, compass.attrs, "attr with a key of its own"))
-    fuses = [*spec.fuses, *compass.fuses]
-    if (compass.activation is None) != (not fuses):
-        text = "must be given: the key of the fused activation." if fuses else "does not apply: nothing is fused."
-        yield Finding((*location, "activation"), text, key=not fuses)
-
-
-def _check_sized(spec: Spec) -> Iterator[Finding]:
-    sized = {} if spec.formats.compass is None else spec.formats.compass.sized
-    location = ("formats", "compass", "sized")
-    for name, axes in sized.items():
-        if name not in spec.attrs:
-            yield Finding((*location, name), _unknown(name, spec.attrs, "attr"), key=True)
-        for index, axis in enumerate(axes):
-            if axis not in (known := _named_axes(spec.outputs)):
-                yield Finding((*location, name, index), _unknown(axis, known, "axis of an output"))
-
-
-def _check_layers(spec: Spec) -> Iterator[Finding]:
-    compass, location = spec.formats.compass, ("formats", "compass")
-    if compass is None:
-        return
-    for name, axes in compass.layouts.items():
-        declared = spec.inputs[name].axes if name in spec.inputs else None
-        if name not in compass.inputs:
-            yield Finding((*location, "layouts", name), _unknown(name, compass.inputs, "constant"), key=True)
-        elif not isinstance(declared, list) or sorted(axes) != sorted(axis.text for axis in declared):
-            yield Finding((*location, "layouts", name), f"must name every axis of {name} once, as inputs does.")
-    optional = [name for name in compass.inputs if name in spec.inputs and spec.inputs[name].optional]
-    for index, name in enumerate(compass.zeros):
-        if name not in optional:
-            yield Finding((*location, "zeros", index), _unknown(name, optional, "optional constant"))
-    for index, name in enumerate(compass.from_front):
-        if name not in compass.attrs:
-            yield Finding((*location, "from_front", index), _unknown(name, compass.attrs, "attr with a key of its own"))
-    mapped = [key for keys in compass.attrs.values() for key in ([keys] if isinstance(keys, str) else keys)]
-    for key in compass.absent:
-        if key not in (*compass.fixed, *mapped):
-            known = _unknown(key, [*compass.fixed, *mapped], "key of attrs or fixed")
-            yield Finding((*location, "absent", key), known, key=True)
+                yield Finding((*location, "operands", place), unknown(name, spec.inputs, "input"))
 
 
 def _check_the_rest(spec: Spec) -> Iterator[Finding]:
