@@ -10,10 +10,11 @@ from typing import Any
 
 from quantizer.core.domains import ENTRY, check_domain, check_order, constant, domains_of, expressions_of, fits, wanted
 from quantizer.core.expressions import FUNCTIONS, Expression
-from quantizer.core.model_errors import Finding, got, near, suggestion
+from quantizer.core.model_errors import Finding
 from quantizer.core.shapes import plain_name, spread_name
 from quantizer.core.spec import CompassFormat, Input, NoTiling, Output, Spec, TileRule
 from quantizer.core.spec_trial import try_values
+from quantizer.core.wording import got, near, suggestion
 from quantizer.core.yaml_source import Location
 
 MAX_NAMES = 40
