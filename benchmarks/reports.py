@@ -11,10 +11,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 
+from msgspec.structs import replace
 from tabulate import tabulate
 
 from quantizer.core.record import CheckRecord, Record

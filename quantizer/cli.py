@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from quantizer import __version__
 from quantizer.core.errors import QuantizerError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 
 USAGE = 2
 INTERRUPTED = 130

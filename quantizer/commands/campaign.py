@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.files import replace_files
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 
 if TYPE_CHECKING:
     from quantizer.conformance.campaign.plan import Plan

@@ -14,7 +14,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.reference import reference_document
 from quantizer.core.schemes import Schemes
 from quantizer.core.spec import Spec
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 
 STALE = 1
 _INTROS = {

@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.files import replace_files
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 
 if TYPE_CHECKING:
     from quantizer.conformance.session import Session

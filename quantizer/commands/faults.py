@@ -80,7 +80,7 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
     from quantizer.core.errors import UnsupportedError
-    from quantizer.core.model_errors import suggestion
+    from quantizer.core.wording import suggestion
     from quantizer.plugins.discovery import load_plugins
 
     environment = dict(os.environ)

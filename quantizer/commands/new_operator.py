@@ -13,7 +13,7 @@ from quantizer.core.model_errors import IDENTIFIER
 from quantizer.core.schema import schema_text
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import RESERVED
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 
 Kind = Literal["elementwise", "custom"]
 SCHEMA = "operator.schema.json"

@@ -16,7 +16,7 @@ from quantizer.commands.new_operator import write_operator
 from quantizer.core.library import Library, lint, load_library, shipped_folder
 from quantizer.core.schema import stale_schemas, write_schemas
 from quantizer.core.spec import NoTiling, Spec
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 
 STALE = 1
 WRONG = 2

@@ -10,8 +10,8 @@ from pathlib import Path
 from quantizer.conformance.xfails import with_xfails
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import Library, load_library
-from quantizer.core.model_errors import suggestion
 from quantizer.core.verdict import CHECKS
+from quantizer.core.wording import suggestion
 from quantizer.reporting.shards import Shard
 from quantizer.reporting.thresholds import Thresholds, read_thresholds
 from quantizer.runtime.engines.catalogue import Chosen, chosen

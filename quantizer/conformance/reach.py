@@ -23,9 +23,9 @@ from quantizer.core.domains import domains_of, needs
 from quantizer.core.errors import QuantizerError
 from quantizer.core.expressions import Expression
 from quantizer.core.library import Library
-from quantizer.core.model_errors import suggestion
 from quantizer.core.shapes import infer_shapes, variables
 from quantizer.core.spec import Domain, NoTiling, Spec
+from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
 from quantizer.numerics.same import same
 from quantizer.tiling.windows import tileable_axes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from quantizer.conformance.generation.aims import hit
 from quantizer.conformance.generation.builder import coverage

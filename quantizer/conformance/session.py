@@ -11,8 +11,8 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.target import Target
 from quantizer.core.errors import PluginError
 from quantizer.core.library import Library
-from quantizer.core.model_errors import suggestion
 from quantizer.core.spec import Spec
+from quantizer.core.wording import suggestion
 from quantizer.ops import REGISTRY, check_signature, load_built_ins
 from quantizer.plugins.bridge import connect
 from quantizer.runtime.engines.external import ExternalEngine

@@ -59,7 +59,7 @@ class ShippedSpecs:
         if not (names := self.names()):
             return []
         from quantizer.core.library import shipped_folder
-        from quantizer.core.model_errors import suggestion
+        from quantizer.core.wording import suggestion
 
         known = {path.stem: path for path in shipped_folder().glob("*.yaml") if path.stem != "schemes"}
         for name in names:

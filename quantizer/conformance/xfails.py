@@ -14,8 +14,9 @@ from quantizer.core.errors import SpecError, UnsupportedError
 from quantizer.core.expressions import parse
 from quantizer.core.library import Library, read_file
 from quantizer.core.model import Model
-from quantizer.core.model_errors import Finding, suggestion
+from quantizer.core.model_errors import Finding
 from quantizer.core.spec import Spec
+from quantizer.core.wording import suggestion
 
 
 class Xfail(Defect):

@@ -9,9 +9,10 @@ from datetime import date
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
 from quantizer.core.model import Model
-from quantizer.core.model_errors import Finding, suggestion
+from quantizer.core.model_errors import Finding
 from quantizer.core.processor import INSTRUCTIONS
 from quantizer.core.verdict import CHECKS
+from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")

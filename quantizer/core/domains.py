@@ -11,8 +11,9 @@ from typing import Any
 from quantizer.core.case import AttrValue
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import Expression
-from quantizer.core.model_errors import Finding, got, near
+from quantizer.core.model_errors import Finding
 from quantizer.core.spec import Bin, Domain, Spec
+from quantizer.core.wording import got, near
 from quantizer.core.yaml_source import Location
 
 Number = int | float

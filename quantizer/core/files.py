@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from quantizer.core.errors import QuantizerError
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 
 
 class WriteError(QuantizerError):

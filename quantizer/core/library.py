@@ -13,13 +13,14 @@ from pydantic import ValidationError
 
 from quantizer.core.errors import SpecError
 from quantizer.core.model import Model
-from quantizer.core.model_errors import Finding, explain, render, suggestion
+from quantizer.core.model_errors import Finding, explain, render
 from quantizer.core.platform_rules import check_platform
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec
-from quantizer.core.yaml_source import Location, Positions, load_yaml, shown_path
+from quantizer.core.wording import shown_path, suggestion
+from quantizer.core.yaml_source import Location, Positions, load_yaml
 
 MAX_LINES = 400
 SCHEMES_FILE = "schemes.yaml"

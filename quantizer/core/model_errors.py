@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from quantizer.core.model import Model
+from quantizer.core.wording import got, near, suggestion
 from quantizer.core.yaml_source import Location, Positions
 
-MOST_LISTED = 24
 IDENTIFIER = r"^[a-z][a-z0-9_]*$"
 NUMBERS = r"^\d+(\.\d+)*$"
 PART_NAME = r"^[a-z][a-z0-9]*(_[a-z0-9]+)?$"
@@ -48,38 +47,6 @@ class Finding:
     location: Location
     text: str
     key: bool = False
-
-
-def got(value: object) -> str:
-    """Return *value* as a message quotes it, never longer than a line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None:
-        return "nothing"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        text = f"[{', '.join(map(got, value[:9]))}{', ...' if len(value) > 9 else ''}]"
-    else:
-        text = repr(value)
-    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
-
-
-def near(word: object, legal: Iterable[object]) -> str:
-    """Return ` Did you mean 'x'?` for the nearest of *legal*, or nothing."""
-    close = difflib.get_close_matches(str(word), [str(item) for item in legal], n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def suggestion(word: object, legal: Iterable[object], what: str) -> str:
-    """Return ` Did you mean 'x'?` for the nearest of *legal*, or the list of them where none is near."""
-    words = [str(item) for item in legal]
-    if hint := near(word, words):
-        return hint
-    if not words:
-        return " There are none."
-    more = f", ... ({len(words)} in all)" if len(words) > MOST_LISTED else ""
-    return f" {what}: {', '.join(words[:MOST_LISTED])}{more}."
 
 
 def render(findings: Iterable[Finding], positions: Positions) -> str:
@@ -174,13 +141,3 @@ def _step(annotation: object, part: str | int) -> list[object]:
     if isinstance(annotation, type) and issubclass(annotation, Model) and part in annotation.model_fields:
         return [annotation.model_fields[str(part)].annotation]
     return []
-
-
-def unknown(name: str, known: Iterable[str], what: str) -> str:
-    """Return the sentence about a name that is none of *known*, with the nearest of these."""
-    return f"no such {what}.{suggestion(name, known, 'Known')}"
-
-
-def counted(number: int, word: str) -> str:
-    """Return a number and its word, in the plural where there are several."""
-    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -6,8 +6,9 @@ from quantizer.core.defects import check_defects
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
-from quantizer.core.model_errors import Finding, suggestion
+from quantizer.core.model_errors import Finding
 from quantizer.core.platforms import SIGNS, Platform
+from quantizer.core.wording import suggestion
 
 
 def check_platform(platform: Platform, stem: str) -> list[Finding]:

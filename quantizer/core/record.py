@@ -5,42 +5,41 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError
-from typing_extensions import TypedDict
+from msgspec import DecodeError, Meta, Struct
+from msgspec.json import Decoder
+from msgspec.structs import asdict
 
-from quantizer.core.case_file import read_model
-from quantizer.core.model import Model
+from quantizer.core.errors import CaseError
 
 VERSION = 1
 
+Count = Annotated[int, Meta(ge=0)]
+Ratio = Annotated[float, Meta(ge=0)]
 
-@dataclass(frozen=True)
-class CheckRecord:
+
+class CheckRecord(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One check over all cases of an item; ratios are the worst seen."""
 
-    passed: int = 0
-    failed: int = 0
-    mistrusted: int = 0
-    overflow: int = 0
-    defects: int = 0
-    holes: int = 0
-    elements: int = 0
-    vacuous: int = 0
-    ratio: float = 0.0
-    width: float = 0.0
+    passed: Count = 0
+    failed: Count = 0
+    mistrusted: Count = 0
+    overflow: Count = 0
+    defects: Count = 0
+    holes: Count = 0
+    elements: Count = 0
+    vacuous: Count = 0
+    ratio: Ratio = 0.0
+    width: Ratio = 0.0
     reasons: tuple[str, ...] = ()
     """Why the check could not be made, where it could not."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="version", tag=VERSION):
     """One item of a run. No timings, no wall-clock: the same run writes the same bytes."""
 
-    id: str
+    id: Annotated[str, Meta(min_length=1)]
     op: str
     kind: str
     outcome: str
@@ -49,13 +48,13 @@ class Record:
     engine: str = ""
     processor: str = ""
     """Of an item that judges values: what the engine's kernels, and torch's, were chosen by."""
-    cases: int = 0
-    checks: Mapping[str, CheckRecord] = field(default_factory=dict)
+    cases: Count = 0
+    checks: Mapping[str, CheckRecord] = {}
     coverage: tuple[str, ...] = ()
     """Attribute bins, data sets, tile bins and orders that some case reached."""
     holes: tuple[str, ...] = ()
     """Coverage that was asked for and not reached."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = {}
     """SQNR and the like: recorded, never decisive."""
     failure: str = ""
     """First line of the failure, and the digest of its smallest case."""
@@ -73,12 +72,12 @@ def _plain(record: Record) -> dict[str, Any]:
     checks = {
         name: {
             key: _number(value) if isinstance(value, float) else list(value) if isinstance(value, tuple) else value
-            for key, value in vars(check).items()
+            for key, value in asdict(check).items()
             if value or key == "passed"
         }
         for name, check in record.checks.items()
     }
-    plain = {key: value for key, value in vars(record).items() if value or key in ("id", "op", "kind", "outcome")}
+    plain = {key: value for key, value in asdict(record).items() if value or key in ("id", "op", "kind", "outcome")}
     plain |= {"checks": checks} if checks else {}
     for key in ("coverage", "holes"):
         if key in plain:
@@ -88,123 +87,31 @@ def _plain(record: Record) -> dict[str, Any]:
     return plain | {"version": VERSION}
 
 
-def _real(value: object) -> object:
-    match value:
-        case "inf":
-            return math.inf
-        case float() if not math.isfinite(value):
-            raise PydanticCustomError("finite", "must be finite. Write the string inf where it is infinite")
-        case _:
-            return value
-
-
-Real = Annotated[float, BeforeValidator(_real)]
-Ratio = Annotated[Real, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
-
-
-_STRICT = ConfigDict(extra="forbid", strict=True)
-
-
-class _CheckModel(Model):
-    passed: Count = 0
-    failed: Count = 0
-    mistrusted: Count = 0
-    overflow: Count = 0
-    defects: Count = 0
-    holes: Count = 0
-    elements: Count = 0
-    vacuous: Count = 0
-    ratio: Ratio = 0.0
-    width: Ratio = 0.0
-    reasons: list[str] = []
-
-
-class _RecordModel(Model):
-    version: Literal[1]
-    id: Annotated[str, Field(min_length=1)]
-    op: str
-    kind: str
-    outcome: str
-    scheme: str = ""
-    platform: str = ""
-    engine: str = ""
-    processor: str = ""
-    cases: Count = 0
-    checks: dict[str, _CheckModel] = {}
-    coverage: list[str] = []
-    holes: list[str] = []
-    metrics: dict[str, Real] = {}
-    failure: str = ""
-
-
-class _CheckDict(TypedDict, total=False):
-    """What `_CheckModel` says, validated ten times as fast; the model writes the errors."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    passed: Count
-    failed: Count
-    mistrusted: Count
-    overflow: Count
-    defects: Count
-    holes: Count
-    elements: Count
-    vacuous: Count
-    ratio: Ratio
-    width: Ratio
-    reasons: list[str]
-
-
-class _RecordDict(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    version: Required[Literal[1]]
-    id: Required[Annotated[str, Field(min_length=1)]]
-    op: Required[str]
-    kind: Required[str]
-    outcome: Required[str]
-    scheme: str
-    platform: str
-    engine: str
-    processor: str
-    cases: Count
-    checks: dict[str, _CheckDict]
-    coverage: list[str]
-    holes: list[str]
-    metrics: dict[str, Real]
-    failure: str
-
-
-_RECORD = TypeAdapter(_RecordDict)
+_DECODER = Decoder(Record)
+_LAST = f'"version":{VERSION}}}'
+"""How a line ends whose keys are sorted; the decoder itself asks for no version."""
 
 
 def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
     """Read what `to_json` wrote, a record a line; CaseError names line and field."""
-    from quantizer.core.errors import CaseError
-
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        place = f"{where}:{number}"
-        try:
-            raw = json.loads(line)
-        except (ValueError, RecursionError) as err:
-            raise CaseError(f"{place}: not JSON: {err}. A records file has one JSON object a line.") from None
-        try:
-            yield _record(_RECORD.validate_python(raw))
-        except ValidationError:
-            read_model(_RecordModel, raw, place)
-            raise
+        if line.endswith(_LAST):
+            try:
+                yield _DECODER.decode(line)
+                continue
+            except (DecodeError, UnicodeEncodeError):
+                pass
+        yield _read_slowly(line, f"{where}:{number}")
 
 
-def _record(found: _RecordDict) -> Record:
-    checks = {name: _check(check) for name, check in found.get("checks", {}).items()}
-    plain: dict[str, Any] = {**found, "checks": checks}
-    del plain["version"]
-    for name in ("coverage", "holes"):
-        plain[name] = tuple(plain.get(name, ()))
-    return Record(**plain)
+def _read_slowly(line: str, place: str) -> Record:
+    """Read a line that is wrong, or that holds what the decoder does not know: an infinite number, keys in another order."""
+    from quantizer.core.record_model import read_record
 
-
-def _check(found: Mapping[str, Any]) -> CheckRecord:
-    reasons = found.get("reasons")
-    return CheckRecord(**found) if reasons is None else CheckRecord(**{**found, "reasons": tuple(reasons)})
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as err:
+        raise CaseError(f"{place}: not JSON: {err}. A records file has one JSON object a line.") from None
+    return read_record(raw, place)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from quantizer.core.model import Model
-from quantizer.core.model_errors import PART_NAME, Finding, suggestion
+from quantizer.core.model_errors import PART_NAME, Finding
+from quantizer.core.wording import suggestion
 
 Granularity = Literal["tensor", "channel"]
 Symmetry = Literal["symmetric", "asymmetric"]

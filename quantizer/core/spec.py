@@ -11,7 +11,8 @@ from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import Expression, parse, parse_axes
 from quantizer.core.model import Model
-from quantizer.core.model_errors import IDENTIFIER, NUMBERS, got
+from quantizer.core.model_errors import IDENTIFIER, NUMBERS
+from quantizer.core.wording import got
 
 Scalar = bool | int | float | str
 T = TypeVar("T")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quantizer.core.domains import constant
-from quantizer.core.model_errors import Finding, counted, unknown
+from quantizer.core.model_errors import Finding
 from quantizer.core.spec import CompassFormat, Spec
 from quantizer.core.spec_tile_rules import axis_names
+from quantizer.core.wording import counted, unknown
 
 
 def check_formats(spec: Spec) -> Iterator[Finding]:

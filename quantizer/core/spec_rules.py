@@ -10,12 +10,13 @@ from typing import Any
 
 from quantizer.core.domains import ENTRY, check_domain, check_order, constant, domains_of, expressions_of, fits, wanted
 from quantizer.core.expressions import FUNCTIONS, Expression
-from quantizer.core.model_errors import Finding, got, near, suggestion, unknown
+from quantizer.core.model_errors import Finding
 from quantizer.core.shapes import plain_name, spread_name
 from quantizer.core.spec import Input, NoTiling, Pieces, Spec
 from quantizer.core.spec_format_rules import check_formats
 from quantizer.core.spec_tile_rules import axis_names, check_tiling
 from quantizer.core.spec_trial import try_values
+from quantizer.core.wording import got, near, suggestion, unknown
 from quantizer.core.yaml_source import Location
 
 MAX_NAMES = 40

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from quantizer.core.domains import constant
 from quantizer.core.expressions import Expression
-from quantizer.core.model_errors import Finding, got, suggestion, unknown
+from quantizer.core.model_errors import Finding
 from quantizer.core.shapes import plain_name
 from quantizer.core.spec import Input, NoTiling, Output, Spec, TileRule
+from quantizer.core.wording import got, suggestion, unknown
 from quantizer.core.yaml_source import Location
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from quantizer.core.domains import domains_of, draw_order, ends, expressions_of
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import Expression
-from quantizer.core.model_errors import Finding, got
+from quantizer.core.model_errors import Finding
 from quantizer.core.shapes import spread_name
 from quantizer.core.spec import Domain, Input, NoTiling, Output, Spec
+from quantizer.core.wording import got
 from quantizer.core.yaml_source import Location
 
 

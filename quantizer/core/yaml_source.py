@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import yaml
 
 from quantizer.core.errors import SpecError
+from quantizer.core.wording import shown_path
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
@@ -84,13 +84,6 @@ class Positions:
 def _shown_part(part: str | int) -> str:
     text = str(part)
     return text if _PLAIN_KEY.fullmatch(text) else repr(text if len(text) <= 40 else f"{text[:37]}...")
-
-
-def shown_path(path: Path) -> str:
-    """Return *path* as messages print it: relative to the working directory where it lies below."""
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow symbolic links
-    here = Path.cwd()
-    return absolute.relative_to(here).as_posix() if absolute.is_relative_to(here) else str(absolute)
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> tuple[Data, Positions]:

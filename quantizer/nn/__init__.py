@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 from quantizer.nn.compass_file import compass_layers
 from quantizer.nn.config import FixConfig, default_fix_cfg
 from quantizer.nn.conv_bn import ConvBN_fix

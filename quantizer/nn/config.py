@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import FixError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 from quantizer.nn.methods import Compat, Group, QuantizeMethod, RangeMethod
 
 MAX_BITS = 24

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from quantizer.core.errors import FixError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 from quantizer.nn.config import KEYS, FixConfig, check_scale, parse
 from quantizer.nn.datum import on_grid, quantize, seed_of, with_gradient
 from quantizer.nn.methods import QuantizeMethod

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 
 from quantizer.core.errors import FixError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 from quantizer.ir.graph import Graph
 from quantizer.nn.config import parse
 from quantizer.nn.fixed import Fixed, LiveConfig

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantizer.core.errors import FormatError, UnsupportedError
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 from quantizer.optimize.fields import FIELDS, TARGETS, Field, defaults
 from quantizer.optimize.per_layer import SYNTAX, PerLayer, parse_per_layer
 from quantizer.optimize.values import Value

@@ -14,7 +14,7 @@ from tabulate import tabulate
 
 from quantizer.core.errors import QuantizerError
 from quantizer.core.library import Library
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_read_back import with_parameters
 from quantizer.ir.graph import Graph

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.core.errors import FormatError
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 from quantizer.optimize.pickled_arrays import read_arrays
 
 Array = NDArray[Any]

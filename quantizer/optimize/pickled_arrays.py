@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.core.errors import FormatError
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 
 Array = NDArray[Any]
 LARGEST = 4 << 30

@@ -12,10 +12,9 @@ from typing import cast
 from quantizer.calibration.statistics import Wanted
 from quantizer.calibration.strategies import Strategy, parse_strategy
 from quantizer.core.errors import FormatError
-from quantizer.core.model_errors import suggestion
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path, suggestion
 from quantizer.numerics.powers_of_two import BY_TABLES, LEAST_FRACTION
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.fields import FIELDS

@@ -13,7 +13,7 @@ from torch import Tensor
 from quantizer.core.errors import FormatError, UnsupportedError
 from quantizer.core.files import replace_files
 from quantizer.core.library import Library
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph
 from quantizer.ops import BUILT_IN, REGISTRY

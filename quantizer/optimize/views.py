@@ -13,7 +13,7 @@ from torch import Tensor
 from quantizer.core.errors import FormatError
 from quantizer.core.files import replace_files
 from quantizer.core.library import Library, load_library
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.graph import Graph, Node

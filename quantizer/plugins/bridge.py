@@ -12,7 +12,7 @@ from torch import Tensor
 
 from quantizer.core.errors import PluginError
 from quantizer.core.spec import Spec
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged

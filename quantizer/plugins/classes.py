@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from quantizer.core.errors import PluginError, UnsupportedError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 from quantizer.plugins.aipu.registration import ClassPlugin, PluginType
 
 

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from quantizer.core.errors import PluginError
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 
 GROUP = "quantizer.operators"
 SEARCH_PATH = "AIPUPLUGIN_PATH"

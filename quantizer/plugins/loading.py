@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from quantizer.core.errors import PluginError
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.plugins.aipu.modules import answering
 from quantizer.plugins.aipu.registration import Contributions, LayerFunction, PluginType, collecting

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import SpecError
-from quantizer.core.model_errors import suggestion
 from quantizer.core.spec import Spec
+from quantizer.core.wording import suggestion
 from quantizer.ops import BUILT_IN, REGISTRY
 
 HOLDERS = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "numpy", "numpy.linalg", "scipy.special")

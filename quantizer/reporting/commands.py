@@ -177,17 +177,17 @@ def _width() -> int:
 def _diff(args: argparse.Namespace) -> int:
     from quantizer.reporting.diff import compare
     from quantizer.reporting.diff_views import render
-    from quantizer.reporting.gate import gate
+    from quantizer.reporting.gate import reasons_to_fail
     from quantizer.reporting.store import read_run
     from quantizer.reporting.thresholds import FACTOR, Thresholds, read_thresholds
 
     asked = Thresholds(args.fail_on, args.factor, args.lsb).over(read_thresholds(Path()))
-    base, candidate = read_run(args.base), read_run(args.candidate)
-    reasons = gate(
-        base, candidate, asked.fail_on or (), factor=FACTOR if asked.factor is None else asked.factor,
-        lsb=math.inf if asked.lsb is None else asked.lsb, filtered=args.filtered,
+    diff = compare(read_run(args.base), read_run(args.candidate), filtered=args.filtered)
+    reasons = reasons_to_fail(
+        diff, asked.fail_on or (), factor=FACTOR if asked.factor is None else asked.factor,
+        lsb=math.inf if asked.lsb is None else asked.lsb,
     )  # fmt: skip
-    _write(sys.stdout, render(compare(base, candidate, filtered=args.filtered), args.format, width=_width()))
+    _write(sys.stdout, render(diff, args.format, width=_width()))
     _write(sys.stderr, "".join(f"gate: {reason}\n" for reason in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:
         _write(sys.stderr, f"gate: and {len(reasons) - _MOST_REASONS:,} more reasons\n")

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from msgspec import Struct
+
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.tally import (
@@ -44,8 +46,7 @@ class ItemChange:
     """It failed before, too, in other checks."""
 
 
-@dataclass(frozen=True)
-class RatioChange:
+class RatioChange(Struct, frozen=True, gc=False):
     """The worst ratio of one check, in both runs."""
 
     id: str
@@ -71,7 +72,7 @@ class RatioChange:
     @property
     def factor(self) -> float:
         """By how many times it changed, up or down: above 1."""
-        small, large = sorted((self.before, self.after))
+        small, large = min(self.before, self.after), max(self.before, self.after)
         if small == large:
             return 1.0
         return math.inf if small == 0 or math.isinf(large) else large / small
@@ -134,6 +135,12 @@ def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = F
     before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
     both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]
     ratios = [change for old, new in both for change in _ratios(old, new)]
+    lost: list[CoverageChange] = []
+    gained: list[CoverageChange] = []
+    for old, new in both:
+        names = _covered_otherwise(old, new)
+        lost += [loss for loss in _losses(old, new, names) if not (filtered and loss.what == "check")]
+        gained += map(_swapped, _losses(new, old, names))
     return Diff(
         base_items=len(before),
         run_items=len(after),
@@ -144,8 +151,8 @@ def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = F
         ),
         grown=_sorted_ratios(change for change in ratios if change.grew),
         shrunk=_sorted_ratios(change for change in ratios if not change.grew),
-        lost=tuple(loss for old, new in both for loss in _losses(old, new) if not (filtered and loss.what == "check")),
-        gained=tuple(_swapped(loss) for old, new in both for loss in _losses(new, old)),
+        lost=tuple(lost),
+        gained=tuple(gained),
         added=tuple(_appearance(after[item]) for item in sorted(after.keys() - before.keys())),
         removed=() if filtered else tuple(_appearance(before[item]) for item in sorted(before.keys() - after.keys())),
     )
@@ -194,12 +201,12 @@ def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
     Where a defect of one of two processors takes cases out, the worst ones are not of the same cases; and the last
     bits of float kernels are another processor's.
     """
-    shared = old.checks.keys() & new.checks.keys()
-    if old.processor != new.processor:
-        shared -= FLOATING
-    for name in sorted(shared, key=check_order):
-        was, now = old.checks[name], new.checks[name]
-        if decided(was) and decided(now) and not _moved(old, new, name):
+    elsewhere = old.processor != new.processor
+    for name, now in new.checks.items():
+        was = old.checks.get(name)
+        if was is None or (elsewhere and (name in FLOATING or _moved(old, new, name))):
+            continue
+        if decided(was) and decided(now):
             errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
             change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
             if change.before != change.after or change.grown_lsb:
@@ -219,8 +226,21 @@ def _swapped(loss: CoverageChange) -> CoverageChange:
     return CoverageChange(loss.id, loss.what, loss.name, loss.after, loss.before)
 
 
-def _losses(old: Record, new: Record) -> Iterator[CoverageChange]:
-    """Yield what *old* covers and *new* does not; called the other way round it yields the gains.
+def _covered_otherwise(old: Record, new: Record) -> list[str]:
+    """Return the checks that one record has alone, or whose verdicts, holes or widths are others."""
+    names = [*old.checks, *(name for name in new.checks if name not in old.checks)]
+    return sorted((name for name in names if _covered(old, name) != _covered(new, name)), key=check_order)
+
+
+def _covered(record: Record, name: str) -> tuple[float, ...]:
+    check = record.checks.get(name)
+    return (check.passed, check.failed, check.holes, check.width) if check else ()
+
+
+def _losses(old: Record, new: Record, names: Iterable[str]) -> Iterator[CoverageChange]:
+    """Yield what *old* covers and *new* does not, in the checks of these *names* and beside them.
+
+    Called the other way round it yields the gains.
 
     An engine on another processor may show defects that it did not show on the first: they are known, not lost.
     A failure ends its item: what is not reached behind a new one comes back with its repair.
@@ -233,7 +253,7 @@ def _losses(old: Record, new: Record) -> Iterator[CoverageChange]:
     if new.cases < old.cases:
         yield CoverageChange(new.id, "cases", "", old.cases, new.cases)
     fewer_cases = max(old.cases - new.cases, 0)
-    for name in sorted(old.checks.keys() | new.checks.keys(), key=check_order):
+    for name in names:
         was = old.checks.get(name, CheckRecord())
         now = new.checks.get(name)
         if now is None:
@@ -269,6 +289,8 @@ def _check_losses(
 
 
 def _entry_losses(old: Record, new: Record) -> Iterator[CoverageChange]:
+    if old.coverage == new.coverage and old.holes == new.holes:
+        return
     reached, holes = set(old.coverage), set(new.holes)
     for entry in sorted(reached - set(new.coverage)):
         yield CoverageChange(new.id, "reached", entry, "reached", "hole" if entry in holes else "")

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from msgspec import DecodeError
+from msgspec.json import format as indented
+from msgspec.structs import asdict as fields_of
 
 from quantizer.reporting.diff import CoverageChange, Diff, ItemAppearance, ItemChange, RatioChange
 from quantizer.reporting.figures import (
@@ -19,8 +24,7 @@ from quantizer.reporting.figures import (
     ratio_texts,
     wrapped,
 )
-from quantizer.reporting.markdown import MAX_BYTES
-from quantizer.reporting.tables import Column, Section, capped, text_table
+from quantizer.reporting.tables import MAX_BYTES, Column, Row, Rows, Section, capped, text_table
 
 VERSION = 1
 
@@ -55,19 +59,25 @@ def as_markdown(diff: Diff, *, max_bytes: int = MAX_BYTES) -> str:
 
 def as_json(diff: Diff) -> str:
     """Return the diff as one JSON object; an infinite ratio is the string "inf"."""
-    plain = asdict(diff) | {"version": VERSION}
-    for name in ("grown", "shrunk"):
-        changes: Iterable[RatioChange] = getattr(diff, name)
-        plain[name] = [asdict(change) | {"factor": change.factor, "grown_lsb": change.grown_lsb} for change in changes]
-    return json.dumps(_finite(plain), sort_keys=True, indent=2, allow_nan=False) + "\n"
+    ratios = {name: list(map(_plain_ratio, getattr(diff, name))) for name in ("grown", "shrunk")}
+    others = asdict(replace(diff, grown=(), shrunk=()))
+    plain = _finite(others | ratios) | {"version": VERSION}
+    try:
+        return indented(json.dumps(plain, sort_keys=True, allow_nan=False), indent=2) + "\n"
+    except DecodeError:  # half of a surrogate pair in the text of a failure
+        return json.dumps(plain, sort_keys=True, allow_nan=False, indent=2) + "\n"
 
 
-def _finite(value: object) -> object:
-    if isinstance(value, Mapping):
+def _plain_ratio(change: RatioChange) -> dict[str, object]:
+    return fields_of(change) | {"factor": change.factor, "grown_lsb": change.grown_lsb}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
+    return "inf" if value == math.inf else value
 
 
 def diff_headline(diff: Diff) -> list[str]:
@@ -109,7 +119,7 @@ def diff_sections(diff: Diff) -> list[Section]:
     ]
 
 
-def _failures(title: str, changes: Iterable[ItemChange]) -> Section:
+def _failures(title: str, changes: Sequence[ItemChange]) -> Section:
     columns = (
         _ITEM,
         Column("before", code=True),
@@ -117,37 +127,38 @@ def _failures(title: str, changes: Iterable[ItemChange]) -> Section:
         Column("checks", cut="end", code=True),
         Column("failure", cut="end", code=True),
     )
-    rows = tuple(
-        (change.id, change.before or "new", change.after, _failing(change) or NOTHING, change.failure or NOTHING)
-        for change in changes
-    )
-    return Section(title, columns, rows)
+    return Section(title, columns, Rows(changes, _failure_row))
 
 
-def _failing(change: ItemChange) -> str:
-    return ", ".join(f"{name} {ratio_text(ratio)}" for name, ratio in change.checks)
+def _failure_row(change: ItemChange) -> Row:
+    checks = ", ".join(f"{name} {ratio_text(ratio)}" for name, ratio in change.checks)
+    return change.id, change.before or "new", change.after, checks or NOTHING, change.failure or NOTHING
 
 
-def _fixed(changes: Iterable[ItemChange]) -> Section:
+def _fixed(changes: Sequence[ItemChange]) -> Section:
     columns = (_ITEM, Column("before", code=True), Column("now", code=True))
-    return Section("Fixed", columns, tuple((change.id, change.before, change.after) for change in changes))
+    return Section("Fixed", columns, Rows(changes, lambda change: (change.id, change.before, change.after)))
 
 
 def _ratios(title: str, changes: Sequence[RatioChange]) -> Section:
     columns = [_ITEM, _CHECK, *(Column(name, right=True) for name in ("before", "now", "factor"))]
-    rows = [
-        (change.id, change.check, *ratio_texts(change.before, change.after), factor_text(change.factor))
-        for change in changes
-    ]
+    write = _ratio_row
     if any(change.lsb_before is not None or change.lsb_after is not None for change in changes):
         columns[2:4] = [Column(name, right=True) for name in ("ratio before", "ratio now")]
         columns += [Column(name, right=True) for name in ("LSB before", "LSB now", "LSB grown")]
-        errors = [(lsb_text(c.lsb_before), lsb_text(c.lsb_after), _grown(c)) for c in changes]
-        rows = [(*row, *error) for row, error in zip(rows, errors, strict=True)]
+        write = _ratio_and_error_row
     note = (
         "Ratio = error / allowed. LSB: the worst error end to end, in steps of the output." if len(columns) > 5 else ""
     )
-    return Section(title, tuple(columns), tuple(rows), note=note)
+    return Section(title, tuple(columns), Rows(changes, write), note=note)
+
+
+def _ratio_row(change: RatioChange) -> Row:
+    return (change.id, change.check, *ratio_texts(change.before, change.after), factor_text(change.factor))
+
+
+def _ratio_and_error_row(change: RatioChange) -> Row:
+    return (*_ratio_row(change), lsb_text(change.lsb_before), lsb_text(change.lsb_after), _grown(change))
 
 
 def _grown(change: RatioChange) -> str:
@@ -167,18 +178,21 @@ def subject(change: CoverageChange) -> str:
     }.get(change.what, change.name)
 
 
-def _coverage(title: str, changes: Iterable[CoverageChange]) -> Section:
+def _coverage(title: str, changes: Sequence[CoverageChange]) -> Section:
     columns = (
         _ITEM,
         Column("what", cut="middle", code=True),
         Column("before", right=True),
         Column("now", right=True),
     )
-    rows = tuple((c.id, subject(c), figure(c.before), figure(c.after)) for c in changes)
-    return Section(title, columns, rows)
+    return Section(title, columns, Rows(changes, _coverage_row))
 
 
-def _appearances(title: str, items: Iterable[ItemAppearance]) -> Section:
+def _coverage_row(change: CoverageChange) -> Row:
+    return change.id, subject(change), figure(change.before), figure(change.after)
+
+
+def _appearances(title: str, items: Sequence[ItemAppearance]) -> Section:
     columns = (
         _ITEM,
         Column("kind", code=True),
@@ -186,5 +200,8 @@ def _appearances(title: str, items: Iterable[ItemAppearance]) -> Section:
         Column("cases", right=True),
         Column("holes", right=True),
     )
-    rows = tuple((item.id, item.kind, item.outcome, count_text(item.cases), count_text(item.holes)) for item in items)
-    return Section(title, columns, rows)
+    return Section(title, columns, Rows(items, _appearance_row))
+
+
+def _appearance_row(item: ItemAppearance) -> Row:
+    return item.id, item.kind, item.outcome, count_text(item.cases), count_text(item.holes)

@@ -70,6 +70,8 @@ def counted(count: int, noun: str) -> str:
 
 def printable(text: str) -> str:
     """Return *text* on one line, every control and invisible character escaped."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

@@ -27,6 +27,13 @@ def gate(
 
     *factor*: growth of a graded ratio that is a regression; *lsb*: that of the error end to end, in steps of the output.
     """
+    return reasons_to_fail(compare(base, run, filtered=filtered), fail_on, factor=factor, lsb=lsb)
+
+
+def reasons_to_fail(
+    diff: Diff, fail_on: Collection[str], *, factor: float = FACTOR, lsb: float = math.inf
+) -> list[str]:
+    """Return what `gate` does, of two runs that are compared already; ValueError for what is no threshold."""
     unknown = sorted(set(fail_on) - set(FAIL_ON))
     if unknown:
         raise ValueError(f"fail_on: {unknown[0]!r} is no reason to fail. Choose from {', '.join(FAIL_ON)}.")
@@ -34,7 +41,6 @@ def gate(
         raise ValueError(f"factor: must be a number of 1 or more, got {factor}.")
     if not lsb >= 0:
         raise ValueError(f"lsb: must be a number of 0 or more, got {lsb}.")
-    diff = compare(base, run, filtered=filtered)
     reasons: list[str] = []
     if not diff.run_items and fail_on:
         reasons.append("The run holds no records: nothing was checked.")

@@ -13,8 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tabulate import tabulate
-
 from quantizer.reporting.ci_commands import positive
 from quantizer.reporting.figures import NOTHING, figure, ratio_text
 
@@ -107,6 +105,8 @@ def _trend(args: argparse.Namespace) -> int:
         writer.writerows(rows)
         sys.stdout.write(text.getvalue())
     else:
+        from tabulate import tabulate
+
         shown = [[op, name, *_texts(figures)] for op, name, figures in found]
         align = ("left", "left", *("right" for _ in COLUMNS))
         table = tabulate(shown, headers=["op", "run", *COLUMNS], disable_numparse=True, colalign=align)

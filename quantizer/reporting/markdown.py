@@ -10,12 +10,9 @@ from quantizer.core.record import Record
 from quantizer.reporting.coverage import coverage_table, hole_table, platform_table
 from quantizer.reporting.exceptions import exceptions, exceptions_table
 from quantizer.reporting.figures import printable, ratio_text
-from quantizer.reporting.tables import Column, Section, capped
+from quantizer.reporting.tables import MAX_BYTES, Column, Section, capped
 from quantizer.reporting.tally import Standing, coverage_holes, failing_checks, standing, totals
 from quantizer.reporting.terminal import totals_lines, worst_items
-
-MAX_BYTES = 1_000_000
-"""Below what GitHub accepts as a job summary (1 MiB)."""
 
 
 def render(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from quantizer.reporting.figures import NOTHING, count_text, counted, printable, ratio_text
-from quantizer.reporting.markdown import MAX_BYTES
 from quantizer.reporting.statement import OperatorStatement, Statement
-from quantizer.reporting.tables import Column, Section, capped
+from quantizer.reporting.tables import MAX_BYTES, Column, Section, capped
 
 
 def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:

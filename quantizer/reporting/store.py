@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from quantizer.core.errors import CaseError
-from quantizer.core.facts import Facts, read_facts
 from quantizer.core.files import replace_files
 from quantizer.core.record import CheckRecord, Record, read_records
+
+if TYPE_CHECKING:
+    from quantizer.core.facts import Facts
 
 RECORDS = "records.jsonl"
 SUMMARY = "summary.json"
@@ -67,6 +71,8 @@ def read_run(path: Path) -> list[Record]:
 
 def read_run_facts(path: Path) -> Facts | None:
     """Read what a run says of itself; None where *path* is a records file or was written without; CaseError names it."""
+    from quantizer.core.facts import read_facts
+
     file = path / FACTS
     if not file.is_file():
         return None

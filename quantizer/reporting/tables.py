@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import Literal
-
-from tabulate import tabulate
+from typing import Generic, Literal, TypeVar, overload
 
 from quantizer.reporting.figures import NOTHING, counted, printable, shortened
+
+T = TypeVar("T")
+Row = tuple[str, ...]
+
+MAX_BYTES = 1_000_000
+"""Of markdown: below what GitHub accepts as a job summary (1 MiB)."""
 
 _NARROWEST = 8
 _GAP = 2
@@ -30,13 +33,33 @@ class Column:
     """Markdown shows the cells as code: names, and text that others wrote."""
 
 
+class Rows(Sequence[Row], Generic[T]):
+    """The rows of *items*, each written when it is asked for: a table of many thousands shows few of them."""
+
+    def __init__(self, items: Sequence[T], write: Callable[[T], Row]) -> None:
+        self._items = items
+        self._write = write
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Row, ...]: ...
+    def __getitem__(self, at: int | slice) -> Row | tuple[Row, ...]:
+        if isinstance(at, slice):
+            return tuple(map(self._write, self._items[at]))
+        return self._write(self._items[at])
+
+
 @dataclass(frozen=True)
 class Section:
     """A titled table."""
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: Sequence[Row]
     note: str = ""
     """One sentence on how to read it."""
 
@@ -56,17 +79,25 @@ def text_table(section: Section, *, limit: int, width: int, path: str) -> list[s
 
 def markdown_table(section: Section) -> list[str]:
     """Return the table as GitHub markdown: two lines of head, then one per row."""
-    table = tabulate(
-        [
-            [_markdown_cell(cell, column) for cell, column in zip(row, section.columns, strict=True)]
-            for row in section.rows
-        ],
-        headers=[column.name for column in section.columns],
-        tablefmt="pipe",
-        disable_numparse=True,
-        colalign=["right" if column.right else "left" for column in section.columns],
+    columns = section.columns
+    rows = [
+        [_markdown_cell(cell, column).strip() for cell, column in zip(row, columns, strict=True)]
+        for row in section.rows
+    ]
+    head = [column.name for column in columns]
+    widths = [max([len(name) + _GAP, *map(len, cells)]) for name, *cells in zip(head, *rows, strict=True)]
+    line = "| " + " | ".join(_padding(columns, widths)) + " |"
+    rule = "|".join(
+        "-" * (width + 1) + ":" if column.right else ":" + "-" * (width + 1)
+        for column, width in zip(columns, widths, strict=True)
     )
-    return table.split("\n")
+    return [line.format(*head), f"|{rule}|", *(line.format(*row) for row in rows)]
+
+
+def _padding(columns: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
+    """Yield how `str.format` pads the cells of each column."""
+    for column, width in zip(columns, widths, strict=True):
+        yield f"{{:{'>' if column.right else '<'}{width}}}"
 
 
 def code(text: str) -> str:
@@ -74,7 +105,7 @@ def code(text: str) -> str:
     text = shortened(printable(text), _LONGEST)
     if not text:
         return ""
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)))) if "`" in text else "`"
     space = " " if text[0] in "` " or text[-1] in "` " else ""
     return f"{fence}{space}{text}{space}{fence}".replace("|", "\\|")
 
@@ -84,12 +115,12 @@ def _markdown_cell(cell: str, column: Column) -> str:
 
 
 def _plain(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Lay out names, a rule and rows; as rows of their own, since tabulate pads what it knows to be a head."""
+    """Lay out names, a rule and rows."""
     head = tuple(column.name for column in columns)
-    rule = tuple("-" * max(map(len, cells)) for cells in zip(head, *rows, strict=True))
-    align = ["right" if column.right else "left" for column in columns]
-    table = tabulate([head, rule, *rows], tablefmt="plain", disable_numparse=True, colalign=align)
-    return [line.rstrip() for line in table.split("\n")]
+    widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
+    line = (" " * _GAP).join(_padding(columns, widths))
+    rule = ["-" * width for width in widths]
+    return [line.format(*(cell.strip() for cell in row)).rstrip() for row in (head, rule, *rows)]
 
 
 def _natural(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> int:
@@ -123,7 +154,7 @@ def _fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: i
 def capped(headline: Sequence[str], sections: Sequence[Section], max_bytes: int) -> str:
     """Return headline and tables as markdown of at most *max_bytes*; it says which of the longest tables were cut."""
     tables = [section for section in sections if section.rows]
-    parts = [_part(section, kept) for section, kept in zip(tables, _fitting(tables, max_bytes), strict=True)]
+    parts = [_part(section, rows) for section, rows in zip(tables, _fitting(tables, max_bytes), strict=True)]
     total = _bytes(headline) + sum(_bytes(part.head) + _bytes(part.rows) for part in parts)
     note: list[str] = []
     if total > max_bytes or any(part.left_out for part in parts):
@@ -145,30 +176,54 @@ class _Part:
     """Rows that cannot fit beside those before them; they are not even laid out."""
 
 
-def _fitting(sections: Sequence[Section], max_bytes: int) -> list[int]:
-    """Return how many rows of each table to lay out: no fewer than fit when the longest table is cut first.
+def _fitting(sections: Sequence[Section], max_bytes: int) -> list[Sequence[Row]]:
+    """Return the first rows of each table, to be laid out: no fewer than fit when the longest table is cut first.
 
-    Sizes are those of bare rows, which laying out only makes larger.
+    Sizes are those of bare rows, which laying out only makes larger. No table is written further than it can fit.
     """
-    sizes = [
-        list(accumulate(sum(min(len(cell), _LONGEST) for cell in row) + 3 * len(row) for row in section.rows))
-        for section in sections
-    ]
-    room, level = max_bytes, max_bytes
-    for left, total in zip(range(len(sizes), 0, -1), sorted(size[-1] for size in sizes), strict=True):
-        level = room // left
-        if total > level:
+    measured = [_Measured(section.rows) for section in sections]
+    room, cut = max_bytes, measured
+    level = room
+    while cut:
+        level = room // len(cut)
+        whole = [one for one in cut if one.within(level)]
+        if not whole:
             break
-        room -= total
-        level = max_bytes
-    return [bisect_right(size, level) for size in sizes]
+        room -= sum(one.size for one in whole)
+        cut = [one for one in cut if one not in whole]
+    return [one.fitting(level) for one in measured]
 
 
-def _part(section: Section, kept: int) -> _Part:
-    lines = markdown_table(replace(section, rows=section.rows[:kept]))
+class _Measured:
+    """The first rows of a table and how large they are together, as far as that was asked for."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.size = 0
+        self._rest = iter(rows)
+        self._rows: list[Row] = []
+        self._sizes: list[int] = []
+
+    def within(self, level: int) -> bool:
+        """Return whether all rows together are no larger than *level*."""
+        while self.size <= level:
+            row = next(self._rest, None)
+            if row is None:
+                return True
+            self.size += sum(min(len(cell), _LONGEST) for cell in row) + 3 * len(row)
+            self._rows.append(row)
+            self._sizes.append(self.size)
+        return False
+
+    def fitting(self, level: int) -> list[Row]:
+        """Return the rows that are no larger than *level* together; of a whole table, all of them."""
+        return self._rows[: bisect_right(self._sizes, level)]
+
+
+def _part(section: Section, rows: Sequence[Row]) -> _Part:
+    lines = markdown_table(replace(section, rows=rows))
     note = [section.note, ""] if section.note else []
     head = ["", f"### {section.title} ({len(section.rows):,})", "", *note, *lines[:2]]
-    return _Part(section.title, head, lines[2:], len(section.rows) - kept)
+    return _Part(section.title, head, lines[2:], len(section.rows) - len(rows))
 
 
 def _cut(parts: Sequence[_Part], over: int) -> list[tuple[str, int]] | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantizer.core.errors import SpecError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 
 FAIL_ON = ("new-failure", "regression", "coverage")
 FACTOR = 1.25

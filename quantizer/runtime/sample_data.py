@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import FormatError, GraphError
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 from quantizer.ir.graph import FREE, LARGEST, Graph, container, nearest
 
 MAGIC = b"\x93NUMPY"

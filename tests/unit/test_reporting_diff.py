@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record
@@ -306,6 +307,13 @@ def test_json_holds_numbers_and_a_version() -> None:
     assert plain["lost"] == [{"id": "conv2d-w8a8", "what": "verdicts", "name": "accuracy", "before": 10, "after": 8}]
     infinite = change(item(), item(accuracy=replace(OK, ratio=math.inf)))
     assert json.loads(as_json(infinite))["grown"][0]["factor"] == "inf"
+
+
+def test_json_is_indented_as_the_standard_library_does() -> None:
+    for failure in ('1e-7 \u00d7 "a": [1, {}]\\n', "half of a pair: \ud800"):
+        text = as_json(change(item(), replace(item(outcome="failed", accuracy=BAD), failure=failure)))
+        assert json.loads(text)["new_failures"][0]["failure"] == failure
+        assert text == json.dumps(json.loads(text), sort_keys=True, indent=2) + "\n"
 
 
 def test_a_long_list_is_cut_on_a_terminal_and_says_where_all_is() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.gate import gate

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tabulate import tabulate
 
 from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.figures import printable
 from quantizer.reporting.markdown import render
-from quantizer.reporting.tables import Column, Section, capped, code, markdown_table
+from quantizer.reporting.tables import Column, Rows, Section, capped, code, markdown_table
 
 
 def item(op: str, scheme: str, outcome: str = "passed", failure: str = "", **checks: CheckRecord) -> Record:
@@ -167,6 +171,41 @@ def test_markup_in_names_stays_text() -> None:
     text = render([hostile, Record("k", "@me", "<kind>", "failed")])
     outside = re.sub(r"(`+).*?\1", "", text)
     assert not re.search(r"[<@]|\\\|", outside)
+
+
+cells = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]) | st.sampled_from("| `\t"), max_size=12)
+aligned = st.lists(st.booleans(), min_size=1, max_size=4)
+
+
+@settings(max_examples=200, deadline=None, database=None, derandomize=True)
+@given(
+    aligned.flatmap(lambda right: st.tuples(st.just(right), st.lists(st.tuples(*(cells for _ in right)), min_size=1)))
+)
+def test_tables_are_laid_out_as_tabulate_does(table: tuple[list[bool], list[tuple[str, ...]]]) -> None:
+    right, rows = table
+    columns = tuple(Column("c" * (place + 1), right=side) for place, side in enumerate(right))
+    expected = tabulate(
+        [[printable(cell) for cell in row] for row in rows],
+        headers=[column.name for column in columns],
+        tablefmt="pipe",
+        disable_numparse=True,
+        colalign=["right" if side else "left" for side in right],
+    )
+    assert markdown_table(Section("t", columns, rows)) == expected.split("\n")
+
+
+def test_no_row_is_written_that_cannot_be_shown() -> None:
+    written: list[int] = []
+
+    def write(number: int) -> tuple[str]:
+        written.append(number)
+        return (f"{number:09}",)
+
+    sections = [Section(title, (Column("a"),), Rows(range(10_000), write)) for title in ("one", "two")]
+    text = capped(["head"], sections, 4000)
+    shown = len(re.findall(r"^\| \d+ ", text, re.MULTILINE))
+    assert 200 < shown <= len(written) < 400
+    assert "10,000" in text
 
 
 def test_sections_without_rows_are_left_out() -> None:

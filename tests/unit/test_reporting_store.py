@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from quantizer.core.errors import CaseError
-from quantizer.core.record import CheckRecord, Record
+from quantizer.core.record import CheckRecord, Record, read_records
+from quantizer.core.record_model import read_record
 from quantizer.reporting.store import read_run, write_baseline, write_run, write_timings
 
 
@@ -135,6 +139,54 @@ def test_a_broken_line_is_named(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(CaseError) as error:
         read_run(file)
     assert str(error.value).startswith(f"{file}{says}")
+
+
+values = st.sampled_from(
+    [0, 1, -1, 2**70, 1.0, 0.5, -0.0, 1e999, math.nan, True, None, "", "a", "1", "inf", "\ud800", [], ["a"], [1], {}]
+)
+counts = st.dictionaries(st.sampled_from([*CheckRecord.__struct_fields__, "colour"]), values, max_size=3)
+fields = {
+    **dict.fromkeys(Record.__struct_fields__, values),
+    "checks": st.dictionaries(st.sampled_from(["tiled", ""]), counts, max_size=2) | values,
+    "metrics": st.dictionaries(st.sampled_from(["sqnr_db", "version"]), values, max_size=2) | values,
+    "version": values,
+    "colour": values,
+}
+changed = st.lists(st.sampled_from(sorted(fields)), max_size=2, unique=True).flatmap(
+    lambda names: st.fixed_dictionaries({name: fields[name] for name in names})
+)
+
+
+@settings(max_examples=500, deadline=None, database=None, derandomize=True)
+@given(changed, st.sets(st.sampled_from(["version", "id", "op", "kind", "outcome"]), max_size=1))
+def test_what_is_read_at_once_is_what_the_model_allows(changes: dict[str, object], gone: set[str]) -> None:
+    raw = json.loads(line()) | changes
+    text = json.dumps({name: raw[name] for name in sorted(raw) if name not in gone})
+    outcomes = []
+    for read in (
+        lambda: next(read_records([text.replace(": ", ":")], "r")),
+        lambda: read_record(json.loads(text), "r:1"),
+    ):
+        try:
+            outcomes.append(read())
+        except CaseError as err:
+            outcomes.append(str(err))
+    assert repr(outcomes[0]) == repr(outcomes[1])
+
+
+def test_an_infinite_ratio_and_keys_in_any_order_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    whole = {
+        "id": "a",
+        "op": "a",
+        "kind": "cases",
+        "outcome": "failed",
+        "checks": {"tiled": {"ratio": "inf"}},
+        "version": 1,
+    }
+    file.write_text(json.dumps(whole) + "\r\n" + json.dumps(dict(reversed(whole.items())) | {"id": "b"}))
+    first, second = read_run(file)
+    assert first.checks == second.checks == {"tiled": CheckRecord(ratio=math.inf)}
 
 
 def test_a_place_that_holds_no_run_is_named(tmp_path: Path) -> None:

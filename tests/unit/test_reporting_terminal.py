@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.figures import factor_text, printable, ratio_text, ratio_texts, share_text, shortened

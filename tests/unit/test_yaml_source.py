@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from quantizer.core.errors import SpecError
-from quantizer.core.yaml_source import MAX_BYTES, MAX_DEPTH, Mark, load_yaml, scalar, shown_path
+from quantizer.core.wording import shown_path
+from quantizer.core.yaml_source import MAX_BYTES, MAX_DEPTH, Mark, load_yaml, scalar
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper
 
 from quantizer.core.errors import FormatError, QuantizerError, UnsupportedError
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 from quantizer.ir.formats import onnx as onnx_format
 from quantizer.ir.formats.caffe_layers import LAYERS, Writer
 from quantizer.ir.formats.caffe_proto import net_parameter

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import defs
 
 from quantizer.core.errors import FormatError, UnsupportedError
-from quantizer.core.yaml_source import shown_path
+from quantizer.core.wording import shown_path
 from quantizer.ir.formats.onnx_contrib import without_contrib
 from quantizer.ir.formats.onnx_graph import DOMAINS, OLDEST, File, read_graph
 from quantizer.ir.graph import Graph, Node, Tensor

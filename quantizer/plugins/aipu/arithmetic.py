@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError, PluginError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 from quantizer.numerics.multipliers import FLOAT32_EPSILON, compass
 from quantizer.numerics.qparams import Table
 from quantizer.numerics.tables import lookup

@@ -10,7 +10,7 @@ import torch
 
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import GraphError, PluginError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 
 
 class Dtype(Enum):

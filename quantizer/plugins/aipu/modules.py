@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from quantizer.core.errors import PluginError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 from quantizer.plugins.aipu import arithmetic, dtypes, log, node, optypes, registration, tensor
 
 ROOT = "AIPUBuilder"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quantizer.core.errors import PluginError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 
 _KNOWN = """
 Abs AccidentalHits Acos Acosh Activation AdaptivePool Add AffineGrid ArgMinMax Asin Asinh Atan Atanh BNLL BasicLSTM

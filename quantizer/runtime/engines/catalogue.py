@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.model_errors import suggestion
+from quantizer.core.wording import suggestion
 
 OWN = "own"
 

@@ -1,0 +1,59 @@
+"""How a message quotes a value or a path, and which legal word it proposes; imports little: every command needs it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+MOST_LISTED = 24
+
+
+def got(value: object) -> str:
+    """Return *value* as a message quotes it, never longer than a line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        text = f"[{', '.join(map(got, value[:9]))}{', ...' if len(value) > 9 else ''}]"
+    else:
+        text = repr(value)
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
+
+
+def near(word: object, legal: Iterable[object]) -> str:
+    """Return ` Did you mean 'x'?` for the nearest of *legal*, or nothing."""
+    close = difflib.get_close_matches(str(word), [str(item) for item in legal], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def suggestion(word: object, legal: Iterable[object], what: str) -> str:
+    """Return ` Did you mean 'x'?` for the nearest of *legal*, or the list of them where none is near."""
+    words = [str(item) for item in legal]
+    if hint := near(word, words):
+        return hint
+    if not words:
+        return " There are none."
+    more = f", ... ({len(words)} in all)" if len(words) > MOST_LISTED else ""
+    return f" {what}: {', '.join(words[:MOST_LISTED])}{more}."
+
+
+def unknown(name: str, known: Iterable[str], what: str) -> str:
+    """Return the sentence about a name that is none of *known*, with the nearest of these."""
+    return f"no such {what}.{suggestion(name, known, 'Known')}"
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number and its word, in the plural where there are several."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def shown_path(path: Path) -> str:
+    """Return *path* as messages print it: relative to the working directory where it lies below."""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow symbolic links
+    here = Path.cwd()
+    return absolute.relative_to(here).as_posix() if absolute.is_relative_to(here) else str(absolute)
