@@ -237,7 +237,10 @@ def output(
     chosen = spec.quantization.outputs.get(name, "calibrated")
     if chosen.startswith("same_as"):
         return inputs[chosen[8:-1]]
-    first, family = inputs[spec.activations[0]], spec.quantization.family
+    family = spec.quantization.family
+    if not inputs:
+        return _calibrated(spec, name, scheme, platform, case, inputs)
+    first = inputs[spec.activations[0]]
     alike = {(e.dtype.name, float(e.scale), int(e.zero_point)) for e in inputs.values()}
     if family in platform.same_as_input or (family in platform.same_as_equal_inputs and len(alike) == 1):
         return first
@@ -249,7 +252,14 @@ def output(
     if chosen == "index":
         kind = dtype(platform.index_dtype)
         return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max)
-    rule = platform.parameters
+    return _calibrated(spec, name, scheme, platform, case, inputs)
+
+
+def _calibrated(
+    spec: Spec, name: str, scheme: Scheme, platform: Platform, case: Case, inputs: Mapping[str, Expected]
+) -> Expected:
+    """Return what the rule chooses for a range, or fixes in its place."""
+    family, rule = spec.quantization.family, platform.parameters
     sign = platform.output_signs.get(case.activation, platform.output_signs.get(spec.quantization.family))
     if sign == "inputs":
         signed = any(expected.dtype.kind == "int" for expected in inputs.values())

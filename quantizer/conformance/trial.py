@@ -91,11 +91,14 @@ class Trial:
 
     @cached_property
     def codes(self) -> dict[str, Tensor]:
-        """Codes of all operands: activations quantized under the handed parameters, constants as handed."""
+        """Codes of all operands: activations quantized under the handed parameters, constants as handed; reals as they are."""
         quantizer = self.target.platform.quantizer
         found = {}
         for name, values in self.tensors.items():
             constant = self.parameters.constants.get(name)
+            if self.spec.inputs[name].kind == "real":
+                found[name] = values
+                continue
             found[name] = constant.codes if constant else quantize(values, self.parameters.inputs[name], quantizer)
         return found
 
@@ -122,8 +125,11 @@ class Trial:
 
     @cached_property
     def values(self) -> dict[str, Tensor]:
-        """x^, w^, b^: the real values of the codes."""
-        return {name: dequantize(codes, self.qparams(name)) for name, codes in self.codes.items()}
+        """x^, w^, b^: the real values of the codes, and reals themselves."""
+        return {
+            name: codes.double() if codes.is_floating_point() else dequantize(codes, self.qparams(name))
+            for name, codes in self.codes.items()
+        }
 
     @cached_property
     def y_hat(self) -> Array:

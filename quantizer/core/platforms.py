@@ -259,6 +259,8 @@ class Platform(Model):
     """It also has every operator whose spec gives a name under this key of `names`."""
     quantizer: Quantizer = Quantizer()
     """How a real value becomes a code."""
+    kernel_quantizer: Quantizer | None = None
+    """How the operator quantize does it, where the kernel does otherwise than who makes the models."""
     parameters: ParameterRule = ParameterRule()
     """How a calibrated range becomes a scale and a zero point."""
     rounding: RoundingMode = "half_even"
@@ -322,6 +324,11 @@ class Platform(Model):
     """Number format of index outputs."""
     defects: list[Defect] = []
     """Known defects of the real system; they do not expire."""
+
+    @property
+    def runtime_quantizer(self) -> Quantizer:
+        """How a real value becomes a code while a graph runs: the kernel's way, or the one way there is."""
+        return self.kernel_quantizer or self.quantizer
 
     def limit(self, variant: Variant | None) -> Quantizer | None:
         """Return how the limit of an activation becomes a code that is fused behind *variant*."""

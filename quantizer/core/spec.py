@@ -136,8 +136,9 @@ class Input(Model):
     """Its axes by name, or an expression for the whole shape; a first "*name" stands for any number of axes."""
     role: Literal["activation", "weight", "bias"] = "activation"
     """An activation changes from run to run; weights and biases are constants of the graph."""
-    kind: Literal["value", "index"] = "value"
-    """What the elements are: real values that get a scale, or whole numbers, their own codes, within `domain`."""
+    kind: Literal["value", "index", "real"] = "value"
+    """What the elements are: values that get a scale and are read as codes; whole numbers, their own codes, within `domain`;
+    or real numbers that the operator reads as they are."""
     optional: bool = False
     """A graph may leave it out."""
     needs: Identifier | None = None
@@ -424,6 +425,11 @@ class Spec(Model):
     def activations(self) -> list[str]:
         """Names of the inputs that change from run to run."""
         return [name for name, item in self.inputs.items() if item.role == "activation"]
+
+    @property
+    def coded(self) -> list[str]:
+        """Names of the activations that are read as codes."""
+        return [name for name in self.activations if self.inputs[name].kind != "real"]
 
     def keys_of(self, outputs: Sequence[T]) -> list[tuple[str, T]]:
         """Return (key, tensor) for each of a node's *outputs*; all tensors of a result in pieces have its key."""

@@ -215,8 +215,12 @@ def _check_shapes(spec: Spec) -> Iterator[Finding]:
             source.domain is None or not all(isinstance(e, Expression) for e in source.domain)
         ):
             yield Finding(("inputs", name, "domain"), "must be given for an index: the smallest and the largest one.")
-        if source.kind == "index" and source.role != "activation":
-            yield Finding(("inputs", name, "role"), f"must be activation for an index, got {source.role!r}.")
+        if source.kind != "value" and source.role != "activation":
+            kind = "an index" if source.kind == "index" else "real numbers"
+            yield Finding(("inputs", name, "role"), f"must be activation for {kind}, got {source.role!r}.")
+        if source.kind == "real" and (spec.error_model.kind != "movement" or len(spec.inputs) > 1):
+            text = "real numbers are judged as the one input of error_model kind movement only."
+            yield Finding(("inputs", name, "kind"), text)
     for name, _ in _cuts(spec) if len(spec.outputs) > 1 else ():
         yield Finding(("outputs", name, "pieces"), "a result in pieces must be the only output. Split the operator.")
     for name in spec.outputs.keys() - spec.shape.keys():
@@ -277,8 +281,8 @@ def _check_quantization(spec: Spec) -> Iterator[Finding]:
         if name not in spec.outputs:
             yield Finding(location, unknown(name, spec.outputs, "output"), key=True)
         if found := _SAME_AS.fullmatch(rule):
-            if found[1] not in spec.activations:
-                yield Finding(location, f"same_as: {unknown(found[1], spec.activations, 'activation')}")
+            if found[1] not in spec.coded:
+                yield Finding(location, f"same_as: {unknown(found[1], spec.coded, 'activation that is read as codes')}")
         elif rule not in ("calibrated", "index"):
             hint = near(rule, ("calibrated", "index"))
             yield Finding(location, f"must be calibrated, index or same_as(<input>), got {rule!r}.{hint}")

@@ -63,8 +63,8 @@ class Request:
 
     @cached_property
     def inputs(self) -> dict[str, QParams]:
-        """Parameters of the activations, from their ranges."""
-        present = [name for name in self.spec.activations if name in self.shapes or name in self.ranges]
+        """Parameters of the activations that are codes, from their ranges."""
+        present = [name for name in self.spec.coded if name in self.shapes or name in self.ranges]
         if self.spec.quantization.family in self.platform.shared_parameters:
             return self._shared(present)
         return {name: self.given.get(name) or self.input(name) for name in present}
@@ -97,11 +97,13 @@ class Request:
         rule = self.spec.quantization.outputs.get(name, "calibrated")
         if rule.startswith("same_as("):
             return self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
-        family, first = self.spec.quantization.family, next(iter(self.inputs.values()))
-        equal = all(same_numbers(first, params) for params in self.inputs.values())
-        if family in self.platform.same_as_input or (equal and family in self.platform.same_as_equal_inputs):
+        family, first = self.spec.quantization.family, next(iter(self.inputs.values()), None)
+        equal = first is not None and all(same_numbers(first, params) for params in self.inputs.values())
+        if first is not None and (
+            family in self.platform.same_as_input or (equal and family in self.platform.same_as_equal_inputs)
+        ):
             return first
-        if family in self.platform.negated:
+        if first is not None and family in self.platform.negated:
             return negated(first)
         if rule == "index":
             return index_params(dtype(self.platform.index_dtype))

@@ -21,6 +21,7 @@ from quantizer.conformance.checks.operands import linear
 from quantizer.conformance.checks.piecewise import monotone_arithmetic, stand_in
 from quantizer.conformance.checks.products import bilinear
 from quantizer.conformance.checks.quotients import quotient
+from quantizer.conformance.checks.reals import quantized_reals
 from quantizer.conformance.checks.requantized import CHECK, FLOAT32_UNIT, Declared, rounded_once
 from quantizer.conformance.checks.resize import resize_arithmetic
 from quantizer.conformance.checks.window_sums import mean_sums
@@ -100,6 +101,8 @@ def _one_factor(trial: Trial) -> Verdict | None:
 def _movement(trial: Trial) -> Verdict:
     """Codes move as they are; where the output has other parameters than the input, they are rescaled exactly."""
     name = trial.spec.activations[0]
+    if trial.spec.inputs[name].kind == "real":
+        return quantized_reals(trial, name)
     params, output = trial.qparams(name), trial.output
     if float(params.scale) != float(output.scale) or int(params.zero_point) != int(output.zero_point):
         return stand_in(trial)

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 def radius(trial: Trial, name: str) -> Array:
     """Return dx: how far the value of a code may be from the float it stands for."""
-    if trial.spec.inputs[name].kind == "index":
+    if trial.spec.inputs[name].kind != "value":
         return np.zeros(trial.case.shapes[name])
     params = trial.qparams(name)
     quantizer = trial.target.platform.quantizer

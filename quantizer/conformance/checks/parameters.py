@@ -57,7 +57,7 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     target, case = trial.target, trial.case
     rule, scheme = target.platform.parameters, target.scheme
     inputs: dict[str, Expected] = {}
-    for name in trial.spec.activations:
+    for name in trial.spec.coded:
         if name not in case.shapes:
             continue
         span = restated.input_range(trial.spec, name, target.platform, case)

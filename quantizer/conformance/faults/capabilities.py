@@ -30,6 +30,21 @@ def calibrated(spec: Spec) -> bool:
     return valued(spec) and all(rules.get(name, "calibrated") == "calibrated" for name in spec.outputs)
 
 
+def coded(spec: Spec) -> bool:
+    """It reads codes."""
+    return bool(spec.coded)
+
+
+def fed_reals(spec: Spec) -> bool:
+    """It reads real numbers, so that the platform's quantizer runs in it."""
+    return spec.coded != spec.activations
+
+
+def recoded(spec: Spec) -> bool:
+    """It makes codes of a range of their own from codes."""
+    return calibrated(spec) and coded(spec)
+
+
 def summed(spec: Spec) -> bool:
     """It brings sums to codes by a multiplier."""
     return calibrated(spec) and spec.error_model.kind in _SUMS

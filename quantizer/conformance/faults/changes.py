@@ -60,6 +60,16 @@ def rounding_mode(mode: RoundingMode) -> Wrap:
     return kernel(lambda p: replace(p, platform=p.platform.model_copy(update={"rounding": mode})))
 
 
+def quantizer_change(**changes: str) -> Wrap:
+    """Bring real numbers to codes in another way."""
+
+    def changed(p: Parameters) -> Parameters:
+        own = p.platform.runtime_quantizer.model_copy(update=changes)
+        return replace(p, platform=p.platform.model_copy(update={"kernel_quantizer": own}))
+
+    return kernel(changed)
+
+
 def input_zero(p: Parameters) -> Parameters:
     """Move the zero point of the first input by one."""
     name = next(iter(p.inputs))

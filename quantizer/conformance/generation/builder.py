@@ -33,6 +33,8 @@ TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "sp
 MAX_TILES = 6
 ATTEMPTS = 6
 SEED_BITS = 32
+UNIT = 2.0**-7
+"""Step of a tied output that no code decides: all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
     {"data": "ties"}, {"data": "ties"}, {"data": "ties", "tiles": "prime"}, {"tiles": "ones"}, {"tiles": "prime"},
     {"activation": "relu6", "data": "corners"},
@@ -225,8 +227,8 @@ def _limits(output: Output, bound: Mapping[str, Any]) -> Range:
 
 def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) -> float:
     """Return the real value of one accumulator unit, the smallest over channels; of one input code without weights."""
-    names = [name for name in target.spec.activations if name in case.shapes]
-    step = min(float(activation_of(target, case, name).scale) for name in names)
+    names = [name for name in target.spec.coded if name in case.shapes]
+    step = min((float(activation_of(target, case, name).scale) for name in names), default=UNIT)
     for name, item in target.spec.inputs.items():
         if item.role == "weight" and target.weight is not None and name in tensors:
             params = weight_params(tensors[name], target.weight, target.platform.parameters, item.channel_axis)

@@ -68,7 +68,8 @@ def _every_code(target: Target, case: Case, name: str) -> Array:
     """Return the values of all codes in turn, or of codes from the first to the last, as far apart as the elements suffice."""
     if target.spec.inputs[name].role != "activation":
         return random(site_of(target, case, name))
-    params = activation_of(target, case, name)
+    decided = target.spec.inputs[name].kind == "real" and "y" in case.ranges
+    params = activation_of(target, case, "y" if decided else name)
     size = math.prod(case.shapes[name])
     span = params.qmax - params.qmin
     steps = np.arange(size) if size > span else np.arange(size) * span // max(size - 1, 1)

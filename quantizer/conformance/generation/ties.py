@@ -36,7 +36,9 @@ def ties(target: Target, case: Case) -> dict[str, Array]:
     tensors: dict[str, Array] = {}
     for name in case.shapes:
         item = target.spec.inputs[name]
-        if item.role == "activation":
+        if item.kind == "real":
+            tensors[name] = _halves(target, case, name)
+        elif item.role == "activation":
             tensors[name] = _small_codes(target, case, name)
         elif item.role == "weight":
             tensors[name] = _tied_weights(target, case, name)
@@ -46,6 +48,18 @@ def ties(target: Target, case: Case) -> dict[str, Array]:
     if case.data.seed % 2 and is_wide_product(target):
         tensors |= _solved_product(target, case, tensors)
     return {name: tensors[name] for name in case.shapes}
+
+
+def _halves(target: Target, case: Case, name: str) -> Array:
+    """Return real numbers half way between two codes of the output, from below the first to beyond the last.
+
+    As long as the output has no range, whole numbers that give it one.
+    """
+    if "y" not in case.ranges:
+        return integers(case.data.seed, name, case.shapes[name], -SMALL_CODES, SMALL_CODES).astype(np.float64)
+    params = activation_of(target, case, "y")
+    codes = integers(case.data.seed, name, case.shapes[name], params.qmin - 2, params.qmax + 1)
+    return np.asarray((codes + 0.5 - int(params.zero_point)) * float(params.scale))
 
 
 def _small_codes(target: Target, case: Case, name: str) -> Array:

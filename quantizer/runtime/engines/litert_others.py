@@ -184,6 +184,13 @@ def gathering(call: Call, codes: Codes, parameters: Parameters | None, variant: 
     return Lowered(made.job(made.apply("GATHER", "GatherOptions", options, inputs, output), variant))
 
 
+def quantization(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
+    """Return QUANTIZE of float32 numbers; refused in floats, where nothing is left of it."""
+    if parameters is None:
+        raise RefusedError("TensorFlow Lite has no operator that leaves float32 numbers as they are")
+    return _plain("QUANTIZE", "QuantizeOptions", {}, call, codes, parameters, variant)
+
+
 LOWERINGS: Mapping[str, Lower] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(FUNCTIONS, function),
@@ -200,6 +207,7 @@ LOWERINGS: Mapping[str, Lower] = {
     "pad": padding,
     "reshape": reshaping,
     "gather": gathering,
+    "quantize": quantization,
 }
 """Operator -> its lowering."""
 
@@ -220,7 +228,7 @@ def _plain(
 
 
 def _input(parameters: Parameters | None, name: str) -> QParams | None:
-    return None if parameters is None else parameters.inputs[name]
+    return None if parameters is None else parameters.inputs.get(name)
 
 
 def _output(parameters: Parameters | None) -> QParams | None:

@@ -46,14 +46,15 @@ NODES = {
     "reshape": ("Reshape", "Reshape"),
     "argmax": ("ArgMax", "ArgMax"),
     "gather": ("Gather", "Gather"),
+    "quantize": ("QuantizeLinear", "Identity"),
 }
 """Operator -> its quantized node, its float node."""
-STANDARD = ("QLinearConv", "QLinearMatMul")
+STANDARD = ("QLinearConv", "QLinearMatMul", "QuantizeLinear")
 """Quantized nodes of the standard; every other one is Microsoft's."""
 MOVES = ("max_pool2d", "transpose", "pad", "reshape", "argmax", "gather")
 """Operators whose node works on codes as they are; every other quantized node takes scales and zero points."""
-CODES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int32}
-REALS: Mapping[str, type[np.generic]] = {"value": np.float32, "index": np.int32}
+CODES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int32, "real": np.float32}
+REALS: Mapping[str, type[np.generic]] = {"value": np.float32, "index": np.int32, "real": np.float32}
 """Kind of an input -> the type that it is fed as, codes and real values."""
 POOLS = ("avg_pool2d", "global_avg_pool2d")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
@@ -196,7 +197,8 @@ def quantized_inputs(
         return made, [*(name for name in call.spec.activations if name in codes), *made]
     activations = [name for name in call.spec.activations if name in codes]
     constants = {name: values.numpy().astype(np.int8) for name, values in codes.items() if name == "weight"}
-    inputs = {name: scale_and_zero(name, parameters.inputs[name]) for name in activations}
+    inputs = {name: scale_and_zero(name, parameters.inputs[name]) for name in activations if name in call.spec.coded}
+    inputs |= {name: {} for name in activations if name not in inputs}
     inputs |= {name: scale_and_zero(name, parameters.constants[name].params, np.int8) for name in constants}
     operands = [part for name, made in inputs.items() for part in (name, *made)]
     bias = {"bias": codes["bias"].numpy().astype(np.int32)} if "bias" in codes else {}

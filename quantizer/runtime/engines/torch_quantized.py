@@ -25,8 +25,11 @@ POOLS = ("max_pool2d", "avg_pool2d")
 PLAIN = (
     "fully_connected", "matmul", "add", "mul", "relu", "clip", "leaky_relu", "sigmoid", "tanh", "softmax",
     "global_avg_pool2d", "reduce_mean", "concat", "batch_norm", "transpose", "pad", "reshape", "gather",
+    "quantize",
 )  # fmt: skip
 KNOWN = (*CONVOLUTIONS, *POOLS, *PLAIN, "conv_transpose2d")
+TYPES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int64, "real": np.float32}
+"""Kind of an input -> the type that it is fed as."""
 IMAGE = 4
 CHANNELS_FIRST = ("avg_pool2d", "global_avg_pool2d")
 """Averages round otherwise where channels lie last in memory: they are always handed with channels first."""
@@ -46,14 +49,13 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     Images lie in memory as the case orders their axes, but for averages.
     """
     _refuse(call, codes, parameters, variant)
-    pointing = [name for name, item in call.spec.inputs.items() if item.kind == "index"]
-    types = {name: np.int64 if name in pointing else np.uint8 for name in call.spec.activations if name in codes}
+    types = {name: TYPES[call.spec.inputs[name].kind] for name in call.spec.activations if name in codes}
     feeds = {name: codes[name].numpy().astype(kind) for name, kind in types.items()}
     laid_out = [name for name in feeds if call.spec.inputs[name].spatial and feeds[name].ndim == IMAGE]
     last = bool(laid_out) and call.order == "channels_last" and call.spec.op not in CHANNELS_FIRST
     made: dict[str, Any] = {
         "kind": "convolution" if call.spec.op in CONVOLUTIONS else call.spec.op,
-        "inputs": {name: _numbers(parameters.inputs[name]) for name in feeds if name not in pointing},
+        "inputs": {name: _numbers(parameters.inputs[name]) for name in feeds if types[name] is np.uint8},
         "output": _numbers(parameters.outputs["y"]),
         "suffix": "_relu" if call.activation == "relu" else "",
         "channels_last": last,

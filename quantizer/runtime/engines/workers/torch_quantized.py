@@ -147,6 +147,12 @@ def gather(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
     return found.reshape((*values.shape[:axis], *places.shape, *values.shape[axis + 1 :]))
 
 
+def quantize(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
+    """Quantize float32 numbers."""
+    scale, zero = made["output"]
+    return torch.quantize_per_tensor(x["x"], float(scale), int(zero), torch.quint8)
+
+
 PREPARED: Mapping[str, Callable[[Made, Mapping[str, Tensor]], Callable[[dict[str, Tensor]], Tensor]]] = {
     "convolution": convolution,
     "conv_transpose2d": transposed,
@@ -170,6 +176,7 @@ FUNCTIONS: Mapping[str, Callable[[Made, Mapping[str, Tensor], dict[str, Tensor]]
     "batch_norm": batch_norm,
     "transpose": lambda made, _, x: x["x"].permute(made["perm"]),
     "gather": gather,
+    "quantize": quantize,
     "reshape": lambda made, _, x: x["x"].reshape(made["shape"]),
     "pad": lambda made, _, x: F.pad(x["x"], made["around"], value=made["value"]),
 }

@@ -1,0 +1,51 @@
+"""arithmetic of an operator that reads real numbers: the quantizer that the platform declares, restated in its own float type."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.checks.float32_codes import F32, fused
+from quantizer.conformance.checks.requantized import Declared, rounded_once
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict
+
+Array = NDArray[Any]
+
+
+def quantized_reals(trial: Trial, name: str) -> Verdict:
+    """Judge the codes of input *name*: its numbers in steps of the output, one declared float operation each, rounded once."""
+    quantizer, output = trial.target.platform.runtime_quantizer, trial.output
+    x, scale, zero = trial.tensors[name].numpy(), float(output.scale), int(output.zero_point)
+    first = quantizer.zero_point == "before"
+    declared = Declared(quantizer.rounding, first)
+    if quantizer.operation == "exact":
+        return rounded_once(
+            trial, x.astype(np.float64) / scale, declared, 0.0,
+            lambda i: Fraction(float(x[i])) / Fraction(scale), lambda _: {}, "the real number in steps",
+        )  # fmt: skip
+    held = _steps(trial, x)
+    if first:
+        inverse = np.asarray(F32(1) / F32(scale))
+        held = (
+            fused(x, inverse, np.asarray(F32(zero))) if quantizer.operation == "inverse_float32" else held + F32(zero)
+        )
+    real = held.astype(np.float64) - (zero if first else 0)
+    return rounded_once(
+        trial, real, declared, 0.0, lambda i: Fraction(float(real[i])), lambda _: {},
+        f"the real number in steps ({quantizer.operation})",
+    )  # fmt: skip
+
+
+def _steps(trial: Trial, x: Array) -> Array:
+    """Return float32 numbers in steps of the output, as the platform's operation gives them."""
+    operation, output = trial.target.platform.runtime_quantizer.operation, trial.output
+    scale = F32(float(output.scale))
+    if operation == "divide_float32":
+        return np.asarray(x / scale)
+    if operation == "multiply_float32" and output.steps is not None:
+        return np.asarray(x * F32(float(output.steps)))
+    return np.asarray(x * (F32(1) / scale))

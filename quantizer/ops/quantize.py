@@ -1,0 +1,21 @@
+"""Real numbers as codes: where a graph of floats becomes one of integers."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import quantize as to_codes
+from quantizer.ops import operator
+
+
+@operator("quantize")
+def reference(x: Tensor) -> Tensor:
+    """Return the numbers themselves: only rounding and saturation tell their codes from them."""
+    return x
+
+
+@operator("quantize")
+def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
+    """Return `clamp(round(x / s) + z)` as the platform's quantizer computes it; x: float32 (`core.platforms.Quantizer`)."""
+    return to_codes(x, parameters.outputs["y"], parameters.platform.runtime_quantizer)
