@@ -282,7 +282,7 @@ def _check_quantization(spec: Spec) -> Iterator[Finding]:
             yield Finding(location, unknown(name, spec.outputs, "output"), key=True)
         if found := _SAME_AS.fullmatch(rule):
             if found[1] not in spec.coded:
-                yield Finding(location, f"same_as: {unknown(found[1], spec.coded, 'activation that is read as codes')}")
+                yield Finding(location, f"same_as: {unknown(found[1], spec.coded, 'activation')}")
         elif rule not in ("calibrated", "index"):
             hint = near(rule, ("calibrated", "index"))
             yield Finding(location, f"must be calibrated, index or same_as(<input>), got {rule!r}.{hint}")

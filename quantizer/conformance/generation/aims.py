@@ -77,11 +77,11 @@ def _scale_spread(trial: Trial) -> bool:
 
 
 def _zero_point_extremes(trial: Trial) -> bool:
-    """Some activation's zero point is an end of its codes, or the scheme has none to choose."""
+    """Some activation's zero point, the output's of real numbers, is an end of its codes, or the scheme has none to choose."""
     return any(
         int(params.zero_point) in (params.qmin, params.qmax, params.qmin + 1, params.qmax - 1)
         or int(params.zero_point) == 0
-        for params in trial.parameters.inputs.values()
+        for params in (trial.parameters.inputs or trial.parameters.outputs).values()
     )
 
 
