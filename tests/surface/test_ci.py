@@ -116,3 +116,39 @@ def test_the_workflow_of_the_page_names_inputs_that_the_action_has():
     ours = [step for step in steps if step.get("uses") == "./.github/actions/quantizer"]
     assert len(ours) == 2
     assert all(set(step["with"]) <= set(inputs) for step in ours)
+
+
+@pytest.mark.parametrize(
+    ("apt", "said"),
+    [
+        (None, "The report was not opened in a browser: "),
+        ("exit 100", "The report was not opened in a browser: "),
+        ('case "$*" in *install*) ln -s "$(command -v true)" "${0%/*}/chromium";; esac', "tox of FOLDER/chromium: "),
+    ],
+)
+def test_a_machine_without_a_browser_installs_one_or_says_that_none_was_used(tmp_path, apt, said):
+    for name in ("bash", "true", "ln"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    for name, script in {"tox": 'echo "tox of $CHROMIUM: $*"', "id": "echo 0", "apt-get": apt}.items():
+        if script is not None:
+            (tmp_path / name).write_text(f"#!{shutil.which('bash')}\n{script}\n")
+            (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", ROOT / ".ci/browser", tmp_path / "tox"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.replace(str(tmp_path), "FOLDER").startswith(said)
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_report_that_fails_in_the_browser_fails_the_run(tmp_path):
+    (tmp_path / "tox").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "tox").chmod(0o755)
+    done = subprocess.run(
+        [ROOT / ".ci/browser", tmp_path / "tox"], env=os.environ | {"CHROMIUM": "a browser"}, check=False
+    )
+    assert done.returncode == 3
