@@ -137,6 +137,7 @@ def _compare_text(differences: _Differences, wanted_text: str, wanted_blob: byte
     for layer, wanted in theirs.items():
         got = ours.get(layer, {})
         where = f"layer {layer!r}" if layer else "header"
+        differences.add("structure", f"{where}: order of lines", list(wanted) == list(got), list(wanted), list(got))
         stems = {key.removesuffix("_offset") for key in wanted if key.endswith("_offset")}
         for key in sorted(wanted.keys() | got.keys()):
             column = _column(key, stems)

@@ -285,7 +285,7 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
         if node.name in floats:
             changed, made = float_layer(graph, node, floats[node.name], perf_mode=perf)
             made += _float_constants(graph, spec, node, floats[node.name])
-            changed = replace(changed, extra={**changed.extra, **_unit_scales(spec, node)})
+            changed = replace(changed, extra=_before_axes(changed.extra, _unit_scales(spec, node)))
         else:
             ready = replace(node, parameters=decided.handed[node.name])
             bits = settings.multiplier_bits_of(spec.quantization.family)
@@ -307,6 +307,11 @@ def _float_constants(graph: Graph, spec: Spec, node: Node, dtype: DType) -> list
             assert tensor.data is not None
             found.append(replace(tensor, dtype=dtype, data=tensor.data.to(container(dtype))))
     return found
+
+
+def _before_axes(extra: Mapping[str, object], added: Mapping[str, object]) -> dict[str, object]:
+    """Return what a layer keeps with *added* lines before that of its axes, which is the last."""
+    return {**{key: value for key, value in extra.items() if key != AXES}, **added, AXES: extra[AXES]}
 
 
 def _unit_scales(spec: Spec, node: Node) -> dict[str, object]:

@@ -23,6 +23,17 @@ TABLE_TYPES = {"inverse_root": DTYPES["int16"], "inverse": DTYPES["uint16"]}
 """Our names of tables that Compass keeps as `lut` in a type of their own; others have the output's type."""
 NARROW = 8
 """Multipliers of so many bits or fewer are stored in 8 bits, others in 16."""
+RATIO = ("scale_value", "shift_value", "shift_type", "scale_type")
+"""The lines of one multiplier, in the order in which most layers have them; they come after a layer's other numbers."""
+NUMBERS_FIRST = ("scale_value", "shift_value", "scale_type", "shift_type")
+SCALE_FIRST = ("scale_value", "scale_type", "shift_value", "shift_type")
+SHIFT_FIRST = ("shift_value", "shift_type", "scale_value", "scale_type")
+RATIOS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("addition", "subtraction", "comparison", "concatenation", "clamping"), NUMBERS_FIRST),
+    "division": SCALE_FIRST,
+    **dict.fromkeys(("mean", "sum", "softmax", "log_softmax", "trigonometric", "absolute"), SHIFT_FIRST),
+}
+"""Families whose layers have these lines in another order (Compass)."""
 
 
 def file_format(bits: int, *, signed: bool) -> DType:
@@ -134,7 +145,16 @@ def stored(node: Node, key: str, values: torch.Tensor, dtype: DType) -> Tensor:
 
 
 def _numbers(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int) -> dict[str, object]:
-    """Return multipliers, shifts, tables and further integers under Compass's names."""
+    """Return multipliers, shifts, tables and further integers under Compass's names, in its order of lines."""
+    found = _unordered(node, spec, handed, multiplier_bits)
+    family = spec.quantization.family
+    alone = family in ("normalization", "group_normalization") and not handed.constants
+    order = SCALE_FIRST if alone else RATIOS.get(family, RATIO)
+    ratio = {key: found.pop(key) for key in order if key in found}
+    return found | ratio
+
+
+def _unordered(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int) -> dict[str, object]:
     narrow = DTYPES["uint8" if multiplier_bits <= NARROW else "uint16"]
     found: dict[str, object] = {}
     multiplied = handed.rescale is not None and spec.quantization.family not in handed.platform.negated
@@ -214,13 +234,13 @@ def _named_numbers(node: Node, spec: Spec, handed: Parameters, narrow: DType) ->
     unsigned = DTYPES["uint8"]
     if "halves" in kinds:
         return {
-            "quantize_method": "FAST_EXP",
             "input_scale_value": numbers["multiplier"],
-            "input_scale_type": FACTOR_TYPE,
             "input_shift_value": numbers["shift"],
+            "input_scale_type": FACTOR_TYPE,
             "input_shift_type": SHIFT_TYPE,
             "pow2_out_q": numbers["largest_exponent"],
             "adjust_q": numbers["halves"],
+            "quantize_method": "FAST_EXP",
             **(_power_tables(node) if numbers["halves"] >= LEAST_FRACTION else {}),
         }
     if "period" in handed.tables:
