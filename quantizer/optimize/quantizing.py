@@ -193,7 +193,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         {key: operand_shape(graph, node, spec, key, name) for key, name in operands.items()},
         cast("Mapping[str, CaseAttr]", node.attrs),
         {key: layers.ranges[name].range for key, name in zip(spec.outputs, node.outputs, strict=True)},
-        constants, given, node.activation,
+        constants, given, node.activation, node.activation_attrs,
         {key: ends for key, ends in found.items() if ends is not None},
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
     )  # fmt: skip

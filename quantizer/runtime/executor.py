@@ -89,7 +89,9 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
         entry = REGISTRY.entry(spec.op, "reference", platform)
         own = {"activation": node.activation} if entry.activates else {}
         outcome = entry.function(**_one_type(arranged), **node.attrs, **own)
-        outcome = outcome if entry.activates else activate(outcome, node.activation)
+        if not entry.activates:
+            axis = 1 if next(iter(spec.outputs.values())).spatial else -1
+            outcome = activate(outcome, node.activation, node.activation_attrs, axis)
     spatial = next(iter(spec.outputs.values())).spatial
     if isinstance(outcome, Staged):
         return Staged(to_node_order(outcome.codes, node.order, spatial=spatial), outcome.stages)
@@ -98,7 +100,7 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
 
 def _activated(outcome: Tensor | Staged, handed: Parameters, activation: str) -> Tensor | Staged:
     """Return codes after the fused activation, as the platform computes it."""
-    name, output = handed.platform.activations[activation], next(iter(handed.outputs.values()))  # type: ignore[index]
+    name, output = handed.platform.activations.get(activation, activation), next(iter(handed.outputs.values()))  # type: ignore[call-overload]
     if isinstance(outcome, Staged):
         return Staged(activate_codes(outcome.codes, output, name, handed), outcome.stages)
     return activate_codes(outcome, output, name, handed)

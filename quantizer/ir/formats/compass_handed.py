@@ -11,10 +11,12 @@ import torch
 from quantizer.core.dtypes import DTYPES, DType, integer
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_mapping import SLOPES, slopes_of
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
 from quantizer.numerics.powers_of_two import LEAST_FRACTION, logarithms, powers
-from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale
+from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale
+from quantizer.numerics.staged_activations import SLOPES as STORED_SLOPES
 from quantizer.numerics.sums import SEPARATE
 
 SHIFT_TYPE = DTYPES["int8"]
@@ -60,6 +62,7 @@ def handed_layer(
         made.append(replace(graph.tensor(top), dtype=params.dtype, qparams=params))
     extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": False}
     extra |= _numbers(node, spec, handed, multiplier_bits)
+    extra |= _fused(graph, node, handed)
     for key, name in zip(spec.inputs, node.inputs, strict=True):
         if name is not None and key in handed.constants:
             constant = file_constant(handed, spec, key)
@@ -219,6 +222,29 @@ def _logarithms(node: Node, handed: Parameters, narrow: DType) -> dict[str, obje
     return found | _pair(1, 0, narrow)
 
 
+def _fused(graph: Graph, node: Node, handed: Parameters) -> dict[str, object]:
+    """Return the numbers of a fused activation over those of the float layer."""
+    if isinstance(handed.fused, Bounds):
+        return {"clip_min": handed.fused.low, "clip_max": handed.fused.high}
+    if handed.fused is None:
+        return {}
+    slopes = node.extra.get(SLOPES)
+    if isinstance(slopes, Tensor):
+        assert slopes.data is not None
+        rank = len(graph.tensor(str(node.inputs[0])).shape)
+        shape = slopes_of(f"layer {node.name!r}", slopes.data, rank).shape
+        codes = stored(node, SLOPES, handed.fused.codes.reshape(shape), STORED_SLOPES)
+        return {SLOPES: codes, "negative_slope_shift": handed.fused.shift}
+    return _slope(int(handed.fused.codes))
+
+
+def _slope(slope: int) -> dict[str, object]:
+    """Return a slope in a type of 8, 16 or 32 bits that holds it."""
+    signed = slope < 0
+    bits = next(size for size in (8, 16, 32) if (~slope if signed else slope) < 1 << (size - signed))
+    return {"negative_slope_value": slope, "negative_slope_type": integer(bits, signed=signed)}
+
+
 def _power_tables(node: Node) -> dict[str, object]:
     """Return the tables of a softmax by powers of two whose exponents have a fraction."""
     return {
@@ -262,9 +288,7 @@ def _named_numbers(node: Node, spec: Spec, handed: Parameters, narrow: DType) ->
             "norm_shift_type": SHIFT_TYPE if wide else unsigned,
         }
     if "slope" in kinds:
-        kind = file_format(abs(numbers["slope"]).bit_length(), signed=False)
-        kind = max(kind, unsigned, key=lambda dtype: dtype.bits)
-        return {"negative_slope_value": numbers["slope"], "negative_slope_type": kind}
+        return _slope(numbers["slope"])
     if "relay_bits" in kinds:
         return {"clip_min": numbers["low"], "clip_max": numbers["high"]}
     if "weight_bits" in kinds:
