@@ -20,7 +20,7 @@ from quantizer.ir.formats.compass_read_back import with_parameters
 from quantizer.ir.graph import Graph
 from quantizer.optimize.cfg import Options, read_cfg
 from quantizer.optimize.loader import Loader
-from quantizer.optimize.lone_layers import with_moving_layers
+from quantizer.optimize.lone_layers import with_own_layers
 from quantizer.optimize.registered import dataset_named
 from quantizer.optimize.running import Runner
 from quantizer.optimize.steps import quantized, template_of
@@ -84,7 +84,8 @@ def read_back(text: str, blob: bytes, library: Library) -> Graph:
 def runnable(theirs: Graph, library: Library) -> Graph:
     """Return a graph of Compass layers, float or quantized, in our operators and ready to run."""
     graph = compass.native(theirs, library.specs)
-    return with_moving_layers(with_parameters(graph, library.specs, library.platform(PLATFORM)), library.specs)
+    platform = library.platform(PLATFORM)
+    return with_own_layers(with_parameters(graph, library.specs, platform), library.specs, platform)
 
 
 def table(found: list[Compared]) -> str:

@@ -67,7 +67,7 @@ def with_graph(work: Work, theirs: Graph) -> Work:
     graph = compass.native(theirs, work.library.specs)
     if theirs.subgraphs:
         raise UnsupportedError(f"{theirs.name}: subgraphs (If, Loop) are not quantized here.")
-    graph = with_lone_layers(graph, work.library.specs, keys)
+    graph = with_lone_layers(graph, work.library.specs, keys, work.library.platform(PLATFORM))
     for node in graph.nodes:
         if node.op not in work.library.specs and not isinstance(node.parameters, LoneLayer):
             raise UnsupportedError(

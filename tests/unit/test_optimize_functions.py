@@ -228,6 +228,9 @@ def test_bounds_of_a_clip(tmp_path: Path, method: str, bits: int) -> None:
         ("LeakyRELU", "LEAKYRELU", "negative_slope_value=0.1\n"), ("Clip", "CLIP", "clip_min=-1.0\nclip_max=2.0\n"),
         ("ELU", "ELU", "alpha=1.0\n"), ("GELU", "GELU", "approximate=NONE\n"), ("Hardswish", "HARDSWISH", ""),
         ("HardSigmoid", "HARDSIGMOID", "alpha=0.2\nbeta=0.5\nclip_min=0.0\nclip_max=1.0\n"), ("Softplus", "SOFTPLUS", ""),
+        ("CELU", "CELU", "alpha=1.0\n"), ("SELU", "SELU", "alpha=1.67\ngamma=1.05\n"), ("MISH", "MISH", ""),
+        ("Softsign", "SOFTSIGN", ""), ("THRESHOLDEDRELU", "THRESHOLDEDRELU", "alpha=0.5\n"),
+        ("Swish", "SWISH", "alpha=1.0\n"), ("SHRINK", "SHRINK", "lambd=0.5\nbias=0.0\n"),
     ],
 )  # fmt: skip
 def test_an_activation_as_a_layer_type_of_its_own(tmp_path: Path, kind: str, method: str, params: str) -> None:

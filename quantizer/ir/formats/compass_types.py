@@ -10,9 +10,9 @@ from quantizer.ir.graph import Node
 OWN_TYPE = "compass.own_type"
 """Node.extra of a native node: the layer type that its file has instead of Activation."""
 METHODS: Mapping[str, str] = {
-    "Clip": "CLIP", "ELU": "ELU", "GELU": "GELU", "HardSigmoid": "HARDSIGMOID", "Hardswish": "HARDSWISH",
-    "LeakyRELU": "LEAKYRELU", "RELU": "RELU", "RELU6": "RELU6", "Sigmoid": "SIGMOID", "Silu": "SILU",
-    "Softplus": "SOFTPLUS", "Tanh": "TANH",
+    "CELU": "CELU", "Clip": "CLIP", "ELU": "ELU", "GELU": "GELU", "HardSigmoid": "HARDSIGMOID", "Hardswish": "HARDSWISH",
+    "LeakyRELU": "LEAKYRELU", "MISH": "MISH", "RELU": "RELU", "RELU6": "RELU6", "SELU": "SELU", "Sigmoid": "SIGMOID",
+    "Silu": "SILU", "Softplus": "SOFTPLUS", "Softsign": "SOFTSIGN", "Tanh": "TANH", "THRESHOLDEDRELU": "THRESHOLDEDRELU",
 }  # fmt: skip
 """Layer type -> the method of an Activation that computes the same."""
 ACTIVATION, METHOD = "Activation", "method"
