@@ -1,0 +1,78 @@
+"""Fields and methods that concern some layers alone: Winograd's convolution, coarser resizing, calibration of norms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantizer.core.errors import UnsupportedError
+from tests.unit.one_layer import Ran, noise, ran
+
+
+def convolution(
+    folder: Path, size: int = 12, channels: tuple[int, int] = (8, 8), kernel: int = 3, **cfg: object
+) -> Ran:
+    c_in, c_out = channels
+    lines = f"kernel_x={kernel}\nkernel_y={kernel}\nstride_x=1\nstride_y=1\npad_left=0\npad_right=0\npad_top=0\npad_bottom=0\n"
+    lines += f"dilation_x=1\ndilation_y=1\ngroup=1\nnum_output={c_out}\nwith_activation=NONE\n"
+    made = size - kernel + 1
+    constants = {"weights": noise(c_out, kernel, kernel, c_in), "biases": noise(c_out)}
+    samples = [noise(1, size, size, c_in)]
+    return ran(folder, "Convolution", [samples], [(1, made, made, c_out)], lines, constants, with_winograd=True, **cfg)
+
+
+@pytest.mark.parametrize(("size", "channels"), [(12, (8, 8)), (9, (8, 8)), (10, (8, 600)), (20, (32, 16))])
+def test_winograd_is_refused_where_the_original_takes_it(tmp_path: Path, size: int, channels: tuple[int, int]) -> None:
+    """By hand: 10 rows are 5 and 3 blocks of 2 and 4 instead of 10 and 5, of 110 cycles instead of 72 each."""
+    with pytest.raises(UnsupportedError, match="Winograd's algorithm, which is not built here"):
+        convolution(tmp_path, size, channels)
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "kernel"),
+    [(12, (4, 8), 3), (7, (8, 8), 3), (12, (8, 8), 1), (8, (5, 4), 3), (10, (64, 16), 3)],
+)
+def test_winograd_changes_nothing_elsewhere(tmp_path: Path, size: int, channels: tuple[int, int], kernel: int) -> None:
+    """Few channels, few rows, another kernel; 6 rows: 2 blocks of 110 against 3 of 72; 8 rows: 220 and 120 to fetch against 288."""
+    assert "with_winograd" not in convolution(tmp_path, size, channels, kernel).params
+
+
+def test_winograd_of_some_layers(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"Write with_winograd = true & <\{one\}:false>"):
+        convolution(tmp_path)
+
+
+def test_resizing_of_codes_is_degraded_to_nearest(tmp_path: Path) -> None:
+    """The layer says nearest in small letters and has no weights; real values were resized as they are."""
+    samples = [noise(1, 3, 4, 2)]
+    lines = "method=BILINEAR\nmode=half_pixel\nratio_x=2.0\nratio_y=2.0\n"
+    made = ran(tmp_path, "Resize", [samples], [(1, 6, 8, 2)], lines, resize_degrade_to_nearest=True)
+    assert made.params["method"] == "nearest"
+    assert made.params["interp_shift_value"] == 0
+    assert np.array_equal(made.outputs[0], made.inputs[0].repeat(2, 1).repeat(2, 2))
+
+
+@pytest.mark.parametrize("method", ["awq_zy", "mvn_correction", "awq_zy[20,0.5] & mvn_correction[0]"])
+def test_methods_for_norms_change_nothing_without_norms(tmp_path: Path, method: str) -> None:
+    given = {"weights": noise(4, 5), "biases": noise(4)}
+    rows, lines = [noise(3, 5)], "num_output=4\nwith_activation=NONE\n"
+    plain, calibrated = (
+        ran(tmp_path, "FullyConnected", [rows], [(3, 4)], lines, given, global_calibration=text)
+        for text in ("none", method)
+    )
+    assert calibrated.text == plain.text
+    assert all(np.array_equal(calibrated.constants[key][1], plain.constants[key][1]) for key in plain.constants)
+
+
+def test_a_norm_that_would_change_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="mvn_correction would change it"):
+        ran(
+            tmp_path,
+            "LayerNorm",
+            [[noise(1, 3, 5)]],
+            [(1, 3, 5)],
+            "axis=[2]\nepsilon=0.001\n",
+            global_calibration="mvn_correction",
+        )
