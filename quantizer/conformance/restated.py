@@ -236,7 +236,10 @@ def output(
     """Return what the rule chooses for output *name*."""
     chosen = spec.quantization.outputs.get(name, "calibrated")
     if chosen.startswith("same_as"):
-        return inputs[chosen[8:-1]]
+        given = inputs[chosen[8:-1]]
+        if spec.op not in platform.whole_formats:
+            return given
+        return replace(given, qmin=given.dtype.min, qmax=given.dtype.max)
     first, family = inputs[spec.activations[0]], spec.quantization.family
     alike = {(e.dtype.name, float(e.scale), int(e.zero_point)) for e in inputs.values()}
     if family in platform.same_as_input or (family in platform.same_as_equal_inputs and len(alike) == 1):

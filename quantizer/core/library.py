@@ -264,6 +264,7 @@ def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     yield from ((("ops", index), op) for index, op in enumerate(platform.ops or []))
     yield from ((("fixed_outputs", op), op) for op in platform.fixed_outputs)
     yield from ((("fixed_ranges", op), op) for op in platform.fixed_ranges)
+    yield from ((("whole_formats", index), op) for index, op in enumerate(platform.whole_formats))
     for index, defect in enumerate(platform.defects):
         yield from ((("defects", index, "ops", place), op) for place, op in enumerate(defect.ops or ()))
 

@@ -36,6 +36,7 @@ from quantizer.numerics.rules import (
     same_numbers,
     weight_params,
     weight_part,
+    whole,
 )
 from quantizer.numerics.staged_activations import STAGED, bounds_of, slope_of
 from quantizer.numerics.sums import rescale_sum
@@ -100,7 +101,8 @@ class Request:
         """Return the parameters of an output: calibrated, fixed by the platform, an input's own, or of an index."""
         rule = self.spec.quantization.outputs.get(name, "calibrated")
         if rule.startswith("same_as("):
-            return self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
+            same = self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
+            return whole(same) if self.spec.op in self.platform.whole_formats else same
         family, first = self.spec.quantization.family, next(iter(self.inputs.values()))
         equal = all(same_numbers(first, params) for params in self.inputs.values())
         if family in self.platform.same_as_input or (equal and family in self.platform.same_as_equal_inputs):

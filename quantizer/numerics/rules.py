@@ -53,6 +53,11 @@ def activation_params(
     )  # fmt: skip
 
 
+def whole(params: QParams) -> QParams:
+    """Return parameters under which all codes of the format are used, those too that a restricted range leaves out."""
+    return replace(params, qmin=params.dtype.min, qmax=params.dtype.max)
+
+
 def negated(params: QParams) -> QParams:
     """Return the parameters under which -x - 1 is the code of the negative value, of an unsigned code x (qmax >> 1) - x.
 

@@ -279,11 +279,12 @@ def _named_numbers(node: Node, spec: Spec, handed: Parameters, narrow: DType) ->
             if "variance_shift" in kinds
             else {}
         )
-        wide = not squares or next(iter(handed.outputs.values())).dtype.bits > NARROW
+        bits = next(iter(handed.outputs.values())).dtype.bits
+        wide = not squares or bits > NARROW
         return {
             **squares,
             "norm_scale_value": numbers["norm_multiplier"],
-            "norm_scale_type": narrow,
+            "norm_scale_type": unsigned if bits <= NARROW else FACTOR_TYPE,
             "norm_shift_value": numbers["norm_shift"],
             "norm_shift_type": SHIFT_TYPE if wide else unsigned,
         }

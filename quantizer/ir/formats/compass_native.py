@@ -21,7 +21,7 @@ from quantizer.ir.formats.compass_mapping import (
     named_sizes,
 )
 from quantizer.ir.formats.compass_text import format_loosely, parse_value
-from quantizer.ir.formats.compass_types import as_activation
+from quantizer.ir.formats.compass_types import as_named
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
 
 SOURCES = "compass.sources"
@@ -62,7 +62,7 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
             sources.append((position, node, source))
             folded[node.outputs[0]] = replace(graph.tensor(node.outputs[0]), data=source.data)
             continue
-        layer = as_activation(node)
+        layer = as_named(node)
         found = _match(layer, known.get(layer.op, [])) if CONSTANTS in node.extra else None
         nodes.append(node if found is None else _to_ours(graph, layer, *found, arranged))
     read = {name for node in nodes for name in (*node.inputs, *node.outputs)}
