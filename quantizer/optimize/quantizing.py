@@ -53,6 +53,8 @@ PER_CHANNEL_REFUSED = (
 """Families that have no activations with a scale for each channel; others take one scale all the same (Compass)."""
 
 
+AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
+"""Families whose outputs have as many bits as their widest input, whatever the layer is configured to."""
 WIDEST = 16
 """Most bits of an activation's codes."""
 
@@ -182,7 +184,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         raise UnsupportedError(
             f"layer {node.name!r}: {spec.op} of codes of {widest} bits is not built here. Leave its inputs real values."
         )
-    scheme = settings.scheme(widest if family == "concatenation" else None)
+    scheme = settings.scheme(widest if family in AS_WIDE_AS_INPUTS else None)
     constants = {key: _constant(graph, spec, key, operands) for key in operands if key not in given}
     found = {key: weight_ends(spec, node, key, values, settings, layers.platform) for key, values in constants.items()}
     if node.name in layers.rounded:

@@ -153,3 +153,13 @@ def test_layers_under_two_names(tmp_path: Path, kind: str, known: str, lines: st
     own, other = (ran(tmp_path, name, [IMAGE], [shape], lines) for name in (kind, known))
     assert own.text == other.text.replace(f"layer_type={known}\n", f"layer_type={kind}\n")
     assert np.array_equal(own.outputs[0], other.outputs[0])
+
+
+def test_log_softmax_is_as_wide_as_what_it_reads(tmp_path: Path) -> None:
+    """Its multiplier of 1 is written in a format of codes of the configured width."""
+    bits = {"activation_bits": "8 & <[LogSoftmax]:12>"}
+    made = ran(tmp_path, "LogSoftmax", [IMAGE], [IMAGE[0].shape], "axis=3\n", **bits)
+    assert made.ends("y0") == (-128, 127)
+    assert "scale_type=aligned_uint12\n" in made.text
+    wide = ran(tmp_path, "LogSoftmax", [IMAGE], [IMAGE[0].shape], "axis=3\n", activation_bits=12)
+    assert wide.ends("y0") == (-2048, 2047)

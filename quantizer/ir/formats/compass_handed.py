@@ -164,7 +164,7 @@ def _unordered(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int)
     if multiplied and handed.rescale is not None and handed.rescale.variant == "multiplier_shift":
         found |= _rescale(node, spec, handed, handed.rescale, narrow)
     if spec.quantization.family == "log_softmax":
-        return found | _logarithms(node, handed, narrow)
+        return found | _logarithms(node, handed, file_format(multiplier_bits, signed=False))
     for name, table in handed.tables.items():
         if name == "powers":
             found["float_lut"] = stored(node, "float_lut", table.entries * table.unit, DTYPES["float32"])
@@ -214,12 +214,12 @@ def _branches(ratio: Rescale, narrow: DType) -> dict[str, object]:
     }
 
 
-def _logarithms(node: Node, handed: Parameters, narrow: DType) -> dict[str, object]:
-    """Return float32 exponentials, the ratio of steps and the output's steps, and a multiplier of 1."""
+def _logarithms(node: Node, handed: Parameters, kind: DType) -> dict[str, object]:
+    """Return float32 exponentials, the ratio of steps and the output's steps, and a multiplier of 1 in a format of codes."""
     x, y = (scale_of(params) for params in (handed.inputs["x"], handed.outputs["y"]))
     entries = handed.tables["exp"].entries
     found = {"lut_exp": stored(node, "lut_exp", entries, DTYPES["float32"]), "quantize_scale": (float(y / x), float(y))}
-    return found | _pair(1, 0, narrow)
+    return found | _pair(1, 0, kind)
 
 
 def _fused(graph: Graph, node: Node, handed: Parameters) -> dict[str, object]:
