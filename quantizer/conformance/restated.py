@@ -236,7 +236,10 @@ def output(
     """Return what the rule chooses for output *name*."""
     chosen = spec.quantization.outputs.get(name, "calibrated")
     if chosen.startswith("same_as"):
-        return inputs[chosen[8:-1]]
+        given = inputs[chosen[8:-1]]
+        if spec.op not in platform.whole_formats:
+            return given
+        return replace(given, qmin=given.dtype.min, qmax=given.dtype.max)
     family = spec.quantization.family
     if not inputs:
         return _calibrated(spec, name, scheme, platform, case, inputs)

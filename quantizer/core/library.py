@@ -247,6 +247,7 @@ def unused_names(library: Library) -> Iterator[str]:
     Such a rule is never applied; a library is still usable with it, so only `quantizer spec lint` asks.
     """
     families = {spec.quantization.family for spec in library.specs.values()} | {"default"}
+    families |= {name for spec in library.specs.values() if (form := spec.formats.compass) for name in form.fuses}
     for name, platform in library.platforms.items():
         positions = library.platform_positions[name]
         for location, op in _operators_named(platform):
@@ -264,6 +265,7 @@ def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     yield from ((("ops", index), op) for index, op in enumerate(platform.ops or []))
     yield from ((("fixed_outputs", op), op) for op in platform.fixed_outputs)
     yield from ((("fixed_ranges", op), op) for op in platform.fixed_ranges)
+    yield from ((("whole_formats", index), op) for index, op in enumerate(platform.whole_formats))
     for index, defect in enumerate(platform.defects):
         yield from ((("defects", index, "ops", place), op) for place, op in enumerate(defect.ops or ()))
 

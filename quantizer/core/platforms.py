@@ -297,6 +297,8 @@ class Platform(Model):
     """Operator -> code that padding holds in tiles cut along windows; without, it means 0 as elsewhere."""
     within_limits: list[str] = []
     """Operator families whose calibrated range is clamped to the smallest and the largest value that the output can have."""
+    whole_formats: list[str] = []
+    """Operators whose output, though it has the parameters of the input, may hold all codes of its format (Compass)."""
     shared_parameters: list[str] = []
     """Operator families whose inputs all have the parameters of the range that holds all of theirs."""
     same_as_input: list[str] = []

@@ -69,6 +69,8 @@ End = Annotated[Expression | float, PlainValidator(_to_end), WithJsonSchema(_EXP
 """A number, infinity, or an expression over dimensions and attributes."""
 Identifier = Annotated[str, Field(pattern=IDENTIFIER, max_length=40)]
 Activation = Literal["relu", "relu6"]
+StagedActivation = Literal["clip", "leakyrelu", "prelu"]
+"""Activations that take numbers and are rounded themselves; layers of files have them, no case of the gate."""
 """What a graph may fuse into an operator: the larger of 0 and the value; then the smaller of 6 and that."""
 ExprOrNamed = Annotated[
     Annotated[dict[Identifier, Expr], Tag("<names>")] | Annotated[Expr, Tag("<expression>")], Discriminator(_is_named)
@@ -327,7 +329,7 @@ class CompassFormat(Model):
     """Input -> key that says whether the last two axes of its tensor are swapped."""
     unfused: str = "NONE"
     """What that key says where nothing is fused."""
-    fuses: list[Activation] = []
+    fuses: list[Activation | StagedActivation] = []
     """Activations that only the layer fuses, not the operator elsewhere: RELU6 is the rectifier's layer, cut at 6."""
 
 

@@ -75,7 +75,9 @@ class Node:
     parameters: object | None = None
     """What the quantize rule handed (numerics.qparams.Parameters), once the node is quantized."""
     activation: str = "none"
-    """The fused activation: none, relu or relu6."""
+    """The fused activation: none, relu, relu6, clip, leakyrelu or prelu."""
+    activation_attrs: Mapping[str, object] = field(default_factory=dict)
+    """What it takes: `low` and `high` of a clip, the `slope` of a leakyrelu, that of a prelu as torch.Tensor."""
     transposed: tuple[str, ...] = ()
     """Inputs, by the spec's names, whose last two axes the operator reads swapped."""
     captures: tuple[str, ...] = ()

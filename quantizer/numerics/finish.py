@@ -17,13 +17,12 @@ from quantizer.numerics.overflow import CONVERTED, as_x86, beyond_int32
 from quantizer.numerics.qparams import Parameters, Rescale
 from quantizer.numerics.quotient import divide_exactly
 from quantizer.numerics.raw_means import averaged, mean_in_vectors, reduced_in_float32
-from quantizer.numerics.requantize import requantize, requantize_sum, round_fixed_point
+from quantizer.numerics.requantize import requantize, requantize_sum, round_fixed_point, weighted_sum
 from quantizer.numerics.rounding import round_tensor
+from quantizer.numerics.staged_activations import finish_staged
 
 AREA_BITS = 8
 """Bits of the multiplier that Compass's average pooling makes of 1 / area."""
-RELAY_BITS = 8
-"""Bits that Compass's clamping keeps behind the code between its two roundings; none for outputs of more bits."""
 
 
 def finish(acc: Tensor, parameters: Parameters, *, channel_axis: int | None = None, output: str = "y") -> Tensor:
@@ -36,6 +35,8 @@ def finish(acc: Tensor, parameters: Parameters, *, channel_axis: int | None = No
     if parameters.activation in platform.accumulator.float32_before:
         held = held.float()
     axis = rescale.axis if channel_axis is None else channel_axis
+    if parameters.fused is not None:
+        return finish_staged(held, parameters.fused, rescale, parameters.outputs[output], platform.rounding, axis)
     if rescale.variant in aten.FLOAT_SUMS:
         return aten.finish_real_bias(held, parameters, rescale, parameters.outputs[output], axis)
     if platform.multiplier.overflow == "x86":
@@ -59,6 +60,11 @@ def finish_sum(
         and len(rescale.factors) == len(terms) == 1
     ):
         return finish(next(iter(terms.values())), parameters, output=output)
+    if parameters.fused is not None:
+        total = weighted_sum(terms, rescale, minus)
+        return finish_staged(
+            total, parameters.fused, rescale, parameters.outputs[output], parameters.platform.rounding, None
+        )
     return requantize_sum(
         terms, rescale, parameters.outputs[output],
         inputs=parameters.inputs, rounding=parameters.platform.rounding,

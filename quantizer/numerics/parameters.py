@@ -7,20 +7,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from quantizer.core.case import AttrValue, Range
 from quantizer.core.dtypes import dtype
-from quantizer.core.errors import GraphError
+from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import parse
 from quantizer.core.platforms import CHOICE_NAMES, NARROW_BITS, SIGNS, Platform, Variant
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
 from quantizer.numerics.multipliers import rescale
-from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale
+from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rules import (
     Ends,
@@ -35,7 +36,9 @@ from quantizer.numerics.rules import (
     same_numbers,
     weight_params,
     weight_part,
+    whole,
 )
+from quantizer.numerics.staged_activations import STAGED, bounds_of, slope_of
 from quantizer.numerics.sums import rescale_sum
 
 
@@ -56,6 +59,8 @@ class Request:
     """Parameters that inputs already have, where a producer decided them."""
     activation: str = "none"
     """The fused activation."""
+    activation_attrs: Mapping[str, object] = field(default_factory=dict)
+    """What it takes, as in `ir.graph.Node`."""
     weight_ends: Mapping[str, Ends] = field(default_factory=dict)
     """Weight -> its calibrated range, where a strategy found another one than its extrema."""
     samples: Mapping[str, Tensor] = field(default_factory=dict)
@@ -96,7 +101,8 @@ class Request:
         """Return the parameters of an output: calibrated, fixed by the platform, an input's own, or of an index."""
         rule = self.spec.quantization.outputs.get(name, "calibrated")
         if rule.startswith("same_as("):
-            return self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
+            same = self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
+            return whole(same) if self.spec.op in self.platform.whole_formats else same
         family, first = self.spec.quantization.family, next(iter(self.inputs.values()), None)
         equal = first is not None and all(same_numbers(first, params) for params in self.inputs.values())
         if first is not None and (
@@ -205,7 +211,7 @@ class Request:
             default if end is None else torch.tensor(float(end(bound)), dtype=torch.float32).item()
             for end, default in ((item.min, -math.inf), (item.max, math.inf))
         )
-        return min(max(low, least), most), max(min(high, most), least)
+        return within(low, high, least, most)
 
     def _range(self, name: str) -> Range:
         if name not in self.ranges:
@@ -221,7 +227,39 @@ class Request:
             return self.platform.parameters.activation_sign != "unsigned"
         if sign in SIGNS:
             return sign == "signed"
-        return bool(parse(sign)(variables(self.spec, self.shapes, self.attrs)))
+        taken = {name: value for name, value in self.activation_attrs.items() if not isinstance(value, Tensor)}
+        return bool(parse(sign)({**variables(self.spec, self.shapes, self.attrs), **taken}))
+
+    def fused(self, name: str = "y") -> Slope | Bounds | None:
+        """Return the numbers of a fused activation that takes some.
+
+        Bounds are codes of the calibrated range clamped to them, which with a zero point are not codes of the output.
+        """
+        bits, family = self.scheme.activation.bits, self.spec.quantization.family
+        if self.activation == "clip":
+            least, most = (float(self.activation_attrs[end]) for end in ("low", "high"))  # type: ignore[arg-type]
+            low, high = within(*self._range(name), least, most)
+            own = activation_params(
+                low, high, self.scheme.activation, self.platform.parameters, signed=self._output_signed(), widened=False
+            )
+            return bounds_of(least, most, own, bits)
+        if self.activation not in STAGED:
+            return None
+        slope = cast("float | Tensor", self.activation_attrs["slope"])
+        axis = 1 if self.spec.outputs[name].spatial else -1
+        found = slope_of(slope, bits, axis=axis, float32=family in self.platform.accumulator.float32)
+        if family == "comparison" and bool((found.codes < 0).any()):
+            raise UnsupportedError(
+                f"{self.spec.op}: a fused {self.activation} with a slope below 0 turns the order of operands around,"
+                " which is not built here. Write the activation as a layer of its own."
+            )
+        return found
+
+
+def within(low: float, high: float, least: float, most: float) -> Range:
+    """Return the range [low, high] clamped to [least, most], in float32."""
+    least, most = (torch.tensor(end, dtype=torch.float32).item() for end in (least, most))
+    return min(max(low, least), most), max(min(high, most), least)
 
 
 def default_parameters(request: Request) -> Parameters:
@@ -245,6 +283,7 @@ def default_parameters(request: Request) -> Parameters:
         constants=constants,
         rescale=ratio,
         activation=request.activation,
+        fused=request.fused(next(iter(outputs))),
         accumulator_bits=request.scheme.activation.accumulator_bits if bits == "scheme" else bits,
     )
 

@@ -139,6 +139,28 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Slope:
+    """What a fused activation multiplies sums below 0 with, before the ratio."""
+
+    codes: Tensor
+    """int64: one number, or one for each slice along *axis*."""
+    shift: int
+    """Binary places of the codes."""
+    axis: int = -1
+    float32: bool = False
+    """Whether what comes of it is rounded to float32."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a fused activation clamps scaled sums to, in codes with *relay_bits* binary places."""
+
+    low: int
+    high: int
+    relay_bits: int
+
+
+@dataclass(frozen=True)
 class Parameters:
     """Everything that is handed: decided before the integer forward runs."""
 
@@ -153,6 +175,8 @@ class Parameters:
     accumulator_bits: int = 64
     activation: str = "none"
     """The fused activation."""
+    fused: Slope | Bounds | None = None
+    """Its numbers, where it takes some and works on the sum itself."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """What a plugin's rule leaves for its own forward and for the file, as in `ir.graph.Node.extra`."""
 

@@ -98,7 +98,7 @@ def requantize_sum(
     parts = [(terms[name], float(rescale.factors.get(name, 1.0))) for name in names]
     zero = out.along(out.zero_point, len(np.broadcast_shapes(*(t.shape for t in terms.values()))))
     if rescale.variant == "multiplier_shift":
-        acc = functools.reduce(torch.add, (_times(term, factor) for term, factor in parts))
+        acc = weighted_sum(terms, rescale)
         return requantize(acc.float() if float32 else acc, rescale, out, rounding=rounding, seed=seed)
     if rescale.variant in ("exact", "f32_even", "f32_even_zpin", "f32_dequantized"):
         zeros = [int(inputs[name].zero_point) if inputs else 0 for name in names]
@@ -108,6 +108,14 @@ def requantize_sum(
     bits = max(params.dtype.bits for params in inputs.values()) if inputs else 8
     signs = [-1 if name in minus else 1 for name in names]
     return _fixed_point_sum(parts, signs, rescale, bits).add_(zero).clamp_(out.qmin, out.qmax)
+
+
+def weighted_sum(terms: Mapping[str, Tensor], rescale: Rescale, minus: Collection[str] = ()) -> Tensor:
+    """Return `sum(factor * term)` of centred codes (int64): int64 where all factors are whole; *minus* are subtracted."""
+    order = list(rescale.factors)
+    names = sorted(terms, key=lambda name: order.index(name) if name in order else len(order))
+    signed = {name: -terms[name] if name in minus else terms[name] for name in names}
+    return functools.reduce(torch.add, (_times(signed[name], float(rescale.factors.get(name, 1.0))) for name in names))
 
 
 def _real_sum(

@@ -32,10 +32,12 @@ class Ends:
 
 
 @functools.lru_cache(maxsize=4096)
-def activation_params(low: float, high: float, part: ActivationPart, rule: ParameterRule, *, signed: bool) -> QParams:
+def activation_params(
+    low: float, high: float, part: ActivationPart, rule: ParameterRule, *, signed: bool, widened: bool = True
+) -> QParams:
     """Return the parameters of an activation whose calibrated range is [low, high].
 
-    The range is widened to contain 0. Raises GraphError when an end is not finite or low > high.
+    The range is widened to contain 0, where *widened*. Raises GraphError when an end is not finite or low > high.
     Source: DESIGN 5; Compass: `scale = q_range / f_range` in float32; ONNX Runtime: `(max - min) / (qmax - qmin)`.
     """
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
@@ -43,10 +45,17 @@ def activation_params(low: float, high: float, part: ActivationPart, rule: Param
     symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
     if part.bits > rule.symmetric_above_bits and not symmetric:
         symmetric, restricted = True, True
+    if widened:
+        low, high = min(low, 0.0), max(high, 0.0)
     return _params(
-        np.array([min(low, 0.0)]), np.array([max(high, 0.0)]), integer(part.bits, signed=signed), part.bits, rule,
+        np.array([low]), np.array([high]), integer(part.bits, signed=signed), part.bits, rule,
         symmetric=symmetric, restricted=restricted, power_of_two=part.rule == "power_of_two", axis=None,
     )  # fmt: skip
+
+
+def whole(params: QParams) -> QParams:
+    """Return parameters under which all codes of the format are used, those too that a restricted range leaves out."""
+    return replace(params, qmin=params.dtype.min, qmax=params.dtype.max)
 
 
 def negated(params: QParams) -> QParams:

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics import aten
-from quantizer.numerics.finish import RELAY_BITS, finish_sum
+from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.parameters import Request, default_parameters
-from quantizer.numerics.qparams import Parameters, Staged, Table
+from quantizer.numerics.qparams import Bounds, Parameters, Staged, Table
 from quantizer.numerics.quantize import centred
-from quantizer.numerics.rounding import round_scalar, round_tensor
+from quantizer.numerics.rounding import round_scalar
+from quantizer.numerics.staged_activations import bounds_of, from_relay, relay
 from quantizer.numerics.sums import rescale_alone, rescale_sum
 from quantizer.numerics.tables import lookup, tabulated
 from quantizer.ops import operator
@@ -45,22 +46,14 @@ def quantized(x: Tensor, *, parameters: Parameters, low: float, high: float) -> 
 
 @operator("clip", platform="compass")
 def quantize_compass(request: Request) -> Parameters:
-    """Hand the multiplier, and both bounds as codes of eight bits more (none more for outputs of over eight bits).
-
-    Bounds of over eight bits hold the zero point, though it is centred codes that are clamped to them (Compass).
-    """
+    """Hand the multiplier, and both bounds as codes of eight bits more (none more for outputs of over eight bits)."""
     parameters, bits = default_parameters(request), request.scheme.activation.bits
     (x,), y = parameters.inputs.values(), parameters.outputs["y"]
-    relay = RELAY_BITS if bits <= RELAY_BITS else 0
-    zero = 0 if relay else int(y.zero_point)
-    steps = (y.steps if y.steps is not None else (1 / y.scale).float()) * 2**relay
-    low, high = (
-        max(-(2**31), min(2**31 - 1, int(torch.round(float(request.attrs[name]) * steps + zero))))  # type: ignore[arg-type]
-        for name in ("low", "high")
-    )
+    low, high = (float(request.attrs[name]) for name in ("low", "high"))  # type: ignore[arg-type]
+    bounds = bounds_of(low, high, y, bits)
     return replace(
         parameters, rescale=rescale_alone(request.platform, x, y, bits),
-        numbers={"low": low, "high": high, "relay_bits": relay},
+        numbers={"low": bounds.low, "high": bounds.high, "relay_bits": bounds.relay_bits},
     )  # fmt: skip
 
 
@@ -72,12 +65,9 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, low: float, high: fl
     """
     numbers, output, mode = parameters.numbers, parameters.outputs["y"], parameters.platform.rounding
     assert parameters.rescale is not None
-    factor = float(parameters.rescale.mantissa) * 2.0 ** (numbers["relay_bits"] - int(parameters.rescale.shift))
-    relay = round_tensor(centred(x, parameters.inputs["x"]).double() * factor, mode).clamp(
-        numbers["low"], numbers["high"]
-    )
-    codes = round_tensor(relay * 2.0 ** -numbers["relay_bits"], mode).long() + output.zero_point
-    return Staged(codes.clamp(output.qmin, output.qmax), {"relay": relay.long()})
+    bounds = Bounds(numbers["low"], numbers["high"], numbers["relay_bits"])
+    relayed = relay(centred(x, parameters.inputs["x"]), bounds, parameters.rescale, mode, None)
+    return Staged(from_relay(relayed, bounds, output, mode), {"relay": relayed})
 
 
 @operator("clip", platform="tosa")

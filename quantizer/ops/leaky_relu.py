@@ -11,9 +11,9 @@ from quantizer.numerics import aten, litert
 from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.leaky import two_multipliers, two_sided
 from quantizer.numerics.parameters import Request, default_parameters
-from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.qparams import Parameters, Slope, Staged
 from quantizer.numerics.quantize import centred
-from quantizer.numerics.rounding import round_tensor
+from quantizer.numerics.staged_activations import below_zero, slope_of
 from quantizer.numerics.sums import rescale_alone
 from quantizer.numerics.tables import lookup, tabulated
 from quantizer.ops import operator
@@ -42,10 +42,10 @@ def quantized(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
 def quantize_compass(request: Request) -> Parameters:
     """Hand the slope as an integer of as many bits as the activation has, and the multiplier of both sides."""
     parameters, bits = default_parameters(request), request.scheme.activation.bits
-    slope = round(float(request.attrs["slope"]) * 2**bits)  # type: ignore[arg-type]
+    slope = slope_of(float(request.attrs["slope"]), bits)  # type: ignore[arg-type]
     (x,) = parameters.inputs.values()
     ratio = rescale_alone(request.platform, x, parameters.outputs["y"], bits)
-    return replace(parameters, rescale=ratio, numbers={"slope": slope, "slope_shift": bits})
+    return replace(parameters, rescale=ratio, numbers={"slope": int(slope.codes), "slope_shift": slope.shift})
 
 
 @operator("leaky_relu", platform="compass")
@@ -54,9 +54,9 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, slope: float) -> Sta
 
     Source: the Compass Optimizer's LeakyRELU.
     """
-    numbers, mode = parameters.numbers, parameters.platform.rounding
     c = centred(x, parameters.inputs["x"])
-    below = round_tensor(c.clamp(max=0).double() * numbers["slope"] * 2.0 ** -numbers["slope_shift"], mode).long()
+    held = Slope(torch.tensor(parameters.numbers["slope"]), parameters.numbers["slope_shift"])
+    below = below_zero(c, held, parameters.platform.rounding)
     return Staged(finish_sum({"x": c.clamp(min=0) + below}, parameters), {"negative": below})
 
 

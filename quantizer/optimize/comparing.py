@@ -20,7 +20,7 @@ from quantizer.ir.formats.compass_read_back import with_parameters
 from quantizer.ir.graph import Graph
 from quantizer.optimize.cfg import Options, read_cfg
 from quantizer.optimize.loader import Loader
-from quantizer.optimize.lone_layers import with_moving_layers
+from quantizer.optimize.lone_layers import with_own_layers
 from quantizer.optimize.registered import dataset_named
 from quantizer.optimize.running import Runner
 from quantizer.optimize.steps import quantized, template_of
@@ -84,7 +84,8 @@ def read_back(text: str, blob: bytes, library: Library) -> Graph:
 def runnable(theirs: Graph, library: Library) -> Graph:
     """Return a graph of Compass layers, float or quantized, in our operators and ready to run."""
     graph = compass.native(theirs, library.specs)
-    return with_moving_layers(with_parameters(graph, library.specs, library.platform(PLATFORM)), library.specs)
+    platform = library.platform(PLATFORM)
+    return with_own_layers(with_parameters(graph, library.specs, platform), library.specs, platform)
 
 
 def table(found: list[Compared]) -> str:
@@ -137,6 +138,7 @@ def _compare_text(differences: _Differences, wanted_text: str, wanted_blob: byte
     for layer, wanted in theirs.items():
         got = ours.get(layer, {})
         where = f"layer {layer!r}" if layer else "header"
+        differences.add("structure", f"{where}: order of lines", list(wanted) == list(got), list(wanted), list(got))
         stems = {key.removesuffix("_offset") for key in wanted if key.endswith("_offset")}
         for key in sorted(wanted.keys() | got.keys()):
             column = _column(key, stems)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
+from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import Constant
 from quantizer.optimize.adaround import adaround
 from quantizer.optimize.equalization import equalized
-from quantizer.optimize.global_methods import LAST, Method
+from quantizer.optimize.global_methods import LAST, WITHOUT_EFFECT, Method
 from quantizer.optimize.gptq import gptq
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.products import WEIGHTED, rows_of, second_moments, weights_of
@@ -19,6 +20,9 @@ from quantizer.optimize.quantizing import Decided
 from quantizer.optimize.running import Runner
 from quantizer.optimize.smooth_quant import smoothed
 
+NORMALIZATIONS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")
+SCALINGS = ("batch_norm", "fully_connected")
+SHAPING = ("reshape", "transpose", "squeeze")
 Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
 """The calibration set, from its start."""
 
@@ -33,7 +37,34 @@ def moved(
             graph = equalized(graph, concerns, int(method.numbers["rounds"]))
         elif method.name == "smooth_quant_zy":
             graph = smoothed(graph, runner, batches(), concerns, method.numbers["alpha"])
+        elif method.name in WITHOUT_EFFECT and (node := next(filter(concerns, _changed(graph, method)), None)):
+            raise UnsupportedError(
+                f"layer {node.name!r}: {method.name} would change it, which is not built here."
+                f" Leave the layer out: {method.name}[...]<scope>, or take smooth_quant_zy."
+            )
     return graph
+
+
+def _changed(graph: Graph, method: Method) -> Iterator[Node]:
+    """Yield what a method would change: normalizations; of awq_zy also scalings, if behind them come fully connected layers."""
+    for node in graph.order:
+        normal = node.op in NORMALIZATIONS
+        if method.name == "mvn_correction" and normal:
+            yield node
+        if method.name == "awq_zy" and (normal or node.op in SCALINGS) and _feeds_products(graph, node):
+            yield node
+
+
+def _feeds_products(graph: Graph, node: Node) -> bool:
+    """Return whether a fully connected layer reads a layer, with nothing but layers of shape between that keep the last axis."""
+    last, waiting = graph.tensor(node.outputs[0]).shape[-1:], [node.outputs[0]]
+    while waiting:
+        for reader in graph.consumers.get(waiting.pop(), ()):
+            if reader.op == "fully_connected":
+                return True
+            if reader.op in SHAPING and graph.tensor(reader.outputs[0]).shape[-1:] == last:
+                waiting.append(reader.outputs[0])
+    return False
 
 
 def rounded(

@@ -20,8 +20,15 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
         "beta_last": 2, "warm_start": 0.2,
     },
     "gptq_zy": {"batches": 1, "act_order": 1, "damping": 0.01, "block": 128},
+    "awq_zy": {"points": 20, "most_shrunk": 0, "insert_norm": 0},
+    "mvn_correction": {
+        "mode": 0, "alpha": 0.5, "before": 0, "behind": 0, "activation_bits": 16, "weight_bits": 16, "bias_bits": 48,
+        "lut_bits": 10, "multiplier_bits": 16,
+    },
 }  # fmt: skip
 """Method -> its numbers in order, with what each is where it is left out; equalization is ours, the others Compass's."""
+WITHOUT_EFFECT = ("awq_zy", "mvn_correction")
+"""Methods that are taken where they change nothing; a graph that they would change is refused."""
 LAST = ("adaround", "gptq_zy")
 """Methods that choose codes, so that nothing may come after them."""
 ZERO = ("auto_tune", "insert_norm")

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from quantizer.core.dtypes import DType
+from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_handed import filed
@@ -20,28 +21,38 @@ from quantizer.optimize.moving_layers import moving_layer
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.running import batch_in_ir
 from quantizer.optimize.settings import KEYS, Settings
+from quantizer.optimize.table_layers import one_input_layer
 from quantizer.plugins.alone import LoneLayer, activations, plugin_layer
 
 
-def with_lone_layers(graph: Graph, specs: Mapping[str, Spec], keys: Mapping[str, LayerKey]) -> Graph:
-    """Return the graph with layers that no spec names, but a plugin or `moving_layers`, as `parameters` of their nodes."""
+def with_lone_layers(
+    graph: Graph, specs: Mapping[str, Spec], keys: Mapping[str, LayerKey], platform: Platform
+) -> Graph:
+    """Return the graph with layers that no spec names, but a plugin or we, as `parameters` of their nodes."""
     batch = batch_in_ir(graph)
     nodes = [
         node
         if node.op in specs
         else replace(
             node,
-            parameters=plugin_layer(graph, node, keys[node.name].number, batch) or moving_layer(graph, node),
+            parameters=plugin_layer(graph, node, keys[node.name].number, batch)
+            or moving_layer(graph, node)
+            or one_input_layer(graph, node, platform),
         )
         for node in graph.nodes
     ]
     return graph.with_(nodes=tuple(nodes))
 
 
-def with_moving_layers(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-    """Return a graph as it is read, its layers that move codes or values ready to run."""
+def with_own_layers(graph: Graph, specs: Mapping[str, Spec], platform: Platform) -> Graph:
+    """Return a graph as it is read, its layers that need neither spec nor plugin ready to run."""
     nodes = []
     for node in graph.nodes:
+        one = None if node.op in specs else one_input_layer(graph, node, platform)
+        if one is not None:
+            x, y = (graph.tensor(name).qparams for name in (activations(node)[0], node.outputs[0]))
+            nodes.append(replace(node, parameters=one if x is None or y is None else one.read(x, y)))
+            continue
         layer = None if node.op in specs else moving_layer(graph, node)
         params = [graph.tensor(name).qparams for name in activations(node)] if layer is not None else []
         known = [item for item in params if item is not None]

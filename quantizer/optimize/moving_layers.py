@@ -1,11 +1,12 @@
-"""Layers without a spec that move codes: Crop, and Cast, which keeps the codes it reads."""
+"""Layers without a spec that move codes: Crop, Pad with what it finds, and Cast, which keeps codes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,12 +14,21 @@ from quantizer.core.dtypes import DType
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_handed import filed
+from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.formats.compass_text import format_loosely
 from quantizer.ir.graph import AttrValue, Graph, Node
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.qparams import QParams
+from quantizer.numerics.rules import whole
 from quantizer.plugins.alone import LoneLayer, activations
 
+WHOLE = ("Crop",)
+"""Layers whose outputs may hold all codes of their format, whatever the input leaves out (Compass)."""
+CONSTANT_VALUE = "constant_value"
+PADDED: Mapping[str, Literal["edge", "reflect", "symmetric", "wrap"]] = {
+    "edge": "edge", "reflect": "reflect", "symmetric": "symmetric", "wrap": "wrap",
+}  # fmt: skip
+"""Mode of a Pad -> numpy's name of it; CONSTANT has a spec."""
 Move = Callable[["MovingLayer", Sequence[Tensor]], list[Tensor]]
 
 
@@ -53,17 +63,26 @@ class MovingLayer(LoneLayer):
     @property
     def outputs(self) -> list[QParams]:
         """What the codes of each output mean: what those of the first input mean."""
-        return [self.inputs[0]] * self.count
+        return [whole(self.inputs[0]) if self.kind in WHOLE else self.inputs[0]] * self.count
 
     def constants(self) -> dict[str, GraphTensor]:
         """Return none: such a layer has no constants."""
         return {}
 
     def params(self) -> dict[str, Any]:
-        """Return the layer's parameters; a Cast says the format that its codes have."""
+        """Return the layer's parameters; a Cast says the format that its codes have, a Pad has a code for a value."""
+        if self.quantized and self.kind == "Pad" and CONSTANT_VALUE in self.attrs:
+            return {**self.attrs, CONSTANT_VALUE: self._code(self.attrs[CONSTANT_VALUE])}
         if self.kind != "Cast" or not self.quantized:
             return dict(self.attrs)
         return {**self.attrs, "to_dtype": filed(self.inputs[0]).dtype}
+
+    def _code(self, value: AttrValue) -> float:
+        """Return the code of a number, of its own type: though no mode of ours reads it, the original writes it."""
+        params = self.inputs[0]
+        code = round(float(cast("float", value)) * float(scale_of(params)) + int(params.zero_point))
+        held = min(max(code, params.qmin), params.qmax)
+        return held if isinstance(value, int) else float(held)
 
     def number(self, key: str, default: int | None = None) -> int:
         """Return a whole number among the layer's parameters."""
@@ -118,5 +137,19 @@ def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     return [((x.trunc().double() - wanted.min) % span + wanted.min).to(x.dtype)]
 
 
-MOVES: Mapping[str, Move] = {"Crop": _crop, "Cast": _cast}
+def _pad(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Put what an axis has near its ends, or at its other end, around it, as numpy does."""
+    (x,) = operands
+    mode, pads = PADDED.get(str(layer.attrs.get("mode", "")).lower()), layer.attrs.get("pads")
+    if mode is None:
+        raise layer.wrong("mode", f"must be CONSTANT, {', '.join(name.upper() for name in PADDED)}")
+    pairs = cast("tuple[tuple[int, int], ...]", pads) if isinstance(pads, tuple) else ()
+    if len(pairs) != x.dim() or not all(
+        isinstance(pair, tuple) and len(pair) == 2 and min(pair) >= 0 for pair in pairs
+    ):
+        raise layer.wrong("pads", f"must be a list of {x.dim()} pairs [before,after]")
+    return [torch.from_numpy(np.pad(x.numpy(), pairs, mode=mode))]
+
+
+MOVES: Mapping[str, Move] = {"Crop": _crop, "Cast": _cast, "Pad": _pad}
 """Layer type -> what it does with values or codes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
@@ -157,6 +158,60 @@ def factors_of_products(
     return graph, settings
 
 
+def winograd_where_it_fits(
+    graph: Graph,
+    settings: Mapping[str, Settings],
+    keys: Mapping[str, LayerKey],  # noqa: ARG001
+    options: Options,  # noqa: ARG001
+) -> tuple[Graph, Mapping[str, Settings]]:
+    """Look for convolutions that Compass computes by Winograd's algorithm where the cfg asks for it.
+
+    UnsupportedError where there is one: its weights would be others.
+    """
+    for node in graph.nodes:
+        if node.op == "conv2d" and settings[node.name]["with_winograd"] and _fits_winograd(graph, node):
+            raise UnsupportedError(
+                f"layer {node.name!r}: Compass computes this convolution by Winograd's algorithm, which is not built here."
+                f" Write with_winograd = true & <{{{node.name}}}:false> to keep the layer."
+            )
+    return graph, settings
+
+
+def _fits_winograd(graph: Graph, node: Node) -> bool:
+    """Return whether F(2, 3) takes fewer cycles than the plain convolution on both units that Compass counts for.
+
+    3x3, dense, of one group, more than 4 input channels and 7 rows and columns. A unit takes 16 output channels, 32 input
+    channels where there are 32 and 64 else, 8 columns and its rows at a time. Source: the Compass Optimizer's check.
+    """
+    (_, high, wide, c_in), (_, rows, columns, c_out) = (
+        graph.tensor(str(name)).shape for name in (node.inputs[0], node.outputs[0])
+    )
+    kernel = graph.tensor(str(node.inputs[1])).shape[1:3]
+    plain = node.attrs["groups"] == 1 and node.attrs["stride"] == node.attrs["dilation"] == (1, 1)
+    if not plain or kernel != (3, 3) or c_in <= 4 or min(high, wide) <= 7:
+        return False
+    at_once, cycles = (32, (60, 36)) if c_in == 32 else (64, (110, 72))
+    fetched = 3 * c_in * c_out / (32 * 0.8)
+    blocks = math.ceil(c_in / at_once) * math.ceil(c_out / 16) * math.ceil(columns / 8)
+    return all(
+        cycles[0] * blocks * math.ceil(rows / (2 * own)) + fetched < cycles[1] * blocks * math.ceil(rows / own)
+        for own in (1, 2)
+    )
+
+
+def degraded(graph: Graph, settings: Mapping[str, Settings]) -> Graph:
+    """Return the graph with nearest instead of bilinear resizing, where the cfg says so: of codes, real values stay as they are."""
+    nodes = []
+    for node in graph.nodes:
+        if node.op == "resize_bilinear" and settings[node.name]["resize_degrade_to_nearest"]:
+            rounding = str(node.extra.get("nearest_mode", "round_prefer_floor")).lower()
+            attrs = {**node.attrs, "rounding": rounding}
+            nodes.append(replace(node, op="resize_nearest", attrs=attrs, extra={**node.extra, "method": "nearest"}))
+        else:
+            nodes.append(node)
+    return graph.with_(nodes=tuple(nodes))
+
+
 def _scaling_beside(graph: Graph, matmul: Node) -> Node | None:
     """Return the layer of one factor behind a MatMul, or before both or either of its operands; layers of shape between."""
     after = graph.consumers.get(matmul.outputs[0], ())
@@ -214,6 +269,8 @@ def _ranked(graph: Graph, tensor: str, keys: Mapping[str, LayerKey]) -> bool:
     return False
 
 
-BEFORE: tuple[Before, ...] = (symmetric_where_wide, softmax_method, log_softmax_of_old_targets, factors_of_products)
+BEFORE: tuple[Before, ...] = (
+    symmetric_where_wide, softmax_method, log_softmax_of_old_targets, factors_of_products, winograd_where_it_fits,
+)  # fmt: skip
 AT: tuple[At, ...] = (reach_of_fast_exp,)
 AFTER: tuple[After, ...] = (tiled,)

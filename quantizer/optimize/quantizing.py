@@ -53,6 +53,8 @@ PER_CHANNEL_REFUSED = (
 """Families that have no activations with a scale for each channel; others take one scale all the same (Compass)."""
 
 
+AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
+"""Families whose outputs have as many bits as their widest input, whatever the layer is configured to."""
 WIDEST = 16
 """Most bits of an activation's codes."""
 
@@ -182,7 +184,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         raise UnsupportedError(
             f"layer {node.name!r}: {spec.op} of codes of {widest} bits is not built here. Leave its inputs real values."
         )
-    scheme = settings.scheme(widest if family == "concatenation" else None)
+    scheme = settings.scheme(widest if family in AS_WIDE_AS_INPUTS else None)
     constants = {key: _constant(graph, spec, key, operands) for key in operands if key not in given}
     found = {key: weight_ends(spec, node, key, values, settings, layers.platform) for key, values in constants.items()}
     if node.name in layers.rounded:
@@ -193,7 +195,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         {key: operand_shape(graph, node, spec, key, name) for key, name in operands.items()},
         cast("Mapping[str, CaseAttr]", node.attrs),
         {key: layers.ranges[name].range for key, name in spec.keys_of(node.outputs)},
-        constants, given, node.activation,
+        constants, given, node.activation, node.activation_attrs,
         {key: ends for key, ends in found.items() if ends is not None},
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
     )  # fmt: skip
@@ -285,7 +287,7 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
         if node.name in floats:
             changed, made = float_layer(graph, node, floats[node.name], perf_mode=perf)
             made += _float_constants(graph, spec, node, floats[node.name])
-            changed = replace(changed, extra={**changed.extra, **_unit_scales(spec, node)})
+            changed = replace(changed, extra=_before_axes(changed.extra, _unit_scales(spec, node)))
         else:
             ready = replace(node, parameters=decided.handed[node.name])
             bits = settings.multiplier_bits_of(spec.quantization.family)
@@ -307,6 +309,11 @@ def _float_constants(graph: Graph, spec: Spec, node: Node, dtype: DType) -> list
             assert tensor.data is not None
             found.append(replace(tensor, dtype=dtype, data=tensor.data.to(container(dtype))))
     return found
+
+
+def _before_axes(extra: Mapping[str, object], added: Mapping[str, object]) -> dict[str, object]:
+    """Return what a layer keeps with *added* lines before that of its axes, which is the last."""
+    return {**{key: value for key, value in extra.items() if key != AXES}, **added, AXES: extra[AXES]}
 
 
 def _unit_scales(spec: Spec, node: Node) -> dict[str, object]:

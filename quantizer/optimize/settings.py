@@ -41,7 +41,9 @@ KEYS: Mapping[str, str] = {
 DISPLAYED = ("just_for_display", "extra_params", "approx_params")
 """Keys of opt_template.json that say what a run did; read and left."""
 LARGEST = 64 << 20
-ACTIVATION_MULTIPLIER = ("rectifier", "clamping", "softmax", "absolute", "division")
+ACTIVATION_MULTIPLIER = (
+    "rectifier", "clamping", "softmax", "log_softmax", "absolute", "division", "mean", "sum", "trigonometric",
+)  # fmt: skip
 """Families whose multiplier has as many bits as the activation, whatever multiplier_bits says."""
 UNFORCED = ("thresholded",)
 """Operator families whose outputs force_dtype_int does not reach."""

@@ -27,7 +27,7 @@ from quantizer.optimize.global_methods import methods_of
 from quantizer.optimize.loader import Loader
 from quantizer.optimize.lone_layers import with_lone_layers
 from quantizer.optimize.measuring import Score, compare_layers, measure
-from quantizer.optimize.passes import AFTER, AT, BEFORE, symmetric_where_wide
+from quantizer.optimize.passes import AFTER, AT, BEFORE, degraded, symmetric_where_wide
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.quantizing import decide, quantized_graph
 from quantizer.optimize.registered import dataset_named, metrics_named
@@ -67,7 +67,7 @@ def with_graph(work: Work, theirs: Graph) -> Work:
     graph = compass.native(theirs, work.library.specs)
     if theirs.subgraphs:
         raise UnsupportedError(f"{theirs.name}: subgraphs (If, Loop) are not quantized here.")
-    graph = with_lone_layers(graph, work.library.specs, keys)
+    graph = with_lone_layers(graph, work.library.specs, keys, work.library.platform(PLATFORM))
     for node in graph.nodes:
         if node.op not in work.library.specs and not isinstance(node.parameters, LoneLayer):
             raise UnsupportedError(
@@ -166,12 +166,13 @@ def _with_settings(work: Work, settings: Mapping[str, Settings]) -> Work:
 def _quantized(work: Work) -> Work:
     floats = float_layers(work.float_graph, work.settings)
     layers = replace(work.layers, samples=_samples(work))
-    decided = decide(work.float_graph, layers)
+    source = degraded(work.float_graph, work.settings)
+    decided = decide(source, layers)
     methods = methods_of(work.options["global_calibration"])
     chosen = rounded(work.float_graph, methods, work.keys, work.runs, lambda: calibration_batches(work), decided)
     if chosen:
-        decided = decide(work.float_graph, replace(layers, rounded=chosen))
-    graph = quantized_graph(work.float_graph, layers, decided, floats)
+        decided = decide(source, replace(layers, rounded=chosen))
+    graph = quantized_graph(source, layers, decided, floats)
     graph = with_conversions(graph, work.library.specs, decided, floats)
     return replace(work, decided=decided, floats=floats, quantized=graph)
 

@@ -39,7 +39,7 @@ def opt_template(
     for node in _layers(graph):
         layer = str(node.extra.get(MAKER, node.name))
         own, kind = settings[layer], node.op if MAKER in node.extra else keys[layer].type
-        entry: dict[str, object] = {"with_winograd": False} if kind == "Convolution" else {}
+        entry: dict[str, object] = {"with_winograd": own["with_winograd"]} if kind == "Convolution" else {}
         entry |= {key: own[KEYS[key]] for key in SHOWN} | _tuned(keys[layer], own, kind)
         near = [similarity.get(name) for name in node.outputs]
         made = node.inputs if MAKER in node.extra else node.outputs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quantizer.numerics.finish import RELAY_BITS
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.staged_activations import RELAY_BITS
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.layer import Layer
 

@@ -100,7 +100,9 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
         entry = REGISTRY.entry(spec.op, "reference", platform)
         own = {"activation": node.activation} if entry.activates else {}
         outcome = entry.function(**_one_type(arranged), **node.attrs, **own)
-        outcome = outcome if entry.activates else activate(outcome, node.activation)
+        if not entry.activates:
+            axis = 1 if next(iter(spec.outputs.values())).spatial else -1
+            outcome = activate(outcome, node.activation, node.activation_attrs, axis)
     output = next(iter(spec.outputs.values()))
     codes, stages = (outcome.codes, outcome.stages) if isinstance(outcome, Staged) else (outcome, {})
     made = _checked_pieces(spec, codes, wanted) if output.pieces is not None else (_tensor(spec, codes),)
@@ -128,7 +130,7 @@ def _checked_pieces(spec: Spec, made: object, wanted: tuple[tuple[int, ...], ...
 
 def _activated(outcome: Tensor | Staged, handed: Parameters, activation: str) -> Tensor | Staged:
     """Return codes after the fused activation, as the platform computes it."""
-    name, output = handed.platform.activations[activation], next(iter(handed.outputs.values()))  # type: ignore[index]
+    name, output = handed.platform.activations.get(activation, activation), next(iter(handed.outputs.values()))  # type: ignore[call-overload]
     if isinstance(outcome, Staged):
         return Staged(activate_codes(outcome.codes, output, name, handed), outcome.stages)
     return activate_codes(outcome, output, name, handed)

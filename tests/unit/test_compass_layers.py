@@ -157,15 +157,19 @@ def test_absent_keys_mean_what_the_original_takes(op: str, absent: dict[str, int
     assert same(without, compass.foreign(unsaid, SPECS)) is None
 
 
-@pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6", "relu6", ..., "CLIP", "LEAKYRELU"])
+@pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6", "relu6", ..., "CLIP", "LEAKYRELU", "TANH"])
 @pytest.mark.parametrize("op", [*(op for op, spec in SPECS.items() if spec.fuses), "batch_norm"])
 def test_with_activation(op: str, activation: Any) -> None:
-    """What an operator does not fuse stays a layer of Compass; every file is written back as it was."""
-    graph = changed(op, 1, with_activation=activation)
+    """What a layer does not fuse stays a layer of Compass; every file is written back as it was."""
+    taken: dict[str, Any] = {
+        "CLIP": {"clip_min": -1.0, "clip_max": 2.0}, "LEAKYRELU": {"negative_slope_value": 0.125},
+    }.get(activation if isinstance(activation, str) else "", {})  # fmt: skip
+    graph = changed(op, 1, with_activation=activation, **taken)
     ours = compass.native(graph, SPECS)
     name = "none" if activation is ... else activation.casefold()
-    if name in ("none", *SPECS[op].fuses):
+    if name != "tanh":
         assert (ours.nodes[0].op, ours.nodes[0].activation) == (op, name)
+        assert list(ours.nodes[0].activation_attrs.values()) == list(taken.values())
     else:
         assert ours.nodes[0].op == the_layer(graph).op
     assert same(graph, compass.foreign(ours, SPECS)) is None

@@ -110,7 +110,7 @@ def test_what_is_not_acted_on_says_so() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "with_winograd = true",
+        "optimize_wdc_for_x2 = true",
     ],
 )
 def test_what_would_change_the_ir_and_is_not_built_is_refused(line: str) -> None:
@@ -201,7 +201,6 @@ def test_opt_config_wins_over_the_cfg(tmp_path: Path) -> None:
         ({"conv1": {"q_bits_activation": [8]}}, ["got [8]"]),
         ({"conv1": 8}, ["conv1: must be an object"]),
         ([1], ["must be an object of layers"]),
-        ({"conv1": {"with_winograd": True}}, ["not built here"]),
     ],
 )
 def test_mistakes_in_opt_config(tmp_path: Path, content: object, words: list[str]) -> None:

@@ -228,6 +228,9 @@ def test_bounds_of_a_clip(tmp_path: Path, method: str, bits: int) -> None:
         ("LeakyRELU", "LEAKYRELU", "negative_slope_value=0.1\n"), ("Clip", "CLIP", "clip_min=-1.0\nclip_max=2.0\n"),
         ("ELU", "ELU", "alpha=1.0\n"), ("GELU", "GELU", "approximate=NONE\n"), ("Hardswish", "HARDSWISH", ""),
         ("HardSigmoid", "HARDSIGMOID", "alpha=0.2\nbeta=0.5\nclip_min=0.0\nclip_max=1.0\n"), ("Softplus", "SOFTPLUS", ""),
+        ("CELU", "CELU", "alpha=1.0\n"), ("SELU", "SELU", "alpha=1.67\ngamma=1.05\n"), ("MISH", "MISH", ""),
+        ("Softsign", "SOFTSIGN", ""), ("THRESHOLDEDRELU", "THRESHOLDEDRELU", "alpha=0.5\n"),
+        ("Swish", "SWISH", "alpha=1.0\n"), ("SHRINK", "SHRINK", "lambd=0.5\nbias=0.0\n"),
     ],
 )  # fmt: skip
 def test_an_activation_as_a_layer_type_of_its_own(tmp_path: Path, kind: str, method: str, params: str) -> None:
@@ -244,3 +247,33 @@ def test_an_activation_as_a_layer_type_of_its_own(tmp_path: Path, kind: str, met
         assert (said is None) == (name == kind)
         found.append((own, tables, codes.tolist()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "cfg", "wanted"),
+    [
+        ("LeakyRELU", "negative_slope_value=0.1\n", {}, "negative_slope_type scale_value shift_value shift_type scale_type"),
+        ("Clip", "clip_min=-1.0\nclip_max=2.0\n", {}, "scale_value shift_value scale_type shift_type"),
+        ("Abs", "", {}, "shift_value shift_type scale_value scale_type"),
+        ("LogSoftmax", "axis=2\n", {}, "quantize_scale shift_value shift_type scale_value scale_type"),
+        ("Sine", "", {"activation_bits": 16, "lut_items_in_bits": 10}, "shift_value shift_type scale_value scale_type"),
+        (
+            "LayerNorm", "axis=[2]\nepsilon=0.001\n", {},
+            "var_shift_value var_shift_type norm_scale_value norm_scale_type norm_shift_value norm_shift_type"
+            " scale_value scale_type shift_value shift_type",
+        ),
+        (
+            "Softmax", "axis=2\n", {"enable_pass_tune_op_softmax": "[1,1][0]"},
+            "input_scale_value input_shift_value input_scale_type input_shift_type pow2_out_q adjust_q quantize_method",
+        ),
+    ],
+)  # fmt: skip
+def test_lines_have_the_order_of_the_original(
+    tmp_path: Path, kind: str, lines: str, cfg: dict[str, object], wanted: str
+) -> None:
+    """What the quantization adds stands behind what the layer said, number by number as the original sets them."""
+    own, _ = layer_of(optimized(tmp_path, kind, random(1, 6, 10), lines, **cfg))
+    said = [line.partition("=")[0] for line in lines.splitlines()]
+    assert list(own) == [
+        *said, "is_perf_mode", "unquantifiable", *wanted.split(), "activation_quantization_axis",
+    ]  # fmt: skip

@@ -16,8 +16,8 @@ from quantizer.conformance.checks.float32_stages import lane_tables
 from quantizer.conformance.checks.gemmlowp_stages import gemmlowp_codes
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict
-from quantizer.numerics.finish import RELAY_BITS
 from quantizer.numerics.qparams import Table
+from quantizer.numerics.staged_activations import RELAY_BITS
 
 Array = NDArray[Any]
 CHECK = "arithmetic"

@@ -124,7 +124,7 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
     extra = {CONSTANTS: tuple(constants)} | extra
     inputs = (*bottoms, *(tensor.name for tensor in constants.values()))
     return replace(
-        node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", activation="none", extra=extra,
+        node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", activation="none", activation_attrs={}, extra=extra,
         transposed=(),
     )  # fmt: skip
 

@@ -11,10 +11,12 @@ import torch
 from quantizer.core.dtypes import DTYPES, DType, integer
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_mapping import SLOPES, slopes_of
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
 from quantizer.numerics.powers_of_two import LEAST_FRACTION, logarithms, powers
-from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale
+from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale
+from quantizer.numerics.staged_activations import SLOPES as STORED_SLOPES
 from quantizer.numerics.sums import SEPARATE
 
 SHIFT_TYPE = DTYPES["int8"]
@@ -23,6 +25,17 @@ TABLE_TYPES = {"inverse_root": DTYPES["int16"], "inverse": DTYPES["uint16"]}
 """Our names of tables that Compass keeps as `lut` in a type of their own; others have the output's type."""
 NARROW = 8
 """Multipliers of so many bits or fewer are stored in 8 bits, others in 16."""
+RATIO = ("scale_value", "shift_value", "shift_type", "scale_type")
+"""The lines of one multiplier, in the order in which most layers have them; they come after a layer's other numbers."""
+NUMBERS_FIRST = ("scale_value", "shift_value", "scale_type", "shift_type")
+SCALE_FIRST = ("scale_value", "scale_type", "shift_value", "shift_type")
+SHIFT_FIRST = ("shift_value", "shift_type", "scale_value", "scale_type")
+RATIOS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("addition", "subtraction", "comparison", "concatenation", "clamping"), NUMBERS_FIRST),
+    "division": SCALE_FIRST,
+    **dict.fromkeys(("mean", "sum", "softmax", "log_softmax", "trigonometric", "absolute"), SHIFT_FIRST),
+}
+"""Families whose layers have these lines in another order (Compass)."""
 
 
 def file_format(bits: int, *, signed: bool) -> DType:
@@ -49,6 +62,7 @@ def handed_layer(
         made.append(replace(graph.tensor(top), dtype=params.dtype, qparams=params))
     extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": False}
     extra |= _numbers(node, spec, handed, multiplier_bits)
+    extra |= _fused(graph, node, handed)
     for key, name in zip(spec.inputs, node.inputs, strict=True):
         if name is not None and key in handed.constants:
             constant = file_constant(handed, spec, key)
@@ -134,14 +148,23 @@ def stored(node: Node, key: str, values: torch.Tensor, dtype: DType) -> Tensor:
 
 
 def _numbers(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int) -> dict[str, object]:
-    """Return multipliers, shifts, tables and further integers under Compass's names."""
+    """Return multipliers, shifts, tables and further integers under Compass's names, in its order of lines."""
+    found = _unordered(node, spec, handed, multiplier_bits)
+    family = spec.quantization.family
+    alone = family in ("normalization", "group_normalization") and not handed.constants
+    order = SCALE_FIRST if alone else RATIOS.get(family, RATIO)
+    ratio = {key: found.pop(key) for key in order if key in found}
+    return found | ratio
+
+
+def _unordered(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int) -> dict[str, object]:
     narrow = DTYPES["uint8" if multiplier_bits <= NARROW else "uint16"]
     found: dict[str, object] = {}
     multiplied = handed.rescale is not None and spec.quantization.family not in handed.platform.negated
     if multiplied and handed.rescale is not None and handed.rescale.variant == "multiplier_shift":
         found |= _rescale(node, spec, handed, handed.rescale, narrow)
     if spec.quantization.family == "log_softmax":
-        return found | _logarithms(node, handed, narrow)
+        return found | _logarithms(node, handed, file_format(multiplier_bits, signed=False))
     for name, table in handed.tables.items():
         if name == "powers":
             found["float_lut"] = stored(node, "float_lut", table.entries * table.unit, DTYPES["float32"])
@@ -191,12 +214,35 @@ def _branches(ratio: Rescale, narrow: DType) -> dict[str, object]:
     }
 
 
-def _logarithms(node: Node, handed: Parameters, narrow: DType) -> dict[str, object]:
-    """Return float32 exponentials, the ratio of steps and the output's steps, and a multiplier of 1."""
+def _logarithms(node: Node, handed: Parameters, kind: DType) -> dict[str, object]:
+    """Return float32 exponentials, the ratio of steps and the output's steps, and a multiplier of 1 in a format of codes."""
     x, y = (scale_of(params) for params in (handed.inputs["x"], handed.outputs["y"]))
     entries = handed.tables["exp"].entries
     found = {"lut_exp": stored(node, "lut_exp", entries, DTYPES["float32"]), "quantize_scale": (float(y / x), float(y))}
-    return found | _pair(1, 0, narrow)
+    return found | _pair(1, 0, kind)
+
+
+def _fused(graph: Graph, node: Node, handed: Parameters) -> dict[str, object]:
+    """Return the numbers of a fused activation over those of the float layer."""
+    if isinstance(handed.fused, Bounds):
+        return {"clip_min": handed.fused.low, "clip_max": handed.fused.high}
+    if handed.fused is None:
+        return {}
+    slopes = node.extra.get(SLOPES)
+    if isinstance(slopes, Tensor):
+        assert slopes.data is not None
+        rank = len(graph.tensor(str(node.inputs[0])).shape)
+        shape = slopes_of(f"layer {node.name!r}", slopes.data, rank).shape
+        codes = stored(node, SLOPES, handed.fused.codes.reshape(shape), STORED_SLOPES)
+        return {SLOPES: codes, "negative_slope_shift": handed.fused.shift}
+    return _slope(int(handed.fused.codes))
+
+
+def _slope(slope: int) -> dict[str, object]:
+    """Return a slope in a type of 8, 16 or 32 bits that holds it."""
+    signed = slope < 0
+    bits = next(size for size in (8, 16, 32) if (~slope if signed else slope) < 1 << (size - signed))
+    return {"negative_slope_value": slope, "negative_slope_type": integer(bits, signed=signed)}
 
 
 def _power_tables(node: Node) -> dict[str, object]:
@@ -214,13 +260,13 @@ def _named_numbers(node: Node, spec: Spec, handed: Parameters, narrow: DType) ->
     unsigned = DTYPES["uint8"]
     if "halves" in kinds:
         return {
-            "quantize_method": "FAST_EXP",
             "input_scale_value": numbers["multiplier"],
-            "input_scale_type": FACTOR_TYPE,
             "input_shift_value": numbers["shift"],
+            "input_scale_type": FACTOR_TYPE,
             "input_shift_type": SHIFT_TYPE,
             "pow2_out_q": numbers["largest_exponent"],
             "adjust_q": numbers["halves"],
+            "quantize_method": "FAST_EXP",
             **(_power_tables(node) if numbers["halves"] >= LEAST_FRACTION else {}),
         }
     if "period" in handed.tables:
@@ -233,18 +279,17 @@ def _named_numbers(node: Node, spec: Spec, handed: Parameters, narrow: DType) ->
             if "variance_shift" in kinds
             else {}
         )
-        wide = not squares or next(iter(handed.outputs.values())).dtype.bits > NARROW
+        bits = next(iter(handed.outputs.values())).dtype.bits
+        wide = not squares or bits > NARROW
         return {
             **squares,
             "norm_scale_value": numbers["norm_multiplier"],
-            "norm_scale_type": narrow,
+            "norm_scale_type": unsigned if bits <= NARROW else FACTOR_TYPE,
             "norm_shift_value": numbers["norm_shift"],
             "norm_shift_type": SHIFT_TYPE if wide else unsigned,
         }
     if "slope" in kinds:
-        kind = file_format(abs(numbers["slope"]).bit_length(), signed=False)
-        kind = max(kind, unsigned, key=lambda dtype: dtype.bits)
-        return {"negative_slope_value": numbers["slope"], "negative_slope_type": kind}
+        return _slope(numbers["slope"])
     if "relay_bits" in kinds:
         return {"clip_min": numbers["low"], "clip_max": numbers["high"]}
     if "weight_bits" in kinds:

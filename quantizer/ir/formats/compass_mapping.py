@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+import torch
+
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
 from quantizer.core.shapes import named_axes
 from quantizer.core.spec import CompassFormat, Domain, Input, Output, Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
-from quantizer.ir.graph import AttrValue, Graph, Node, nearest
+from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, nearest
+
+SLOPES = "negative_slope"
+"""The constant of slopes below 0."""
+FUSED_KEYS = {"clip": {"low": "clip_min", "high": "clip_max"}, "leakyrelu": {"slope": "negative_slope_value"}}
+"""Fused activation -> what it takes -> the key of a layer."""
 
 
 def mapped_attrs(spec: Spec, form: CompassFormat) -> list[tuple[str, Domain]]:
@@ -64,6 +71,35 @@ def evaluate(expression: object, variables: Mapping[str, object]) -> AttrValue:
 def constant_keys(node: Node) -> tuple[str, ...]:
     """Return Compass's names of the layer's constants, its last inputs."""
     return cast("tuple[str, ...]", node.extra.get(CONSTANTS, ()))
+
+
+def fused_attrs(where: str, node: Node, activation: str, slopes: Tensor | None, rank: int) -> dict[str, object]:
+    """Return what the fused activation of a layer takes, by our names; GraphError where the layer lacks it.
+
+    *slopes*: the layer's constant of that name; *rank*: of its first input, which the slopes may have too.
+    """
+    found: dict[str, object] = {}
+    for name, key in FUSED_KEYS.get(activation, {}).items():
+        value = node.attrs.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise GraphError(f"{where}: {activation.upper()} without {key}: write {key}=... for it.")
+        found[name] = float(value)
+    if activation == "prelu":
+        if slopes is None or slopes.data is None:
+            raise GraphError(f"{where}: PRELU without constant {SLOPES!r}: it holds the slopes below 0.")
+        found["slope"] = slopes_of(where, slopes.data, rank).reshape(-1)
+    return found
+
+
+def slopes_of(where: str, slopes: torch.Tensor, rank: int) -> torch.Tensor:
+    """Return slopes as a quantized layer has them: without a first axis of equal slices that an input of *rank* has too."""
+    if slopes.dim() >= rank and slopes.dim() > 0 and bool((slopes == slopes[:1]).all()):
+        slopes = slopes[0]
+    if slopes.dim() and slopes.numel() != slopes.shape[-1]:
+        raise GraphError(
+            f"{where}: {SLOPES!r} has shape {list(slopes.shape)}: must be one slope, or one for each channel."
+        )
+    return slopes
 
 
 def fused_text(activation: str, form: CompassFormat) -> str:

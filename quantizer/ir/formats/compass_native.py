@@ -11,15 +11,17 @@ from quantizer.core.spec import CompassFormat, Domain, Spec
 from quantizer.ir.formats.compass_axes import checked_order, first_of_trailing, from_front, permuted
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_mapping import (
+    SLOPES,
     constant_keys,
     defaults_of,
     evaluate,
+    fused_attrs,
     fused_text,
     mapped_attrs,
     named_sizes,
 )
 from quantizer.ir.formats.compass_text import format_loosely, parse_value
-from quantizer.ir.formats.compass_types import as_activation
+from quantizer.ir.formats.compass_types import as_named
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
 
 SOURCES = "compass.sources"
@@ -60,7 +62,7 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
             sources.append((position, node, source))
             folded[node.outputs[0]] = replace(graph.tensor(node.outputs[0]), data=source.data)
             continue
-        layer = as_activation(node)
+        layer = as_named(node)
         found = _match(layer, known.get(layer.op, [])) if CONSTANTS in node.extra else None
         nodes.append(node if found is None else _to_ours(graph, layer, *found, arranged))
     read = {name for node in nodes for name in (*node.inputs, *node.outputs)}
@@ -151,8 +153,11 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat, arranged
     extra |= {SPELLED: spelled} if spelled else {}
     extra |= rest | rest_constants | {PARAMS: tuple(node.attrs), CONSTANT_ORDER: keys}
     extra |= {SINGLE: single} if single else {}
+    rank = len(graph.tensor(str(inputs[0])).shape)
+    taken = fused_attrs(where, node, fused, rest_constants.get(SLOPES), rank)
     ours = replace(
         node, op=spec.op, inputs=tuple(inputs), attrs=attrs, order="channels_last", activation=fused, extra=extra,
+        activation_attrs=taken,
         transposed=_transposed(graph, node, form, dict(zip(spec.inputs, inputs, strict=True))),
     )  # fmt: skip
     for name, tensor in zip(spec.inputs, inputs, strict=True):
@@ -165,7 +170,6 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat, arranged
         ours = replace(ours, attrs={name: {**attrs, **own}[name] for name in spec.attrs if name in {**attrs, **own}})
     if form.derived:
         bound = named_sizes(graph.with_tensors(*arranged.values()), ours, spec)
-        rank = len(graph.tensor(str(inputs[0])).shape)
         ours = replace(ours, extra={**extra, **_otherwise_derived(ours, node, form, bound, rank)})
     return ours
 

@@ -14,11 +14,11 @@ from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_handed import absorbed
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
-from quantizer.numerics.finish import RELAY_BITS
 from quantizer.numerics.float24 import power_table
 from quantizer.numerics.powers_of_two import LEAST_FRACTION
-from quantizer.numerics.qparams import Constant, Parameters, QParams, Rescale, Table
+from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope, Table
 from quantizer.numerics.roots import inverse_root_table
+from quantizer.numerics.staged_activations import RELAY_BITS, STAGED
 from quantizer.numerics.sums import SEPARATE
 
 ACCUMULATOR_BITS = 48
@@ -41,6 +41,8 @@ NAMES = {
 }
 ADJUSTED = (0, 1, *range(LEAST_FRACTION, 16))
 """Numbers that adjust_q can be."""
+SLOPE_SHIFT = "negative_slope_shift"
+"""Binary places of slopes, where they are not as many as the output has bits."""
 FAST_EXP = ("input_scale_value", "input_shift_value", "pow2_out_q", "adjust_q")
 """What a softmax of powers of two says."""
 
@@ -65,7 +67,7 @@ def _with_parameters(graph: Graph, node: Node, spec: Spec, platform: Platform) -
         platform, inputs, outputs, accumulator_bits=ACCUMULATOR_BITS, activation=node.activation,
         tables=_tables(node, spec, inputs, outputs, platform), numbers=_numbers(node, spec, platform),
     )  # fmt: skip
-    handed = replace(handed, constants=_constants(node, spec, operands, handed))
+    handed = replace(handed, constants=_constants(node, spec, operands, handed), fused=_fused(node, spec, handed))
     node, handed = _restored(node, spec, handed)
     ratio = _rescale(node, spec, handed, operands)
     if ratio is not None and spec.error_model.kind == "mean":
@@ -93,6 +95,21 @@ def _restored(node: Node, spec: Spec, handed: Parameters) -> tuple[Node, Paramet
     else:
         return node, handed
     return replace(node, attrs={**attrs, **real}), replace(handed, numbers=numbers)
+
+
+def _fused(node: Node, spec: Spec, handed: Parameters) -> Slope | Bounds | None:
+    """Return the numbers of a fused activation that takes some."""
+    bits, attrs = next(iter(handed.outputs.values())).bits, node.activation_attrs
+    if node.activation == "clip":
+        low, high = (int(cast("float", attrs[end])) for end in ("low", "high"))
+        return Bounds(low, high, RELAY_BITS if bits <= RELAY_BITS else 0)
+    if node.activation not in STAGED:
+        return None
+    slope = attrs["slope"]
+    codes = slope.long() if isinstance(slope, torch.Tensor) else torch.tensor([int(cast("float", slope))])
+    shift = _number(node, SLOPE_SHIFT) if SLOPE_SHIFT in node.extra else bits
+    axis = 1 if next(iter(spec.outputs.values())).spatial else -1
+    return Slope(codes, shift, axis, float32=spec.quantization.family in handed.platform.accumulator.float32)
 
 
 def _decided(node: Node, tensor: Tensor) -> QParams:

@@ -1,4 +1,4 @@
-"""Activations that Compass IR has as layer types of their own, and as methods of an Activation."""
+"""Layers that Compass IR has under two names: activations, as layer types of their own or as methods, and three more."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from dataclasses import replace
 from quantizer.ir.graph import Node
 
 OWN_TYPE = "compass.own_type"
-"""Node.extra of a native node: the layer type that its file has instead of Activation."""
+"""Node.extra of a native node: the layer type that its file has instead of the one that specs name."""
 METHODS: Mapping[str, str] = {
-    "Clip": "CLIP", "ELU": "ELU", "GELU": "GELU", "HardSigmoid": "HARDSIGMOID", "Hardswish": "HARDSWISH",
-    "LeakyRELU": "LEAKYRELU", "RELU": "RELU", "RELU6": "RELU6", "Sigmoid": "SIGMOID", "Silu": "SILU",
-    "Softplus": "SOFTPLUS", "Tanh": "TANH",
+    "CELU": "CELU", "Clip": "CLIP", "ELU": "ELU", "GELU": "GELU", "HardSigmoid": "HARDSIGMOID", "Hardswish": "HARDSWISH",
+    "LeakyRELU": "LEAKYRELU", "MISH": "MISH", "RELU": "RELU", "RELU6": "RELU6", "SELU": "SELU", "Sigmoid": "SIGMOID",
+    "Silu": "SILU", "Softplus": "SOFTPLUS", "Softsign": "SOFTSIGN", "Tanh": "TANH", "THRESHOLDEDRELU": "THRESHOLDEDRELU",
 }  # fmt: skip
 """Layer type -> the method of an Activation that computes the same."""
+SAME: Mapping[str, str] = {"Interp": "Resize", "Permute": "Transpose", "StridedSlice": "Slice"}
+"""Layer type -> another that has the same keys and computes the same."""
 ACTIVATION, METHOD = "Activation", "method"
 
 
-def as_activation(node: Node) -> Node:
-    """Return a layer of an activation's own type as an Activation that remembers it; any other layer as it is."""
+def as_named(node: Node) -> Node:
+    """Return a layer as the type that computes the same and that specs name, remembering its own; any other as it is."""
+    if node.op in SAME:
+        return replace(node, op=SAME[node.op], extra={**node.extra, OWN_TYPE: node.op})
     if node.op not in METHODS:
         return node
     attrs = {METHOD: METHODS[node.op], **node.attrs}
@@ -27,9 +31,10 @@ def as_activation(node: Node) -> Node:
 
 
 def as_own_type(node: Node) -> Node:
-    """Return an Activation that remembers a type of its own as a layer of that type; any other layer as it is."""
+    """Return a layer that remembers a type of its own as a layer of that type; any other layer as it is."""
     if OWN_TYPE not in node.extra:
         return node
-    attrs = {key: value for key, value in node.attrs.items() if key != METHOD}
+    said = node.extra[OWN_TYPE] in METHODS
+    attrs = {key: value for key, value in node.attrs.items() if not (said and key == METHOD)}
     extra = {key: value for key, value in node.extra.items() if key != OWN_TYPE}
     return replace(node, op=str(node.extra[OWN_TYPE]), attrs=attrs, extra=extra)

@@ -1,0 +1,165 @@
+"""Fields and methods that concern some layers alone: Winograd's convolution, coarser resizing, calibration of norms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quantizer.core.errors import GraphError, UnsupportedError
+from tests.unit.one_layer import Ran, noise, ran
+
+
+def convolution(
+    folder: Path, size: int = 12, channels: tuple[int, int] = (8, 8), kernel: int = 3, **cfg: object
+) -> Ran:
+    c_in, c_out = channels
+    lines = f"kernel_x={kernel}\nkernel_y={kernel}\nstride_x=1\nstride_y=1\npad_left=0\npad_right=0\npad_top=0\npad_bottom=0\n"
+    lines += f"dilation_x=1\ndilation_y=1\ngroup=1\nnum_output={c_out}\nwith_activation=NONE\n"
+    made = size - kernel + 1
+    constants = {"weights": noise(c_out, kernel, kernel, c_in), "biases": noise(c_out)}
+    samples = [noise(1, size, size, c_in)]
+    return ran(folder, "Convolution", [samples], [(1, made, made, c_out)], lines, constants, with_winograd=True, **cfg)
+
+
+@pytest.mark.parametrize(("size", "channels"), [(12, (8, 8)), (9, (8, 8)), (10, (8, 600)), (20, (32, 16))])
+def test_winograd_is_refused_where_the_original_takes_it(tmp_path: Path, size: int, channels: tuple[int, int]) -> None:
+    """By hand: 10 rows are 5 and 3 blocks of 2 and 4 instead of 10 and 5, of 110 cycles instead of 72 each."""
+    with pytest.raises(UnsupportedError, match="Winograd's algorithm, which is not built here"):
+        convolution(tmp_path, size, channels)
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "kernel"),
+    [(12, (4, 8), 3), (7, (8, 8), 3), (12, (8, 8), 1), (8, (5, 4), 3), (10, (64, 16), 3)],
+)
+def test_winograd_changes_nothing_elsewhere(tmp_path: Path, size: int, channels: tuple[int, int], kernel: int) -> None:
+    """Few channels, few rows, another kernel; 6 rows: 2 blocks of 110 against 3 of 72; 8 rows: 220 and 120 to fetch against 288."""
+    assert "with_winograd" not in convolution(tmp_path, size, channels, kernel).params
+
+
+def test_winograd_of_some_layers(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"Write with_winograd = true & <\{one\}:false>"):
+        convolution(tmp_path)
+
+
+def test_resizing_of_codes_is_degraded_to_nearest(tmp_path: Path) -> None:
+    """The layer says nearest in small letters and has no weights; real values were resized as they are."""
+    samples = [noise(1, 3, 4, 2)]
+    lines = "method=BILINEAR\nmode=half_pixel\nratio_x=2.0\nratio_y=2.0\n"
+    made = ran(tmp_path, "Resize", [samples], [(1, 6, 8, 2)], lines, resize_degrade_to_nearest=True)
+    assert made.params["method"] == "nearest"
+    assert made.params["interp_shift_value"] == 0
+    assert np.array_equal(made.outputs[0], made.inputs[0].repeat(2, 1).repeat(2, 2))
+
+
+@pytest.mark.parametrize("method", ["awq_zy", "mvn_correction", "awq_zy[20,0.5] & mvn_correction[0]"])
+def test_methods_for_norms_change_nothing_without_norms(tmp_path: Path, method: str) -> None:
+    given = {"weights": noise(4, 5), "biases": noise(4)}
+    rows, lines = [noise(3, 5)], "num_output=4\nwith_activation=NONE\n"
+    plain, calibrated = (
+        ran(tmp_path, "FullyConnected", [rows], [(3, 4)], lines, given, global_calibration=text)
+        for text in ("none", method)
+    )
+    assert calibrated.text == plain.text
+    assert all(np.array_equal(calibrated.constants[key][1], plain.constants[key][1]) for key in plain.constants)
+
+
+def test_a_norm_that_would_change_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="mvn_correction would change it"):
+        ran(
+            tmp_path,
+            "LayerNorm",
+            [[noise(1, 3, 5)]],
+            [(1, 3, 5)],
+            "axis=[2]\nepsilon=0.001\n",
+            global_calibration="mvn_correction",
+        )
+
+
+IMAGE = [noise(1, 4, 6, 8)]
+FORGETTING: dict[str, tuple[str, str, tuple[int, ...]]] = {
+    "Reduce": ("Reduce", "method=MAX\naxis=[3]\n", (1, 4, 6, 1)),
+    "Resize": ("Resize", "method=BILINEAR\nmode=half_pixel\nratio_x=2.0\nratio_y=2.0\n", (1, 8, 12, 8)),
+    "DepthToSpace": ("DepthToSpace", "block_size_x=2\nblock_size_y=2\nmode=DCR\n", (1, 8, 12, 2)),
+    "SpaceToDepth": ("SpaceToDepth", "block_size_x=2\nblock_size_y=2\n", (1, 2, 3, 32)),
+    "Crop": ("Crop", "crops=[[0,1],[1,3],[0,6],[0,8]]\n", (1, 2, 6, 8)),
+}
+KEEPING: dict[str, tuple[str, str, tuple[int, ...]]] = {
+    "Reshape": ("Reshape", "shape=[1,24,8]\n", (1, 24, 8)),
+    "Transpose": ("Transpose", "perm=[0,3,1,2]\n", (1, 8, 4, 6)),
+    "Slice": ("Slice", "begin=[0,1,0,0]\nend=[1,3,6,8]\nstrides=[1,1,1,1]\n", (1, 2, 6, 8)),
+    "Tile": ("Tile", "repeats=[1,2,1,1]\n", (1, 8, 6, 8)),
+    "Pad": ("Pad", "pads=[[0,0],[1,1],[1,1],[0,0]]\nmode=CONSTANT\nconstant_value=0\n", (1, 6, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", [*FORGETTING, *KEEPING])
+def test_some_layers_forget_that_codes_are_restricted(tmp_path: Path, name: str) -> None:
+    """They copy scale and zero point but no ends, which then are those of the format."""
+    kind, lines, shape = (FORGETTING | KEEPING)[name]
+    method = "per_tensor_symmetric_restricted_range"
+    made = ran(tmp_path, kind, [IMAGE], [shape], lines, quantize_method_for_activation=method)
+    assert made.ends("x0") == (-127, 127)
+    assert made.ends("y0") == (-128 if name in FORGETTING else -127, 127)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines"), [("Reduce", "method=MEAN\naxis=[3]\n"), ("Reduce", "method=SUM\naxis=[3]\n"), ("Abs", "")]
+)
+def test_multipliers_that_have_as_many_bits_as_activations(tmp_path: Path, kind: str, lines: str) -> None:
+    shape = (1, 4, 6, 1) if lines else (1, 4, 6, 8)
+    plain, narrow = (ran(tmp_path, kind, [IMAGE], [shape], lines, **own).text for own in ({}, {"multiplier_bits": 5}))
+    assert narrow == plain
+
+
+def test_other_multipliers_have_the_bits_that_are_asked_for(tmp_path: Path) -> None:
+    lines = "method=LEAKYRELU\nnegative_slope_value=0.1\n"
+    made = ran(tmp_path, "Activation", [IMAGE], [IMAGE[0].shape], lines, multiplier_bits=5)
+    assert 16 <= made.params["scale_value"] < 32 or made.params["scale_value"] == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [("REFLECT", "reflect"), ("symmetric", "symmetric"), ("EDGE", "edge"), ("WRAP", "wrap")]
+)
+def test_padding_with_what_is_there(tmp_path: Path, mode: str, name: Any) -> None:
+    """Codes are moved; the value that no such mode reads is written as a code all the same."""
+    pads = ((0, 0), (1, 2), (2, 1), (0, 0))
+    lines = f"pads=[[0,0],[1,2],[2,1],[0,0]]\nmode={mode}\nconstant_value=0.5\n"
+    made = ran(tmp_path, "Pad", [IMAGE], [(1, 7, 9, 8)], lines, quantize_method_for_activation="per_tensor_asymmetric")
+    assert np.array_equal(made.outputs[0], np.pad(made.inputs[0], pads, mode=name))
+    code = np.rint(np.float32(0.5) * made.scale("x0") - np.float32(made.zero("x0")))
+    assert made.params["constant_value"] == float(code)
+    assert made.params["mode"] == mode
+
+
+def test_padding_of_an_unknown_mode(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="mode: got WRONG: must be CONSTANT, EDGE"):
+        ran(tmp_path, "Pad", [IMAGE], [(1, 4, 6, 8)], "pads=[[0,0],[0,0],[0,0],[0,0]]\nmode=WRONG\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "lines", "shape"),
+    [
+        ("Permute", "Transpose", "perm=[0,3,1,2]\n", (1, 8, 4, 6)),
+        ("StridedSlice", "Slice", "begin=[0,1,0,0]\nend=[1,3,6,8]\nstrides=[1,1,1,1]\n", (1, 2, 6, 8)),
+        ("Interp", "Resize", "method=NEAREST\nmode=asymmetric\nratio_x=2.0\nratio_y=2.0\n", (1, 8, 12, 8)),
+    ],
+)  # fmt: skip
+def test_layers_under_two_names(tmp_path: Path, kind: str, known: str, lines: str, shape: tuple[int, ...]) -> None:
+    """They say and compute the same; the file keeps the name."""
+    own, other = (ran(tmp_path, name, [IMAGE], [shape], lines) for name in (kind, known))
+    assert own.text == other.text.replace(f"layer_type={known}\n", f"layer_type={kind}\n")
+    assert np.array_equal(own.outputs[0], other.outputs[0])
+
+
+def test_log_softmax_is_as_wide_as_what_it_reads(tmp_path: Path) -> None:
+    """Its multiplier of 1 is written in a format of codes of the configured width."""
+    bits = {"activation_bits": "8 & <[LogSoftmax]:12>"}
+    made = ran(tmp_path, "LogSoftmax", [IMAGE], [IMAGE[0].shape], "axis=3\n", **bits)
+    assert made.ends("y0") == (-128, 127)
+    assert "scale_type=aligned_uint12\n" in made.text
+    wide = ran(tmp_path, "LogSoftmax", [IMAGE], [IMAGE[0].shape], "axis=3\n", activation_bits=12)
+    assert wide.ends("y0") == (-2048, 2047)
