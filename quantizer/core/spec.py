@@ -179,16 +179,17 @@ class ErrorModel(Model):
     """How errors of the inputs become an error of the output."""
 
     kind: Literal[
-        "movement", "selection", "linear", "mean", "bilinear", "monotone", "piecewise_monotone", "set_valued", "poles",
-        "softmax", "normalization", "resize", "index", "custom",
+        "movement", "selection", "linear", "mean", "bilinear", "piecewise_bilinear", "monotone", "piecewise_monotone",
+        "set_valued", "poles", "softmax", "normalization", "resize", "index", "custom",
     ]  # fmt: skip
     """movement copies one input; selection takes one of several values; linear and bilinear add up; mean divides a sum by
-    the number of its terms; monotone and piecewise_monotone map one input; poles divides one, or the first of two inputs, by an
+    the number of its terms; piecewise_bilinear is bilinear in an activation and a weight between the activation's critical
+    points, where it is 0; monotone and piecewise_monotone map one input; poles divides one, or the first of two inputs, by an
     input, or has the poles that are named by critical_points and period."""
     terms: Expr | None = None
     """Number of terms that one output element adds up."""
     critical_points: list[Finite] = []
-    """Where a piecewise monotone function, or a selection of one input, turns; where a periodic function has its poles."""
+    """Where a piecewise function, or a selection of one input, turns; where a periodic function has its poles."""
     period: Annotated[Finite, Field(gt=0)] | None = None
     """Distance at which the critical points of a periodic function come back."""
     axis: Expr | None = None

@@ -37,7 +37,7 @@ def summed(spec: Spec) -> bool:
 
 def computed(spec: Spec) -> bool:
     """It neither moves codes nor adds them up: a quantize rule of its own hands tables or further numbers."""
-    return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS)
+    return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS, "piecewise_bilinear")
 
 
 def weighted(spec: Spec) -> bool:
