@@ -28,7 +28,7 @@ FORMS = {
     "Mish", "Mul", "Neg", "PRelu", "Pad", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax",
     "ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Reshape", "Resize", "Round", "Selu", "Sigmoid", "Sign", "Sin",
     "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Swish", "Tan",
-    "Tanh", "ThresholdedRelu", "Tile", "Transpose", "Unsqueeze",
+    "Tanh", "ThresholdedRelu", "Tile", "Transpose", "Unsqueeze", "Where",
 }  # fmt: skip
 """Operators of which at least one form is written with the registry's."""
 

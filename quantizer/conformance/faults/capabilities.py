@@ -60,6 +60,11 @@ def paired(spec: Spec) -> bool:
     return calibrated(spec) and len(spec.activations) > 1
 
 
+def paired_to_the_last(spec: Spec) -> bool:
+    """It has several activations, and the last one has parameters of its own."""
+    return paired(spec) and spec.inputs[spec.activations[-1]].kind == "value"
+
+
 def tabulated(spec: Spec) -> bool:
     """It maps one input by a table, where the platform has tables."""
     kinds = ("monotone", "piecewise_monotone", "poles")

@@ -152,8 +152,15 @@ def logical_not(x: Tensor) -> Tensor:
     return torch.logical_not(x)
 
 
+@mapped("Where")
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Ours | None:
+    """The registry's where, of floats."""
+    fits = x.is_floating_point() and x.dtype == y.dtype and condition.numel() and x.numel() and y.numel()
+    return Ours("where", {"a": x, "b": y, "condition": condition}, {}) if fits else None
+
+
 @kernel("Where")
-def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def where_of_any(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Take from x where the condition holds, from y elsewhere."""
     _same_type(x, y)
     return by_numpy(np.where, condition, x, y) if x.dtype in UNSIGNED else torch.where(condition, x, y)
