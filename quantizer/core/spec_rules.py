@@ -334,6 +334,9 @@ def _check_error_model(spec: Spec) -> Iterator[Finding]:
         yield Finding(("error_model", "logarithm"), f"does not apply to kind {model.kind}. Remove it.", key=True)
     if model.smallest and model.kind != "index":
         yield Finding(("error_model", "smallest"), f"does not apply to kind {model.kind}. Remove it.", key=True)
+    if (model.relation is not None) != (model.kind == "comparison"):
+        text = "must be given for comparison." if model.relation is None else f"does not apply to kind {model.kind}."
+        yield Finding(("error_model", "relation"), text, key=model.relation is not None)
     if model.kind in _PIECEWISE and not model.critical_points:
         text = f"must be given for {model.kind}: where the function turns."
         yield Finding(("error_model", "critical_points"), text)

@@ -104,7 +104,7 @@ class Request:
         if family in self.platform.negated:
             return negated(first)
         if rule == "index":
-            return index_params(dtype(self.platform.index_dtype))
+            return index_params(dtype(self.platform.index_dtype), mask=self.spec.outputs[name].kind == "mask")
         bits = self.scheme.activation.bits
         if fixed := self.platform.fixed_outputs.get(self.spec.op):
             return fixed_params(fixed.of(bits), bits, signed=self._output_signed())

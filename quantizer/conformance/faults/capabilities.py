@@ -91,6 +91,16 @@ def dilated(spec: Spec) -> bool:
     return "dilation" in spec.attrs and constant(spec.attrs["dilation"].length) not in (None, 1)
 
 
+def comparing(spec: Spec) -> bool:
+    """It says whether a relation holds of two operands, each with a scale of its own."""
+    return spec.error_model.kind == "comparison"
+
+
+def ordering(spec: Spec) -> bool:
+    """It says which of two operands is the larger."""
+    return comparing(spec) and spec.error_model.relation != "equal"
+
+
 def fusing(spec: Spec) -> bool:
     """A graph may fuse an activation into it."""
     return bool(spec.fuses)
