@@ -7,10 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import onnx
 import torch
 import torch.nn.functional as F  # noqa: N812
+from onnx import TensorProto, helper, numpy_helper
 from tabulate import tabulate
 from torch import nn
 
@@ -24,6 +27,8 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import EngineError, RefusedError
 from quantizer.core.library import load_library
+from quantizer.ir.formats.onnx import from_model
+from quantizer.ir.graph import Graph
 from quantizer.nn import Activation_fix, BatchNorm2d_fix, Conv2d_fix, default_fix_cfg
 from quantizer.numerics.kernels import conv, linear
 from quantizer.numerics.qparams import QParams, Rescale
@@ -31,6 +36,8 @@ from quantizer.numerics.requantize import requantize
 from quantizer.ops import load_built_ins
 from quantizer.optimize import steps
 from quantizer.optimize.cfg import read_cfg
+from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.runtime.torch_executor import TorchExecutor
 
 ROOT = Path(__file__).parent.parent
 CASES = 200
@@ -47,6 +54,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = [
         *kernels(),
+        *executor(),
         *training(),
         *cases(),
         *engines(),
@@ -157,6 +165,39 @@ def kernels() -> list[tuple[str, str, str]]:
     ]  # fmt: skip
 
 
+def executor() -> list[tuple[str, str, str]]:
+    """One convolution on 8-bit grids in the executor against torch's own in float, and all that leads there."""
+    rows = []
+    for x, w, target in (((1, 32, 28, 28), (32, 32, 3, 3), "<= 1.5x"), ((1, 3, 8, 8), (8, 3, 3, 3), "<= 10x")):
+        values, weight = _codes("e", x).float() / 64, _codes("f", w).float() / 64
+        bias = torch.zeros(w[0])
+        file = _one_convolution(x, weight, bias)
+        run = TorchExecutor(_quantized(file, values))
+        ours, theirs = partial(run.forward, values), partial(F.conv2d, values, weight, bias, padding=1)
+        rows.append((f"quantized executor, conv {list(x)} -> {w[0]} 3x3 / float32", _ratio(ours, theirs, 20), target))
+
+    def whole() -> None:
+        TorchExecutor(_quantized(file, values)).forward(values)
+
+    seconds = statistics.median(_once(whole) for _ in range(ROUNDS))
+    return [*rows, ("one node read, dispatched, quantized and run", f"{seconds * 1e3:.1f} ms", "<= 10 ms")]
+
+
+def _one_convolution(shape: tuple[int, ...], weight: torch.Tensor, bias: torch.Tensor) -> onnx.ModelProto:
+    made = (shape[0], weight.shape[0], *shape[2:])
+    x, y = (
+        helper.make_tensor_value_info(*v) for v in (("x", TensorProto.FLOAT, shape), ("y", TensorProto.FLOAT, made))
+    )
+    constants = [numpy_helper.from_array(value.numpy(), name) for name, value in (("w", weight), ("b", bias))]
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv", pads=[1, 1, 1, 1])
+    graph = helper.make_graph([node], "convolution", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _quantized(model: onnx.ModelProto, values: torch.Tensor) -> Graph:
+    return quantize_graph(dispatch_graph(from_model(model)), [values])
+
+
 def training() -> list[tuple[str, str, str]]:
     """A training step of a 64-channel 3x3 block on 8-bit grids, gradients too, against the same block in float."""
     data = {name: default_fix_cfg(names) for name, names in BLOCK.items()}
@@ -193,18 +234,20 @@ def _codes(name: str, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.from_numpy(values).to(torch.int8)
 
 
-def _ratio(ours: Callable[[], object], theirs: Callable[[], object]) -> str:
+def _ratio(ours: Callable[[], object], theirs: Callable[[], object], repeats: int = 1) -> str:
     """Return the median of per-round ratios: both run in turn, so that drift of the machine cancels."""
     ratios = []
     for _ in range(ROUNDS + 2):
-        first = _once(ours)
-        ratios.append(first / _once(theirs))
+        first = _once(ours, repeats)
+        ratios.append(first / _once(theirs, repeats))
     return f"{statistics.median(ratios[2:]):.2f}x"
 
 
-def _once(function: Callable[[], object]) -> float:
+def _once(function: Callable[[], object], repeats: int = 1) -> float:
+    """Return the seconds that *repeats* calls take, one after another."""
     start = time.perf_counter()
-    function()
+    for _ in range(repeats):
+        function()
     return time.perf_counter() - start
 
 

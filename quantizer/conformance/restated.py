@@ -254,7 +254,8 @@ def output(
         return Expected(kind, first.scale, last - first.zero_point, -middle, middle - 1, first.steps)
     if chosen == "index":
         kind = dtype(platform.index_dtype)
-        return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max)
+        ends = (0, 1) if spec.outputs[name].kind == "mask" else (kind.min, kind.max)
+        return Expected(kind, np.array(1.0), np.array(0), *ends)
     return _calibrated(spec, name, scheme, platform, case, inputs)
 
 

@@ -198,16 +198,17 @@ class ErrorModel(Model):
     """How errors of the inputs become an error of the output."""
 
     kind: Literal[
-        "movement", "selection", "linear", "mean", "bilinear", "monotone", "piecewise_monotone", "set_valued", "poles",
-        "softmax", "normalization", "resize", "index", "custom",
+        "movement", "selection", "linear", "mean", "bilinear", "piecewise_bilinear", "monotone", "piecewise_monotone",
+        "set_valued", "poles", "softmax", "normalization", "resize", "index", "comparison", "custom",
     ]  # fmt: skip
     """movement copies one input; selection takes one of several values; linear and bilinear add up; mean divides a sum by
-    the number of its terms; monotone and piecewise_monotone map one input; poles divides one, or the first of two inputs, by an
-    input, or has the poles that are named by critical_points and period."""
+    the number of its terms; piecewise_bilinear is bilinear in an activation and a weight between the activation's critical
+    points, where it is 0; monotone and piecewise_monotone map one input; poles divides one, or the first of two inputs, by an
+    input, or has the poles that are named by critical_points and period; comparison says whether a relation holds of two."""
     terms: Expr | None = None
     """Number of terms that one output element adds up."""
     critical_points: list[Finite] = []
-    """Where a piecewise monotone function, or a selection of one input, turns; where a periodic function has its poles."""
+    """Where a piecewise function, or a selection of one input, turns; where a periodic function has its poles."""
     period: Annotated[Finite, Field(gt=0)] | None = None
     """Distance at which the critical points of a periodic function come back."""
     axis: Expr | None = None
@@ -216,6 +217,8 @@ class ErrorModel(Model):
     """normalization: deviations from the mean are normalised; false: the elements themselves."""
     logarithm: bool = False
     """softmax: the logarithm of the shares is meant."""
+    relation: Literal["less", "less_equal", "greater", "greater_equal", "equal"] | None = None
+    """comparison: what the first operand must be to the second."""
     smallest: bool = False
     """index: the smallest elements are chosen, not the largest."""
 

@@ -256,9 +256,12 @@ def _check_constraints(spec: Spec) -> Iterator[Finding]:
             yield Finding(location, "must say what is wrong.")
 
 
+_PIECEWISE = ("piecewise_monotone", "piecewise_bilinear")
+
+
 def _check_error_model(spec: Spec) -> Iterator[Finding]:
     model = spec.error_model
-    if model.critical_points and model.kind not in ("piecewise_monotone", "selection", "poles"):
+    if model.critical_points and model.kind not in (*_PIECEWISE, "selection", "poles"):
         yield Finding(("error_model", "critical_points"), f"do not apply to kind {model.kind}. Remove them.", key=True)
     if model.period is not None and model.kind not in ("piecewise_monotone", "poles"):
         yield Finding(("error_model", "period"), f"does not apply to kind {model.kind}. Remove it.", key=True)
@@ -266,8 +269,11 @@ def _check_error_model(spec: Spec) -> Iterator[Finding]:
         yield Finding(("error_model", "logarithm"), f"does not apply to kind {model.kind}. Remove it.", key=True)
     if model.smallest and model.kind != "index":
         yield Finding(("error_model", "smallest"), f"does not apply to kind {model.kind}. Remove it.", key=True)
-    if model.kind == "piecewise_monotone" and not model.critical_points:
-        text = "must be given for piecewise_monotone: where the function turns."
+    if (model.relation is not None) != (model.kind == "comparison"):
+        text = "must be given for comparison." if model.relation is None else f"does not apply to kind {model.kind}."
+        yield Finding(("error_model", "relation"), text, key=model.relation is not None)
+    if model.kind in _PIECEWISE and not model.critical_points:
+        text = f"must be given for {model.kind}: where the function turns."
         yield Finding(("error_model", "critical_points"), text)
     if model.kind == "poles" and bool(model.critical_points) != (model.period is not None):
         absent = "period" if model.critical_points else "critical_points"

@@ -112,7 +112,7 @@ class Request:
         if first is not None and family in self.platform.negated:
             return negated(first)
         if rule == "index":
-            return index_params(dtype(self.platform.index_dtype))
+            return index_params(dtype(self.platform.index_dtype), mask=self.spec.outputs[name].kind == "mask")
         bits = self.scheme.activation.bits
         if fixed := self.platform.fixed_outputs.get(self.spec.op):
             return fixed_params(fixed.of(bits), bits, signed=self._output_signed())
@@ -349,8 +349,9 @@ def _sum_ratio(request: Request, output: QParams) -> Rescale | None:
     if spec.error_model.kind == "mean" and spec.error_model.terms is not None:
         count = int(spec.error_model.terms(variables(spec, request.shapes, request.attrs)))
     family, bits = spec.quantization.family, request.scheme.activation.bits
+    scaled = {name: params for name, params in request.inputs.items() if spec.inputs[name].kind == "value"}
     found = rescale_sum(
-        request.platform, family, request.inputs, output, bits,
+        request.platform, family, scaled, output, bits,
         shapes=request.shapes, count=count, variant=request.variant,
     )  # fmt: skip
     images = next(iter(spec.inputs.values())).spatial

@@ -179,9 +179,10 @@ def fixed_params(fixed: FixedOutput, bits: int, *, signed: bool) -> QParams:
     return QParams(dtype, torch.tensor(fixed.scale, dtype=torch.float64), torch.tensor(int(zero)), dtype.min, dtype.max)
 
 
-def index_params(dtype: DType) -> QParams:
-    """Return the parameters of index codes: scale 1, zero point 0."""
-    return QParams(dtype, torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), dtype.min, dtype.max)
+def index_params(dtype: DType, *, mask: bool = False) -> QParams:
+    """Return the parameters of index codes: scale 1, zero point 0; of a *mask* the codes are 0 and 1."""
+    low, high = (0, 1) if mask else (dtype.min, dtype.max)
+    return QParams(dtype, torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), low, high)
 
 
 def own_codes(dtype: DType) -> QParams:

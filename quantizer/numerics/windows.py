@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
@@ -65,6 +66,19 @@ def torch_padding(padding: Sequence[int]) -> list[int]:
     """Return padding (all before, then all after the axes) as torch.nn.functional.pad takes it: pairs, last axis first."""
     rank = len(padding) // 2
     return [size for axis in reversed(range(rank)) for size in (padding[axis], padding[axis + rank])]
+
+
+def padded_for_torch(x: Tensor, padding: Sequence[int]) -> tuple[Tensor, Sequence[int]]:
+    """Return x, zeros around it where torch's convolution cannot add them, and the padding of each axis that it still adds.
+
+    *padding*: all before, then all after the spatial axes of x. torch adds as many zeros before as after, to a tensor that
+    has elements.
+    """
+    rank = len(padding) // 2
+    before = padding[:rank]
+    if before == padding[rank:] and x.numel():
+        return x, before
+    return F.pad(x, torch_padding(padding)), (0,) * rank
 
 
 def pad_spatial(x: Tensor, padding: Padding) -> Tensor:

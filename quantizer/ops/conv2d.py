@@ -7,7 +7,7 @@ from torch import Tensor
 
 from quantizer.numerics.products import convolved
 from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.windows import torch_padding
+from quantizer.numerics.windows import padded_for_torch
 from quantizer.ops import operator
 
 Sizes = tuple[int, ...]
@@ -19,7 +19,8 @@ def reference(
     stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
 ) -> Tensor:  # fmt: skip
     """Sum products over windows: x [n, c, h, w], weight [o, c/groups, kh, kw], bias [o]."""
-    return F.conv2d(F.pad(x, torch_padding(padding)), weight, bias, stride, 0, dilation, groups)
+    x, zeros = padded_for_torch(x, padding)
+    return F.conv2d(x, weight, bias, stride, zeros, dilation, groups)
 
 
 @operator("conv2d")

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from quantizer.numerics.products import convolved
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.windows import padded_for_torch
 from quantizer.ops import operator
 
 Pair = tuple[int, int]
@@ -21,9 +22,8 @@ def reference(
 
     Output channel o sees input channel o // multiplier.
     """
-    top, left, bottom, right = padding
-    wide = F.pad(x, (left, right, top, bottom)).repeat_interleave(weight.shape[0] // x.shape[1], dim=1)
-    return F.conv2d(wide, weight, bias, stride, 0, dilation, wide.shape[1])
+    x, zeros = padded_for_torch(x, padding)
+    return F.conv2d(x, weight, bias, stride, zeros, dilation, x.shape[1])
 
 
 @operator("depthwise_conv2d")

@@ -190,7 +190,7 @@ def scheme_of(output: QParams, weight: Constant | None) -> Scheme:
     if weight is not None:
         grain = "channel" if weight.params.axis is not None else "tensor"
         part = WeightPart(bits=min(max(weight.params.dtype.bits, 2), 16), granularity=grain, range="full")  # type: ignore[arg-type]
-    bits = min(output.dtype.bits, 16)
+    bits = min(max(output.dtype.bits, 2), 16)
     return Scheme(name="handed", activation=ActivationPart(bits=bits, lut_bits=bits), weight=part)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,15 +46,9 @@ class Step:
     node: Node
     handler: Handler
     dies: tuple[str, ...]
-
-
-@dataclass
-class _Run:
-    """What one call of forward works with."""
-
-    values: dict[str, Tensor]
-    fed: frozenset[str]
-    outer: Mapping[str, Tensor] = field(default_factory=dict)
+    constant: tuple[bool, ...]
+    """Whether each operand is a constant that was not fed."""
+    quantable: bool
 
 
 class Baked(NamedTuple):
@@ -100,12 +94,16 @@ class TorchExecutor:
         self._constants = {
             name: tensor.data.to(self.device) for name, tensor in graph.tensors.items() if tensor.data is not None
         }
-        self.live: frozenset[str] = frozenset()
+        self._values: Mapping[str, Tensor] = {}
         self._baked: dict[tuple[str, int], Baked] = {}
+
+    @property
+    def live(self) -> frozenset[str]:
+        """The names of the tensors that a call of forward holds just now: none between calls."""
+        return frozenset(self._values)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def forward(
         self, inputs: Inputs, output_names: Sequence[str] | None = None, hooks: Mapping[str, RuntimeHook] | None = None
     ) -> list[Tensor]:
@@ -114,7 +112,8 @@ class TorchExecutor:
         inputs: by name (any tensor of the graph: what is fed is not computed), in the order of the graph's inputs, or
         one tensor for a graph of one input. hooks: by the name of the node.
         """
-        return self._forward(inputs, output_names, hooks)
+        with torch.no_grad():
+            return self._forward(inputs, output_names, hooks)
 
     __call__ = forward
 
@@ -132,7 +131,7 @@ class TorchExecutor:
         part = self.graph.with_(nodes=tuple(node for node in self.graph.order if id(node) in chosen))
         feeds = self._fed(feed_dict)
         steps = _planned(part, tuple(output_names), frozenset(feeds), frozenset(self._constants), self._step)
-        return self._run(steps, _Run(dict(feeds), frozenset(feeds)), tuple(output_names), {})
+        return self._run(steps, feeds, tuple(output_names), {})
 
     def tracing_operation_meta(self, inputs: Inputs, output_names: Sequence[str] | None = None) -> Graph:
         """Return the graph with the shapes that its tensors have on *inputs*."""
@@ -140,7 +139,7 @@ class TorchExecutor:
         feeds = self._fed(inputs)
         outputs = self._outputs(output_names)
         with torch.no_grad():
-            self._run(self._plan(outputs, feeds), _Run(dict(feeds), frozenset(feeds)), outputs, {}, seen)
+            self._run(self._plan(outputs, feeds), feeds, outputs, {}, seen)
         known = {name: tuple(value.shape) for name, value in feeds.items()} | seen
         traced = (replace(self.graph.tensor(name), shape=shape, ranked=True) for name, shape in known.items())
         return self.graph.with_tensors(*traced)
@@ -154,31 +153,34 @@ class TorchExecutor:
             if not isinstance(hook, RuntimeHook):
                 raise TypeError(f"hook of {name!r} is a {type(hook).__name__}: must be a RuntimeHook.")
         feeds = self._fed(inputs)
-        outputs = self._outputs(output_names)
-        return self._run(self._plan(outputs, feeds), _Run(dict(feeds), frozenset(feeds)), outputs, hooks)
+        outputs = self.graph.outputs if output_names is None else self._outputs(output_names)
+        return self._run(self._plan(outputs, feeds), feeds, outputs, hooks)
 
     def _run(
-        self, steps: Sequence[Step], run: _Run, outputs: Sequence[str], hooks: Mapping[str, RuntimeHook],
+        self, steps: Sequence[Step], feeds: Mapping[str, Tensor], outputs: Sequence[str], hooks: Mapping[str, RuntimeHook],
         seen: dict[str, tuple[int, ...]] | None = None,
     ) -> list[Tensor]:  # fmt: skip
-        values, constants = run.values, self._constants
+        constants, values = self._constants, dict(feeds)
+        self._values = values
         context = Context(self.graph, self.device, values, self._body_runner(values))
         try:
             for step in steps:
                 node = step.node
-                operands = [None if n is None else values[n] if n in values else constants[n] for n in node.inputs]
-                results = self._operate(step, operands, context, hooks.get(node.name))
+                operands = [
+                    None if name is None else constants[name] if constant else values[name]
+                    for name, constant in zip(node.inputs, step.constant, strict=True)
+                ]
+                results = self._operate(step, operands, context, hooks.get(node.name) if hooks else None)
                 for name, result in zip(node.outputs, results, strict=False):
-                    if name not in run.fed and result is not None:
+                    if name not in feeds and result is not None:
                         values[name] = result
                         if seen is not None:
                             seen[name] = tuple(result.shape)
                 for name in step.dies:
                     values.pop(name, None)
-                self.live = frozenset(values)
             return [values[name] if name in values else constants[name] for name in outputs]
         finally:
-            self.live = frozenset()
+            self._values = {}
 
     def _operate(
         self, step: Step, operands: list[Tensor | None], context: Context, hook: RuntimeHook | None
@@ -186,7 +188,7 @@ class TorchExecutor:
         """Run one operation: quantize the operands, hook, compute, quantize the results, hook."""
         node = step.node
         try:
-            if not is_quantable(node):
+            if not step.quantable:
                 if hook is not None:
                     operands = hook.pre_forward_hook(operands)
                 found = _listed(step.handler(node, operands, context))
@@ -194,15 +196,15 @@ class TorchExecutor:
             configs: Any = node.parameters
             ins, outs = configs.input_quantization_config, configs.output_quantization_config
             ready = [
-                self._baked_constant(name, value, config) if name in self._constants and name not in context.values
-                else self._quantized(value, config)
-                for name, value, config in zip(node.inputs, operands, ins, strict=True)
-            ]  # fmt: skip
+                self._baked_constant(name, value, config) if constant else self._quantized(value, config)
+                for name, value, config, constant in zip(node.inputs, operands, ins, step.constant, strict=True)
+            ]
             if isinstance(hook, QuantOPRuntimeHook):
                 ready = hook.pre_forward_hook(operands, quant_inputs=ready, quant_configs=ins)
             elif hook is not None:
                 ready = hook.pre_forward_hook(ready)
             raw = _listed(step.handler(node, ready, context))
+            del ready
             made = [self._quantized(value, config) for value, config in zip(raw, outs, strict=True)]
             if isinstance(hook, QuantOPRuntimeHook):
                 return hook.post_forward_hook(list(raw), quant_outputs=made, quant_configs=outs)
@@ -213,9 +215,9 @@ class TorchExecutor:
     def _quantized(self, value: Tensor | None, config: Any) -> Tensor | None:
         return None if value is None else self.quantize_function(value, config)
 
-    def _baked_constant(self, name: str, value: Tensor | None, config: Any) -> Tensor | None:
+    def _baked_constant(self, name: str | None, value: Tensor | None, config: Any) -> Tensor | None:
         """Return a quantized constant, kept as long as its scale stays; one with a delegate is quantized anew."""
-        if value is None or not config.is_active or id(config) in self._delegates:
+        if name is None or value is None or not config.is_active or id(config) in self._delegates:
             return self._quantized(value, config)
         stamp, key = config.stamp(value.dim()), (name, id(config))
         kept = self._baked.get(key)
@@ -261,12 +263,13 @@ class TorchExecutor:
 
     # -- plans -------------------------------------------------------------------------------------------------------
 
-    def _step(self, node: Node, dies: tuple[str, ...]) -> Step:
+    def _step(self, node: Node, dies: tuple[str, ...], fed: frozenset[str]) -> Step:
         platform = platform_of(node, self.platform)
         handler = find_handler(node.op, platform)
         if handler is None:
             raise UnsupportedError(f"node {node.name!r}: nothing runs {node.op} on platform {platform!r}.")
-        return Step(node, handler, dies)
+        fixed = tuple(name in self._constants and name not in fed for name in node.inputs)
+        return Step(node, handler, dies, fixed, is_quantable(node))
 
     def _plan(self, outputs: tuple[str, ...], feeds: Mapping[str, Tensor]) -> tuple[Step, ...]:
         key = (outputs, frozenset(feeds))
@@ -293,13 +296,15 @@ class TorchExecutor:
             inputs = dict(zip(self.graph.inputs, inputs, strict=True))
         feeds: dict[str, Tensor] = {}
         for name, given in inputs.items():
-            tensor, value = self.graph.tensor(name), torch.as_tensor(given)
-            place = f"graph {self.graph.name!r}: {name!r}"
+            tensor, value = self.graph.tensor(name), given if isinstance(given, Tensor) else torch.as_tensor(given)
             if value.dtype != container(tensor.dtype):
-                raise GraphError(f"{place} was fed {value.dtype}, it holds {tensor.dtype}.")
+                raise GraphError(f"graph {self.graph.name!r}: {name!r} was fed {value.dtype}, it holds {tensor.dtype}.")
             if tensor.ranked and value.dim() != len(tensor.shape):
-                raise GraphError(f"{place} was fed shape {list(value.shape)}, it has {len(tensor.shape)} axes.")
-            feeds[name] = value.to(self.device)
+                raise GraphError(
+                    f"graph {self.graph.name!r}: {name!r} was fed shape {list(value.shape)}, it has "
+                    f"{len(tensor.shape)} axes."
+                )
+            feeds[name] = value if value.device == self.device else value.to(self.device)
         return feeds
 
     def _body_runner(self, outer: Mapping[str, Tensor]) -> Any:
@@ -324,13 +329,11 @@ class _Body(TorchExecutor):
         } | own
         for body in graph.subgraphs.values():
             self._constants |= {name: outer[name] for name in body.tensors if name in outer and name not in made}
-        self.live, self._plans, self._baked = frozenset(), {}, {}
+        self._values, self._plans, self._baked = {}, {}, {}
 
     def run(self, feeds: Mapping[str, Tensor]) -> list[Tensor]:
         """Run the body on what control flow hands it."""
-        return self._run(
-            self._plan(self.graph.outputs, feeds), _Run(dict(feeds), frozenset(feeds)), self.graph.outputs, {}
-        )
+        return self._run(self._plan(self.graph.outputs, feeds), feeds, self.graph.outputs, {})
 
 
 def _listed(outcome: Any) -> Sequence[Tensor | None]:
@@ -358,4 +361,4 @@ def _planned(
     for name, i in last.items():
         if name not in outputs and name not in constants:
             dies[i].append(name)
-    return tuple(step(node, tuple(names)) for node, names in zip(nodes, dies, strict=True))
+    return tuple(step(node, tuple(names), fed) for node, names in zip(nodes, dies, strict=True))

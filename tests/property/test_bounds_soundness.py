@@ -163,6 +163,17 @@ def _bilinear(rng: Rng) -> Trial:
     return Trial(operands, enclosure, f, grown, note=name)
 
 
+def _piecewise_bilinear(rng: Rng) -> Trial:
+    x, w = values(rng, (BATCH, 4, 5)), values(rng, (BATCH, 4, 1))
+    operands = {key: (v, radii(rng, v)) for key, v in (("x", x), ("w", w))}
+    point = float(rng.choice([0.0, 1.0]))
+
+    def f(x: Array, w: Array) -> Array:
+        return np.where(x < point, (x - point) * w, x - point)
+
+    return Trial(operands, bounds.piecewise_bilinear(f, operands["x"], operands["w"], [point]), f)
+
+
 def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
@@ -353,6 +364,7 @@ MODELS: dict[str, tuple[int, Callable[[Rng], Trial]]] = {
     "movement": (20_000, _movement),
     "linear": (40_000, _linear),
     "bilinear": (50_000, _bilinear),
+    "piecewise_bilinear": (20_000, _piecewise_bilinear),
     "monotone": (40_000, _monotone),
     "piecewise_monotone": (40_000, _piecewise_monotone),
     "set_valued": (20_000, _set_valued),

@@ -23,12 +23,12 @@ from quantizer.runtime.torch_executor import TorchExecutor
 FORMS = {
     "Abs", "Add", "ArgMin", "AveragePool", "BatchNormalization", "Ceil", "Celu", "Clip", "Concat", "Conv",
     "ConvTranspose", "Cos", "CumSum", "DepthToSpace", "Div", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu",
-    "Gemm", "GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish",
-    "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool", "Min",
+    "Gemm", "GlobalAveragePool", "GlobalMaxPool", "Greater", "GroupNormalization", "HardSigmoid", "HardSwish",
+    "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Less", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool", "Min",
     "Mish", "Mul", "Neg", "PRelu", "Pad", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax",
     "ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Reshape", "Resize", "Round", "Selu", "Sigmoid", "Sign", "Sin",
     "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Swish", "Tan",
-    "Tanh", "ThresholdedRelu", "Tile", "Transpose", "Unsqueeze",
+    "Tanh", "ThresholdedRelu", "Tile", "Transpose", "Unsqueeze", "Where",
 }  # fmt: skip
 """Operators of which at least one form is written with the registry's."""
 

@@ -108,7 +108,7 @@ def test_live_values_are_those_of_liveness_analysis(executor):
 
     hooks = {node.name: Watching(node) for node in executor.graph.nodes}
     executor.forward([X, X2], ["y", "n"], hooks)
-    assert seen == {"conv": set(), "leaky": {"a", "x2"}, "neg": {"a", "b", "x2"}, "add": {"b", "x2", "n"}}
+    assert seen == {"conv": {"x", "x2"}, "leaky": {"a", "x2"}, "neg": {"a", "b", "x2"}, "add": {"b", "x2", "n"}}
     assert executor.live == frozenset()
 
 
@@ -198,3 +198,14 @@ def test_an_undispatched_graph_warns():
 def test_shapes_of_a_run(executor):
     traced = executor.tracing_operation_meta([torch.ones(1, 1, 2, 7), X2])
     assert [traced.tensor(name).shape for name in ("x", "a", "y")] == [(1, 1, 2, 7)] * 3
+
+
+def test_decisions_follow_shapes_and_feeds_from_call_to_call(executor):
+    wide = -torch.ones(1, 1, 5, 4)
+    for x in (X, wide, X):
+        a = torch.nn.functional.conv2d(x, torch.ones(1, 1, 3, 3), padding=1)
+        wanted = torch.nn.functional.leaky_relu(a, 0.125) + 1
+        assert torch.equal(executor.forward([x, X2])[0], wanted)
+        with pytest.raises(OperationError):
+            executor.forward([torch.ones(1, 3, 3, 3), X2])
+        assert executor.forward({"x": x, "x2": X2, "w": torch.zeros(1, 1, 5, 5)})[0].unique().tolist() == [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quantizer.conformance.bounds.index import regret
 from quantizer.conformance.bounds.interval import Interval, input_radius, vacuous
-from quantizer.conformance.bounds.linear import Operand, bilinear, linear, movement, movement_of
+from quantizer.conformance.bounds.linear import Operand, bilinear, linear, movement, movement_of, piecewise_bilinear
 from quantizer.conformance.bounds.monotone import critical_points_between, monotone, piecewise_monotone
 from quantizer.conformance.bounds.normalization import normalization
 from quantizer.conformance.bounds.poles import between_poles, divide, log, power, reciprocal, rsqrt, sqrt, tan
@@ -43,6 +43,7 @@ __all__ = [
     "negate",
     "normalization",
     "one_hot",
+    "piecewise_bilinear",
     "piecewise_monotone",
     "power",
     "rational_codes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -70,6 +70,21 @@ def bilinear(
     ax, aw = np.abs(value), np.abs(weight)
     radius = f_abs(ax + dx, dw) + f_abs(dx, aw)
     return _around(centre, radius if b is None else radius + b[1], f_abs(ax, aw), count)
+
+
+@np.errstate(all="ignore")
+def piecewise_bilinear(
+    f: Callable[[FloatArray, FloatArray], FloatArray], x: Operand, w: Operand, points: Sequence[float]
+) -> Interval:
+    """Return the range of f over both boxes, f being element by element linear in x between *points*, and linear in w.
+
+    Such a function takes its extremes in the corners of the box, or where x is one of the points. f may round twice.
+    """
+    first, second = (Interval.around(value, np.broadcast_to(radius, np.shape(value))) for value, radius in (x, w))
+    ends = [first.lo, first.hi, *(np.clip(np.full(first.shape, point), first.lo, first.hi) for point in points)]
+    corners = [f(end, weight) for end in ends for weight in (second.lo, second.hi)]
+    low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
+    return outward(low, high, gamma(2) * np.maximum(np.abs(low), np.abs(high)) + 2 * TINY)
 
 
 def _around(centre: FloatArray, radius: FloatArray, magnitude: FloatArray, terms: int) -> Interval:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance import bounds
+from quantizer.conformance.checks.comparisons import decided
 from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.enclosures import ENCLOSURES, known_operands
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
@@ -26,6 +27,8 @@ def accuracy(trial: Trial) -> Verdict:
     kind = trial.spec.error_model.kind
     if kind == "index":
         return _regret(trial)
+    if kind == "comparison":
+        return decided(trial)
     enclose = ENCLOSURES.get(kind)
     if enclose is None:
         return hole(CHECK, f"error model {kind} has no enclosure")

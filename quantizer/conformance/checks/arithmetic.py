@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from quantizer.conformance.bounds.rounding import RESOLUTION
+from quantizer.conformance.checks.comparisons import compared
 from quantizer.conformance.checks.elements import judge_equal
 from quantizer.conformance.checks.float32_stages import replayed
 from quantizer.conformance.checks.hidden_factor import hidden_factor
@@ -136,6 +137,7 @@ _JUDGES: Mapping[str, Callable[[Trial], Verdict]] = {
     "poles": lambda trial: monotone_arithmetic(trial) if len(trial.codes) == 1 else quotient(trial),
     "movement": _movement,
     "index": _index,
+    "comparison": compared,
     "softmax": lambda trial: logarithms(trial) if trial.spec.error_model.logarithm else softmax_arithmetic(trial),
     "resize": resize_arithmetic,
     "normalization": normalization_arithmetic,

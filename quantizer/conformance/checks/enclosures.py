@@ -66,6 +66,14 @@ def _bilinear(trial: Trial) -> Interval:
     return bounds.bilinear(f, f, operands[x], operands[w], bias)
 
 
+def _piecewise_bilinear(trial: Trial) -> Interval:
+    (x, dx), (w, dw) = known_operands(trial).values()
+    (first, second), points = trial.tensors, trial.spec.error_model.critical_points
+    return bounds.piecewise_bilinear(
+        lambda value, weight: computed(trial, **{first: value, second: weight}), (x, dx), (w, dw), points
+    )
+
+
 def _softmax(trial: Trial) -> Interval:
     x, dx = known_operands(trial)["x"]
     enclosure = bounds.log_softmax if trial.spec.error_model.logarithm else bounds.softmax
@@ -112,6 +120,7 @@ ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
     "linear": _linear,
     "mean": _linear,
     "bilinear": _bilinear,
+    "piecewise_bilinear": _piecewise_bilinear,
     "softmax": _softmax,
     "normalization": lambda trial: norm_enclosure(trial, known_operands(trial)),
     "resize": lambda trial: resize_enclosure(trial, *known_operands(trial)["x"]),

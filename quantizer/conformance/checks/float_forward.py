@@ -39,7 +39,7 @@ def float_forward(trial: Trial) -> Verdict:
     return judge_reals(CHECK, got, trial.y - radius, trial.y + radius, trial.y, made_of=made_of)
 
 
-_EXACT_KINDS = ("bilinear", "index")
+_EXACT_KINDS = ("bilinear", "index", "comparison")
 """Operators without coefficients of their own: on small integers every step is exact (a mean is not)."""
 
 
@@ -118,6 +118,7 @@ _BOUNDS: Mapping[str, Callable[[Trial], Array]] = {
     "movement": _moved,
     "selection": _moved,
     "index": _exactly,
+    "comparison": _exactly,
     "softmax": _softmax,
     "resize": _resized,
     "normalization": norm_float_radius,

@@ -86,7 +86,8 @@ def candidates(trial: Trial) -> dict[str, Array]:
 
     One that turns may give what it selects with the other sign.
     """
-    found = {name: values.numpy() for name, values in trial.centred.items()}
+    pointing = {name for name, item in trial.spec.inputs.items() if item.kind == "index"}
+    found = {name: values.numpy() for name, values in trial.centred.items() if name not in pointing}
     shaped = {name: np.broadcast_to(values, trial.output_shape) for name, values in found.items()}
     if trial.spec.error_model.critical_points:
         shaped |= {f"-{name}": -values for name, values in shaped.items()}
@@ -94,10 +95,15 @@ def candidates(trial: Trial) -> dict[str, Array]:
 
 
 def _dequantized(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> Verdict:
-    """Replay a float32 stage: each code dequantized, added, divided by the output's scale, rounded half to even."""
+    """Replay a float32 stage: each code dequantized, added or selected, divided by the output's scale, rounded half to even."""
     total = np.zeros(trial.output_shape, dtype=np.float32)
-    for name, part in parts.items():
-        total = total + part.astype(np.float32) * np.float32(rescale.factors.get(name, 1.0))
+    if trial.spec.error_model.kind == "selection":
+        real = {n: c.float() * float(np.float32(rescale.factors.get(n, 1.0))) for n, c in trial.centred.items()}
+        total = trial.reference({name: values.double() for name, values in real.items()}).astype(np.float32)
+        parts = {name: part for name, part in parts.items() if name in trial.centred}
+    else:
+        for name, part in parts.items():
+            total = total + part.astype(np.float32) * np.float32(rescale.factors.get(name, 1.0))
     value = (total / np.float32(rescale.divisor)).astype(np.float64)
     return rounded_once(
         trial, value, DECLARED["f32_dequantized"], 0.0, lambda i: Fraction(float(value[i])),

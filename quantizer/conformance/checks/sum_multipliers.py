@@ -26,7 +26,7 @@ from quantizer.numerics.qparams import QParams, Rescale
 def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Factors of a sum: the exact scales, float32 ratios to the last bit, or the rule's integers."""
     output = trial.output
-    params = trial.parameters.inputs
+    params = {n: p for n, p in trial.parameters.inputs.items() if trial.spec.inputs[n].kind == "value"}
     if rescale.variant == "area_multiplier":
         return
     if rescale.variant == "multiplier_shift":

@@ -52,7 +52,7 @@ def summed(spec: Spec) -> bool:
 
 def computed(spec: Spec) -> bool:
     """It neither moves codes nor adds them up: a quantize rule of its own hands tables or further numbers."""
-    return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS)
+    return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS, "piecewise_bilinear")
 
 
 def weighted(spec: Spec) -> bool:
@@ -73,6 +73,11 @@ def added(spec: Spec) -> bool:
 def paired(spec: Spec) -> bool:
     """It has two activations or more with parameters of their own."""
     return calibrated(spec) and len(spec.activations) > 1
+
+
+def paired_to_the_last(spec: Spec) -> bool:
+    """It has several activations, and the last one has parameters of its own."""
+    return paired(spec) and spec.inputs[spec.activations[-1]].kind == "value"
 
 
 def tabulated(spec: Spec) -> bool:
@@ -99,6 +104,16 @@ def strided(spec: Spec) -> bool:
 def dilated(spec: Spec) -> bool:
     """It has a dilation for each of several axes."""
     return "dilation" in spec.attrs and constant(spec.attrs["dilation"].length) not in (None, 1)
+
+
+def comparing(spec: Spec) -> bool:
+    """It says whether a relation holds of two operands, each with a scale of its own."""
+    return spec.error_model.kind == "comparison"
+
+
+def ordering(spec: Spec) -> bool:
+    """It says which of two operands is the larger."""
+    return comparing(spec) and spec.error_model.relation != "equal"
 
 
 def fusing(spec: Spec) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from quantizer.numerics.qparams import Parameters
 from quantizer.ops import Function
 
 
@@ -153,6 +155,32 @@ def other_side(rounding: str) -> str:
     return {"floor": "ceil", "ceil": "floor", "round_prefer_floor": "round_prefer_ceil"}.get(
         rounding, "round_prefer_floor"
     )
+
+
+def sides_exchanged(original: Function) -> Function:
+    """Compare the second operand with the first."""
+
+    def faulty(*, a: Tensor, b: Tensor, parameters: Parameters, **named: Any) -> Tensor:
+        inputs = {"a": parameters.inputs["b"], "b": parameters.inputs["a"]}
+        holds: Tensor = original(a=b, b=a, parameters=replace(parameters, inputs=inputs), **named)
+        return holds
+
+    return faulty
+
+
+def not_the_other_way(original: Function) -> Function:
+    """Take what does not hold the other way round for what holds: equal operands count too, or no longer."""
+
+    def faulty(**named: Any) -> Tensor:
+        return 1 - sides_exchanged(original)(**named)  # type: ignore[no-any-return]
+
+    return faulty
+
+
+def scales_left_out(parameters: Parameters) -> Parameters:
+    """Compare centred codes, whatever they are worth."""
+    one = torch.ones((), dtype=torch.float64)
+    return replace(parameters, inputs={name: replace(own, scale=one) for name, own in parameters.inputs.items()})
 
 
 def other_end(original: Function) -> Function:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from quantizer.conformance.faults import movement_changes as move
-from quantizer.conformance.faults.capabilities import blocked, pairing, picking, pointing, resizing
+from quantizer.conformance.faults.capabilities import blocked, comparing, ordering, pairing, picking, pointing, resizing
 from quantizer.conformance.faults.changes import attribute_change, handed, input_zero, kernel, rounding_mode
-from quantizer.conformance.faults.families import number
+from quantizer.conformance.faults.families import first_zero, number
 from quantizer.conformance.faults.fault import Fault
 
 MOVEMENTS: tuple[Fault, ...] = (
@@ -31,6 +31,11 @@ MOVEMENTS: tuple[Fault, ...] = (
     Fault("mean_of_raw_input", "zero point", ("resize_bilinear",), "quantized", kernel(input_zero)),
     Fault("weights_coarser", "kernel number", ("resize_bilinear",), "quantized", kernel(number("weight_bits", -1))),
     Fault("weights_handed_coarser", "handed number", resizing, "quantize", handed(number("weight_bits", -1))),
+    Fault("sides_exchanged", "selection", ordering, "quantized", move.sides_exchanged),
+    Fault("equal_counts_too", "selection", ordering, "quantized", move.not_the_other_way),
+    Fault("scales_left_out", "kernel scale", comparing, "quantized", kernel(move.scales_left_out)),
+    Fault("compared_zero_point", "kernel zero point", comparing, "quantized", kernel(input_zero)),
+    Fault("compared_by_raw_codes", "kernel zero point", comparing, "quantized", kernel(first_zero)),
     Fault("other_end", "selection", picking, "quantized", move.other_end),
     Fault("first_left_out", "selection", picking, "quantized", move.first_left_out),
 )

@@ -98,6 +98,7 @@ ATTRIBUTES: tuple[Fault, ...] = (
     Fault("overhang_left_out", "attribute", counting, "quantized", code.overhang_left_out),
     Fault("ceil_mode_flipped", "attribute", rounding_up, "quantized", attribute_change("ceil_mode", lambda v: not v)),
     Fault("kernel_flipped", "weights", filtered, "quantized", operand_change("weight", change=flipped_kernel)),
+    Fault("slope_shared", "weights", ("prelu",), "quantized", operand_change("weight", change=lambda w, _: w[:1].expand_as(w).clone())),
     Fault("axis_previous", "attribute", along_axis, "quantized", attribute_change("axis", lambda v: v - 1 if v > 0 else v)),
     Fault("argmax_other_tie", "index", indexing, "quantized", other_tie),
     Fault("perm_inverse", "movement", ("transpose",), "quantized", attribute_change("perm", inverse)),

@@ -19,7 +19,10 @@ def hit(trial: Trial) -> bool | None:
 
 
 def _ties(trial: Trial) -> bool:
-    """Some output lies exactly between two codes, or codes are copied; of an index operator: some chosen element is not alone."""
+    """Some output lies exactly between two codes, or codes are copied.
+
+    Of an index operator: some chosen element is not alone. Of a comparison: some pair is equal.
+    """
     kind = trial.spec.error_model.kind
     platform, family = trial.target.platform, trial.spec.quantization.family
     if (kind != "mean" and family in platform.same_as_input) or family in platform.negated:
@@ -29,6 +32,8 @@ def _ties(trial: Trial) -> bool:
         codes = trial.codes[trial.spec.activations[0]].numpy()
         codes = -codes if trial.spec.error_model.smallest else codes
         return bool(((codes == codes.max(axis=axis, keepdims=True)).sum(axis=axis) > 1).any())
+    if kind == "comparison":
+        return bool(np.equal(*(values.numpy() for values in trial.values.values())).any())
     scale = Fraction(float(trial.output.scale))
     y = trial.y_hat[np.isfinite(trial.y_hat)]
     twice = y * 2 / float(scale)

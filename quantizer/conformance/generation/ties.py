@@ -23,6 +23,8 @@ Array = NDArray[Any]
 SMALL_CODES = 7
 DEVIATIONS = (SMALL_CODES, 1, 2)
 """Codes by which tied elements of a normalisation lie beside their mean: a unit of the variance counts for few of them."""
+FLOAT16_UNIT = 2.0**-13
+"""A quarter of the relative distance of float16 numbers."""
 FLOAT32_BITS = 24
 """Bits of the mantissa of float32."""
 
@@ -77,7 +79,22 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
         anywhere = integers(case.data.seed, f"{name}.centre", (1,), params.qmin, params.qmax)
         centre = (centre, params.qmin, params.qmax, int(anywhere[0]))[case.data.seed % 4]
     codes = integers(case.data.seed, name, case.shapes[name], -spread, spread) + centre
-    return (np.clip(codes, params.qmin, params.qmax) - int(params.zero_point)) * float(params.scale)
+    values: Array = (np.clip(codes, params.qmin, params.qmax) - int(params.zero_point)) * float(params.scale)
+    if target.spec.error_model.kind == "comparison":
+        values.reshape(-1)[:1] = _compared(target, case, name)
+    return values
+
+
+def _compared(target: Target, case: Case, name: str) -> float:
+    """Return the first value of an operand that is compared: both have the same code's worth there, one step or nothing.
+
+    Every other time the second operand's float lies above it or below, by less than float16 can tell and than its code moves.
+    """
+    known = {other: activation_of(target, case, other) for other in target.spec.activations}
+    step = max(float(params.scale) for params in known.values())
+    fits = all(step <= float(params.scale) * int(params.qmax - params.zero_point) for params in known.values())
+    beside = (0, 1, 0, -1)[case.data.seed % 4] if name != target.spec.activations[0] else 0
+    return step * (1.0 + FLOAT16_UNIT * beside) if fits else 0.0
 
 
 def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> Array:

@@ -47,6 +47,7 @@ NODES = {
     "argmax": ("ArgMax", "ArgMax"),
     "gather": ("Gather", "Gather"),
     "quantize": ("QuantizeLinear", "Identity"),
+    "where": ("QLinearWhere", "Where"),
 }
 """Operator -> its quantized node, its float node."""
 STANDARD = ("QLinearConv", "QLinearMatMul", "QuantizeLinear")
@@ -56,6 +57,8 @@ MOVES = ("max_pool2d", "transpose", "pad", "reshape", "argmax", "gather")
 CODES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int32, "real": np.float32}
 REALS: Mapping[str, type[np.generic]] = {"value": np.float32, "index": np.int32, "real": np.float32}
 """Kind of an input -> the type that it is fed as, codes and real values."""
+CONDITIONS = ("where",)
+"""Operators whose indices are conditions, the node's first operand."""
 POOLS = ("avg_pool2d", "global_avg_pool2d")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
 OPSETS = [helper.make_opsetid("", 13), helper.make_opsetid(MICROSOFT, 1)]
@@ -72,8 +75,7 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:  # noqa: ARG001
     """Return the model of the quantized node; its pools take the order of axes that the case asks for."""
     op = call.spec.op
-    kinds = {name: call.spec.inputs[name].kind for name in call.spec.activations if name in codes}
-    feeds = {name: codes[name].numpy().astype(CODES[kind]) for name, kind in kinds.items()}
+    feeds = _fed(call, codes, CODES)
     _refuse_pairs(call)
     _refuse_global(call, parameters, feeds)
     constants, order = quantized_inputs(call, codes, parameters)
@@ -87,14 +89,23 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
 
 def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
     """Return the model of the float node, on float32; the node of averages counts no places beyond the padding."""
-    op, kinds = call.spec.op, {name: call.spec.inputs[name].kind for name in operands}
-    feeds = {name: operands[name].numpy().astype(REALS[kind]) for name, kind in kinds.items()}
+    op, feeds = call.spec.op, _fed(call, operands, REALS)
     _refuse_pairs(call)
     if _overhangs(call, feeds.get("x")):
         raise RefusedError("AveragePool leaves places beyond the padding out of its count")
     constants = attribute_inputs(op, call.attrs)
     attrs = node_attributes(op, call.attrs, _channels(operands), quantized=False)
     return Lowered(Job(_model([(NODES[op][1], [*feeds, *constants], attrs)], feeds, constants), feeds))
+
+
+def _fed(call: Call, operands: Mapping[str, Tensor], types: Mapping[str, type[np.generic]]) -> dict[str, Array]:
+    """Return what a model is fed, constants too where real values are; a condition is bools, and comes first."""
+    items = {n: call.spec.inputs[n] for n in operands if types is REALS or n in call.spec.activations}
+    kinds = {name: types[item.kind] for name, item in items.items()}
+    if call.spec.op in CONDITIONS:
+        conditions = [name for name, item in items.items() if item.kind == "index"]
+        kinds = dict.fromkeys(conditions, np.bool_) | {name: kinds[name] for name in kinds if name not in conditions}
+    return {name: operands[name].numpy().astype(kind) for name, kind in kinds.items()}
 
 
 def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:  # noqa: ARG001
@@ -195,17 +206,17 @@ def quantized_inputs(
             code = quantize(_as_tensor(made["value"]), parameters.inputs["x"], parameters.platform.quantizer)
             made["value"] = code.numpy().astype(np.uint8)
         return made, [*(name for name in call.spec.activations if name in codes), *made]
-    activations = [name for name in call.spec.activations if name in codes]
+    activations = [name for name in call.spec.activations if name in codes and call.spec.inputs[name].kind == "value"]
+    pointing = [name for name in call.spec.activations if name in codes and name not in activations]
     constants = {name: values.numpy().astype(np.int8) for name, values in codes.items() if name == "weight"}
-    inputs = {name: scale_and_zero(name, parameters.inputs[name]) for name in activations if name in call.spec.coded}
-    inputs |= {name: {} for name in activations if name not in inputs}
+    inputs = {name: scale_and_zero(name, parameters.inputs[name]) for name in activations}
     inputs |= {name: scale_and_zero(name, parameters.constants[name].params, np.int8) for name in constants}
     operands = [part for name, made in inputs.items() for part in (name, *made)]
     bias = {"bias": codes["bias"].numpy().astype(np.int32)} if "bias" in codes else {}
     y = scale_and_zero("y", parameters.outputs["y"])
     orders = {"concat": [*y, *operands], "fully_connected": [*operands, "bias" if bias else "", *y]}
     made = {name: values for part in inputs.values() for name, values in part.items()} | constants | y | bias
-    return made, orders.get(op, [*operands, *y, *bias])
+    return made, orders.get(op, [*pointing, *operands, *y, *bias])
 
 
 def _as_tensor(values: Array) -> Tensor:

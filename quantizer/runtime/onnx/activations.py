@@ -62,15 +62,26 @@ def leaky_relu_of_any_slope(x: Tensor, *, alpha: float) -> Tensor:
     return torch.where(x < 0, x * alpha, x)
 
 
+def sliced_axis(x: Tensor, slope: Tensor) -> int | None:
+    """Return the axis of x along which a slope that broadcasts to x has its numbers; None where there is not one alone."""
+    axes = [axis for axis in range(-slope.dim(), 0) if slope.shape[axis] > 1]
+    fits = len(axes) == 1 and slope.dim() <= x.dim() and slope.shape[axes[0]] == x.shape[axes[0]]
+    return axes[0] % x.dim() if fits else None
+
+
 @mapped("PRelu")
-def prelu_of_one_slope(x: Tensor, slope: Tensor) -> Ours | None:
-    """The registry's leaky_relu, where the slope is one number."""
-    fits = _plain(x) and slope.numel() == 1 and slope.dim() <= x.dim() and float(slope) >= 0
-    return Ours("leaky_relu", {"x": x}, {"slope": float(slope)}) if fits else None
+def prelu(x: Tensor, slope: Tensor) -> Ours | None:
+    """The registry's leaky_relu, where the slope is one number, and its prelu, where there is one for each slice."""
+    if not _plain(x):
+        return None
+    if slope.numel() == 1 and slope.dim() <= x.dim() and float(slope) >= 0:
+        return Ours("leaky_relu", {"x": x}, {"slope": float(slope)})
+    axis = sliced_axis(x, slope)
+    return None if axis is None else Ours("prelu", {"x": x, "weight": slope.reshape(-1)}, {"axis": axis})
 
 
 @kernel("PRelu")
-def prelu(x: Tensor, slope: Tensor) -> Tensor:
+def prelu_of_any_slopes(x: Tensor, slope: Tensor) -> Tensor:
     """Multiply what is below zero by a slope that broadcasts to x in one direction."""
     if torch.broadcast_shapes(x.shape, slope.shape) != x.shape:
         raise UnsupportedError(f"PRelu: slope of shape {list(slope.shape)} does not broadcast to {list(x.shape)}.")

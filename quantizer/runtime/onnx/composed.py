@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from quantizer.runtime.onnx.activations import COERCED_UNTIL
+from quantizer.runtime.onnx.activations import COERCED_UNTIL, sliced_axis
 from quantizer.runtime.onnx.kernels import Ours, axis_of, scalar
 from quantizer.runtime.onnx.pools import avg_pool, max_pool
 from quantizer.runtime.onnx.reductions import axes_given
@@ -98,8 +98,9 @@ def power(run: Run, x: Tensor, y: Tensor) -> Tensor | None:
 
 @composed("PRelu")
 def prelu(run: Run, x: Tensor, slope: Tensor) -> Tensor | None:
-    """What is above zero, less the slopes times what is below."""
-    if not floats(x, slope) or slope.numel() == 1:
+    """What is above zero, less the slopes times what is below, of slopes that are computed or no slices' own."""
+    own = slope.numel() == 1 or (sliced_axis(x, slope) is not None and not run.computed(slope))
+    if not floats(x, slope) or own:
         return None
     below = one(run, "relu", one(run, "negative", x))
     return two(run, "sub", one(run, "relu", x), two(run, "mul", below, slope))

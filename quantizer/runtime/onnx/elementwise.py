@@ -129,16 +129,23 @@ def mean(*operands: Tensor) -> Tensor:
     return reduce(torch.add, operands) / len(operands)
 
 
-def _compare(name: str, function: Callable[[Tensor, Tensor], Tensor], in_numpy: Binary) -> None:
+def _compare(
+    name: str, function: Callable[[Tensor, Tensor], Tensor], in_numpy: Binary, ours: str | None = None
+) -> None:
+    @mapped(name)
+    def find(a: Tensor, b: Tensor) -> Ours | None:
+        fits = ours is not None and a.is_floating_point() and a.dtype == b.dtype and a.numel() and b.numel()
+        return Ours(ours, {"a": a, "b": b}, {}) if fits and ours else None
+
     @kernel(name)
     def compute(a: Tensor, b: Tensor) -> Tensor:
         _same_type(a, b)
         return by_numpy(in_numpy, a, b) if a.dtype in UNSIGNED else function(a, b)
 
 
-_compare("Equal", torch.eq, np.equal)
-_compare("Greater", torch.gt, np.greater)
-_compare("Less", torch.lt, np.less)
+_compare("Equal", torch.eq, np.equal, "equal")
+_compare("Greater", torch.gt, np.greater, "greater")
+_compare("Less", torch.lt, np.less, "less")
 _compare("GreaterOrEqual", torch.ge, np.greater_equal)
 _compare("LessOrEqual", torch.le, np.less_equal)
 _compare("And", torch.logical_and, np.logical_and)
@@ -152,8 +159,15 @@ def logical_not(x: Tensor) -> Tensor:
     return torch.logical_not(x)
 
 
+@mapped("Where")
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Ours | None:
+    """The registry's where, of floats."""
+    fits = x.is_floating_point() and x.dtype == y.dtype and condition.numel() and x.numel() and y.numel()
+    return Ours("where", {"a": x, "b": y, "condition": condition}, {}) if fits else None
+
+
 @kernel("Where")
-def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def where_of_any(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Take from x where the condition holds, from y elsewhere."""
     _same_type(x, y)
     return by_numpy(np.where, condition, x, y) if x.dtype in UNSIGNED else torch.where(condition, x, y)

@@ -12,7 +12,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import load_library
-from quantizer.core.shapes import infer_shapes
+from quantizer.core.shapes import Shape, infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.ir.graph import LARGEST, Graph, Node
 from quantizer.ops import REGISTRY, load_built_ins
@@ -108,8 +108,11 @@ def _asked(function: Callable[..., Any]) -> tuple[str, ...]:
 
 def special(function: Callable[..., Any], op: Node, ctx: Context) -> dict[str, Any]:
     """Return what *function* asks for beside operands and attributes."""
+    asked = _asked(function)
+    if not asked:
+        return {}
     known = {"since": op.extra.get("since", 0), "made": len(op.outputs), "op": op, "ctx": ctx}
-    return {name: known[name] for name in _asked(function)}
+    return {name: known[name] for name in asked}
 
 
 @cache
@@ -121,13 +124,20 @@ def specs() -> Mapping[str, Spec]:
 
 def run_ours(node: Ours) -> Tensor:
     """Run the registry's reference on operands of one type; ConstraintError where they break its spec."""
-    spec = specs()[node.op]
-    made = infer_shapes(spec, {name: tuple(values.shape) for name, values in node.operands.items()}, node.attrs)
-    for shape in made.values():
-        sized(node.op, shape, next(iter(node.operands.values())).dtype)
+    shapes = tuple([(name, tuple(values.shape)) for name, values in node.operands.items()])
+    _allowed(node.op, shapes, tuple(node.attrs.items()), next(iter(node.operands.values())).dtype)
     outcome = REGISTRY.get(node.op, "reference")(**node.operands, **node.attrs)
     assert isinstance(outcome, Tensor)
     return outcome
+
+
+@lru_cache(maxsize=4096)
+def _allowed(
+    op: str, shapes: tuple[tuple[str, Shape], ...], attrs: tuple[tuple[str, Any], ...], dtype: torch.dtype
+) -> None:
+    """Raise where operands of these shapes break the spec, or make too much; what raises is not kept."""
+    for shape in infer_shapes(specs()[op], dict(shapes), dict(attrs)).values():
+        sized(op, shape, dtype)
 
 
 def sized(op: str, shape: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ SIDES = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 Sizes = Sequence[int]
 
 
+@lru_cache(maxsize=4096)
 def windows(
     sizes: Sizes, kernel_shape: Sizes, strides: Sizes | None, dilations: Sizes | None, pads: Sizes | None, auto_pad: str
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

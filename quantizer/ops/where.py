@@ -1,0 +1,25 @@
+"""Elements of one of two tensors, as a condition says."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_each
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("where")
+def reference(a: Tensor, b: Tensor, condition: Tensor) -> Tensor:
+    """Take a where the condition is not 0, else b; shapes broadcast."""
+    return torch.where(condition != 0, a, b)
+
+
+@operator("where")
+def quantized(a: Tensor, b: Tensor, condition: Tensor, *, parameters: Parameters) -> Tensor:
+    """Bring both operands to codes of the output, then take one of each pair."""
+    terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
+    codes = finish_each(terms, parameters)
+    return torch.where(condition != 0, codes["a"], codes["b"])
