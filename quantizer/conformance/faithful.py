@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from quantizer.conformance.checks.parameters import failing
-from quantizer.conformance.checks.tables import exponentials
+from quantizer.conformance.checks.tables import lost_in_float32
 from quantizer.conformance.checks.variants import planned, stitched
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.activations import activate_codes
@@ -23,7 +23,7 @@ from quantizer.tiling.windows import tiles
 def is_faithful(trial: Trial, check: str) -> bool:
     """Return whether a failing *check* fails as the built-in functions do; codes of an operator that has none count as theirs.
 
-    `parameters`: on tables, each the built-in rule's but for a unit and twice the float32 budget (exponentials of two
+    `parameters`: on tables, each the built-in rule's but for a unit and twice the float32 budget (functions of two
     libraries), on biases that have the built-in rule's codes, and on ranges that are not held. Other checks: the codes are those of the built-in integer forward under the handed parameters; `tiled`:
     those of its tiles too.
     """
@@ -78,8 +78,7 @@ def _is_own_table(trial: Trial, tensor: str) -> bool:
     if own is None:
         return False
     handed = trial.parameters.tables[name]
-    _, budget = exponentials(trial, handed, handed.first + handed.step * np.arange(handed.entries.numel()))
     same = (handed.first, handed.step, handed.unit, handed.entries.shape)
     return same == (own.first, own.step, own.unit, own.entries.shape) and bool(
-        (np.abs((handed.entries - own.entries).numpy()) <= 1 + 2 * budget).all()
+        (np.abs((handed.entries - own.entries).numpy()) <= 1 + 2 * lost_in_float32(trial, name, handed)).all()
     )

@@ -121,6 +121,17 @@ def test_every_code_reaches_both_ends(target, example):
         assert (int(reached.min()), int(reached.max())) == (params.qmin, params.qmax)
 
 
+@pytest.mark.parametrize(("target", "example"), EVERY_CODE, ids=[f"{t.id}-{e.id}" for t, e in EVERY_CODE])
+def test_codes_that_are_too_many_come_with_the_landmarks(target, example):
+    trial = Trial(target, example_case(target, example), SESSION.engine)
+    for name, codes in trial.codes.items():
+        params = trial.qparams(name)
+        around = {0, 1, -1, 255, 256, -256, -257, params.qmin + 1, params.qmax - 1, int(params.zero_point) + 1}
+        wanted = {code for code in around if params.qmin <= code <= params.qmax}
+        if codes.numel() >= 256:
+            assert wanted <= set(codes.flatten().tolist())
+
+
 AIMED = [(target, data) for target in TARGETS for data in DIRECTED if data in target.spec.data]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from quantizer.conformance.checks import poles
 from quantizer.conformance.checks.norm_interval import norm_enclosure
 from quantizer.conformance.checks.resize import resize_enclosure
 from quantizer.conformance.trial import Trial, as_torch
+from quantizer.core.shapes import limits
 
 Array = NDArray[Any]
 
@@ -86,9 +88,12 @@ def _magnitude(x: Array, dx: Array) -> Array:
 
 
 def _monotone(trial: Trial) -> Interval:
+    """A function that has values beyond the domain in which it is monotone (a square) may turn at the end of that."""
     name = trial.spec.activations[0]
     x, dx = known_operands(trial)[name]
-    return bounds.monotone(lambda v: computed(trial, **{name: v}), x, dx, magnitude=_magnitude(x, dx))
+    item = trial.spec.inputs[name]
+    ends = [] if item.domain is None else [end for end in limits(item, trial.bound) if math.isfinite(end)]
+    return bounds.piecewise_monotone(lambda v: computed(trial, **{name: v}), x, dx, ends, magnitude=_magnitude(x, dx))
 
 
 def _piecewise(trial: Trial) -> Interval:

@@ -61,8 +61,10 @@ def _terms(trial: Trial) -> int:
 
 
 def _half_ulp(y: Array) -> Array:
-    """Return half the distance of float32 numbers around y: the rounding of the result itself."""
-    return np.asarray(np.spacing(np.abs(y).astype(np.float32)).astype(np.float64) / 2)
+    """Return half the distance of float32 numbers around y: the rounding of the result itself; all where y is beyond them."""
+    with np.errstate(over="ignore"):
+        size = np.abs(y).astype(np.float32)
+    return np.where(np.isinf(size) & np.isfinite(y), np.inf, np.spacing(size).astype(np.float64) / 2)
 
 
 def _by_terms(trial: Trial) -> Array:

@@ -131,7 +131,8 @@ def final_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tup
         scale = restated_norm.normalized(lines(trial)[2], trial.target.scheme, trial.target.platform).scale
         ratio, loss = gamma_scale * float(scale) / float(trial.output.scale), 2.0**-trial.target.scheme.activation.bits
     else:
-        ratio = np.broadcast_to(rescale.mantissa.numpy() * np.exp2(-rescale.shift.numpy().astype(np.float64)), shape)
+        real = rescale.mantissa.numpy() * np.exp2(-rescale.shift.numpy().astype(np.float64))
+        ratio = np.broadcast_to(beside(trial, "gamma", real) if real.ndim else real, shape)
     ends = [(end * gamma + beta) * ratio * (1 + part) for end in (low, high) for part in {-loss, loss}]
     return np.minimum.reduce(ends), np.maximum.reduce(ends)
 

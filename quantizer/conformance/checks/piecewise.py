@@ -88,7 +88,8 @@ def multiplied(trial: Trial) -> tuple[Array, Array]:
     """Return f on the handed multiple of the centred codes, and e of the stages before the last rounding, in output codes.
 
     leaky_rectifier: the slope is a whole number of declared places (handed, or of the activation's bits), and the product of
-    the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded first.
+    the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded first; bounds are
+    those that were handed.
     """
     family, bits, numbers = (
         trial.spec.quantization.family, trial.target.scheme.activation.bits, trial.parameters.numbers
@@ -101,7 +102,10 @@ def multiplied(trial: Trial) -> tuple[Array, Array]:
         lost = 0.0 if handed else np.abs(c) * 2.0 ** -(bits + 1)
         return np.where(below, slope * c, c) * ratio, ratio * below * (0.5 + lost)
     if family == "clamping":
-        low, high = (float(trial.bound[name]) / scale for name in ("low", "high"))
+        if {"low", "high", "relay_bits"} <= numbers.keys():
+            low, high = (numbers[name] * 2.0 ** -numbers["relay_bits"] for name in ("low", "high"))
+        else:
+            low, high = (float(trial.bound[name]) / scale for name in ("low", "high"))
         return np.clip(c * ratio, low, high), np.full(c.shape, 2.0 ** -(RELAY_BITS + 1) * (bits <= RELAY_BITS))
     (name,) = trial.centred
     value = trial.reference({name: as_torch(c * ratio * scale)}) / scale

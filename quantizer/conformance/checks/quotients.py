@@ -19,16 +19,20 @@ CHECK = "arithmetic"
 
 
 def quotient(trial: Trial) -> Verdict:
-    """Judge the quotient of the values of the codes, rounded once; where a table of inverses is handed, its product."""
+    """Judge the quotient of the values of the codes, rounded once; where a table of inverses is handed, its product.
+
+    The table is read at whole codes: what it gives is known, whether the forward shows it or not.
+    """
     table, rescale = trial.parameters.tables.get("inverse"), trial.parameters.rescale
     top, bottom = np.broadcast_arrays(*(part.numpy().astype(np.int64) for part in trial.centred.values()))
     if table is None or rescale is None:
         return _exact(trial, top, bottom)
     inverse = read_at(table, np.abs(bottom))
-    got = np.broadcast_to(trial.outcome.stages["inverse"].numpy(), inverse.shape)
-    stage = judge_codes(CHECK, trial, inverse, inverse, got=got, tensor="inverse", made_of="the entry of |b|")
-    if stage.failing:
-        return stage
+    if "inverse" in trial.outcome.stages:
+        got = np.broadcast_to(trial.outcome.stages["inverse"].numpy(), inverse.shape)
+        stage = judge_codes(CHECK, trial, inverse, inverse, got=got, tensor="inverse", made_of="the entry of |b|")
+        if stage.failing:
+            return stage
     whole = np.where(bottom < 0, -top, top) * inverse
     ratio = Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift)
     return _rounded(trial, whole * float(ratio), lambda i: int(whole[i]) * ratio, "the handed multiple of a * inverse")

@@ -59,10 +59,23 @@ def _lines(trial: Trial) -> tuple[list[list[Fraction]], list[list[Fraction]]]:
 
 
 def resize_arithmetic(trial: Trial) -> Verdict:
-    """Judge weights from their definition, and codes from the handed weights; where none are handed, one rounding of the exact mean."""
+    """Judge weights from their definition, and codes from the shown weights; where none are shown, from those of the definition.
+
+    Where those do not explain the codes, or have no format, one rounding of the exact mean.
+    """
     weights = trial.outcome.stages.get("weights")
     if weights is not None:
         return _weighted(trial, weights.numpy())
+    if "weight_bits" not in trial.parameters.numbers:
+        return _exact_mean(trial)
+    verdict = _weighted(trial, None)
+    if not verdict.failing:
+        return verdict
+    other = _exact_mean(trial)
+    return verdict if other.failing else other
+
+
+def _exact_mean(trial: Trial) -> Verdict:
     rows, columns = _lines(trial)
     centred = trial.centred["x"].numpy()
     value = np.einsum("ih,jw,nchw->ncij", _floats(rows), _floats(columns), centred)
@@ -74,8 +87,7 @@ def resize_arithmetic(trial: Trial) -> Verdict:
             start=Fraction(0),
         )  # fmt: skip
 
-    extra = _format_error(trial) if "weight_bits" in trial.parameters.numbers else 0.0
-    return rounded_once(trial, value, Declared(), extra, exact, lambda _: {}, "the weighted mean of four neighbours")
+    return rounded_once(trial, value, Declared(), 0.0, exact, lambda _: {}, "the weighted mean of four neighbours")
 
 
 def _floats(weights: list[list[Fraction]]) -> Array:
@@ -97,7 +109,7 @@ def _line(size: int, count: int, mode: str) -> tuple[Array, Array, Array, Array]
     return low, high, F32(1.0) - second, second
 
 
-def _weighted(trial: Trial, got: Array) -> Verdict:
+def _weighted(trial: Trial, shown: Array | None) -> Verdict:
     """Judge the four weights, products rounded half up to their format, then the sum of raw codes, rounded once."""
     shape, (rows, columns), mode = trial.case.shapes["x"], trial.bound["size"], trial.bound["mode"]
     down, across = _line(shape[2], rows, mode), _line(shape[3], columns, mode)
@@ -105,6 +117,7 @@ def _weighted(trial: Trial, got: Array) -> Verdict:
     pairs = [(row, column) for row in (0, 1) for column in (0, 1)]
     wanted = np.stack([np.floor(down[2 + r][:, None] * across[2 + c] * F32(unit) + F32(0.5)) for r, c in pairs])
     wanted = wanted.astype(np.int64)
+    got = wanted if shown is None else shown
     verdict = judge_codes(
         CHECK, trial, wanted, wanted, got=got, tensor="weights", made_of="half up of the float32 weights"
     )

@@ -136,6 +136,16 @@ def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         yield Finding(f"table {name}", 0.0 if got <= finest else math.inf, f"{what} {finest}", f"{what} {got}", text)
 
 
+def lost_in_float32(trial: Trial, name: str, table: Table) -> Array:
+    """Return what float32 may lose of each entry, wherever between its neighbours a platform evaluates it."""
+    places = table.first + table.step * np.arange(table.entries.numel())
+    found = None if name in OF_UNITS else _function_codes(trial, places)
+    budget = (found or exponentials(trial, table, places))[1]
+    return np.asarray(
+        np.maximum.reduce([budget, np.append(budget[1:], budget[-1]), np.append(budget[:1], budget[:-1])])
+    )
+
+
 def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Array]:
     """Return exp at each distance from the largest code, in units of the table, and what float32 may lose of it."""
     params = trial.parameters.inputs[trial.spec.activations[0]]

@@ -17,10 +17,13 @@ from quantizer.conformance.generation.ties import ties
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
+from quantizer.numerics.qparams import QParams
 
 Array = NDArray[Any]
 DIRECTED = ("ties", "every_code")
 """Sets that follow from the codes that parameters give."""
+MANY = 4
+"""Codes for each element from which on every_code shows landmarks and leaves more of the others out."""
 
 
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:
@@ -65,17 +68,36 @@ def _filled(recipe: _Recipe) -> dict[str, Array]:
 
 
 def _every_code(target: Target, case: Case, name: str) -> Array:
-    """Return the values of all codes in turn, or of codes from the first to the last, as far apart as the elements suffice."""
+    """Return the values of all codes in turn, or of codes from the first to the last, as far apart as the elements suffice.
+
+    Of many more codes than elements, those too where kernels change their ways: `landmarks`.
+    """
     if target.spec.inputs[name].role != "activation":
         return random(site_of(target, case, name))
     decided = target.spec.inputs[name].kind == "real" and "y" in case.ranges
     params = activation_of(target, case, "y" if decided else name)
     size = math.prod(case.shapes[name])
     span = params.qmax - params.qmin
-    steps = np.arange(size) if size > span else np.arange(size) * span // max(size - 1, 1)
+    marked = landmarks(params)
+    if size > span:
+        steps = np.arange(size)
+    elif span > MANY * size and 2 * marked.size <= size:
+        evenly = size - marked.size
+        steps = np.sort(np.concatenate([marked - params.qmin, np.arange(evenly) * span // max(evenly - 1, 1)]))
+    else:
+        steps = np.arange(size) * span // max(size - 1, 1)
     codes = np.minimum(params.qmin + steps, params.qmax).reshape(case.shapes[name])
     values: Array = (codes - int(params.zero_point)) * float(params.scale)
     return values
+
+
+def landmarks(params: QParams) -> Array:
+    """Return the codes at the ends, at and around the zero point, and at both sides of every power of two of either sign."""
+    powers = 2 ** np.arange(params.bits)
+    centres = np.concatenate([-powers, [0, int(params.zero_point), params.qmin, params.qmax], powers])
+    around = np.unique(centres[:, None] + np.array([-1, 0, 1]))
+    codes: Array = around[(around >= params.qmin) & (around <= params.qmax)]
+    return codes
 
 
 def _kept(case: Case, name: str, values: Array) -> Array:
