@@ -96,3 +96,22 @@ def test_what_is_not_supported_is_refused_not_answered():
     ready = QuantizerBackend.prepare(model)
     with pytest.raises(QuantizerError, match="clip"):
         ready.run([np.ones((1, 1, 1), np.float32), np.ones((1, 4, 1), np.float32), np.ones((1, 4, 1), np.float32)])
+
+
+def ran(model, *operands):
+    return QuantizerBackend.prepare(model).run(list(operands))[0]
+
+
+ROW = np.array([[-3, -0.5, 0.5, 3]], np.float32)
+FLOATS = (TensorProto.FLOAT, [1, 4])
+
+
+def integers(name, *values):
+    return helper.make_tensor(name, TensorProto.INT64, [len(values)], values)
+
+
+@pytest.mark.parametrize(("start", "end", "expected"), [(-6, -9, [-3]), (-5, -(2**63), [-3]), (9, 1, [3, 0.5])])
+def test_going_back_a_slice_starts_within_the_axis(start, end, expected):
+    """The standard moves a start before the first element to the first; numpy takes nothing."""
+    bounds = [integers("s", start), integers("e", end), integers("a", 1), integers("t", -1)]
+    np.testing.assert_array_equal(ran(one_node("Slice", {"x": FLOATS}, constants=bounds), ROW), [expected])
