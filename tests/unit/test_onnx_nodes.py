@@ -115,3 +115,13 @@ def test_going_back_a_slice_starts_within_the_axis(start, end, expected):
     """The standard moves a start before the first element to the first; numpy takes nothing."""
     bounds = [integers("s", start), integers("e", end), integers("a", 1), integers("t", -1)]
     np.testing.assert_array_equal(ran(one_node("Slice", {"x": FLOATS}, constants=bounds), ROW), [expected])
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_window_larger_than_the_axis_overhangs_with_ceil_mode(axes):
+    kernel, shape = [1] * (axes - 1) + [3], [1] * (axes + 1) + [2]
+    x = np.array([1, 3], np.float32)
+    model = one_node("AveragePool", {"x": (TensorProto.FLOAT, shape)}, kernel_shape=kernel, strides=kernel, ceil_mode=1)
+    assert float(ran(model, x.reshape(shape)).reshape(())) == 2
+    with pytest.raises(QuantizerError, match="does not fit"):
+        ran(one_node("MaxPool", {"x": (TensorProto.FLOAT, shape)}, kernel_shape=kernel), x.reshape(shape))
