@@ -125,3 +125,12 @@ def test_a_window_larger_than_the_axis_overhangs_with_ceil_mode(axes):
     assert float(ran(model, x.reshape(shape)).reshape(())) == 2
     with pytest.raises(QuantizerError, match="does not fit"):
         ran(one_node("MaxPool", {"x": (TensorProto.FLOAT, shape)}, kernel_shape=kernel), x.reshape(shape))
+
+
+def test_cropped_to_one_element_a_resize_takes_the_middle_of_the_region():
+    """Of places 0 to 3 the region from 1/3 to 2/3 is [1, 2], whose middle lies between -0.5 and 0.5."""
+    roi = helper.make_tensor("r", TensorProto.FLOAT, [4], [0, 1 / 3, 1, 2 / 3])
+    scales = helper.make_tensor("s", TensorProto.FLOAT, [2], [1, 0.25])
+    model = one_node("Resize", {"x": FLOATS}, opset=13, mode="linear", constants=[roi, scales],
+                     coordinate_transformation_mode="tf_crop_and_resize")  # fmt: skip
+    assert abs(float(ran(model, np.array([[0, 2, 4, 9]], np.float32)).reshape(())) - 3) < 1e-6

@@ -40,7 +40,7 @@ def _coordinate(mode: str, place: int, scale: float, size: int, count: int, roi:
             return (place + 0.5) / scale
         case "tf_crop_and_resize":
             if count == 1:
-                return (roi[1] - roi[0]) * (size - 1) / 2
+                return (roi[0] + roi[1]) * (size - 1) / 2
             return roi[0] * (size - 1) + place * (roi[1] - roi[0]) * (size - 1) / (exact - 1)
     raise UnsupportedError(f"Resize: coordinate_transformation_mode={mode!r}.")
 
