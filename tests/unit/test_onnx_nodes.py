@@ -117,6 +117,15 @@ def test_going_back_a_slice_starts_within_the_axis(start, end, expected):
     np.testing.assert_array_equal(ran(one_node("Slice", {"x": FLOATS}, constants=bounds), ROW), [expected])
 
 
+def test_attributes_of_old_versions_that_are_operands_of_new_ones():
+    """TopK had k, Upsample scales, as an attribute first."""
+    model = one_node("TopK", {"x": FLOATS}, ("y", "i"), 9, k=2, axis=1)
+    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    np.testing.assert_array_equal(ran(model, ROW), [[3, 0.5]])
+    model = one_node("Upsample", {"x": (TensorProto.FLOAT, [1, 1, 1, 4])}, opset=8, scales=[1.0, 1.0, 1.0, 2.0])
+    np.testing.assert_array_equal(ran(model, ROW[None, None])[0, 0], np.repeat(ROW, 2, axis=1))
+
+
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_a_window_larger_than_the_axis_overhangs_with_ceil_mode(axes):
     kernel, shape = [1] * (axes - 1) + [3], [1] * (axes + 1) + [2]
