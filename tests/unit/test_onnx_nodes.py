@@ -143,3 +143,10 @@ def test_cropped_to_one_element_a_resize_takes_the_middle_of_the_region():
     model = one_node("Resize", {"x": FLOATS}, opset=13, mode="linear", constants=[roi, scales],
                      coordinate_transformation_mode="tf_crop_and_resize")  # fmt: skip
     assert abs(float(ran(model, np.array([[0, 2, 4, 9]], np.float32)).reshape(())) - 3) < 1e-6
+
+
+def test_a_transposed_convolution_whose_pads_leave_nothing_is_refused_by_name():
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1], [1.0])
+    model = one_node("ConvTranspose", {"x": (TensorProto.FLOAT, [1, 1, 2])}, constants=[weight], pads=[1, 2])
+    with pytest.raises(QuantizerError, match=r"pads \[1, 2\] of \[2\]: must leave something"):
+        ran(model, ROW[None, :, :2])
