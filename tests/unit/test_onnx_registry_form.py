@@ -116,6 +116,15 @@ def test_clip_has_bounds_of_any_sign_and_order(low, high, ops):
     assert torch.equal(TorchExecutor(graph, platform="fp32").forward(x)[0], expected)
 
 
+@pytest.mark.parametrize("shape", [[], [1], [2, 3]])
+def test_a_constant_of_a_composed_node_keeps_the_shape(shape):
+    nodes = [helper.make_node("Clip", ["x", "low"], ["c"]), helper.make_node("Mean", ["c", "x"], ["y"])]
+    graph = from_model(model_of(nodes, {"x": shape}, ["y"], {"low": np.float32(3)}))
+    made = registry_form(graph)
+    assert torch.equal(execute(made, {"x": torch.ones(shape)}, specs()).values["y"], torch.full(shape, 2.0))
+    assert made.tensor("y").shape == tuple(shape)
+
+
 def test_an_operand_that_is_handed_on_counts_under_both_names():
     """A slice that takes all is its operand: a product of both reads one tensor twice."""
     nodes = [

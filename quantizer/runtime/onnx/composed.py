@@ -59,8 +59,8 @@ def reshaped(run: Run, x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def number(value: float, like: Tensor) -> Tensor:
-    """Return a constant of one number."""
-    return torch.tensor([value], dtype=like.dtype)
+    """Return a constant of one number that leaves the shape of *like* as it is."""
+    return torch.full([1] * min(like.dim(), 1), value, dtype=like.dtype)
 
 
 def floats(*operands: Tensor) -> bool:
