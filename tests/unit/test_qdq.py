@@ -181,6 +181,8 @@ def test_a_graph_that_would_stay_float_is_an_error():
         quantize_graph(network(), [[numbers(1, 3, 8, 8)]])
     with pytest.raises(GraphError, match="at least one batch"):
         quantize_graph(dispatch_graph(network()), [])
+    with pytest.raises(GraphError, match="tensor 'x': batch of shape .* NaN"):
+        quantize_graph(dispatch_graph(network()), [[numbers(1, 3, 8, 8) * torch.nan]])
 
 
 def test_quantized_hooks_see_both_sides_and_delegates_replace():
