@@ -36,14 +36,14 @@ def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], bat
     constants = {name: values for name in configs if (values := graph.tensor(name).data) is not None}
     for name, values in constants.items():
         for number in range(seen[name].passes):
-            seen[name].observe(values, number)
+            _see(name, seen[name], values, number)
     passes = max((found.passes for name, found in seen.items() if name not in constants), default=0)
     with tqdm(total=passes * len(data), unit="batch", desc="calibrate", disable=None, file=sys.stderr) as bar:
         for number in range(passes):
             names = [name for name, found in seen.items() if name not in constants and number < found.passes]
             for batch in data:
                 for name, value in zip(names, executor.forward(batch, names), strict=True):
-                    seen[name].observe(value, number)
+                    _see(name, seen[name], value, number)
                 bar.update()
     for name, config in configs.items():
         found = seen[name]
@@ -51,6 +51,14 @@ def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], bat
             config.scale, config.offset = found.scale(), torch.zeros((), dtype=torch.int64)
         else:
             config.calibrate(*found.ends())
+
+
+def _see(name: str, found: Observer | _Scales, values: Tensor, number: int) -> None:
+    """Show an observer the values of a tensor, which an error then names."""
+    try:
+        found.observe(values, number)
+    except GraphError as err:
+        raise GraphError(f"tensor {name!r}: {err}") from None
 
 
 class _Scales:

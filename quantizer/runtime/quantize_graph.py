@@ -44,7 +44,7 @@ def dispatch_graph(
 ) -> Graph:
     """Return *graph* with a platform for each operation: *platform* for those to quantize, fp32 for the others.
 
-    dispatcher: `allin` takes every operation of QUANTIZED, `conservative` those of them that lead to or from a computing
+    dispatcher: `allin` takes every operation of QUANTIZED on float32, `conservative` those of them that lead to or from a computing
     one through others that are taken. dispatching_table: node -> platform, which goes before the dispatcher.
     Raises ValueError for an unknown platform or dispatcher, GraphError for a node that is not there.
     """
@@ -52,14 +52,19 @@ def dispatch_graph(
         raise ValueError(f"platform {platform!r}: no such platform.{nearest(platform, platforms())}")
     if dispatcher not in DISPATCHERS:
         raise ValueError(f"dispatcher {dispatcher!r}: must be one of {', '.join(DISPATCHERS)}.")
-    chosen = {node.name for node in graph.nodes if node.op in QUANTIZED and _is_float(graph, node)}
+    chosen = {node.name for node in graph.nodes if node.op in QUANTIZED and _computes_float32(graph, node)}
     if dispatcher == "conservative":
         chosen = _connected(graph, chosen)
     return assigned(graph, dict.fromkeys(chosen, platform), dispatching_table)
 
 
-def _is_float(graph: Graph, node: Node) -> bool:
-    return all(graph.tensor(name).dtype.kind == "float" for name in (node.inputs[0], *node.outputs) if name is not None)
+def _computes_float32(graph: Graph, node: Node) -> bool:
+    return all(_is_float32(graph, name) for name in (node.inputs[0], *node.outputs) if name is not None)
+
+
+def _is_float32(graph: Graph, name: str) -> bool:
+    """Return whether a tensor has the one format that configurations quantize."""
+    return graph.tensor(name).dtype.name == "float32"
 
 
 def _connected(graph: Graph, chosen: set[str]) -> set[str]:
@@ -94,7 +99,8 @@ def quantize_graph(
     chosen = [node for node in graph.order if platform_of(node, FP32) != FP32]
     if not chosen:
         raise GraphError(
-            f"graph {graph.name!r}: no operation is dispatched to be quantized: use the dispatcher 'allin'."
+            f"graph {graph.name!r}: no operation is dispatched to be quantized: use the dispatcher 'allin', which takes "
+            "those on float32."
         )
     own: dict[str, TensorQuantizationConfig] = {}
     nodes: dict[str, Node] = {}
@@ -141,10 +147,9 @@ def _operand(
 ) -> TensorQuantizationConfig:
     """Return the configuration of an operand: its producer's has quantized it already, a weight has its own."""
     name = node.inputs[index]
-    floats = name is not None and graph.tensor(name).dtype.name == "float32"
     if (
         name is None
-        or not floats
+        or not _is_float32(graph, name)
         or (index >= 2 and node.op in COMPUTING)
         or (index and node.op in ("Clip", "Resize", "Pad"))
     ):
@@ -190,7 +195,7 @@ def _result(
     graph: Graph, node: Node, name: str, own: dict[str, TensorQuantizationConfig], setting: Setting
 ) -> TensorQuantizationConfig:
     """Return the configuration of a result; what only moves has its operand's scale."""
-    if graph.tensor(name).dtype.name != "float32":
+    if not _is_float32(graph, name):
         return _float()
     config = _activation(setting)
     config.state = QuantizationStates.ACTIVATED

@@ -96,3 +96,57 @@ def test_what_is_not_supported_is_refused_not_answered():
     ready = QuantizerBackend.prepare(model)
     with pytest.raises(QuantizerError, match="clip"):
         ready.run([np.ones((1, 1, 1), np.float32), np.ones((1, 4, 1), np.float32), np.ones((1, 4, 1), np.float32)])
+
+
+def ran(model, *operands):
+    return QuantizerBackend.prepare(model).run(list(operands))[0]
+
+
+ROW = np.array([[-3, -0.5, 0.5, 3]], np.float32)
+FLOATS = (TensorProto.FLOAT, [1, 4])
+
+
+def integers(name, *values):
+    return helper.make_tensor(name, TensorProto.INT64, [len(values)], values)
+
+
+@pytest.mark.parametrize(("start", "end", "expected"), [(-6, -9, [-3]), (-5, -(2**63), [-3]), (9, 1, [3, 0.5])])
+def test_going_back_a_slice_starts_within_the_axis(start, end, expected):
+    """The standard moves a start before the first element to the first; numpy takes nothing."""
+    bounds = [integers("s", start), integers("e", end), integers("a", 1), integers("t", -1)]
+    np.testing.assert_array_equal(ran(one_node("Slice", {"x": FLOATS}, constants=bounds), ROW), [expected])
+
+
+def test_attributes_of_old_versions_that_are_operands_of_new_ones():
+    """TopK had k, Upsample scales, as an attribute first."""
+    model = one_node("TopK", {"x": FLOATS}, ("y", "i"), 9, k=2, axis=1)
+    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    np.testing.assert_array_equal(ran(model, ROW), [[3, 0.5]])
+    model = one_node("Upsample", {"x": (TensorProto.FLOAT, [1, 1, 1, 4])}, opset=8, scales=[1.0, 1.0, 1.0, 2.0])
+    np.testing.assert_array_equal(ran(model, ROW[None, None])[0, 0], np.repeat(ROW, 2, axis=1))
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_window_larger_than_the_axis_overhangs_with_ceil_mode(axes):
+    kernel, shape = [1] * (axes - 1) + [3], [1] * (axes + 1) + [2]
+    x = np.array([1, 3], np.float32)
+    model = one_node("AveragePool", {"x": (TensorProto.FLOAT, shape)}, kernel_shape=kernel, strides=kernel, ceil_mode=1)
+    assert float(ran(model, x.reshape(shape)).reshape(())) == 2
+    with pytest.raises(QuantizerError, match="does not fit"):
+        ran(one_node("MaxPool", {"x": (TensorProto.FLOAT, shape)}, kernel_shape=kernel), x.reshape(shape))
+
+
+def test_cropped_to_one_element_a_resize_takes_the_middle_of_the_region():
+    """Of places 0 to 3 the region from 1/3 to 2/3 is [1, 2], whose middle lies between -0.5 and 0.5."""
+    roi = helper.make_tensor("r", TensorProto.FLOAT, [4], [0, 1 / 3, 1, 2 / 3])
+    scales = helper.make_tensor("s", TensorProto.FLOAT, [2], [1, 0.25])
+    model = one_node("Resize", {"x": FLOATS}, opset=13, mode="linear", constants=[roi, scales],
+                     coordinate_transformation_mode="tf_crop_and_resize")  # fmt: skip
+    assert abs(float(ran(model, np.array([[0, 2, 4, 9]], np.float32)).reshape(())) - 3) < 1e-6
+
+
+def test_a_transposed_convolution_whose_pads_leave_nothing_is_refused_by_name():
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1], [1.0])
+    model = one_node("ConvTranspose", {"x": (TensorProto.FLOAT, [1, 1, 2])}, constants=[weight], pads=[1, 2])
+    with pytest.raises(QuantizerError, match=r"pads \[1, 2\] of \[2\]: must leave something"):
+        ran(model, ROW[None, :, :2])

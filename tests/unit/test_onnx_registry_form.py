@@ -98,6 +98,33 @@ def test_generated_graph_has_the_same_numbers_in_both_forms(seed):
         assert torch.equal(values[name], expected)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ops"),
+    [(-2, 2, ["clip"]), (0.25, 2, ["maximum", "minimum"]), (-2, -0.25, ["maximum", "minimum"]), (2, -1, ["maximum", "minimum"]),
+     (0, None, ["relu"]), (None, 1, ["minimum"])],
+)  # fmt: skip
+def test_clip_has_bounds_of_any_sign_and_order(low, high, ops):
+    """The registry's clip lies around 0, ONNX's need not; with low above high everything is high."""
+    bounds = {name: np.float32(v) for name, v in (("low", low), ("high", high)) if v is not None}
+    node = helper.make_node("Clip", ["x", *(name if name in bounds else "" for name in ("low", "high"))], ["y"])
+    graph = from_model(model_of([node], {"x": [5]}, ["y"], bounds))
+    x = torch.tensor([-3, -0.5, 0, 0.5, 3])
+    expected = x.clamp(min=-9 if low is None else low).clamp(max=9 if high is None else high)
+    made = registry_form(graph)
+    assert [node.op for node in made.nodes] == ops
+    assert torch.equal(execute(made, {"x": x}, specs()).values["y"], expected)
+    assert torch.equal(TorchExecutor(graph, platform="fp32").forward(x)[0], expected)
+
+
+@pytest.mark.parametrize("shape", [[], [1], [2, 3]])
+def test_a_constant_of_a_composed_node_keeps_the_shape(shape):
+    nodes = [helper.make_node("Clip", ["x", "low"], ["c"]), helper.make_node("Mean", ["c", "x"], ["y"])]
+    graph = from_model(model_of(nodes, {"x": shape}, ["y"], {"low": np.float32(3)}))
+    made = registry_form(graph)
+    assert torch.equal(execute(made, {"x": torch.ones(shape)}, specs()).values["y"], torch.full(shape, 2.0))
+    assert made.tensor("y").shape == tuple(shape)
+
+
 def test_an_operand_that_is_handed_on_counts_under_both_names():
     """A slice that takes all is its operand: a product of both reads one tensor twice."""
     nodes = [

@@ -151,6 +151,28 @@ def test_dispatchers():
         dispatch_graph(graph, "ort", "pointwise")
 
 
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT16", "INT64"])
+def test_a_part_of_another_format_stays_as_it_is(kind):
+    """Configurations quantize float32: a sum in float64 beside it is none of theirs."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["d"], to=TensorProto.DataType.Value(kind)),
+        helper.make_node("Add", ["d", "d"], ["s"], name="other"),
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("s", TensorProto.DataType.Value(kind), [2]),
+        helper.make_tensor_value_info("r", 1, [2]),
+    ]
+    proto = helper.make_graph(nodes, "mixed", [helper.make_tensor_value_info("x", 1, [2])], outputs)
+    graph = from_model(helper.make_model(proto, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    for dispatcher in ("allin", "conservative"):
+        platforms = {node.name: node.extra["platform"] for node in dispatch_graph(graph, dispatcher=dispatcher).nodes}
+        assert platforms["other"] == "fp32"
+    x = torch.tensor([1.0, -2.0])
+    made, _ = TorchExecutor(quantize_graph(dispatch_graph(graph), [x])).forward(x)
+    assert made.tolist() == [2, -4]
+
+
 def test_a_graph_that_would_stay_float_is_an_error():
     graph = dispatch_graph(network(), dispatching_table={n.name: "fp32" for n in network().nodes})
     with pytest.raises(GraphError, match="no operation is dispatched"):
@@ -159,6 +181,8 @@ def test_a_graph_that_would_stay_float_is_an_error():
         quantize_graph(network(), [[numbers(1, 3, 8, 8)]])
     with pytest.raises(GraphError, match="at least one batch"):
         quantize_graph(dispatch_graph(network()), [])
+    with pytest.raises(GraphError, match="tensor 'x': batch of shape .* NaN"):
+        quantize_graph(dispatch_graph(network()), [[numbers(1, 3, 8, 8) * torch.nan]])
 
 
 def test_quantized_hooks_see_both_sides_and_delegates_replace():

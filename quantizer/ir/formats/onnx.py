@@ -7,6 +7,8 @@ also names unsupported operators and folds constants.
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +75,8 @@ def from_model(
     return graph
 
 
+LONGEST = 300
+"""Characters of a message of ONNX's that are shown."""
 QLINEAR = {"QLinearConv": ((0, 1, 2), (3, 4, 5), (6, 7)), "QLinearMatMul": ((0, 1, 2), (3, 4, 5), (6, 7))}
 """Operator on codes -> the places of (codes, scale, zero point) of its operands, and of the result's scale and zero point."""
 
@@ -171,6 +175,10 @@ def _check(model: onnx.ModelProto, where: str) -> None:
 
     It asks for the rank of every input and output, which runtimes do without: where it is missing, it is shown one.
     """
+    for item in (*model.graph.input, *model.graph.output):
+        if not item.type.WhichOneof("value"):
+            kind = "output" if item in model.graph.output else "input"
+            raise FormatError(f"{where}: {kind} {item.name!r} has no type: name the format of its elements.")
     shown = [
         item.type.tensor_type
         for item in (*model.graph.input, *model.graph.output)
@@ -187,4 +195,8 @@ def _check(model: onnx.ModelProto, where: str) -> None:
 
 
 def _line(err: Exception) -> str:
-    return next((line.strip() for line in str(err).splitlines() if line.strip()), type(err).__name__)
+    """Return in one line what ONNX says, and the node that it names below."""
+    said, _, below = str(err).partition("==> Context:")
+    node = re.search(r"Name: (.*?) ?OpType: (\S+)", below)
+    place = "" if node is None else f" (node {node[1]!r}, {node[2]})"
+    return f"{textwrap.shorten(said, LONGEST) or type(err).__name__}{place}"

@@ -211,11 +211,16 @@ def shrink(x: Tensor, *, lambd: float, bias: float) -> Tensor:
     return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, zero))
 
 
+def around_zero(low: float, high: float) -> bool:
+    """Return whether the registry's clip has these bounds."""
+    return -math.inf < low <= 0 <= high < math.inf
+
+
 @mapped("Clip")
 def clip_between(x: Tensor, low: Tensor | None = None, high: Tensor | None = None, **attrs: float) -> Ours | None:
-    """The registry's clip, between two finite numbers in order."""
+    """The registry's clip, between two finite numbers around 0."""
     first, last = scalar(low, attrs.get("min", -math.inf)), scalar(high, attrs.get("max", math.inf))
-    fits = x.is_floating_point() and x.dim() and x.numel() and -math.inf < first <= last < math.inf
+    fits = x.is_floating_point() and x.dim() and x.numel() and around_zero(first, last)
     return Ours("clip", {"x": x}, {"low": float(first), "high": float(last)}) if fits else None
 
 

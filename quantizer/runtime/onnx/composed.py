@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from quantizer.runtime.onnx.activations import COERCED_UNTIL, sliced_axis
+from quantizer.runtime.onnx.activations import COERCED_UNTIL, around_zero, sliced_axis
 from quantizer.runtime.onnx.kernels import Ours, axis_of, scalar
 from quantizer.runtime.onnx.pools import avg_pool, max_pool
 from quantizer.runtime.onnx.reductions import axes_given
@@ -59,8 +59,8 @@ def reshaped(run: Run, x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def number(value: float, like: Tensor) -> Tensor:
-    """Return a constant of one number."""
-    return torch.tensor([value], dtype=like.dtype)
+    """Return a constant of one number that leaves the shape of *like* as it is."""
+    return torch.full([1] * min(like.dim(), 1), value, dtype=like.dtype)
 
 
 def floats(*operands: Tensor) -> bool:
@@ -117,12 +117,12 @@ def swish(run: Run, x: Tensor, *, alpha: float) -> Tensor | None:
 @composed("Clip")
 def clip(run: Run, x: Tensor, low: Tensor | None = None, high: Tensor | None = None, *,
          min: float | None = None, max: float | None = None) -> Tensor | None:  # fmt: skip
-    """A bound on one side."""
+    """One bound, then the other, where the registry's clip has not both."""
     first, last = scalar(low, -math.inf if min is None else min), scalar(high, math.inf if max is None else max)
-    if not floats(x) or (first > -math.inf and last < math.inf):
+    if not floats(x) or around_zero(first, last):
         return None
     if first > -math.inf:
-        return one(run, "relu", x) if first == 0 else two(run, "maximum", x, number(first, x))
+        x = one(run, "relu", x) if first == 0 else two(run, "maximum", x, number(first, x))
     return x if last == math.inf else two(run, "minimum", x, number(last, x))
 
 

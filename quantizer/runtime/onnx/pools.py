@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
+from quantizer.core import shape_functions
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.kernels import Ours, kernel, mapped, sized
 from quantizer.runtime.onnx.products import windows
@@ -51,21 +52,20 @@ def _pools(op: str, x: Tensor) -> None:
 
 
 def _pool2d(op: str, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, attrs: dict[str, Any]) -> Ours | None:
-    sides = zip(kernel, padding[:2], padding[2:], strict=False)
-    if x.dim() != 4 or not x.is_floating_point() or not x.numel() or any(max(a, b) >= k for k, a, b in sides):
+    sides = zip(x.shape[2:], kernel, padding[:2], padding[2:], strict=False)
+    if x.dim() != 4 or not x.is_floating_point() or not x.numel():
+        return None
+    if any(max(a, b) >= k or k > size + a + b for size, k, a, b in sides):
         return None
     sizes = {"kernel": tuple(kernel), "stride": tuple(stride), "padding": tuple(padding)}
     return Ours(op, {"x": x}, sizes | attrs)
 
 
 def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: bool) -> int:
-    """Return how many windows there are; with *ceil* the last may overhang, but starts before the padding at the end."""
-    room = size + before + after - window
-    if room < 0:
+    """Return how many windows there are, at least one."""
+    count = shape_functions.windows(size, window, step, before, after, ceil)
+    if count < 1:
         raise UnsupportedError(f"a window of {window} does not fit into {size} + {before} + {after}.")
-    count = room // step + 1
-    if ceil and room % step and count * step < size + before:
-        count += 1
     return count
 
 

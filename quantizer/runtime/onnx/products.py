@@ -114,6 +114,9 @@ def conv_transpose_any(
         totals = [have - want for have, want in zip(full.shape[2:], wanted[-rank:], strict=True)]
         small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
         padding = (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
+    left = [size - padding[i] - padding[i + rank] for i, size in enumerate(full.shape[2:])]
+    if min(left) < 1:
+        raise UnsupportedError(f"ConvTranspose: pads {list(padding)} of {list(full.shape[2:])}: must leave something.")
     cut = [-padding[axis + side * rank] for axis in reversed(range(rank)) for side in (0, 1)]
     y = F.pad(full, cut)
     return y if b is None else y + b.reshape([-1, *[1] * rank])

@@ -161,10 +161,10 @@ def cumsum_of_integers(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int)
 
 @kernel("TopK")
 def top_k(
-    x: Tensor, k: Any = None, *, axis: int, largest: int = 1, sorted: int = 1, **attrs: int
+    x: Tensor, given: Tensor | None = None, *, axis: int, k: int | None = None, largest: int = 1, sorted: int = 1
 ) -> tuple[Tensor, Tensor]:
     """The k largest or smallest along one axis, in order, equals by their index; `sorted` of 0 leaves the order open."""
-    count = int(scalar(k, 0)) if k is not None else attrs["k"]
+    count = int(scalar(given, k))
     along = axis_of("TopK", axis, x.dim())
     if not 0 <= count <= x.shape[along]:
         raise UnsupportedError(f"TopK: k={count}: must lie in [0, {x.shape[along]}].")

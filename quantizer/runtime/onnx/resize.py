@@ -40,7 +40,7 @@ def _coordinate(mode: str, place: int, scale: float, size: int, count: int, roi:
             return (place + 0.5) / scale
         case "tf_crop_and_resize":
             if count == 1:
-                return (roi[1] - roi[0]) * (size - 1) / 2
+                return (roi[0] + roi[1]) * (size - 1) / 2
             return roi[0] * (size - 1) + place * (roi[1] - roi[0]) * (size - 1) / (exact - 1)
     raise UnsupportedError(f"Resize: coordinate_transformation_mode={mode!r}.")
 
@@ -191,13 +191,14 @@ def _target(
 
 
 @mapped("Upsample")
-def upsample_images(x: Tensor, scales: Tensor | None = None, *, mode: str, **attrs: Sequence[float]) -> Ours | None:
+def upsample_images(
+    x: Tensor, given: Tensor | None = None, *, mode: str, scales: Sequence[float] = ()
+) -> Ours | None:  # fmt: skip
     """The registry's resize."""
-    return resize(x, torch.tensor(attrs["scales"]) if scales is None else scales, mode=mode, since=10)
+    return resize(x, torch.tensor(scales) if given is None else given, mode=mode, since=10)
 
 
 @kernel("Upsample")
-def upsample(x: Tensor, scales: Tensor | None = None, *, mode: str, **attrs: Sequence[float]) -> Tensor:
+def upsample(x: Tensor, given: Tensor | None = None, *, mode: str, scales: Sequence[float] = ()) -> Tensor:
     """Resize by scales of at least 1, as versions before 10 have it."""
-    factors = torch.tensor(attrs["scales"]) if scales is None else scales
-    return resize_any(x, factors, mode=mode, since=10)
+    return resize_any(x, torch.tensor(scales) if given is None else given, mode=mode, since=10)

@@ -56,8 +56,18 @@ def sliced(
         if step == 0:
             raise UnsupportedError("Slice: a step is 0: must not be.")
         along_axis = axis_of("Slice", axis, x.dim())
-        taken[along_axis] = taken[along_axis][start:end:step]
+        taken[along_axis] = _taken(x.shape[along_axis], start, end, step)
     return taken
+
+
+def _taken(size: int, start: int, end: int, step: int) -> range:
+    """Return the places that start, end and step take of *size*; going back, a start before the first is the first.
+
+    Source: the ONNX operator Slice, whose bounds with negative steps are not numpy's.
+    """
+    lowest, highest = (0, size) if step > 0 else (-1, size - 1)
+    begin, stop = (value + size if value < 0 else value for value in (start, end))
+    return range(min(max(begin, 0), highest), min(max(stop, lowest), highest), step)
 
 
 @mapped("Slice")
