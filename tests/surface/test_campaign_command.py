@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from quantizer.cli import main
+
 EXAMPLES = "900"
 
 
@@ -93,12 +95,10 @@ def test_a_dask_cluster_that_loses_a_worker_loses_no_case(tmp_path, undisturbed)
         (["--examples", "10", "--workers", "2", "--cluster", "x"], "not allowed with argument"),
     ],
 )
-def test_what_cannot_run_is_said_in_one_line(tmp_path, words, text):
+def test_what_cannot_run_is_said_in_one_line(tmp_path, capsys, words, text):
     folder = tmp_path / "out"
-    result = subprocess.run(
-        [sys.executable, "-m", "quantizer", "campaign", "-o", str(folder), *words],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert result.returncode == 2
-    assert text in result.stderr
+    assert main(["campaign", "-o", str(folder), *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert text in said.err
     assert not folder.exists()

@@ -21,7 +21,7 @@ def test_a_right_operator_is_green_but_for_its_golden(vendor):
 
 def test_goldens_are_written_once_and_then_hold(vendor):
     vendor.write()
-    assert vendor.run("--op-golden-update", "first goldens").ret == 0
+    assert vendor.run("-k", "golden", "--op-golden-update", "first goldens").ret == 0
     lines = (vendor.root / "cases/golden/double.jsonl").read_text().splitlines()
     assert len(lines) == 6
     assert {json.loads(line)["reason"] for line in lines} == {"first goldens"}
@@ -103,7 +103,7 @@ def test_ties_rounded_the_other_way_are_red(vendor):
 
 def test_records_hold_no_timings_and_are_the_same_on_any_number_of_workers(vendor):
     vendor.write()
-    vendor.run("--op-golden-update", "first")
+    vendor.run("-k", "golden", "--op-golden-update", "first")
     records = vendor.root / "reports/out/records.jsonl"
     assert vendor.run("-p", "no:xdist").ret == 0
     alone = records.read_bytes()
