@@ -22,7 +22,7 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 FORMS = {
     "Abs", "Add", "ArgMin", "AveragePool", "BatchNormalization", "Ceil", "Celu", "Clip", "Concat", "Conv",
-    "ConvTranspose", "Cos", "CumSum", "DepthToSpace", "Div", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu",
+    "ConvTranspose", "Cos", "CumSum", "DepthToSpace", "Div", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "GatherElements", "Gelu",
     "Gemm", "GlobalAveragePool", "GlobalMaxPool", "Greater", "GroupNormalization", "HardSigmoid", "HardSwish",
     "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Less", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool", "Min",
     "Mish", "Mul", "Neg", "PRelu", "Pad", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax",

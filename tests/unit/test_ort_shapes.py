@@ -97,6 +97,7 @@ BEYOND = [
     ("reshape", {"from_shape": (2, 3, 4, 5, 6), "shape": (8, 1, 90)}),
     ("gather", {"shape": (3, 1000, 2), "indices_shape": (40, 1, 3), "axis": -2, "batch_dims": 0}),
     ("gather", {"shape": (5, 2, 70), "indices_shape": (), "axis": 2, "batch_dims": 0}),
+    ("gather_elements", {"shape": (3, 1000, 2), "indices_shape": (3, 40, 2), "axis": -2}),
     ("where", {"shape": (2, 3, 4, 5, 6), "other": (4, 1, 6), "mask": (3, 1, 5, 1)}),
     ("where", {"shape": (3, 1000), "other": (1,), "mask": (1000,)}),
 ]

@@ -47,12 +47,13 @@ NODES = {
     "argmax": ("ArgMax", "ArgMax"),
     "gather": ("Gather", "Gather"),
     "quantize": ("QuantizeLinear", "Identity"),
+    "gather_elements": ("GatherElements", "GatherElements"),
     "where": ("QLinearWhere", "Where"),
 }
 """Operator -> its quantized node, its float node."""
 STANDARD = ("QLinearConv", "QLinearMatMul", "QuantizeLinear")
 """Quantized nodes of the standard; every other one is Microsoft's."""
-MOVES = ("max_pool2d", "transpose", "pad", "reshape", "argmax", "gather")
+MOVES = ("max_pool2d", "transpose", "pad", "reshape", "argmax", "gather", "gather_elements")
 """Operators whose node works on codes as they are; every other quantized node takes scales and zero points."""
 CODES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int32, "real": np.float32}
 REALS: Mapping[str, type[np.generic]] = {"value": np.float32, "index": np.int32, "real": np.float32}
@@ -173,7 +174,7 @@ def node_attributes(op: str, attrs: Mapping[str, AttrValue], channels: int, *, q
             return {"axis": attrs["axis"], **({"opset": 13} if quantized else {})}
         case "leaky_relu":
             return {"alpha": attrs["slope"]}
-        case "concat" | "gather":
+        case "concat" | "gather" | "gather_elements":
             return {"axis": attrs["axis"]}
         case "transpose":
             return {"perm": list(values["perm"])}

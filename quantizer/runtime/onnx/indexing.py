@@ -46,6 +46,18 @@ def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
     return picked.reshape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]))
 
 
+@mapped("GatherElements")
+def mapped_gather_elements(x: Tensor, indices: Tensor, *, axis: int) -> Ours | None:
+    """The registry's gather_elements, its indices checked, where they lack nothing of the other axes."""
+    along = axis_of("GatherElements", axis, x.dim())
+    others = [size for place, size in enumerate(x.shape) if place != along]
+    same = indices.dim() == x.dim() and others == [n for place, n in enumerate(indices.shape) if place != along]
+    if not is_plain(x) or not indices.numel() or not same:
+        return None
+    _from_zero("GatherElements", indices, x.shape[along])
+    return Ours("gather_elements", {"x": x, "indices": indices}, {"axis": axis})
+
+
 @kernel("GatherElements")
 @moves
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
