@@ -8,9 +8,10 @@ from typing import Any
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, DataRecipe, TilePlan
-from quantizer.core.domains import draw_order
+from quantizer.core.domains import ENTRY, draw_order, fits
 from quantizer.core.errors import QuantizerError
 from quantizer.core.shapes import evaluate, infer_shapes, variables
+from quantizer.core.spec import Domain
 from quantizer.tiling.windows import tileable_axes
 
 Fails = Callable[[Case], bool]
@@ -93,14 +94,21 @@ def _smaller_values(target: Target, name: str, bound: Mapping[str, Any]) -> Iter
     if domain.type == "shape":
         yield from _smaller_shapes(value)
         return
-    least = int(domain.min(bound)) if domain.min is not None else 0
-    default = tuple(domain.default) if isinstance(domain.default, list) else tuple(least for _ in value)
+    if domain.type == "axes":
+        yield from ((*value[:i], *value[i + 1 :]) for i in range(len(value)) if len(value) > 1)
+    least = tuple(_least(domain, bound, i) for i in range(len(value)))
+    default = tuple(domain.default) if isinstance(domain.default, list) else least
     if value != default:
         yield default
     for i, item in enumerate(value):
         for candidate in dict.fromkeys((default[i], item - 1)):
-            if least <= candidate < item:
+            if least[i] <= candidate < item:
                 yield (*value[:i], candidate, *value[i + 1 :])
+
+
+def _least(domain: Domain, bound: Mapping[str, Any], entry: int) -> int:
+    """Return the smallest value of one entry of a list; of one that may be negative 0, an index from the front."""
+    return 0 if domain.min is None else max(0, int(domain.min({**bound, ENTRY: entry})))
 
 
 def _smaller_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -132,6 +140,8 @@ def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str,
                 values[other] = _resized(values[other], int(domain.sum(values)))
         shapes = {operand: evaluate(spec.inputs[operand].axes, values) for operand in case.shapes}
         attrs = {attr: values[attr] for attr in spec.attrs}
+        if not all(fits(_plain(attrs[attr]), domain) for attr, domain in spec.attrs.items()):
+            return None
         infer_shapes(spec, shapes, attrs)
         changed = case.but(shapes=shapes, attrs=attrs)
         axes = tileable_axes(spec, shapes, attrs)
@@ -148,6 +158,10 @@ def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
         if sum(kept) + size < total and len(kept) < len(sizes) - 1:
             kept.append(size)
     return (*kept, total - sum(kept))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _fewer_values(target: Target, case: Case, fails: Fails) -> Case:

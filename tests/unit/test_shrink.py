@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.failures import describe
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
 from quantizer.conformance.shrink import shrink
-from quantizer.conformance.stored import target_of
+from quantizer.conformance.stored import check_case, target_of
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import failure
@@ -40,3 +43,14 @@ def test_a_failure_shows_no_operand_that_the_graph_does_not_have():
     verdicts = [failure("arithmetic", "so"), *judge(trial)]
     text = describe("item", case, trial, verdicts, rerun="-", replay="-")
     assert "\n  c  " in text and "\n  d  " not in text
+
+
+@pytest.mark.parametrize("op", sorted(SESSION.library.specs))
+def test_every_operator_shrinks_to_a_legal_case(op):
+    spec = SESSION.library.specs[op]
+    target = SESSION.all_targets(spec)[0]
+    cases = [example_case(target, example) for example in spec.examples]
+    cases += [build_case(target, HashChooser(key(seed, "shrink", op), {})) for seed in range(4)]
+    for case in cases:
+        assert shrink(target, case, lambda _: False) == case
+        check_case(spec, shrink(target, case, lambda _: True, runs=100))
