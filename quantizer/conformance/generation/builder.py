@@ -227,7 +227,8 @@ def _limits(output: Output, bound: Mapping[str, Any]) -> Range:
 
 def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) -> float:
     """Return the real value of one accumulator unit, the smallest over channels; of one input code without weights."""
-    names = [name for name in target.spec.coded if name in case.shapes]
+    items = target.spec.inputs
+    names = [name for name in target.spec.activations if name in case.shapes and items[name].kind == "value"]
     step = min((float(activation_of(target, case, name).scale) for name in names), default=UNIT)
     for name, item in target.spec.inputs.items():
         if item.role == "weight" and target.weight is not None and name in tensors:
