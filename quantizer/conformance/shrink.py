@@ -96,13 +96,13 @@ def _smaller_values(target: Target, name: str, bound: Mapping[str, Any]) -> Iter
         return
     if domain.type == "axes":
         yield from ((*value[:i], *value[i + 1 :]) for i in range(len(value)) if len(value) > 1)
-    least = tuple(_least(domain, bound, i) for i in range(len(value)))
-    default = tuple(domain.default) if isinstance(domain.default, list) else least
+    lowest = tuple(_least(domain, bound, i) for i in range(len(value)))
+    default: tuple[Any, ...] = tuple(domain.default) if isinstance(domain.default, list) else lowest
     if value != default:
         yield default
     for i, item in enumerate(value):
         for candidate in dict.fromkeys((default[i], item - 1)):
-            if least[i] <= candidate < item:
+            if lowest[i] <= candidate < item:
                 yield (*value[:i], candidate, *value[i + 1 :])
 
 
