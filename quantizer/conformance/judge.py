@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
+import quantizer
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.engine import engine
@@ -46,6 +50,10 @@ FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
 }
 
 
+_OURS = tuple(Path(str(module.__file__)).parent for module in (quantizer, torch, np))
+"""Folders whose lines say nothing about where a plugin went wrong."""
+
+
 def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
@@ -72,9 +80,18 @@ def _run(name: str, trial: Trial) -> Verdict | None:
 
 
 def _raised(err: Exception) -> str:
+    """Return what was raised, and the last line of a plugin on the way there."""
     first = str(err).splitlines()[0] if str(err) else ""
     kind = "" if isinstance(err, QuantizerError) else f"{type(err).__name__}: "
-    return f"{kind}{first}"
+    frames = [frame for frame in traceback.extract_tb(err.__traceback__) if not _is_ours(frame.filename)]
+    return f"{kind}{first}" + (f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else "")
+
+
+def _is_ours(filename: str) -> bool:
+    """Return whether a file is part of this package, of Python or of what plugins compute with."""
+    path = Path(filename)
+    standard = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
+    return standard or any(path.is_relative_to(folder) for folder in _OURS)
 
 
 def _discounted(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Verdict:

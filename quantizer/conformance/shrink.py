@@ -96,13 +96,13 @@ def _smaller_values(target: Target, name: str, bound: Mapping[str, Any]) -> Iter
         return
     if domain.type == "axes":
         yield from ((*value[:i], *value[i + 1 :]) for i in range(len(value)) if len(value) > 1)
-    smallest = tuple(_least(domain, bound, i) for i in range(len(value)))
-    default = tuple(domain.default) if isinstance(domain.default, list) else smallest
+    lowest = tuple(_least(domain, bound, i) for i in range(len(value)))
+    default: tuple[Any, ...] = tuple(domain.default) if isinstance(domain.default, list) else lowest
     if value != default:
         yield default
     for i, item in enumerate(value):
         for candidate in dict.fromkeys((default[i], item - 1)):
-            if smallest[i] <= candidate < item:
+            if lowest[i] <= candidate < item:
                 yield (*value[:i], candidate, *value[i + 1 :])
 
 
@@ -151,6 +151,10 @@ def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str,
         return None
 
 
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
     """Return parts of *total*: those of *sizes* that fit, the last of them what is left."""
     kept: list[int] = []
@@ -158,10 +162,6 @@ def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
         if sum(kept) + size < total and len(kept) < len(sizes) - 1:
             kept.append(size)
     return (*kept, total - sum(kept))
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _fewer_values(target: Target, case: Case, fails: Fails) -> Case:
