@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Required
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from quantizer.core.case_file import read_model
@@ -93,7 +92,7 @@ def _real(value: object) -> object:
         case "inf":
             return math.inf
         case float() if not math.isfinite(value):
-            raise PydanticCustomError("finite", "must be finite. Write the string inf where it is infinite")
+            raise ValueError("must be finite. Write the string inf where it is infinite")
         case _:
             return value
 
