@@ -28,6 +28,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.defects import Defect
 from quantizer.core.errors import QuantizerError
+from quantizer.core.files import is_file, is_folder
 from quantizer.core.library import shipped_folder
 from quantizer.core.processor import processor
 from quantizer.core.record import Record
@@ -217,7 +218,7 @@ class Runner:
                 if not self._owes(platform.platform, defect):
                     continue
                 path = options.cases / defect.case
-                if not path.is_file():
+                if not is_file(path):
                     problems.append(f"{platform.platform} defect {defect.id}: no stored case {defect.case}.")
                     continue
                 case = read_replay(path).case
@@ -232,7 +233,7 @@ class Runner:
         Another variant of the system need not have what the platform's own has.
         """
         engine, options = self._session.engine, self._state.options
-        if not defect.concerns(self._spec.op) or not (options.cases / defect.case).parent.is_dir():
+        if not defect.concerns(self._spec.op) or not is_folder((options.cases / defect.case).parent):
             return False
         if options.real is None:
             return defect.engine is None and not (type(defect) is Defect and self.replaced())

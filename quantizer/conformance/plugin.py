@@ -12,6 +12,7 @@ import pytest
 
 from quantizer.conformance.shipped import ShippedSpecs, place
 from quantizer.conformance.under_way import Run, selection
+from quantizer.core.files import exists
 
 if TYPE_CHECKING:
     from quantizer.conformance.collection import State
@@ -163,7 +164,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     asked = options(session.config)
     _with_usage_errors(lambda: asked.thresholds)
-    if asked.baseline is not None and not asked.baseline.exists():
+    if asked.baseline is not None and not exists(asked.baseline):
         raise pytest.UsageError(f"--op-baseline: {asked.baseline} does not exist. Copy a run's records.jsonl there.")
     environment = dict(os.environ)
     if _with_usage_errors(lambda: sources(asked.plugins, environment)):

@@ -12,6 +12,7 @@ from pydantic import Field
 from quantizer.core.defects import CASE_NAMES, Defect, check_defects, is_day
 from quantizer.core.errors import SpecError, UnsupportedError
 from quantizer.core.expressions import parse
+from quantizer.core.files import is_file
 from quantizer.core.library import Library, read_file
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding
@@ -89,7 +90,7 @@ def _problems(found: Xfails, library: Library, folder: Path, today: str) -> Iter
             )
         if entry.since and entry.since > entry.expires:
             yield Finding(("xfails", index, "since"), f"{entry.since} lies behind the expiry, {entry.expires}.")
-        if not (folder / entry.case).is_file():
+        if not is_file(folder / entry.case):
             yield Finding(
                 ("xfails", index, "case"), f"no such file: {entry.case}. Keep the replay file of the failure."
             )

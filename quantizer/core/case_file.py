@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
 from quantizer.core.errors import CaseError
 from quantizer.core.model import Model
+from quantizer.core.model_errors import explain
 
 MAX_ELEMENTS = 1 << 24
 MAX_WHOLE = 1 << 31
@@ -94,8 +95,8 @@ def read_model(model: type[M], raw: object, where: str) -> M:
     try:
         return model.model_validate(raw)
     except ValidationError as err:
-        lines = []
-        for item in err.errors():
-            place = ".".join(map(str, item["loc"])) or "the file"
-            lines.append(f"{where}: {place}: {item['msg']}, got {str(item['input'])[:60]!r}.")
+        lines = [
+            f"{where}: {'.'.join(map(str, finding.location)) or 'the file'}: {finding.text}"
+            for finding in explain(err, model, raw)
+        ]
         raise CaseError("\n".join(lines)) from None

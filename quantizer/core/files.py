@@ -15,6 +15,21 @@ class WriteError(QuantizerError):
     """Files cannot be written; none of them was."""
 
 
+def is_file(path: Path) -> bool:
+    """Return whether *path* is a file; a name that none can have is that of none, where Path.is_file() raises."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether *path* is a folder; a name that none can have is that of none."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def exists(path: Path) -> bool:
+    """Return whether something stands at *path*; at a name that none can have nothing does."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
 Content = str | Iterable[bytes]
 
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from quantizer.core.errors import SpecError
+from quantizer.core.files import is_file, is_folder
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, explain, render
 from quantizer.core.platform_rules import check_platform
@@ -156,9 +157,9 @@ def spec_files(paths: Sequence[Path]) -> list[Path]:
     """Return the spec files of folders (in the order of names) and single files; SpecError where there is nothing."""
     found: dict[Path, None] = {}
     for path in paths:
-        if path.is_dir():
+        if is_folder(path):
             found |= dict.fromkeys(sorted(p for p in path.glob("*.yaml") if p.name != SCHEMES_FILE))
-        elif path.is_file():
+        elif is_file(path):
             found[path] = None
         else:
             raise SpecError(f"{shown_path(path)}: no such file or folder.")
@@ -229,7 +230,7 @@ def _all_parts(paths: Sequence[Path], problems: list[str]) -> Schemes:
     merged = Schemes()
     for path in paths:
         file = path / SCHEMES_FILE
-        if not file.is_file():
+        if not is_file(file):
             continue
         before = merged
         try:
@@ -311,11 +312,11 @@ class _Files:
 
 
 def _files_at(path: Path) -> _Files:
-    if path.is_file() and path.parent.name == PLATFORMS_FOLDER:
+    if is_file(path) and path.parent.name == PLATFORMS_FOLDER:
         return _Files(path.parent.parent, platforms=[path])
-    if path.is_file() and path.name == SCHEMES_FILE:
+    if is_file(path) and path.name == SCHEMES_FILE:
         return _Files(path.parent, schemes=[path])
-    schemes = [path / SCHEMES_FILE] if (path / SCHEMES_FILE).is_file() else []
+    schemes = [path / SCHEMES_FILE] if is_file(path / SCHEMES_FILE) else []
     return _Files(path, spec_files([path]), platform_files([path]), schemes)
 
 

@@ -6,7 +6,6 @@ import math
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
 from quantizer.core.case_file import read_model
 from quantizer.core.model import Model
@@ -18,7 +17,7 @@ def _real(value: object) -> object:
         case "inf":
             return math.inf
         case float() if not math.isfinite(value):
-            raise PydanticCustomError("finite", "must be finite. Write the string inf where it is infinite")
+            raise ValueError("must be finite. Write the string inf where it is infinite")
         case _:
             return value
 

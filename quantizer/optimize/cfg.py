@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantizer.core.errors import FormatError, UnsupportedError
+from quantizer.core.files import is_file
 from quantizer.core.wording import shown_path
 from quantizer.optimize.fields import FIELDS, TARGETS, Field, defaults
 from quantizer.optimize.per_layer import SYNTAX, PerLayer, parse_per_layer
@@ -108,6 +109,8 @@ def _entries(text: str, path: Path) -> dict[str, tuple[str, int]]:
             raise FormatError(
                 f"{_place(path, number)}: {line[:60]}: there is one section, {SECTION}. Remove this line."
             )
+        if "\0" in line:
+            raise FormatError(f"{_place(path, number)}: {line[:60]!r}: holds a NUL character. Remove it.")
         name, found_sign, value = _split(line)
         if not found_sign:
             raise FormatError(f"{_place(path, number)}: {line[:60]!r}: must be field = value.")
@@ -186,7 +189,7 @@ def _not_acted_on(field: Field, value: Value | PerLayer, path: Path, line: int) 
 def _base(path: Path, given: Mapping[str, tuple[str, int]]) -> Path:
     graph = given.get("graph", ("", 0))[0]
     folder = path.parent
-    return folder if graph and not Path(graph).is_file() and (folder / graph).is_file() else Path()
+    return folder if graph and not is_file(Path(graph)) and is_file(folder / graph) else Path()
 
 
 def _check(options: Options) -> None:
@@ -196,7 +199,7 @@ def _check(options: Options) -> None:
             raise options.error(name, "missing: name the file of the float IR.")
     for name in FILES:
         path = options.file(name)
-        if path is not None and not path.exists():
+        if path is not None and not is_file(path):
             raise options.error(name, f"{shown_path(path)}: no such file.")
     if options["metric"]:
         for name in ("dataset", "data"):

@@ -11,7 +11,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from quantizer.core.errors import FormatError, UnsupportedError
-from quantizer.core.files import replace_files
+from quantizer.core.files import exists, replace_files
 from quantizer.core.library import Library
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats import compass
@@ -336,7 +336,7 @@ def _on_zeros(work: Work, graph: Graph) -> None:
 def _check_output(options: Options) -> None:
     """Raise FormatError where the output folder cannot be made or written, before any work is done."""
     folder = output_folder(options).absolute()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    existing = next(path for path in (folder, *folder.parents) if exists(path))
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         what = "is no folder" if not existing.is_dir() else "cannot be written"
         raise options.error("output_dir", f"{shown_path(existing)}: {what}. Nothing was written.")

@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from quantizer.core.errors import PluginError
+from quantizer.core.files import is_file, is_folder
 from quantizer.core.wording import shown_path
 
 GROUP = "quantizer.operators"
@@ -102,19 +103,19 @@ def sources(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Sourc
 
 def _files(paths: Sequence[Path], environment: Mapping[str, str]) -> Iterator[Path]:
     for path in paths:
-        if path.is_dir():
+        if is_folder(path):
             found = sorted(file for file in path.glob("*.py") if not file.name.startswith("__"))
             if not found:
                 raise PluginError(f"{shown_path(path)}: holds no plugin. Name a folder with *.py files, or a file.")
             yield from found
-        elif path.is_file():
+        elif is_file(path):
             yield path
         else:
             raise PluginError(f"{shown_path(path)}: no such file or folder. Name a plugin file, or a folder of them.")
     for text in environment.get(SEARCH_PATH, "").split(os.pathsep):
         if not text:
             continue
-        if not Path(text).is_dir():
+        if not is_folder(Path(text)):
             raise PluginError(f"{SEARCH_PATH}: {text}: no such folder. Create it, or take it out of {SEARCH_PATH}.")
         yield from _prefixed(Path(text))
     if Path(LOCAL).is_dir():

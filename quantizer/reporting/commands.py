@@ -149,7 +149,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _html(args: argparse.Namespace) -> int:
-    from quantizer.core.files import replace_files
+    from quantizer.core.files import is_folder, replace_files
     from quantizer.reporting.diff import compare
     from quantizer.reporting.history import ratios
     from quantizer.reporting.page import render
@@ -160,7 +160,7 @@ def _html(args: argparse.Namespace) -> int:
         records,
         title=args.title,
         diff=compare(read_run(args.baseline), records) if args.baseline else None,
-        failures=args.candidate / "failures" if args.candidate.is_dir() else None,
+        failures=args.candidate / "failures" if is_folder(args.candidate) else None,
         trends=ratios(args.history) if args.history else None,
         kills=read_kills(args.faults) if args.faults else None,
         facts=read_run_facts(args.candidate),

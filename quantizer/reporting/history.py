@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from quantizer.core.errors import CaseError
+from quantizer.core.files import exists, is_file
 from quantizer.core.record import Record
 from quantizer.reporting.gate import GRADED
 from quantizer.reporting.tally import CASES, is_failing, item_holes, worst_ratio
@@ -155,7 +156,7 @@ def _add(database: sqlite3.Connection, name: str, figures: Mapping[str, Figures]
 
 
 def _exists(file: Path) -> None:
-    if not file.is_file():
+    if not is_file(file):
         raise CaseError(f"{file}: no such file. `quantizer report history add` makes one.")
 
 
@@ -186,7 +187,7 @@ def _writing(file: Path) -> Iterator[sqlite3.Connection]:
 @contextmanager
 def _opened(file: Path) -> Iterator[sqlite3.Connection]:
     try:
-        if file.exists():
+        if exists(file):
             with file.open("rb") as stream:
                 if (head := stream.read(len(_SQLITE))) and head != _SQLITE:
                     raise CaseError(f"{file}: is no SQLite file. It was left as it is; name another.")

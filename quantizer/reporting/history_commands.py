@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quantizer.core.files import is_folder
 from quantizer.reporting.ci_commands import positive
 from quantizer.reporting.figures import NOTHING, figure, ratio_text
 
@@ -66,7 +67,7 @@ def _add(args: argparse.Namespace) -> int:
     from quantizer.reporting.history import append, figures_of
     from quantizer.reporting.store import read_kills, read_run, read_timings
 
-    seconds = read_timings(args.run) if args.run.is_dir() else {}
+    seconds = read_timings(args.run) if is_folder(args.run) else {}
     append(
         args.file, args.name, figures_of(read_run(args.run), seconds, read_kills(args.faults) if args.faults else {})
     )

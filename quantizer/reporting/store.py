@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from quantizer.core.errors import CaseError
-from quantizer.core.files import replace_files
+from quantizer.core.files import is_file, is_folder, replace_files
 from quantizer.core.record import CheckRecord, Record, read_records
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def write_baseline(path: Path, records: Iterable[Record]) -> None:
 def read_run(path: Path) -> list[Record]:
     """Read a records file, or the one in a directory, sorted by id; CaseError names file, line and field."""
     file = path
-    if path.is_dir():
+    if is_folder(path):
         file = path / RECORDS
         if not file.exists():
             raise CaseError(f"{path}: holds no {RECORDS}. Name the directory of a run, or a records file.")
@@ -74,7 +74,7 @@ def read_run_facts(path: Path) -> Facts | None:
     from quantizer.core.facts import read_facts
 
     file = path / FACTS
-    if not file.is_file():
+    if not is_file(file):
         return None
     try:
         return read_facts(file.read_text(encoding="utf-8"), str(file))
@@ -87,7 +87,7 @@ def read_run_facts(path: Path) -> Facts | None:
 def read_timings(directory: Path) -> dict[str, float]:
     """Return item -> seconds of a run; empty where it was not timed."""
     file = directory / TIMINGS
-    if not file.is_file():
+    if not is_file(file):
         return {}
     try:
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

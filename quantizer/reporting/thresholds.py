@@ -50,18 +50,21 @@ def read_thresholds(folder: Path) -> Thresholds:
 def _stated(folder: Path) -> dict[str, Mapping[str, object] | None]:
     tox, pyproject = folder / TOX, folder / PYPROJECT
     stated: dict[str, Mapping[str, object] | None] = {}
+    file = tox
     try:
         if tox.is_file():
             parser = configparser.ConfigParser(interpolation=None)
             parser.read_string(tox.read_text(encoding="utf-8"), source=str(tox))
             stated[f"{tox}: [{SECTION}]"] = dict(parser[SECTION]) if SECTION in parser else None
+        file = pyproject
         if pyproject.is_file():
-            table = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {}).get(SECTION)
+            tools = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {})
+            table = tools.get(SECTION) if isinstance(tools, dict) else tools
             if table is not None and not isinstance(table, dict):
                 raise SpecError(f"{pyproject}: {TABLE}: must be a table, got {table!r}.")
             stated[f"{pyproject}: [{TABLE}]"] = table
     except (OSError, UnicodeDecodeError, configparser.Error, tomllib.TOMLDecodeError) as err:
-        raise SpecError(f"{folder}: thresholds cannot be read: {' '.join(str(err).split())}.") from None
+        raise SpecError(f"{file}: thresholds cannot be read: {' '.join(str(err).split())}.") from None
     return stated
 
 

@@ -74,6 +74,7 @@ def test_an_entry_whose_case_passes_is_red(broken):
         ({"expires": "2001-01-01"}, "*known.yaml:9:*expires: 'one_too_many' expired on 2001-01-01, a.vendor owns it.*"),
         ({"expires": "soon"}, "*expires: must be a day, got 'soon'. Write it as 2027-01-31.*"),
         ({"case": "gone.json"}, "*case: no such file: gone.json. Keep the replay file of the failure.*"),
+        ({"case": "x" * 300}, "*case: no such file: xxx*"),
         ({"predicate": "'1 +'"}, "*known.yaml:5:*predicate: *"),
         ({"predicate": "widht > 1"}, "*known.yaml:5:*predicate: *widht*"),
     ],

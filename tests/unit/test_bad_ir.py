@@ -189,12 +189,12 @@ def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
         read(tmp_path / "net.txt", REFERENCE / "quant.bin")
 
 
-@pytest.mark.parametrize("name", ["absent", "folder", "nul\0"])
+@pytest.mark.parametrize("name", ["absent", "folder", "nul\0", "long" * 99])
 def test_files_that_are_none(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     for files in ((tmp_path / name, REFERENCE / "quant.bin"), (REFERENCE / "quant.txt", tmp_path / name)):
         with pytest.raises(
-            FormatError, match=r"(absent|nul.): no such file: name a file that exists\.|folder: not a file"
+            FormatError, match=r"(absent|nul.|long): no such file: name a file that exists\.|folder: not a file"
         ):
             read(*files)
 

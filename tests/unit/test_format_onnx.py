@@ -167,7 +167,9 @@ def test_external_data_beside_the_model_is_read(tmp_path):
     assert load(external("w.bin", tmp_path)).tensor("w").data.tolist() == [3, 4]
 
 
-@pytest.mark.parametrize("location", ["../w.bin", "/etc/hostname", "link.bin", "absent.bin", "", "short.bin"])
+@pytest.mark.parametrize(
+    "location", ["../w.bin", "/etc/hostname", "link.bin", "absent.bin", "", "short.bin", "a" * 300, "a\0b"]
+)
 def test_external_data_elsewhere_is_refused(tmp_path, location):
     folder = tmp_path / "model"
     folder.mkdir()

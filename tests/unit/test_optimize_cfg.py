@@ -151,6 +151,10 @@ def test_files_and_fields_that_others_need(tmp_path: Path) -> None:
         run("bin = g.txt")
     with pytest.raises(FormatError, match=r"opt.cfg:3: bin: .*no such file"):
         run("graph = g.txt", "bin = other")
+    with pytest.raises(FormatError, match=r"opt.cfg:3: bin: .*x: no such file"):
+        run("graph = g.txt", f"bin = {'x' * 300}")
+    with pytest.raises(FormatError, match=r"opt.cfg:2: 'output_dir = a.*b': holds a NUL character"):
+        run("output_dir = a\0b")
     with pytest.raises(FormatError, match="a data set class reads it"):
         run("graph = g.txt", "bin = g.txt", "calibration_data = g.txt")
     with pytest.raises(FormatError, match="a metric needs dataset"):

@@ -89,6 +89,8 @@ def test_asking_for_sources_imports_no_torch(tmp_path):
     [
         (["nowhere"], {}, "nowhere: no such file or folder"),
         (["empty"], {}, "empty: holds no plugin"),
+        (["x" * 300], {}, "x: no such file or folder"),
+        ([], {"AIPUPLUGIN_PATH": "x" * 300}, "x: no such folder"),
         ([], {"AIPUPLUGIN_PATH": "nowhere"}, "AIPUPLUGIN_PATH: nowhere: no such folder"),
     ],
 )

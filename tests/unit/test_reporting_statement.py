@@ -85,7 +85,7 @@ def test_equal_runs_give_equal_bytes_that_are_read_back(tmp_path: Path) -> None:
     found = read_statement(text, "a.json")
     assert found == state(RUN, facts())
     assert found.records_sha256 == hashlib.sha256((tmp_path / "run/records.jsonl").read_bytes()).hexdigest()
-    with pytest.raises(CaseError, match=r"a.json: result: Input should be 'conforms'"):
+    with pytest.raises(CaseError, match=r"a.json: result: must be one of conforms, "):
         read_statement(text.replace('"result": "conforms"', '"result": "perfect"'), "a.json")
 
 

@@ -76,11 +76,12 @@ def test_two_places_are_refused(tmp_path: Path) -> None:
         ("tox.ini", "[quantizer]\nlsb = x\n", "lsb: must be a number of 0 or more, got 'x'"),
         ("tox.ini", "[quantizer]\nfail_on = speed\n", "fail_on: 'speed' is no reason to fail. Choose from new-failure"),
         ("tox.ini", "[quantizer]\nfail_on =\n", "fail_on: names no reason to fail"),
-        ("tox.ini", "[quantizer\n", "thresholds cannot be read: File contains no section headers"),
+        ("tox.ini", "[quantizer\n", r"tox.ini: thresholds cannot be read: File contains no section headers"),
         ("pyproject.toml", "[tool.quantizer]\nlsb = true\n", "lsb: must be a number of 0 or more, got True"),
         ("pyproject.toml", "[tool.quantizer]\nfail_on = 3\n", "fail_on: must be words, got 3"),
         ("pyproject.toml", "[tool]\nquantizer = 3\n", "must be a table, got 3"),
-        ("pyproject.toml", "tool = [\n", "thresholds cannot be read"),
+        ("pyproject.toml", "tool = 3\n", "must be a table, got 3"),
+        ("pyproject.toml", "tool = [\n", "pyproject.toml: thresholds cannot be read"),
     ],
 )
 def test_what_is_wrong_is_one_error_with_its_place(tmp_path: Path, name: str, text: str, says: str) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import FormatError
+from quantizer.core.files import is_file, is_folder
 from quantizer.ir.graph import AttrValue, nearest
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -279,8 +280,8 @@ def sections_of(content: str, name: str) -> list[Section]:
 
 def check_file(name: str) -> None:
     """Raise FormatError where *name* is no regular file."""
-    if not Path(name).is_file():
-        reason = "not a file" if Path(name).exists() else "no such file"
+    if not is_file(Path(name)):
+        reason = "not a file" if is_folder(Path(name)) else "no such file"
         raise FormatError(f"{name}: {reason}: name a file that exists.")
 
 

@@ -12,6 +12,7 @@ from onnx import TensorProto, numpy_helper
 
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import FormatError, UnsupportedError
+from quantizer.core.files import is_file
 from quantizer.ir.graph import LARGEST, Tensor, container
 
 ONNX_DTYPES: dict[int, DType] = {
@@ -107,8 +108,8 @@ def _read_external(place: str, proto: Any, folder: Path | None, size: int) -> No
     location = entries.get("location", "")
     if folder is None:
         raise FormatError(f"{place}: its data is in {location!r}: load the model from its file, not from bytes.")
-    path, root = (folder / location).resolve(), folder.resolve()
-    if not location or not path.is_relative_to(root) or not path.is_file():
+    path = folder / location
+    if not is_file(path) or not path.resolve().is_relative_to(folder.resolve()):
         raise FormatError(f"{place}: external data {location!r}: must be a file inside the model's folder.")
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
