@@ -23,12 +23,14 @@ ROOT_HALF = 1518500250
 
 
 def number_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield what is found of the multiplier from codes to exponents, and of the largest exponent that sums can hold."""
+    """Yield what is found of the multiplier from codes to exponents, and of the largest exponent that sums can hold.
+
+    A number over a tensor is the tensor's reciprocal times the number there: two float32 roundings.
+    """
     numbers, steps = trial.parameters.numbers, trial.parameters.inputs["x"].steps
     size = trial.case.shapes["x"][trial.axis]
-    wanted = restated_multipliers.compass_multiplier(
-        LOG2_E / np.float32(1.0 if steps is None else steps.numpy()), MULTIPLIER_BITS
-    )
+    inverse = np.float32(1.0) / np.float32(1.0 if steps is None else steps.numpy())
+    wanted = restated_multipliers.compass_multiplier(inverse * LOG2_E, MULTIPLIER_BITS)
     halves = int(trial.target.platform.tables.fast.get("softmax") == "power_of_two_halves")
     got = numbers["multiplier"], numbers["shift"]
     yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), got, "the rule's multiplier of log2(e) * s_x")
