@@ -25,10 +25,11 @@ from quantizer.conformance.checks.variants import properties, repeat, tiled
 from quantizer.conformance.faithful import is_faithful
 from quantizer.conformance.trial import Trial
 from quantizer.core.defects import CASE_NAMES, Defect
-from quantizer.core.errors import QuantizerError, RefusedError
+from quantizer.core.errors import EngineError, QuantizerError, RefusedError
 from quantizer.core.expressions import parse
 from quantizer.core.processor import instructions
 from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, hole
+from quantizer.core.wording import shown_path
 from quantizer.numerics.qparams import QParams
 from quantizer.runtime.engines.protocol import Engine
 
@@ -83,8 +84,10 @@ def _raised(err: Exception) -> str:
     """Return what was raised, and the last line of a plugin on the way there."""
     first = str(err).splitlines()[0] if str(err) else ""
     kind = "" if isinstance(err, QuantizerError) else f"{type(err).__name__}: "
+    if isinstance(err, EngineError):
+        return f"{kind}{first}"
     frames = [frame for frame in traceback.extract_tb(err.__traceback__) if not _is_ours(frame.filename)]
-    return f"{kind}{first}" + (f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else "")
+    return f"{kind}{first}" + (f" ({shown_path(Path(frames[-1].filename))}:{frames[-1].lineno})" if frames else "")
 
 
 def _is_ours(filename: str) -> bool:

@@ -47,8 +47,9 @@ from quantizer.runtime.engines.own import OwnEngine
 UINT8, INT8 = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
 FIXED = {"softmax": (1 / 256, 0)}
 """Operator -> the scale and zero point that its output always has."""
-WRITTEN = [op for op in NODES if op == "pad" or op not in MOVES]
-"""Operators whose quantized node has parameters, or a constant in codes."""
+WRITTEN = [op for op in NODES if op == "pad" or op not in (*MOVES, "quantize", "where")]
+"""Operators whose quantized node has parameters, or a constant in codes, and that the quantizer takes as floats: not what it
+puts in itself, and not a choice, for which it writes an invalid graph."""
 BEHIND = ("global_avg_pool2d", "pad")
 """Operators that the quantizer leaves in float unless their input is quantized already."""
 

@@ -102,7 +102,7 @@ def test_codes_are_those_of_the_kernel_and_the_judge_passes_them(name: str, plat
 
 
 def test_every_operator_of_the_platforms_is_compared() -> None:
-    moves = {"relu", "transpose", "pad", "reshape", "gather"}
+    moves = {"relu", "transpose", "pad", "reshape", "gather", "quantize"}
     compared = {name.split(" ")[0] for name in CASES}
     assert compared | moves == {op for name in PLATFORMS for op in LIBRARY.platform(name).ops or ()}
 

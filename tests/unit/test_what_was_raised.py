@@ -9,6 +9,7 @@ from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
 from quantizer.conformance.trial import Trial
+from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
 
 SESSION = open_session(Options(root=Path.cwd()))
@@ -23,4 +24,5 @@ def test_a_forward_that_raises_names_its_line():
     trial = Trial(target, example_case(target, SPEC.examples[0]), SESSION.engine)
     with REGISTRY.overridden("floor", "quantized", quantized, target.platform.platform):
         reason = next(verdict.reason for verdict in judge(trial) if verdict.check == "arithmetic")
-    assert reason == f"raised KeyError: 'nothing' ({__file__}:{quantized.__code__.co_firstlineno + 1})"
+    place = f"{shown_path(Path(__file__))}:{quantized.__code__.co_firstlineno + 1}"
+    assert reason == f"raised KeyError: 'nothing' ({place})"
