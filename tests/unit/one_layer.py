@@ -124,7 +124,7 @@ def ran(
     (folder / "float.txt").write_text(text + lines)
     (folder / "float.bin").write_bytes(blob)
     given = {
-        "graph": folder / "float.txt", "bin": folder / "float.bin", "calibration_data": folder / "calib.npy",
+        "graph": folder / "float.txt", "bin": folder / "float.bin", "calibration_data": folder / ("calib.npy" if len(names) == 1 else "calib.npz"),
         "dataset": "NumpyDataset" if len(names) == 1 else "NumpyMultiInputDataset",
         "calibration_strategy_for_activation": "extrema", **cfg,
     }  # fmt: skip
@@ -132,7 +132,7 @@ def ran(
     if len(names) == 1:
         np.save(folder / "calib.npy", samples["x0"])
     else:
-        np.save(folder / "calib.npy", np.array(samples), allow_pickle=True)
+        np.savez(folder / "calib.npz", *samples.values())
     (folder / "opt.cfg").write_text("[Common]\n" + "".join(f"{key} = {value}\n" for key, value in given.items()))
     work = steps.quantized(read_cfg(folder / "opt.cfg"), LIBRARY)
     written, data = compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs))
