@@ -1,9 +1,9 @@
 """How many mutants of the numbers, operators and tiles the conformance suite kills alone: `tox -e mutation`.
 
-mutmut makes the mutants; a seeded sample of them, stratified by module, is run: each in a process of its own, in which the
-checks of the gate judge cases of the gate that reach the mutated function, until one fails. First cases that the unmutated code built; then
-the goldens; then the cases of the gate as the mutant builds them, for as long as `PATIENCE` allows. Tests of the package do not run.
-Prints the share of killed mutants and every survivor; 1 where fewer than nine in ten are killed.
+mutmut makes the mutants; a seeded sample of those in functions that cases of the gate reach, stratified by module, is run: each in
+a process of its own, in which the checks of the gate judge cases that reach the mutated function, until one fails. First cases that
+the unmutated code built; then the goldens; then the cases of the gate as the mutant builds them, for as long as `PATIENCE` allows.
+Tests of the package do not run. Prints the share of killed mutants and every survivor; 1 where fewer than nine in ten are killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from quantizer.conformance.faults.cases import explicit_cases
+from quantizer.conformance.faults.cases import explicit_cases, number_of_cases
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import Session, open_session
@@ -47,8 +47,8 @@ from quantizer.core.files import replace_files
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("numerics", "ops", "tiling")
 LIMIT = 0.9
-ROWS = 2
-"""Cases of each target that show which functions it reaches, and are judged first."""
+ROWS = 4
+"""Cases of each target, spread over all that the gate has for it, that show which functions it reaches; judged first."""
 MOST = 400
 """Of those, how many at most are judged for one mutant."""
 PATIENCE = 10.0
@@ -108,16 +108,17 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, help="write the result to this file, as markdown")
     args = parser.parse_args()
     mutants = list(all_mutants({name.rpartition(".")[0] for name in args.only}))
-    sample = [m for m in mutants if m.name in args.only] if args.only else stratified(mutants, args.count, args.seed)
-    print(
-        f"{len(mutants)} mutants in {len({m.module for m in mutants})} modules, {len(sample)} in the sample", flush=True
-    )
+    known = reached(args.op)
+    within = [mutant for mutant in mutants if is_reached(mutant, known)]
+    sample = [m for m in mutants if m.name in args.only] if args.only else stratified(within, args.count, args.seed)
+    print(f"{len(mutants)} mutants, {len(within)} in functions that the gate reaches, {len(sample)} in the sample", flush=True)
     if args.list:
         print("\n".join(f"{mutant.name}\n{mutant.change}" for mutant in sample))
         return 0
-    outcomes = run(sample, args.workers, args.minutes * 60, args.op)
+    outcomes = run(sample, known, args.workers, args.minutes * 60)
     if args.output is not None:
-        replace_files({args.output: document(outcomes, len(mutants), args.seed)})
+        outside = Counter(f"{m.module}.{m.function}" for m in mutants if not is_reached(m, known))
+        replace_files({args.output: document(outcomes, outside, len(mutants), args.seed)})
     return report(outcomes, len(sample))
 
 
@@ -197,12 +198,11 @@ class Known:
     """Code of a function -> cases that reach it, one of each operator in turn."""
 
 
-def run(sample: Sequence[Mutant], workers: int, seconds: float, ops: Collection[str]) -> list[tuple[Mutant, str, str]]:
+def run(sample: Sequence[Mutant], known: Known, workers: int, seconds: float) -> list[tuple[Mutant, str, str]]:
     """Return each mutant that was run in time, what became of it and by what."""
     from tqdm import tqdm
 
     end = time.monotonic() + seconds
-    known = reached(ops)
     context, found = multiprocessing.get_context("fork"), []
     waiting, running = list(reversed(sample)), {}
     with tqdm(total=len(sample), unit="mutant", disable=None, file=sys.stderr) as bar:
@@ -235,11 +235,18 @@ def reached(ops: Collection[str]) -> Known:
     inside = tuple(str(ROOT / "quantizer" / package) for package in PACKAGES)
     found: dict[CodeType, dict[str, list[tuple[Target, Case]]]] = defaultdict(lambda: defaultdict(list))
     for op, spec in ((op, spec) for op, spec in session.library.specs.items() if op in (ops or [op])):
-        for target, case in itertools.islice(explicit_cases(session, spec), ROWS * len(session.all_targets(spec))):
+        step = max(1, number_of_cases(session, op) // (ROWS * len(session.all_targets(spec)))) | 1
+        for target, case in itertools.islice(explicit_cases(session, spec), None, None, step):
             for code in traced(lambda: judge(Trial(target, case, session.engine))):  # noqa: B023 - run at once
                 if code.co_filename.startswith(inside):
                     found[code][op].append((target, case))
     return Known(session, {code: list(interleaved(by_op.values())) for code, by_op in found.items()})
+
+
+def is_reached(mutant: Mutant, known: Known) -> bool:
+    """Return whether a case of the gate runs the function that is mutated."""
+    function = found_function(mutant)
+    return function is not None and function.__code__ in known.cases
 
 
 def traced(function: Callable[[], object]) -> set[CodeType]:
@@ -349,8 +356,11 @@ def report(outcomes: Sequence[tuple[Mutant, str, str]], size: int) -> int:
     return 0 if outcomes and share >= LIMIT else 1
 
 
-def document(outcomes: Sequence[tuple[Mutant, str, str]], total: int, seed: int) -> str:
-    """Return the score and every survivor as markdown, with what `mutants_judged.json` says about it."""
+def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str], total: int, seed: int) -> str:
+    """Return the score and every survivor as markdown, with what `mutants_judged.json` says about it.
+
+    outside: function that no case of the gate reaches -> how many of all mutants are in it.
+    """
     judged_as = json.loads((Path(__file__).parent / "mutants_judged.json").read_text("utf-8"))
     counts = Counter(outcome for _, outcome, _ in outcomes)
     alive = [(mutant, outcome, by) for mutant, outcome, by in outcomes if outcome != KILLED]
@@ -363,14 +373,17 @@ def document(outcomes: Sequence[tuple[Mutant, str, str]], total: int, seed: int)
     lines = [
         "# Mutants of the package, and what the conformance suite makes of them", "",
         f"Written by `tox -e mutation -- --count {len(outcomes)} --seed {seed} -o docs/mutation.md`. mutmut makes {total} mutants of `numerics`, `ops` and",
-        f"`tiling`; {len(outcomes)} of them, drawn by module, were run against the gate's cases, checks and goldens alone: **{counts[KILLED]} killed",
-        f"({counts[KILLED] / max(1, len(outcomes)):.1%}; {counts[KILLED] / effective:.1%} without the {equal} that compute the same)**, {counts[SURVIVED]} survived, {counts[NOT_REACHED]} in functions that no case reaches.",
+        f"`tiling`, {total - outside.total()} of them in functions that cases of the gate reach. {len(outcomes)} of these, drawn by module, were run against the",
+        f"gate's cases, checks and goldens alone: **{counts[KILLED]} killed ({counts[KILLED] / max(1, len(outcomes)):.1%}; {counts[KILLED] / effective:.1%} without the {equal} that compute the same)**,",
+        f"{len(alive)} survived.",
         "", "What killed first: " + ", ".join(f"{name} {count}" for name, count in first.most_common()) + ".", "",
         "## Survivors", "",
     ]  # fmt: skip
     for mutant, outcome, by in alive:
         lines += [f"### {mutant.name}", "", "```diff", mutant.change, "```", ""]
         lines += [f"{outcome}{f' {by}' if by else ''}. {reasons[mutant.name]}".rstrip(), ""]
+    lines += ["## Functions that no case of the gate reaches", "", "With the number of their mutants. They serve training, the executor,", "the flows, vendors' plugins and processors that this one is not; the tests of the package run them.", ""]  # fmt: skip
+    lines += [f"* `{name}` {count}" for name, count in sorted(outside.items())]
     return "\n".join(lines).rstrip() + "\n"
 
 
