@@ -111,7 +111,10 @@ def main() -> int:
     known = reached(args.op)
     within = [mutant for mutant in mutants if is_reached(mutant, known)]
     sample = [m for m in mutants if m.name in args.only] if args.only else stratified(within, args.count, args.seed)
-    print(f"{len(mutants)} mutants, {len(within)} in functions that the gate reaches, {len(sample)} in the sample", flush=True)
+    print(
+        f"{len(mutants)} mutants, {len(within)} in functions that the gate reaches, {len(sample)} in the sample",
+        flush=True,
+    )
     if args.list:
         print("\n".join(f"{mutant.name}\n{mutant.change}" for mutant in sample))
         return 0
