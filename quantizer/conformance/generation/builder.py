@@ -250,7 +250,11 @@ def tile_plan(target: Target, case: Case, chooser: Chooser) -> TilePlan:
     if kind == "untiled" or not axes:
         return TilePlan({})
     if kind == "split":
-        return TilePlan({name: max(1, axes[name] // 2) for name in reductions if name in axes})
+        halved = [name for name in reductions if name in axes]
+        others = [name for name in axes if name not in reductions]
+        if halved and others and chooser.option("tiles.beside", ("reductions", "an axis beside them")) != "reductions":
+            halved.append(others[chooser.integer("tiles.axis", 0, len(others) - 1)])
+        return TilePlan({name: max(1, axes[name] // 2) for name in halved})
     sizes: dict[str, int] = {}
     names = list(axes)
     start = chooser.integer("tiles.axis", 0, len(names) - 1)
