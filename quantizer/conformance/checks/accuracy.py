@@ -12,7 +12,7 @@ from quantizer.conformance import bounds
 from quantizer.conformance.checks.comparisons import decided
 from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.enclosures import ENCLOSURES, known_operands
-from quantizer.conformance.checks.requantized import FLOAT32_UNIT
+from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT
 from quantizer.conformance.checks.stage_errors import stage_error
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict, Worst, hole
@@ -59,12 +59,18 @@ def _limit_error(trial: Trial) -> float:
 
 
 def _leaves_accumulator(trial: Trial) -> bool:
-    """True where a wrapping or saturating accumulator is too narrow for the sum of |terms|: arithmetic judges that."""
-    rule = trial.target.platform.accumulator
+    """True where a wrapping or saturating accumulator is too narrow for the sum of |terms|: arithmetic judges that.
+
+    So it is where a sum is shifted to the left in 32 bits that wrap, before it is multiplied.
+    """
+    rule, rescale = trial.target.platform.accumulator, trial.parameters.rescale
     if rule.overflow not in ("wrap", "saturate") or trial.spec.error_model.kind != "bilinear":
         return False
     bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
-    return bool(trial.sum_magnitudes.max(initial=0.0) >= 2.0 ** (bits - 1))
+    magnitude = trial.sum_magnitudes
+    if rescale is not None and rescale.variant in DECLARED and DECLARED[rescale.variant].wraps:
+        magnitude = magnitude * np.exp2(np.maximum(31.0 - trial.per_channel(rescale.shift), 0.0))
+    return bool(magnitude.max(initial=0.0) >= 2.0 ** (bits - 1))
 
 
 def _outward(values: Array, direction: int) -> Array:

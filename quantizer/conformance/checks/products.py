@@ -96,12 +96,12 @@ def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, d
     no other value sees, so that one mode, half up, judges all channels.
     """
     left, right = np.maximum(31 - shift, 0), np.maximum(shift - 31, 0)
-    whole = held.astype(np.int64).astype(object)
-    if trial.target.platform.multiplier.overflow == "x86":
-        whole = np.where((left >= 32) & ~_ties_away(trial, declared), 0, whole)
-        sums = ((whole << (left % 32).astype(object)) + 2**31) % 2**32 - 2**31
-    else:
-        sums = whole << left.astype(object)
+    whole, processor = held.astype(np.int64).astype(object), trial.target.platform.multiplier.overflow == "x86"
+    if processor:
+        whole, left = np.where((left >= 32) & ~_ties_away(trial, declared), 0, whole), left % 32
+    sums = whole << left.astype(object)
+    if processor or declared.wraps:
+        sums = (sums + 2**31) % 2**32 - 2**31
     high = (sums * mantissa.astype(np.int64).astype(object) + 2**30) >> 31
     units = 2 * high - ((high < 0) & _ties_away(trial, declared))
     wide = np.broadcast_to(right, units.shape)

@@ -40,6 +40,8 @@ class Declared:
     """The stage is float32 arithmetic and is replayed."""
     high_multiply: bool = False
     """A high multiply rounds half up at 2**31, before the shift rounds; both are replayed."""
+    wraps: bool = False
+    """A shift to the left wraps in 32 bits."""
     vector: int = 0
     """Channels behind the last whole group of so many round half away."""
 
@@ -67,7 +69,7 @@ DECLARED: Mapping[Variant, Declared] = {
     "area_multiplier": Declared(),
     "f32_dequantized": Declared("half_even", float32=True),
     "tpulang_multiplier_shift": Declared(),
-    **dict.fromkeys(("tpulang_tflite_lshift", "tpulang_tflite"), Declared("half_away", high_multiply=True)),
+    **dict.fromkeys(("tpulang_tflite_lshift", "tpulang_tflite"), Declared("half_away", high_multiply=True, wraps=True)),
     **dict.fromkeys(REPLAYS, Declared("half_even", float32=True)),
 }
 
