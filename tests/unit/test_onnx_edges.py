@@ -48,3 +48,10 @@ def test_a_mean_of_no_integers_is_refused():
     file = model("ReduceMean", {"a": np.zeros((0, 2), np.int64)}, 17, {"axes": [0]})
     with pytest.raises(OperationError, match="a mean of no integers: must have elements"):
         TorchExecutor(from_model(file), platform="fp32").forward([np.zeros((0, 2), np.int64)])
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool"])
+def test_windows_of_no_channels_have_no_channels(op):
+    feeds = {"a": floats(2, 0, 3, 3)}
+    file = model(op, feeds, 18, {"kernel_shape": [2, 2]})
+    assert TorchExecutor(from_model(file), platform="fp32").forward(feeds)[0].shape == (2, 0, 2, 2)
