@@ -235,20 +235,23 @@ def _codes(name: str, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _ratio(ours: Callable[[], object], theirs: Callable[[], object], repeats: int = 1) -> str:
-    """Return the median of per-round ratios: both run in turn, so that drift of the machine cancels."""
+    """Return the median of per-round ratios: both run in turn, so that drift of the machine cancels.
+
+    Of processor time: one thread runs both, and what another process takes in between is neither's.
+    """
     ratios = []
     for _ in range(ROUNDS + 2):
-        first = _once(ours, repeats)
-        ratios.append(first / _once(theirs, repeats))
+        first = _once(ours, repeats, time.process_time)
+        ratios.append(first / _once(theirs, repeats, time.process_time))
     return f"{statistics.median(ratios[2:]):.2f}x"
 
 
-def _once(function: Callable[[], object], repeats: int = 1) -> float:
+def _once(function: Callable[[], object], repeats: int = 1, clock: Callable[[], float] = time.perf_counter) -> float:
     """Return the seconds that *repeats* calls take, one after another."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(repeats):
         function()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 if __name__ == "__main__":

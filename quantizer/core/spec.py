@@ -199,12 +199,13 @@ class ErrorModel(Model):
 
     kind: Literal[
         "movement", "selection", "linear", "mean", "bilinear", "piecewise_bilinear", "monotone", "piecewise_monotone",
-        "set_valued", "poles", "softmax", "normalization", "resize", "index", "comparison", "custom",
+        "set_valued", "poles", "softmax", "normalization", "resize", "index", "comparison", "product", "euclidean", "custom",
     ]  # fmt: skip
     """movement copies one input; selection takes one of several values; linear and bilinear add up; mean divides a sum by
     the number of its terms; piecewise_bilinear is bilinear in an activation and a weight between the activation's critical
     points, where it is 0; monotone and piecewise_monotone map one input; poles divides one, or the first of two inputs, by an
-    input, or has the poles that are named by critical_points and period; comparison says whether a relation holds of two."""
+    input, or has the poles that are named by critical_points and period; comparison says whether a relation holds of two;
+    product multiplies the elements of one input along the attribute axes, euclidean is the root of the sum of their squares."""
     terms: Expr | None = None
     """Number of terms that one output element adds up."""
     critical_points: list[Finite] = []

@@ -257,6 +257,7 @@ def _check_constraints(spec: Spec) -> Iterator[Finding]:
 
 
 _PIECEWISE = ("piecewise_monotone", "piecewise_bilinear")
+_FOLDS = ("product", "euclidean")
 
 
 def _check_error_model(spec: Spec) -> Iterator[Finding]:
@@ -272,6 +273,9 @@ def _check_error_model(spec: Spec) -> Iterator[Finding]:
     if (model.relation is not None) != (model.kind == "comparison"):
         text = "must be given for comparison." if model.relation is None else f"does not apply to kind {model.kind}."
         yield Finding(("error_model", "relation"), text, key=model.relation is not None)
+    if model.kind in _FOLDS and (len(spec.inputs) != 1 or "axes" not in spec.attrs or model.terms is None):
+        text = f"{model.kind} is of one input along the attribute axes, with terms. Declare them."
+        yield Finding(("error_model", "kind"), text)
     if model.kind in _PIECEWISE and not model.critical_points:
         text = f"must be given for {model.kind}: where the function turns."
         yield Finding(("error_model", "critical_points"), text)

@@ -11,7 +11,8 @@ from quantizer.ir.graph import Graph, Node, Tensor
 
 SUFFIX = "#last"
 ALONG = {"batch_norm": "axis", "concat": "axis", "softmax": "axis", "argmax": "axis", "argmin": "axis",
-         "reduce_max": "axes", "reduce_mean": "axes", "reduce_min": "axes", "reduce_sum": "axes"}  # fmt: skip
+         "reduce_l2": "axes", "reduce_max": "axes", "reduce_mean": "axes", "reduce_min": "axes", "reduce_prod": "axes",
+         "reduce_sum": "axes"}  # fmt: skip
 """Operators that may run in either order -> their attribute that counts axes."""
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from quantizer.core.platforms import RoundingMode
 from quantizer.numerics.qparams import Table
-from quantizer.numerics.rounding import divide
+from quantizer.numerics.quotient import TIE_BAND
+from quantizer.numerics.rounding import divide, round_scalar, round_tensor
 
 ROOT_BITS = 32
 """Significant bits of a square root."""
@@ -49,6 +50,22 @@ def _scaled_root(numerator: int, denominator: int, places: int) -> int:
     if places >= 0:
         return math.isqrt((numerator << 2 * places) // denominator)
     return math.isqrt(numerator // (denominator << -2 * places))
+
+
+def rounded_root(squares: Tensor, ratio: Fraction, rounding: RoundingMode) -> Tensor:
+    """Return `sqrt(squares) * ratio` rounded once, as int64; squares: int64, not negative.
+
+    Elements that float64 cannot decide are decided in integers: a root that is not rational lies strictly beside every half.
+    """
+    value = squares.double().sqrt() * float(ratio)
+    result = round_tensor(value, rounding).to(torch.int64)
+    band, twice = TIE_BAND * value.clamp(min=1.0), value * 2
+    for index in map(tuple, ((twice - twice.round()).abs() <= 2 * band).nonzero().tolist()):
+        square = 4 * int(squares[index]) * ratio**2
+        halves = math.isqrt(square.numerator // square.denominator)
+        beside = Fraction(halves**2 != square, 2)
+        result[index] = round_scalar((halves + beside) / 2, rounding)
+    return result
 
 
 def quotient(numerator: Tensor, mantissa: Tensor, exponent: Tensor, rounding: RoundingMode) -> Tensor:

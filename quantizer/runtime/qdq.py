@@ -18,8 +18,8 @@ from quantizer.runtime.tensor_config import OperationQuantizationConfig, Quantiz
 
 P = QuantizationProperty
 BITS = (8, 16, BIAS_BITS)
-OLDEST = 13
-"""The first opset whose QuantizeLinear has an axis."""
+PER_TENSOR, PER_CHANNEL, WIDE = 10, 13, 21
+"""The first opsets whose QuantizeLinear has 8 bits and one scale, an axis, 16 bits."""
 
 
 def export_qdq(graph: Graph, path: Path | str) -> None:
@@ -31,11 +31,8 @@ def with_qdq(graph: Graph) -> Graph:
     """Return *graph* with a QuantizeLinear and a DequantizeLinear for each active configuration, and no configurations.
 
     A result `t` is made as `t#float`, its codes are `t#codes`, their values `t`. Raises UnsupportedError for what the two
-    operators cannot say: floating, dynamic and other roundings than half to even.
+    operators cannot say: floating, dynamic and other roundings than half to even, and what they say in later opsets alone.
     """
-    opset = graph.extra.get("opset", OLDEST)
-    if not isinstance(opset, int) or opset < OLDEST:
-        raise UnsupportedError(f"graph {graph.name!r} of opset {opset}: QDQ needs {OLDEST} or later.")
     added: dict[str, Tensor] = {}
     nodes: list[Node] = []
     read_as: dict[str, str] = {}
@@ -73,6 +70,7 @@ def _pair(
     if config.rounding != "half_even" or config.policy & (P.FLOATING | P.DYNAMIC) or config.num_of_bits not in BITS:
         raise UnsupportedError(f"{name!r}: QDQ holds 8 or 16 bits, rounded half to even, with scales of their own.")
     params, dtype = config.params, integer(config.num_of_bits, signed=config.quant_min < 0)
+    opset = _checked_opset(graph, name, config)
     if not _saturates_alike(graph.tensor(name), config, dtype):
         bounds = f"[{config.quant_min}, {config.quant_max}]"
         raise UnsupportedError(f"{name!r}: codes {bounds}: QDQ saturates at [{dtype.min}, {dtype.max}] alone.")
@@ -85,13 +83,31 @@ def _pair(
         if data is None:
             raise UnsupportedError(f"{name!r}: 32 bits are for a constant bias.")
         added[codes] = Tensor(codes, tuple(data.shape), dtype, config.codes(data).to(torch.int32))
-        return [Node(f"{name}#dequantize", "DequantizeLinear", (codes, scale, zero), (target,), {"axis": 0})]
+        along = {"axis": 0} if opset >= PER_CHANNEL else {}
+        return [Node(f"{name}#dequantize", "DequantizeLinear", (codes, scale, zero), (target,), along)]
     added[codes] = Tensor(codes, (), dtype, ranked=False)
-    attrs = {"axis": params.axis if params.axis is not None else 1}
+    attrs = {"axis": params.axis if params.axis is not None else 1} if opset >= PER_CHANNEL else {}
     return [
         Node(f"{name}#quantize", "QuantizeLinear", (source, scale, zero), (codes,), attrs),
         Node(f"{name}#dequantize", "DequantizeLinear", (codes, scale, zero), (target,), attrs),
     ]
+
+
+def _checked_opset(graph: Graph, name: str, config: TensorQuantizationConfig) -> int:
+    """Return the graph's opset; UnsupportedError where its QuantizeLinear cannot say what *config* does."""
+    opset = graph.extra.get("opset", PER_CHANNEL)
+    if config.num_of_bits == 16:
+        what, first = "16 bits", WIDE
+    elif P.PER_CHANNEL in config.policy or config.params.scale.dim():
+        what, first = "scales per channel", PER_CHANNEL
+    else:
+        what, first = "8 bits and one scale", PER_TENSOR
+    if not isinstance(opset, int) or opset < first:
+        raise UnsupportedError(
+            f"{name!r}: QDQ of {what} needs opset {first} or later, graph {graph.name!r} has {opset}. "
+            "Convert the model (onnx.version_converter), or quantize it otherwise."
+        )
+    return opset
 
 
 def _saturates_alike(tensor: Tensor, config: TensorQuantizationConfig, dtype: DType) -> bool:

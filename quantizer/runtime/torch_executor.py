@@ -24,7 +24,8 @@ from quantizer.runtime.dispatch import (
     refuse_unsupported,
 )
 from quantizer.runtime.hooks import QuantOPRuntimeHook, RuntimeHook, is_quantable
-from quantizer.runtime.onnx.kernels import Context
+from quantizer.runtime.onnx.decided import Decided
+from quantizer.runtime.onnx.kernels import Context, Kernel
 from quantizer.runtime.tensor_config import QuantizationProperty as P
 from quantizer.runtime.tensor_config import Stamp
 
@@ -46,8 +47,8 @@ class Step:
     node: Node
     handler: Handler
     dies: tuple[str, ...]
-    constant: tuple[bool, ...]
-    """Whether each operand is a constant that was not fed."""
+    operands: tuple[tuple[str | None, bool], ...]
+    """The name of each operand, and whether it is a constant that was not fed."""
     quantable: bool
 
 
@@ -112,7 +113,7 @@ class TorchExecutor:
         inputs: by name (any tensor of the graph: what is fed is not computed), in the order of the graph's inputs, or
         one tensor for a graph of one input. hooks: by the name of the node.
         """
-        with torch.no_grad():
+        with torch.set_grad_enabled(False):  # as no_grad, with one object where that makes three
             return self._forward(inputs, output_names, hooks)
 
     __call__ = forward
@@ -168,7 +169,7 @@ class TorchExecutor:
                 node = step.node
                 operands = [
                     None if name is None else constants[name] if constant else values[name]
-                    for name, constant in zip(node.inputs, step.constant, strict=True)
+                    for name, constant in step.operands
                 ]
                 results = self._operate(step, operands, context, hooks.get(node.name) if hooks else None)
                 for name, result in zip(node.outputs, results, strict=False):
@@ -197,7 +198,7 @@ class TorchExecutor:
             ins, outs = configs.input_quantization_config, configs.output_quantization_config
             ready = [
                 self._baked_constant(name, value, config) if constant else self._quantized(value, config)
-                for name, value, config, constant in zip(node.inputs, operands, ins, step.constant, strict=True)
+                for (name, constant), value, config in zip(step.operands, operands, ins, strict=True)
             ]
             if isinstance(hook, QuantOPRuntimeHook):
                 ready = hook.pre_forward_hook(operands, quant_inputs=ready, quant_configs=ins)
@@ -232,7 +233,7 @@ class TorchExecutor:
         """Return *tensor* as its configuration, or the delegate registered for it, quantizes it; never in place."""
         if config is None or not config.is_active:
             return tensor
-        delegate = self._delegates.get(id(config))
+        delegate = self._delegates.get(id(config)) if self._delegates else None
         if delegate is not None:
             found = delegate[1](tensor, config)
             assert isinstance(found, Tensor)
@@ -268,8 +269,9 @@ class TorchExecutor:
         handler = find_handler(node.op, platform)
         if handler is None:
             raise UnsupportedError(f"node {node.name!r}: nothing runs {node.op} on platform {platform!r}.")
-        fixed = tuple(name in self._constants and name not in fed for name in node.inputs)
-        return Step(node, handler, dies, fixed, is_quantable(node))
+        operands = tuple((name, name in self._constants and name not in fed) for name in node.inputs)
+        runs = Decided(handler) if isinstance(handler, Kernel) else handler
+        return Step(node, runs, dies, operands, is_quantable(node))
 
     def _plan(self, outputs: tuple[str, ...], feeds: Mapping[str, Tensor]) -> tuple[Step, ...]:
         key = (outputs, frozenset(feeds))
@@ -287,7 +289,7 @@ class TorchExecutor:
 
     def _fed(self, inputs: Inputs) -> dict[str, Tensor]:
         """Return what is fed, by name, of the declared type and number of axes."""
-        if isinstance(inputs, Tensor | np.ndarray):
+        if isinstance(inputs, (Tensor, np.ndarray)):
             inputs = [inputs]
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(self.graph.inputs):
@@ -337,7 +339,7 @@ class _Body(TorchExecutor):
 
 
 def _listed(outcome: Any) -> Sequence[Tensor | None]:
-    return outcome if isinstance(outcome, list | tuple) else [outcome]
+    return [outcome] if isinstance(outcome, Tensor) else outcome if isinstance(outcome, list | tuple) else [outcome]
 
 
 def _planned(

@@ -360,6 +360,31 @@ def _resize(rng: Rng) -> Trial:
     return Trial(operands, enclosure, lambda x: np.einsum("oi,bij,pj->bop", fine[0], x, fine[1]), note="linear")
 
 
+def _product(rng: Rng) -> Trial:
+    n = int(rng.integers(1, 9))
+    x = values(rng, (BATCH, 2, n, 2), tame=bool(rng.random() < 0.8))
+    dx = radii(rng, x)
+    enclosure = bounds.product(x, dx, (1, 2))
+    own = tuple({"x": np.broadcast_to(np.where(np.arange(n) == k, -1.0, 1.0)[:, None], x.shape)} for k in (0, n // 2))
+    return Trial({"x": (x, dx)}, enclosure, lambda x: x.prod(axis=(1, 2)), (*_outermost(x), *own), note=f"n={n}")
+
+
+def _euclidean(rng: Rng) -> Trial:
+    n = int(rng.integers(1, 20))
+    x = values(rng, (BATCH, 3, n))
+    operands = {"x": (x, radii(rng, x))}
+
+    def f(x: Array) -> Array:
+        return np.sqrt((x * x).sum(axis=-1))
+
+    return Trial(operands, bounds.euclidean(f, *operands["x"], terms=n), f, _outermost(x), note=f"n={n}")
+
+
+def _outermost(x: Array) -> tuple[Mapping[str, Array], ...]:
+    """Return the corners of largest and of smallest sizes."""
+    return tuple({"x": sign * np.where(x < 0, -1.0, 1.0)} for sign in (-1.0, 1.0))
+
+
 MODELS: dict[str, tuple[int, Callable[[Rng], Trial]]] = {
     "movement": (20_000, _movement),
     "linear": (40_000, _linear),
@@ -375,6 +400,8 @@ MODELS: dict[str, tuple[int, Callable[[Rng], Trial]]] = {
     "layer_norm": (50_000, lambda rng: _norm(rng, centred=True)),
     "rms_norm": (30_000, lambda rng: _norm(rng, centred=False)),
     "resize": (20_000, _resize),
+    "product": (20_000, _product),
+    "euclidean": (20_000, _euclidean),
 }
 """Model -> generated cases, and what generates a batch of them."""
 

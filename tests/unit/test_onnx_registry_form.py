@@ -26,7 +26,7 @@ FORMS = {
     "Gemm", "GlobalAveragePool", "GlobalMaxPool", "Greater", "GroupNormalization", "HardSigmoid", "HardSwish",
     "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Less", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool", "Min",
     "Mish", "Mul", "Neg", "PRelu", "Pad", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax",
-    "ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Reshape", "Resize", "Round", "Selu", "Sigmoid", "Sign", "Sin",
+    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape", "Resize", "Round", "Selu", "Sigmoid", "Sign", "Sin",
     "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Swish", "Tan",
     "Tanh", "ThresholdedRelu", "Tile", "Transpose", "Unsqueeze", "Where",
 }  # fmt: skip

@@ -38,7 +38,7 @@ def numbers(*shape, seed=0):
     return torch.tensor([generator.gauss(0, 1) for _ in range(math.prod(shape))]).reshape(shape)
 
 
-def network():
+def network(opset=13):
     """Conv, Relu, MaxPool, Add with a shortcut, Reshape, Gemm, Sigmoid; h and w are 8."""
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1]),
@@ -47,20 +47,20 @@ def network():
         helper.make_node("Add", ["d", "r"], ["s"], name="add"),
         helper.make_node("MaxPool", ["s"], ["m"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("Reshape", ["m", "shape"], ["f"], name="flat"),
-        helper.make_node("Gemm", ["f", "g"], ["y"], name="fc", transB=1),
+        helper.make_node("Gemm", ["f", "g", "z"] if opset < 11 else ["f", "g"], ["y"], name="fc", transB=1),
     ]
     constants = {"w": numbers(4, 3, 3, 3, seed=1), "b": (numbers(4, seed=2) * 16).round() / 16, "v": numbers(4, 2, 3, 3, seed=3),
-                 "g": numbers(5, 64, seed=4), "shape": torch.tensor([0, -1])}  # fmt: skip
+                 "g": numbers(5, 64, seed=4), "shape": torch.tensor([0, -1])} | ({"z": torch.zeros(5)} if opset < 11 else {})  # fmt: skip
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])
     kept = [numpy_helper.from_array(v.numpy(), name) for name, v in constants.items()]
     graph = helper.make_graph(nodes, "net", [value], [out], kept)
-    return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8))
 
 
-def quantized(**policies):
+def quantized(opset=13, **policies):
     batches = [[numbers(4, 3, 8, 8, seed=s)] for s in (10, 11)]
-    return quantize_graph(dispatch_graph(network()), batches, **policies)
+    return quantize_graph(dispatch_graph(network(opset)), batches, **policies)
 
 
 def ort(path, feeds, names, *, optimized):
@@ -264,3 +264,34 @@ def test_values_and_gradients_by_hand():
     )
     eight.calibrate(torch.tensor(-448.0), torch.tensor(448.0))
     assert eight.quantize(torch.tensor([0.3, 17.0, 1000.0])).tolist() == [0.3125, 16.0, 448.0]
+
+
+@pytest.mark.parametrize("opset", [10, 12])
+@pytest.mark.parametrize("bias", [False, True])
+def test_one_scale_for_each_tensor_is_written_from_opset_10_on(tmp_path, opset, bias):
+    weights = P.PER_TENSOR | P.LINEAR | P.SYMMETRICAL | P.POWER_OF_2
+    graph = quantized(opset, setting=Setting(POWERS["activations"], weights, bias=bias))
+    export_qdq(graph, tmp_path / "net.onnx")
+    x = numbers(2, 3, 8, 8, seed=12)
+    (wanted,) = TorchExecutor(graph).forward(x)
+    (found,) = ort(tmp_path / "net.onnx", {"x": x.numpy()}, ["y#codes"], optimized=False)
+    config = graph.node("fc").parameters.output_quantization_config[0]
+    assert np.array_equal(found, config.codes(wanted).numpy())
+
+
+@pytest.mark.parametrize(
+    ("opset", "setting", "text"),
+    [
+        (12, Setting(), "'w': QDQ of scales per channel needs opset 13 or later, graph 'net' has 12"),
+        (
+            9,
+            Setting(weights=P.PER_TENSOR | P.LINEAR | P.SYMMETRICAL),
+            "'x': QDQ of 8 bits and one scale needs opset 10",
+        ),
+        (20, Setting(num_of_bits=16), "'x': QDQ of 16 bits needs opset 21 or later, graph 'net' has 20"),
+    ],
+)
+def test_what_an_opset_cannot_say_is_refused(tmp_path, opset, setting, text):
+    with pytest.raises(UnsupportedError, match=text):
+        export_qdq(quantized(opset, setting=setting), tmp_path / "net.onnx")
+    assert not (tmp_path / "net.onnx").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quantizer.conformance.bounds.folds import euclidean, product
 from quantizer.conformance.bounds.index import regret
 from quantizer.conformance.bounds.interval import Interval, input_radius, vacuous
 from quantizer.conformance.bounds.linear import Operand, bilinear, linear, movement, movement_of, piecewise_bilinear
@@ -32,6 +33,7 @@ __all__ = [
     "compare",
     "critical_points_between",
     "divide",
+    "euclidean",
     "input_radius",
     "linear",
     "log",
@@ -46,6 +48,7 @@ __all__ = [
     "piecewise_bilinear",
     "piecewise_monotone",
     "power",
+    "product",
     "rational_codes",
     "reciprocal",
     "regret",

@@ -12,6 +12,7 @@ from quantizer.conformance.bounds.rounding import RESOLUTION
 from quantizer.conformance.checks.comparisons import compared
 from quantizer.conformance.checks.elements import judge_equal
 from quantizer.conformance.checks.float32_stages import replayed
+from quantizer.conformance.checks.folds import multiplied, rooted
 from quantizer.conformance.checks.hidden_factor import hidden_factor
 from quantizer.conformance.checks.log_softmax import logarithms
 from quantizer.conformance.checks.means import mean
@@ -138,6 +139,8 @@ _JUDGES: Mapping[str, Callable[[Trial], Verdict]] = {
     "movement": _movement,
     "index": _index,
     "comparison": compared,
+    "product": multiplied,
+    "euclidean": rooted,
     "softmax": lambda trial: logarithms(trial) if trial.spec.error_model.logarithm else softmax_arithmetic(trial),
     "resize": resize_arithmetic,
     "normalization": normalization_arithmetic,

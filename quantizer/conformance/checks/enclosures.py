@@ -119,6 +119,23 @@ def _poles(trial: Trial) -> Interval:
     return bounds.divide(*boxes.values())
 
 
+def _product(trial: Trial) -> Interval:
+    ((x, dx),) = known_operands(trial).values()
+    found = bounds.product(x, dx, trial.bound["axes"])
+    return Interval(found.lo.reshape(trial.output_shape), found.hi.reshape(trial.output_shape))
+
+
+def _euclidean(trial: Trial) -> Interval:
+    ((name, (x, dx)),) = known_operands(trial).items()
+    return bounds.euclidean(lambda v: computed(trial, **{name: v}), x, dx, terms=_terms(trial))
+
+
+def _terms(trial: Trial) -> int:
+    """Return how many elements one product, or one root of a sum of squares, is made of."""
+    terms = trial.spec.error_model.terms
+    return 1 if terms is None else int(terms(trial.bound))
+
+
 ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
     "movement": _movement,
     "selection": lambda trial: _piecewise(trial) if trial.spec.error_model.critical_points else _movement(trial),
@@ -132,4 +149,6 @@ ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {
     "monotone": _monotone,
     "piecewise_monotone": _piecewise,
     "poles": _poles,
+    "product": _product,
+    "euclidean": _euclidean,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -113,6 +114,20 @@ def _softmax(trial: Trial) -> Array:
     return np.asarray(relative * trial.y + flushed + _half_ulp(trial.y))
 
 
+def _product(trial: Trial) -> Array:
+    """Each product rounds; one that underflows loses what a float32 number may be, times all that is still to come."""
+    (x,) = trial.doubles
+    grown = trial.reference({x: trial.doubles[x].abs().clamp(min=1.0)})
+    lost = _terms(trial) * np.finfo(np.float32).smallest_normal * grown
+    return np.asarray(gamma(_terms(trial)) * np.abs(trial.y) + lost + _half_ulp(trial.y))
+
+
+def _euclidean(trial: Trial) -> Array:
+    """Squares, their sum and its root: n + 1 roundings; squares that underflow lose what a float32 number may be."""
+    lost = math.sqrt(_terms(trial) * float(np.finfo(np.float32).smallest_normal))
+    return np.asarray(gamma(_terms(trial) + 1) * trial.y + lost + _half_ulp(trial.y))
+
+
 _BOUNDS: Mapping[str, Callable[[Trial], Array]] = {
     "linear": _by_terms,
     "mean": _mean,
@@ -124,4 +139,6 @@ _BOUNDS: Mapping[str, Callable[[Trial], Array]] = {
     "softmax": _softmax,
     "resize": _resized,
     "normalization": norm_float_radius,
+    "product": _product,
+    "euclidean": _euclidean,
 }

@@ -108,6 +108,13 @@ def reduction(trial: Trial) -> Array:
     return np.asarray(x.sum(axis=tuple(axes), keepdims=bool(attrs["keepdims"])))
 
 
+def squares(trial: Trial) -> Array:
+    """Return sums of squares along the reduced axes."""
+    ((_, x),), attrs = operands(trial).items(), trial.case.attrs
+    axes: Any = attrs["axes"]
+    return np.asarray((x * x).sum(axis=tuple(axes), keepdims=bool(attrs["keepdims"])))
+
+
 def pooling(trial: Trial) -> Array:
     """Return sums over windows; places outside the input add nothing."""
     return _pooled(trial, operands(trial)["x"])
@@ -187,6 +194,7 @@ SUMS: Mapping[str, Callable[[Trial], Array]] = {
     "scaling": scaling,
     "mean": reduction,
     "sum": reduction,
+    "euclidean": squares,
     "running_sum": running_sum,
     "global_average": reduction,
     "average_pooling": pooling,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from quantizer.conformance.faults import code_changes as code
 from quantizer.conformance.faults import number_changes as change
 from quantizer.conformance.faults.capabilities import (
@@ -52,11 +54,14 @@ from quantizer.conformance.faults.families import (
     first_factor,
     first_zero,
     float32_accumulator,
+    folded,
     last_at_zero_point,
     last_input_zero,
     linear_rule,
     operand_change,
+    product,
     rolled,
+    root_of_squares,
     under_power_of_two,
 )
 from quantizer.conformance.faults.fault import Fault
@@ -127,6 +132,10 @@ ARITHMETIC: tuple[Fault, ...] = (
     Fault("accumulator_float32", "accumulator", multiplied, "quantized", kernel(float32_accumulator)),
     Fault("sum_plus_one", "accumulator", multiplied, "accumulate", change.sums(lambda acc, *_: acc + 1)),
     Fault("term_left_out", "sum", reducing, "quantized", operand_change("x", change=last_at_zero_point)),
+    Fault("root_in_float32", "sum", ("reduce_l2",), "quantized", folded(root_of_squares, torch.float32)),
+    Fault("squares_int16", "accumulator", ("reduce_l2",), "quantized", kernel(change.accumulator(16))),
+    Fault("product_in_float32", "sum", ("reduce_prod",), "quantized", folded(product, torch.float32)),
+    Fault("product_int64", "accumulator", ("reduce_prod",), "quantized", folded(product, torch.int64)),
     Fault("second_operand_zero", "operands", two_operands, "quantized", operand_change("b", change=at_zero_point("b"))),
     Fault("first_factor_for_all", "kernel factors", factored, "quantized", kernel(first_factor)),
     Fault("factors_swapped", "kernel factors", added, "quantized", kernel(swapped_factors)),

@@ -12,6 +12,7 @@ Capability = Callable[[Spec], bool]
 
 _MOVES = ("movement", "index")
 _SUMS = ("linear", "bilinear", "mean", "selection")
+_FOLDS = ("product", "euclidean")
 
 
 def every(spec: Spec) -> bool:  # noqa: ARG001 - a capability is asked of a spec
@@ -52,7 +53,7 @@ def summed(spec: Spec) -> bool:
 
 def computed(spec: Spec) -> bool:
     """It neither moves codes nor adds them up: a quantize rule of its own hands tables or further numbers."""
-    return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS, "piecewise_bilinear")
+    return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS, *_FOLDS, "piecewise_bilinear")
 
 
 def weighted(spec: Spec) -> bool:
@@ -122,8 +123,8 @@ def fusing(spec: Spec) -> bool:
 
 
 def reducing(spec: Spec) -> bool:
-    """It adds up elements of one activation."""
-    return calibrated(spec) and spec.error_model.kind in ("linear", "mean") and list(spec.inputs) == ["x"]
+    """It makes one element of several of one activation: their sum, mean or product, the root of their squares."""
+    return calibrated(spec) and spec.error_model.kind in ("linear", "mean", *_FOLDS) and list(spec.inputs) == ["x"]
 
 
 def _halo(spec: Spec) -> bool:

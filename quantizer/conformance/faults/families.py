@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -177,6 +178,38 @@ def float32_accumulator(p: Parameters) -> Parameters:
     """Round the accumulator to float32 before it is multiplied."""
     accumulator = p.platform.accumulator.model_copy(update={"float32_before": [p.activation]})
     return replace(p, platform=p.platform.model_copy(update={"accumulator": accumulator}))
+
+
+def folded(fold: Callable[..., Tensor], dtype: torch.dtype) -> Wrap:
+    """Compute *fold* of a type of its own: of floats on dequantized values, of integers on centred codes, that wrap."""
+
+    def wrap(original: Function) -> Function:  # noqa: ARG001 - a fault of the whole forward
+        def faulty(*, x: Tensor, parameters: Parameters, axes: Sequence[int], keepdims: bool) -> Tensor:
+            own, out = parameters.inputs["x"], parameters.outputs["y"]
+            centred = (x - own.zero_point).to(dtype)
+            if dtype.is_floating_point:
+                steps = fold(centred * own.scale.to(dtype), axes, keepdims) / out.scale.to(dtype)
+            else:
+                terms = math.prod(x.shape[axis] for axis in axes)
+                steps = fold(centred, axes, keepdims) * (own.scale**terms / out.scale)
+            least, most = (end - int(out.zero_point) for end in (out.qmin, out.qmax))
+            return steps.round().clamp(least, most).long() + out.zero_point
+
+        return faulty
+
+    return wrap
+
+
+def root_of_squares(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - torch's order
+    """Return the root of the sum of squares along *axes*."""
+    return (x * x).sum(dim=tuple(axes), keepdim=keepdims).sqrt()
+
+
+def product(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - torch's order
+    """Return the product along *axes*, in the type of x."""
+    for axis in sorted(axes, reverse=True):
+        x = x.prod(dim=axis, keepdim=keepdims, dtype=x.dtype)
+    return x
 
 
 def inverse(perm: Sequence[int]) -> tuple[int, ...]:

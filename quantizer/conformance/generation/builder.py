@@ -205,6 +205,8 @@ def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range
     tensors = materialise(target, case)
     y = target.real({name: values.double() for name, values in tensors.items()}, case).numpy()
     hints = {"step": _accumulator_step(target, case, tensors)}
+    if spec.error_model.kind == "product":
+        hints["step"] **= mean_terms(target, case)
     if spec.error_model.kind == "mean":
         terms = mean_terms(target, case)
         hints["mean_step"] = 2.0 * hints["step"] / (terms & -terms)

@@ -70,6 +70,8 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
         return np.zeros(case.shapes[name])
     if target.spec.error_model.kind == "mean":
         return _one_of_each_sum(target, case, name, params)
+    if target.spec.error_model.kind in ("product", "euclidean"):
+        return _one_of_each_fold(target, case, name, params)
     spread, centre = SMALL_CODES, int(params.zero_point)
     if target.spec.error_model.kind == "normalization":
         signs = 1 - 2 * (np.indices(case.shapes[name]).sum(axis=0) % 2)
@@ -104,11 +106,7 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
     n / 2 where both have one step.
     """
     shape, terms = case.shapes[name], mean_terms(target, case)
-    axes = _mean_axes(target, case, name)
-    at = [np.arange(size) == key(case.data.seed, name, str(axis)) % size for axis, size in enumerate(shape)]
-    kept = np.ones(shape, dtype=bool)
-    for axis in axes:
-        kept &= at[axis].reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    kept = _picked(target, case, name)
     odd = terms // (terms & -terms)
     half = terms // 2 if target.spec.quantization.family in target.platform.same_as_input else odd
     room = max(
@@ -118,6 +116,34 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
     reach = min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin)
     values: Array = np.where(kept, np.clip(codes, -reach, reach), 0) * float(params.scale)
     return values
+
+
+def _one_of_each_fold(target: Target, case: Case, name: str, params: QParams) -> Array:
+    """Return ones but for one element of each product, zeros but for one of each root: an odd multiple of half a code.
+
+    In codes, the product and the root are then that element, and the output's step is a power of two of its unit.
+    """
+    product, scale = target.spec.error_model.kind == "product", float(params.scale)
+    unit = scale ** mean_terms(target, case) if product else scale
+    half = 1
+    if "y" in case.ranges:
+        half = max(round(float(activation_of(target, case, "y").scale) / unit) // 2, 1)
+    reach = min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin)
+    room = max((reach // half + 1) // 2, 1)
+    odd = 2 * integers(case.data.seed, name, case.shapes[name], -room, room - 1) + 1
+    codes = np.where(_picked(target, case, name), np.clip(half * odd, -reach, reach), int(product))
+    values: Array = codes * scale
+    return values
+
+
+def _picked(target: Target, case: Case, name: str) -> Array:
+    """Return where one element of each sum lies, the same place along each axis that is reduced."""
+    shape = case.shapes[name]
+    at = [np.arange(size) == key(case.data.seed, name, str(axis)) % size for axis, size in enumerate(shape)]
+    kept = np.ones(shape, dtype=bool)
+    for axis in _mean_axes(target, case, name):
+        kept &= at[axis].reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return kept
 
 
 def _mean_axes(target: Target, case: Case, name: str) -> tuple[int, ...]:

@@ -271,4 +271,4 @@ def hardmax(x: Tensor, *, axis: int, since: int) -> Tensor:
     def one_hot(v: Tensor, dim: int) -> Tensor:
         return torch.zeros_like(v).scatter_(dim, v.argmax(dim=dim, keepdim=True), 1)
 
-    return _by_rows(one_hot, x, axis, since)
+    return _by_rows(one_hot, x, axis, since) if x.numel() else x

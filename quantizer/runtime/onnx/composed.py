@@ -196,7 +196,7 @@ def _reduction(name: str, before: str | None, after: str | None) -> None:
 
 
 for _name, _before, _after in (
-    ("ReduceL1", "abs", None), ("ReduceL2", "mul", "sqrt"), ("ReduceSumSquare", "mul", None), ("ReduceLogSum", None, "log"),
+    ("ReduceL1", "abs", None), ("ReduceSumSquare", "mul", None), ("ReduceLogSum", None, "log"),
 ):  # fmt: skip
     _reduction(_name, _before, _after)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -40,13 +41,12 @@ class Ours(NamedTuple):
     attrs: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """What a handler may know beside its operands."""
 
     graph: Graph
     executing_device: torch.device
-    values: Mapping[str, Tensor] = field(default_factory=dict)
+    values: Mapping[str, Tensor] = MappingProxyType({})
     """The live values, which bodies of control flow may read."""
     run_body: Bodies | None = None
 

@@ -81,7 +81,7 @@ def _gathered(x: Tensor, kernel: Sizes, steps: Sizes, holes: Sizes, counts: Size
         y = y.narrow(2 + i, 0, ends[i])
     for i in range(rank):
         y = y.unfold(2 + i, (kernel[i] - 1) * holes[i] + 1, steps[i])[..., :: holes[i]]
-    return y.reshape(*y.shape[: 2 + rank], -1)
+    return y.reshape(*y.shape[: 2 + rank], math.prod(y.shape[2 + rank :]))
 
 
 @kernel("MaxPool")

@@ -156,11 +156,11 @@ def gemm(
     a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float, beta: float,
     transA: int, transB: int,
 ) -> Tensor:  # fmt: skip
-    """alpha * A' * B' + beta * C, where C broadcasts to the product."""
+    """alpha * A' * B' + beta * C, where C broadcasts to the product; a beta of 0 leaves C out, whatever it holds."""
     product = (a.T if transA else a) @ (b.T if transB else b)
     if a.is_floating_point():
         y = product if alpha == 1 else alpha * product
-        return y if c is None else y + (c if beta == 1 else beta * c)
+        return y if c is None or beta == 0 else y + (c if beta == 1 else beta * c)
     if alpha != 1 or beta != 1:
         raise UnsupportedError("Gemm of integers: alpha and beta must be 1.")
     return product if c is None else product + c

@@ -55,6 +55,8 @@ def _mean(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT0
     if x.is_floating_point():
         return x.mean(dim=axes, keepdim=keep)
     count = math.prod(x.shape[axis] for axis in axes)
+    if not count:
+        raise UnsupportedError("a mean of no integers: must have elements.")
     return torch.div(_sum(x, axes, keep), count, rounding_mode="trunc")
 
 
@@ -95,11 +97,13 @@ _reduction("ReduceSum", _sum, lambda x: x, "reduce_sum")
 _reduction("ReduceMean", _mean, lambda x: x, "reduce_mean")
 _reduction("ReduceMax", _extreme(largest=True), lambda x: x, "reduce_max")
 _reduction("ReduceMin", _extreme(largest=False), lambda x: x, "reduce_min")
-_reduction("ReduceProd", _product, lambda x: x)
+_reduction("ReduceProd", _product, lambda x: x, "reduce_prod")
 _reduction("ReduceL1", lambda x, axes, keep: _sum(x.abs(), axes, keep), torch.abs)
-_reduction("ReduceL2", lambda x, axes, keep: _in_float(torch.sqrt, _sum(x * x, axes, keep)), torch.abs)
+_reduction("ReduceL2", lambda x, axes, keep: _in_float(torch.sqrt, _sum(x * x, axes, keep)), torch.abs, "reduce_l2")
 _reduction("ReduceSumSquare", lambda x, axes, keep: _sum(x * x, axes, keep), torch.square)
-_reduction("ReduceLogSum", lambda x, axes, keep: _in_float(torch.log, _sum(x, axes, keep)), torch.log)
+_reduction(
+    "ReduceLogSum", lambda x, axes, keep: _in_float(torch.log, _sum(x, axes, keep)), lambda x: _in_float(torch.log, x)
+)
 _reduction("ReduceLogSumExp", _log_sum_exp, lambda x: x)
 
 
@@ -153,7 +157,7 @@ def cumsum_of_integers(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int)
     along = axis_of("CumSum", int(scalar(axis, 0)), x.dim())
     y = x.flip(along) if reverse else x
     total = y.cumsum(dim=along, dtype=x.dtype)
-    if exclusive:
+    if exclusive and y.numel():
         zero = torch.zeros_like(y.narrow(along, 0, 1))
         total = torch.cat([zero, total.narrow(along, 0, y.shape[along] - 1)], dim=along)
     return total.flip(along) if reverse else total

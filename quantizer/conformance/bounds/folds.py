@@ -1,0 +1,40 @@
+"""Enclosures of products of elements, and of roots of sums of squares, along some axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from quantizer.conformance.bounds.interval import (
+    FUNCTION_ULPS,
+    TINY,
+    ArrayFunction,
+    FloatArray,
+    Interval,
+    gamma,
+    outward,
+)
+
+
+def product(x: FloatArray, dx: FloatArray, axes: Sequence[int]) -> Interval:
+    """Return the products along *axes* of all values in x +- dx, these axes left out; the exact range, rounded outward.
+
+    Each element occurs in one product once, so that the product of the intervals is no wider than what it encloses.
+    """
+    box = Interval.around(x, np.broadcast_to(dx, x.shape))
+    lows, highs = (
+        np.moveaxis(end, axes, range(len(axes))).reshape(-1, *np.delete(x.shape, axes)) for end in (box.lo, box.hi)
+    )
+    return reduce(Interval.__mul__, (Interval(low, high) for low, high in zip(lows, highs, strict=True)))
+
+
+@np.errstate(all="ignore")
+def euclidean(f: ArrayFunction, x: FloatArray, dx: FloatArray, *, terms: int) -> Interval:
+    """Return the range of f, the root of sums of *terms* squares, over x +- dx: f rises with the size of each element."""
+    box = Interval.around(x, np.broadcast_to(dx, x.shape))
+    smallest = np.maximum(np.maximum(box.lo, -box.hi), 0.0)
+    low, high = f(smallest), f(np.maximum(-box.lo, box.hi))
+    lost = gamma(terms + FUNCTION_ULPS) * high + np.sqrt(terms * TINY)
+    return outward(low, high, lost)
