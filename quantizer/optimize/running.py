@@ -25,7 +25,12 @@ from quantizer.plugins.alone import LoneLayer, activations
 from quantizer.runtime.executor import run_node, to_node_order
 
 FLOAT64_SUMS = ("convolution", "depthwise_convolution")
-"""Families whose float forward adds in float64 and rounds once, as Compass does."""
+"""Families whose float forward reads and adds float64, and hands it on if no activation is fused, as Compass's does.
+
+Statistics see it rounded to float32.
+"""
+OF_ANY_FLOAT = ("movement", "concatenation")
+"""Families that hand on real values in the type in which they come."""
 ENDS = {"slice": "end"}
 """Operators that name the end of every axis, and where: a slice of the whole batch in the IR is one of any batch."""
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
@@ -59,7 +64,7 @@ class Runner:
             operands = [None if name is None else self._operand(graph, values, name, size) for name in node.inputs]
             for name, made in zip(node.outputs, self._run(graph, node, operands, size), strict=True):
                 values[name] = made
-                yield name, node, made
+                yield name, node, made.float() if made.dtype == torch.float64 else made
             for read in node.inputs:
                 if read is not None:
                     readers[read] -= 1
@@ -145,9 +150,9 @@ class Runner:
         if spec.quantization.family == "softmax" and entry is not None and entry.origin == BUILT_IN:
             (x,) = operands.values()
             return [_held(avx512.softmax(x.float(), int(cast("int", node.attrs["axis"]))), dtype)]
-        wide = torch.float64 if spec.quantization.family in FLOAT64_SUMS else torch.float32
-        outcome = run_node(spec, node, {key: values.to(wide) for key, values in operands.items()}, "compass")
-        return [_held(made.float(), dtype) for made in outcome.tensors]
+        arranged = {key: values.to(_float_type(spec.quantization.family, values)) for key, values in operands.items()}
+        outcome = run_node(spec, node, arranged, "compass")
+        return [_held(made if node.activation == "none" else made.float(), dtype) for made in outcome.tensors]
 
     def _rebatched(self, spec: Spec, node: Node, operands: Mapping[str, Tensor], size: int) -> Node:
         """Return the node with the IR's batch in its shape attributes replaced by the batch that is fed."""
@@ -166,6 +171,13 @@ class Runner:
                 numbers[place] = next(iter(operands.values())).numel() // rest
                 changed[name] = tuple(numbers)
         return replace(node, attrs=changed)
+
+
+def _float_type(family: str, values: Tensor) -> torch.dtype:
+    """Return the type in which an operator family reads real values."""
+    if family in FLOAT64_SUMS:
+        return torch.float64
+    return values.dtype if family in OF_ANY_FLOAT and values.dtype == torch.float64 else torch.float32
 
 
 def _held(made: Tensor, dtype: DType) -> Tensor:
