@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -36,6 +36,13 @@ ENDS = {"slice": "end"}
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
 CROP, CONCAT = "Crop", "Concat"
 """Layers around tiles: they move codes alone."""
+Before = Callable[[Node, Sequence[Tensor | None]], Node]
+"""What happens to a layer before it runs on its operands."""
+
+
+def as_it_is(node: Node, operands: Sequence[Tensor | None]) -> Node:  # noqa: ARG001 - as every Before
+    """Return the layer itself."""
+    return node
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,13 @@ class Runner:
 
         A layer with parameters runs on codes (int64), any other in float32. GraphError for a feed of another shape.
         """
+        for name, node, values in self.forward_in_types(graph, feeds):
+            yield name, node, values.float() if values.dtype == torch.float64 else values
+
+    def forward_in_types(
+        self, graph: Graph, feeds: Mapping[str, Tensor], before: Before = as_it_is
+    ) -> Iterator[tuple[str, Node | None, Tensor]]:
+        """Yield as `forward` does, but float64 where it goes from layer to layer; *before* may change a layer."""
         readers = Counter(name for node in graph.nodes for name in node.inputs if name is not None)
         kept = set(graph.outputs)
         values: dict[str, Tensor] = {}
@@ -62,14 +76,19 @@ class Runner:
             yield name, None, values[name]
         for node in graph.order:
             operands = [None if name is None else self._operand(graph, values, name, size) for name in node.inputs]
-            for name, made in zip(node.outputs, self._run(graph, node, operands, size), strict=True):
+            for name, made in zip(node.outputs, self._run(graph, before(node, operands), operands, size), strict=True):
                 values[name] = made
-                yield name, node, made.float() if made.dtype == torch.float64 else made
+                yield name, node, made
             for read in node.inputs:
                 if read is not None:
                     readers[read] -= 1
                     if not readers[read] and read not in kept:
                         values.pop(read, None)
+
+    def layer(self, graph: Graph, node: Node, operands: Sequence[Tensor | None]) -> list[Tensor]:
+        """Return what one layer makes of *operands*, whose first axis is the batch."""
+        first = next(values for values in operands if values is not None)
+        return self._run(graph, node, list(operands), len(first) if first.dim() else self.batch)
 
     def outputs(self, graph: Graph, feeds: Mapping[str, Tensor]) -> list[Tensor]:
         """Return the graph's outputs in order."""

@@ -22,7 +22,7 @@ from quantizer.optimize.cfg import Options
 from quantizer.optimize.conversions import float_layers, with_conversions
 from quantizer.optimize.dumping import dump_tensors, statistics_archive
 from quantizer.optimize.gathering import gather, ranges_of
-from quantizer.optimize.global_calibration import moved, rounded
+from quantizer.optimize.global_calibration import moved
 from quantizer.optimize.global_methods import methods_of
 from quantizer.optimize.loader import Loader
 from quantizer.optimize.lone_layers import with_lone_layers
@@ -34,6 +34,7 @@ from quantizer.optimize.registered import dataset_named, metrics_named
 from quantizer.optimize.running import Runner, batch_in_ir
 from quantizer.optimize.settings import Settings, layer_settings
 from quantizer.optimize.template import opt_template
+from quantizer.optimize.weight_codes import Trained, rounded
 from quantizer.optimize.work import PLATFORM, Say, Work, calibration_batches, ir_batches, zeros
 from quantizer.plugins.alone import LoneLayer
 
@@ -169,7 +170,11 @@ def _quantized(work: Work) -> Work:
     source = degraded(work.float_graph, work.settings)
     decided = decide(source, layers)
     methods = methods_of(work.options["global_calibration"])
-    chosen = rounded(work.float_graph, methods, work.keys, work.runs, lambda: calibration_batches(work), decided)
+    trained = Trained(
+        work.float_graph, work.keys, work.runs, lambda: calibration_batches(work), decided,
+        lambda: quantized_graph(source, layers, decided, {}),
+    )  # fmt: skip
+    chosen = rounded(trained, methods)
     if chosen:
         decided = decide(source, replace(layers, rounded=chosen))
     graph = quantized_graph(source, layers, decided, floats)
