@@ -57,7 +57,7 @@ def adaround(
         power = schedule.power(step, count)
         if power is not None:
             loss = loss + (1.0 - (2 * _up(learned) - 1).abs().pow(power)).sum() * schedule.regularization
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     return (learned.detach() >= 0).float()
 

@@ -90,7 +90,7 @@ _FIELDS = (
     Field("perf_mode_for_lib", FLAG, "True", "written to the IR as is_perf_mode", per_layer=True),
     Field("cast_dtypes_for_lib", FLAG, "False", "casts to what the closed operator library has", per_layer=True, status="refused"),
     Field("optimize_wdc_for_x2", FLAG, "False", "weights that compress better", per_layer=True, status="refused"),
-    Field("with_winograd", FLAG, "False", "Winograd's convolution where it fits; a layer where it does is refused", per_layer=True),
+    Field("with_winograd", FLAG, "False", "Winograd's convolution where it takes fewer cycles", per_layer=True),
     Field("resize_degrade_to_nearest", FLAG, "False", "nearest instead of bilinear resizing of codes", per_layer=True),
     Field("calibration_strategy_for_weight", v.strategy(mean=False), "extrema", "how the range of a constant is found", per_layer=True),
     Field("calibration_strategy_for_activation", v.strategy(mean=True), "mean", "how the range of an activation is found", per_layer=True),

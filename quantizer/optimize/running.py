@@ -17,12 +17,14 @@ from quantizer.core.platforms import Quantizer
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.graph import Graph, Node, container
-from quantizer.numerics import avx512
+from quantizer.numerics import avx512, winograd
+from quantizer.numerics.activations import activate
+from quantizer.numerics.finish import finish
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.alone import LoneLayer, activations
-from quantizer.runtime.executor import run_node, to_node_order
+from quantizer.runtime.executor import activated, run_node, to_node_order
 
 FLOAT64_SUMS = ("convolution", "depthwise_convolution")
 """Families whose float forward reads and adds float64, and hands it on if no activation is fused, as Compass's does.
@@ -36,6 +38,8 @@ ENDS = {"slice": "end"}
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
 CROP, CONCAT = "Crop", "Concat"
 """Layers around tiles: they move codes alone."""
+WINOGRAD = "with_winograd"
+"""Node.extra, and the file's key, of a convolution that is computed by Winograd's algorithm: its weights are transformed."""
 Before = Callable[[Node, Sequence[Tensor | None]], Node]
 """What happens to a layer before it runs on its operands."""
 
@@ -153,6 +157,8 @@ class Runner:
             return [torch.cat([values for values in operands if values is not None], cast("int", node.attrs["axis"]))]
         if isinstance(node.parameters, LoneLayer):
             return node.parameters.run([values for values in operands[: len(activations(node))] if values is not None])
+        if node.extra.get(WINOGRAD) is True:
+            return [_by_winograd(node, operands, graph.tensor(node.outputs[0]).shape)]
         spec = self.specs.get(node.op)
         if spec is None:
             raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator of ours is that layer.")
@@ -190,6 +196,24 @@ class Runner:
                 numbers[place] = next(iter(operands.values())).numel() // rest
                 changed[name] = tuple(numbers)
         return replace(node, attrs=changed)
+
+
+def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int, ...]) -> Tensor:
+    """Return what a convolution makes by Winograd's algorithm: sums in float32, the bias in float64, as Compass adds it."""
+    x, weights, bias = (*operands, None)[:3]
+    assert x is not None
+    assert weights is not None
+    handed, weights = node.parameters, weights.movedim(-1, 1)
+    if isinstance(handed, Parameters):
+        weights, bias = handed.constants["weight"].codes, handed.constants["bias"].codes if bias is not None else None
+    padding = cast("tuple[int, int, int, int]", node.attrs["padding"])
+    made = winograd.convolved(x.movedim(-1, 1), weights, padding, (shape[1], shape[2])).double()
+    made = made if bias is None else made + bias.double().reshape(-1, 1, 1)
+    if isinstance(handed, Parameters):
+        codes = finish(made.long(), handed)
+        return activated(codes, handed, node.activation).movedim(1, -1)
+    made = activate(made, node.activation, node.activation_attrs, 1).movedim(1, -1)
+    return made if node.activation == "none" else made.float()
 
 
 def _float_type(family: str, values: Tensor) -> torch.dtype:

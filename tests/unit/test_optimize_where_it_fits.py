@@ -25,10 +25,28 @@ def convolution(
 
 
 @pytest.mark.parametrize(("size", "channels"), [(12, (8, 8)), (9, (8, 8)), (10, (8, 600)), (20, (32, 16))])
-def test_winograd_is_refused_where_the_original_takes_it(tmp_path: Path, size: int, channels: tuple[int, int]) -> None:
+def test_winograd_where_it_takes_fewer_cycles(tmp_path: Path, size: int, channels: tuple[int, int]) -> None:
     """By hand: 10 rows are 5 and 3 blocks of 2 and 4 instead of 10 and 5, of 110 cycles instead of 72 each."""
-    with pytest.raises(UnsupportedError, match="Winograd's algorithm, which is not built here"):
-        convolution(tmp_path, size, channels)
+    made = convolution(tmp_path, size, channels)
+    assert [made.params[key] for key in ("kernel_x", "kernel_y", "stride_x", "stride_y")] == [4, 3, 2, 1]
+    assert made.params["with_winograd"] is True
+    assert made.params["Fmnrs"] == (2, 3)
+    assert list(made.params).index("scale_type") + 1 == list(made.params).index("with_winograd")
+    assert made.constants["weights"][1].shape == (channels[1], 3, 4, channels[0])
+
+
+def test_codes_by_winograd_are_those_of_their_own_weights(tmp_path: Path) -> None:
+    """Pieces of four places, turned, times the codes, added over channels and rows, give two outputs each."""
+    made = convolution(tmp_path, 14)
+    (kind, codes), (_, bias) = made.constants["weights"], made.constants["biases"]
+    assert kind == "int8"
+    pieces = np.lib.stride_tricks.sliding_window_view(made.inputs[0].astype(np.int64), (3, 4), (1, 2))[:, :, ::2]
+    turned = pieces @ np.array([[1, 0, 0, 0], [0, 1, -1, 1], [-1, 1, 1, 0], [0, 0, 0, -1]])
+    parts = np.einsum("nhwckt,oktc->nhwot", turned, codes.astype(np.int64)) @ np.array(
+        [[1, 0], [1, 1], [1, -1], [0, -1]]
+    )
+    sums = parts.transpose(0, 1, 2, 4, 3).reshape(1, 12, 12, 8) + bias
+    assert np.array_equal(made.outputs[0], np.rint(sums * made.ratio()).clip(*made.ends("y0")))
 
 
 @pytest.mark.parametrize(
@@ -40,9 +58,10 @@ def test_winograd_changes_nothing_elsewhere(tmp_path: Path, size: int, channels:
     assert "with_winograd" not in convolution(tmp_path, size, channels, kernel).params
 
 
-def test_winograd_of_some_layers(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"Write with_winograd = true & <\{one\}:false>"):
-        convolution(tmp_path)
+@pytest.mark.parametrize("method", ["quantize_method_for_activation", "quantize_method_for_weight"])
+def test_winograd_on_zero_points_is_refused(tmp_path: Path, method: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"with_winograd = true & <\{one\}:false>"):
+        convolution(tmp_path, **{method: "per_tensor_asymmetric"})
 
 
 def test_resizing_of_codes_is_degraded_to_nearest(tmp_path: Path) -> None:

@@ -49,11 +49,13 @@ def filed(params: QParams) -> QParams:
 
 
 def handed_layer(
-    graph: Graph, node: Node, spec: Spec, *, multiplier_bits: int, perf_mode: bool = True
-) -> tuple[Node, list[Tensor]]:
+    graph: Graph, node: Node, spec: Spec, *, multiplier_bits: int, perf_mode: bool = True,
+    more: Mapping[str, AttrValue] | None = None,
+) -> tuple[Node, list[Tensor]]:  # fmt: skip
     """Return *node* with Compass's numbers in `extra`, and its outputs and constants as codes.
 
-    node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured.
+    node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured. more: what
+    the layer says beside its numbers, or otherwise than the operator's attributes do.
     """
     handed = cast("Parameters", node.parameters)
     made: list[Tensor] = []
@@ -62,7 +64,7 @@ def handed_layer(
         made.append(replace(graph.tensor(top), dtype=params.dtype, qparams=params))
     extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": False}
     extra |= _numbers(node, spec, handed, multiplier_bits)
-    extra |= _fused(graph, node, handed)
+    extra |= _fused(graph, node, handed) | dict(more or {})
     for key, name in zip(spec.inputs, node.inputs, strict=True):
         if name is not None and key in handed.constants:
             constant = file_constant(handed, spec, key)
@@ -70,7 +72,8 @@ def handed_layer(
             extra |= _scales(node, _file_key(spec, key), constant.params)
     extra |= {key: value for key, value in handed.extra.items() if not key.startswith("compass.")}
     extra[AXES] = ("None",) * len(node.outputs)
-    return replace(node, extra={**node.extra, **extra}), made
+    kept = {key: value for key, value in node.extra.items() if key not in (more or {})}
+    return replace(node, extra={**kept, **extra}), made
 
 
 def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool = True) -> tuple[Node, list[Tensor]]:
