@@ -210,8 +210,9 @@ def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int
     made = winograd.convolved(x.movedim(-1, 1), weights, padding, (shape[1], shape[2])).double()
     made = made if bias is None else made + bias.double().reshape(-1, 1, 1)
     if isinstance(handed, Parameters):
-        codes = finish(made.long(), handed)
-        return activated(codes, handed, node.activation).movedim(1, -1)
+        codes = activated(finish(made.long(), handed), handed, node.activation)
+        assert isinstance(codes, Tensor)
+        return codes.movedim(1, -1)
     made = activate(made, node.activation, node.activation_attrs, 1).movedim(1, -1)
     return made if node.activation == "none" else made.float()
 

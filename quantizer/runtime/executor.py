@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from torch import Tensor
 
@@ -129,10 +128,7 @@ def _checked_pieces(spec: Spec, made: object, wanted: tuple[tuple[int, ...], ...
     return pieces
 
 
-_Codes = TypeVar("_Codes", Tensor, Staged)
-
-
-def activated(outcome: _Codes, handed: Parameters, activation: str) -> _Codes:
+def activated(outcome: Tensor | Staged, handed: Parameters, activation: str) -> Tensor | Staged:
     """Return codes after the fused activation, as the platform computes it."""
     if activation == "none":
         return outcome
