@@ -26,7 +26,7 @@ from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.alone import LoneLayer, activations
 from quantizer.runtime.executor import activated, run_node, to_node_order
 
-FLOAT64_SUMS = ("convolution", "depthwise_convolution")
+FLOAT64_SUMS = ("convolution", "depthwise_convolution", "resizing")
 """Families whose float forward reads and adds float64, and hands it on if no activation is fused, as Compass's does.
 
 Statistics see it rounded to float32.

@@ -182,3 +182,18 @@ def test_log_softmax_is_as_wide_as_what_it_reads(tmp_path: Path) -> None:
     assert "scale_type=aligned_uint12\n" in made.text
     wide = ran(tmp_path, "LogSoftmax", [IMAGE], [IMAGE[0].shape], "axis=3\n", activation_bits=12)
     assert wide.ends("y0") == (-2048, 2047)
+
+
+@pytest.mark.parametrize(
+    ("method", "order"),
+    [
+        ("RELU", ["scale_value", "shift_value", "shift_type", "scale_type"]),
+        ("RELU6", ["shift_value", "shift_type", "scale_value", "scale_type"]),
+        ("CLIP\nclip_min=-1.0\nclip_max=2.0", ["scale_value", "shift_value", "scale_type", "shift_type"]),
+    ],
+)
+def test_rectifiers_say_their_multiplier_each_in_an_order_of_its_own(
+    tmp_path: Path, method: str, order: list[str]
+) -> None:
+    made = ran(tmp_path, "Activation", [[noise(1, 4, 4, 2)]], [(1, 4, 4, 2)], f"method={method}\n")
+    assert [key for key in made.params if key in order] == order

@@ -36,6 +36,8 @@ RATIOS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("mean", "sum", "softmax", "log_softmax", "trigonometric", "absolute"), SHIFT_FIRST),
 }
 """Families whose layers have these lines in another order (Compass)."""
+FUSED_RATIOS: Mapping[tuple[str, str], tuple[str, ...]] = {("rectifier", "relu6"): SHIFT_FIRST}
+"""(Family, fused activation) of layers that have them in an order of their own: a RELU6 is a rectifier with that bound."""
 
 
 def file_format(bits: int, *, signed: bool) -> DType:
@@ -155,7 +157,8 @@ def _numbers(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int) -
     found = _unordered(node, spec, handed, multiplier_bits)
     family = spec.quantization.family
     alone = family in ("normalization", "group_normalization") and not handed.constants
-    order = SCALE_FIRST if alone else RATIOS.get(family, RATIO)
+    fused = FUSED_RATIOS.get((family, node.activation))
+    order = SCALE_FIRST if alone else fused or RATIOS.get(family, RATIO)
     ratio = {key: found.pop(key) for key in order if key in found}
     return found | ratio
 
