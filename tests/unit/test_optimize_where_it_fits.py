@@ -197,3 +197,29 @@ def test_rectifiers_say_their_multiplier_each_in_an_order_of_its_own(
 ) -> None:
     made = ran(tmp_path, "Activation", [[noise(1, 4, 4, 2)]], [(1, 4, 4, 2)], f"method={method}\n")
     assert [key for key in made.params if key in order] == order
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "found"),
+    [
+        ("Convolution", "per_tensor_symmetric_restricted_range", "uint8"),
+        ("Convolution", "per_channel_symmetric_restricted_range", "uint16"),
+        ("DepthwiseConv", "per_channel_symmetric_restricted_range", None),
+    ],
+)
+def test_one_channel_of_its_own_has_the_type_of_several(
+    tmp_path: Path, kind: str, method: str, found: str | None
+) -> None:
+    """Unified multipliers have 16 bits; those of a depthwise convolution are constants in any case."""
+    lines = "kernel_x=1\nkernel_y=1\nstride_x=1\nstride_y=1\npad_left=0\npad_right=0\npad_top=0\npad_bottom=0\n"
+    lines += "dilation_x=1\ndilation_y=1\ngroup=1\nnum_output=1\nwith_activation=NONE\n"
+    lines += "multiplier=1\n" if kind == "DepthwiseConv" else ""
+    given = {"weights": noise(1, 1, 1, 1, seed=3), "biases": noise(1)}
+    made = ran(
+        tmp_path, kind, [[noise(1, 3, 3, 1)]], [(1, 3, 3, 1)], lines, given, quantize_method_for_weight=method
+    )  # fmt: skip
+    if found is None:
+        assert made.constants["scale"][0] == "uint16"
+        assert made.constants["scale"][1].shape == (1,)
+    else:
+        assert made.params["scale_type"].name == found

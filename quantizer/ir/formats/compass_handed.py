@@ -38,6 +38,8 @@ RATIOS: Mapping[str, tuple[str, ...]] = {
 """Families whose layers have these lines in another order (Compass)."""
 FUSED_RATIOS: Mapping[tuple[str, str], tuple[str, ...]] = {("rectifier", "relu6"): SHIFT_FIRST}
 """(Family, fused activation) of layers that have them in an order of their own: a RELU6 is a rectifier with that bound."""
+ALWAYS_LISTS = ("depthwise_convolution",)
+"""Families whose multipliers are constants even where there is one channel."""
 
 
 def file_format(bits: int, *, signed: bool) -> DType:
@@ -185,10 +187,12 @@ def _unordered(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int)
 
 def _rescale(node: Node, spec: Spec, handed: Parameters, ratio: Rescale, narrow: DType) -> dict[str, object]:
     """Return scale and shift: of channels, of a layer, of a sum with its factors, or of each branch."""
-    if ratio.mantissa.numel() > 1:
+    if ratio.mantissa.dim():
         unified = handed.platform.multiplier.unify_shifts
         own = spec.quantization.family in handed.platform.multiplier.own_shifts
         kind = FACTOR_TYPE if unified and not own else narrow
+        if ratio.mantissa.numel() == 1 and spec.quantization.family not in ALWAYS_LISTS:
+            return _pair(int(ratio.mantissa), int(ratio.shift), kind)
         return {
             "scale": stored(node, "scale", ratio.mantissa, kind),
             "shift": stored(node, "shift", ratio.shift, SHIFT_TYPE),
