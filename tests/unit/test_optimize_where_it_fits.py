@@ -223,3 +223,13 @@ def test_one_channel_of_its_own_has_the_type_of_several(
         assert made.constants["scale"][1].shape == (1,)
     else:
         assert made.params["scale_type"].name == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [("Sqrt", "uint16"), ("Reciprocal", "uint16"), ("Round", "uint16"), ("Sine", "int16"), ("Exp", "aligned_uint12")],
+)
+def test_tables_of_12_bits(tmp_path: Path, kind: str, found: str) -> None:
+    """Functions with a table of their own keep the type that holds it, those of the general one take the output's."""
+    made = ran(tmp_path, kind, [[np.abs(noise(1, 8)) + 1]], [(1, 8)], activation_bits=12)
+    assert f"lut_type={found}\n" in made.text

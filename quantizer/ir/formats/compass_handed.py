@@ -23,6 +23,8 @@ SHIFT_TYPE = DTYPES["int8"]
 FACTOR_TYPE = DTYPES["uint16"]
 TABLE_TYPES = {"inverse_root": DTYPES["int16"], "inverse": DTYPES["uint16"]}
 """Our names of tables that Compass keeps as `lut` in a type of their own; others have the output's type."""
+WHOLE_TABLES = ("root", "reciprocal", "rounding", "trigonometric")
+"""Families whose tables have a type of whole bytes, where the output has 12 bits (Compass)."""
 NARROW = 8
 """Multipliers of so many bits or fewer are stored in 8 bits, others in 16."""
 RATIO = ("scale_value", "shift_value", "shift_type", "scale_type")
@@ -180,9 +182,16 @@ def _unordered(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int)
         if name == "exp":
             dtype = integer(next(bits for bits in (8, 16, 32) if bits >= table.bits), signed=False)
         else:
-            dtype = TABLE_TYPES.get(name) or filed(next(iter(handed.outputs.values()))).dtype
+            dtype = TABLE_TYPES.get(name) or _table_type(spec, filed(next(iter(handed.outputs.values()))).dtype)
         found["lut"] = stored(node, "lut", table.entries, dtype)
     return found | _named_numbers(node, spec, handed, narrow)
+
+
+def _table_type(spec: Spec, output: DType) -> DType:
+    """Return the type of a table's entries: the output's, or of some families the next of 8, 16 or 32 bits."""
+    if spec.quantization.family not in WHOLE_TABLES:
+        return output
+    return integer(next(bits for bits in (8, 16, 32) if bits >= output.bits), signed=output.kind == "int")
 
 
 def _rescale(node: Node, spec: Spec, handed: Parameters, ratio: Rescale, narrow: DType) -> dict[str, object]:
