@@ -18,6 +18,7 @@ from quantizer.optimize.fields import NEWER, NEWEST
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.quantizing import Calibrated
 from quantizer.optimize.running import WINOGRAD
+from quantizer.optimize.scaled_products import axes_of_channels, products_of_channels
 from quantizer.optimize.settings import FAST_EXP, FLOAT24, Settings
 from quantizer.optimize.tiling import tiled
 
@@ -287,6 +288,7 @@ def _ranked(graph: Graph, tensor: str, keys: Mapping[str, LayerKey]) -> bool:
 
 BEFORE: tuple[Before, ...] = (
     symmetric_where_wide, softmax_method, log_softmax_of_old_targets, factors_of_products, winograd_where_it_fits,
+    products_of_channels,
 )  # fmt: skip
 AT: tuple[At, ...] = (reach_of_fast_exp,)
-AFTER: tuple[After, ...] = (tiled,)
+AFTER: tuple[After, ...] = (axes_of_channels, tiled)

@@ -27,6 +27,7 @@ from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rules import Ends, activation_params, weight_part
 from quantizer.optimize import lone_layers
 from quantizer.optimize.running import WINOGRAD
+from quantizer.optimize.scaled_products import SCALED, as_scaled
 from quantizer.optimize.settings import Settings
 from quantizer.plugins.alone import LoneLayer
 from quantizer.runtime.engines.own import OwnEngine
@@ -295,6 +296,11 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
             changed = replace(changed, extra=_before_axes(changed.extra, _unit_scales(spec, node)))
         else:
             ready = replace(node, parameters=decided.handed[node.name])
+            if SCALED in node.extra:
+                changed, made = as_scaled(graph, ready, spec, perf_mode=perf)
+                nodes.append(changed)
+                tensors |= {tensor.name: tensor for tensor in made}
+                continue
             bits = settings.multiplier_bits_of(spec.quantization.family)
             more = BY_WINOGRAD if node.extra.get(WINOGRAD) is True else None
             changed, made = handed_layer(graph, ready, spec, multiplier_bits=bits, perf_mode=perf, more=more)

@@ -16,7 +16,9 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import Quantizer
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_params import scale_of
+from quantizer.ir.formats.compass_read_back import OUTPUT_STEPS
 from quantizer.ir.graph import Graph, Node, container
+from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics import avx512, winograd
 from quantizer.numerics.activations import activate
 from quantizer.numerics.finish import finish
@@ -159,6 +161,8 @@ class Runner:
             return node.parameters.run([values for values in operands[: len(activations(node))] if values is not None])
         if node.extra.get(WINOGRAD) is True:
             return [_by_winograd(node, operands, graph.tensor(node.outputs[0]).shape)]
+        if OUTPUT_STEPS in node.extra:
+            return [_by_scales(graph, node, operands)]
         spec = self.specs.get(node.op)
         if spec is None:
             raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator of ours is that layer.")
@@ -215,6 +219,21 @@ def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int
         return codes.movedim(1, -1)
     made = activate(made, node.activation, node.activation_attrs, 1).movedim(1, -1)
     return made if node.activation == "none" else made.float()
+
+
+def _by_scales(graph: Graph, node: Node, operands: Sequence[Tensor | None]) -> Tensor:
+    """Return the codes of a fully connected layer from its three scales: products of codes in float64, the bias as it is."""
+    x, weights, bias = (*operands, None)[:3]
+    assert x is not None
+    assert weights is not None
+    w, y = (graph.tensor(str(name)).qparams for name in (node.inputs[1], node.outputs[0]))
+    assert w is not None
+    assert y is not None
+    scales = (cast("GraphTensor", node.extra[f"scale{number}"]).data for number in (1, 2, 3))
+    units, weight_units, steps = (scale for scale in scales if scale is not None)
+    sums = x.double() @ (weights.double() - w.along(w.zero_point, 2)).T * units * weight_units
+    made = activate(sums if bias is None else sums + bias.float(), node.activation, node.activation_attrs)
+    return (steps * made.float()).round().nan_to_num(nan=0.0).clamp(y.qmin, y.qmax).long()
 
 
 def _float_type(family: str, values: Tensor) -> torch.dtype:

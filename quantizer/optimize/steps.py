@@ -32,6 +32,7 @@ from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.quantizing import decide, quantized_graph
 from quantizer.optimize.registered import dataset_named, metrics_named
 from quantizer.optimize.running import Runner, batch_in_ir
+from quantizer.optimize.scaled_products import unmarked
 from quantizer.optimize.settings import Settings, layer_settings
 from quantizer.optimize.template import opt_template
 from quantizer.optimize.weight_codes import Trained, rounded
@@ -172,7 +173,7 @@ def _quantized(work: Work) -> Work:
     methods = methods_of(work.options["global_calibration"])
     trained = Trained(
         work.float_graph, work.keys, work.runs, lambda: calibration_batches(work), decided,
-        lambda: quantized_graph(source, layers, decided, {}),
+        lambda: quantized_graph(unmarked(source), layers, decided, {}),
     )  # fmt: skip
     chosen = rounded(trained, methods)
     if chosen:

@@ -74,16 +74,41 @@ def test_resizing_of_codes_is_degraded_to_nearest(tmp_path: Path) -> None:
     assert np.array_equal(made.outputs[0], made.inputs[0].repeat(2, 1).repeat(2, 2))
 
 
-@pytest.mark.parametrize("method", ["awq_zy", "mvn_correction", "awq_zy[20,0.5] & mvn_correction[0]"])
-def test_methods_for_norms_change_nothing_without_norms(tmp_path: Path, method: str) -> None:
-    given = {"weights": noise(4, 5), "biases": noise(4)}
-    rows, lines = [noise(3, 5)], "num_output=4\nwith_activation=NONE\n"
-    plain, calibrated = (
-        ran(tmp_path, "FullyConnected", [rows], [(3, 4)], lines, given, global_calibration=text)
-        for text in ("none", method)
-    )
+def fully_connected(folder: Path, activation: str = "NONE", **cfg: object) -> Ran:
+    given = {"weights": noise(4, 5), "biases": noise(4, seed=2)}
+    lines = f"num_output=4\nwith_activation={activation}\n"
+    return ran(folder, "FullyConnected", [[noise(3, 5)]], [(3, 4)], lines, given, **cfg)
+
+
+def test_a_method_for_norms_changes_nothing_without_norms(tmp_path: Path) -> None:
+    plain, calibrated = (fully_connected(tmp_path, global_calibration=text) for text in ("none", "mvn_correction[0]"))
     assert calibrated.text == plain.text
     assert all(np.array_equal(calibrated.constants[key][1], plain.constants[key][1]) for key in plain.constants)
+
+
+@pytest.mark.parametrize("activation", ["NONE", "RELU"])
+@pytest.mark.parametrize("weights", ["per_tensor", "per_channel"])
+@pytest.mark.parametrize("method", ["awq_zy", "smooth_quant_zy & mvn_correction"])
+def test_methods_for_channels_give_products_three_scales(
+    tmp_path: Path, method: str, weights: str, activation: str
+) -> None:
+    """By hand: the sum of products of codes times two units, a real bias, and the output's steps of what is rectified."""
+    changes = {"quantize_method_for_weight": f"{weights}_symmetric_restricted_range", "global_calibration": method}
+    made = fully_connected(tmp_path, activation, **changes)
+    assert "scale_value" not in made.params
+    assert (made.params["biases_scale"], made.params["biases_zp"]) == (1.0, 0)
+    units, weight_units, steps = (made.constants[f"scale{number}"][1] for number in (1, 2, 3))
+    assert np.array_equal(units, np.float32(1) / made.scale("x0").reshape(1, 1))
+    assert weight_units.shape == ((1, 1) if weights == "per_tensor" else (1, 4))
+    assert np.array_equal(steps, made.scale("y0").reshape(1))
+    kind, bias = made.constants["biases"]
+    assert kind == "float32"
+    assert np.array_equal(bias, noise(4, seed=2))
+    products = made.inputs[0].astype(np.float64) @ made.constants["weights"][1].astype(np.float64).T
+    real = products * units * weight_units + bias
+    real = (real.clip(min=0) if activation == "RELU" else real).astype(np.float32)
+    assert np.array_equal(made.outputs[0], np.rint(real * steps).clip(*made.ends("y0")))
+    assert "activation_quantization_axis=[1]" in made.text.split("layer_name=one")[0]
 
 
 def test_a_norm_that_would_change_is_refused(tmp_path: Path) -> None:

@@ -82,6 +82,33 @@ def handed_layer(
     return replace(node, extra={**kept, **extra}), made
 
 
+def scaled_layer(
+    graph: Graph, node: Node, spec: Spec, *, perf_mode: bool = True, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Node, list[Tensor]]:
+    """Return a fully connected layer that multiplies by three float32 constants instead of a multiplier; its bias is real.
+
+    node: as of `handed_layer`. shapes: of `scale1`, units of the input, `scale2`, units of each row's weights, and `scale3`,
+    steps of the output. The input's zero point is lost (Compass).
+    """
+    handed = cast("Parameters", node.parameters)
+    params, weight = filed(handed.outputs["y"]), file_constant(handed, spec, "weight")
+    made = [
+        replace(graph.tensor(node.outputs[0]), dtype=params.dtype, qparams=params),
+        _code_tensor(graph.tensor(str(node.inputs[1])), weight, spatial=False),
+    ]
+    units = {
+        "scale1": 1.0 / scale_of(handed.inputs["x"]), "scale2": 1.0 / scale_of(weight.params), "scale3": scale_of(params),
+    }  # fmt: skip
+    extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": False}
+    extra |= {key: stored(node, key, values.reshape(shapes[key]), DTYPES["float32"]) for key, values in units.items()}
+    extra |= _scales(node, _file_key(spec, "weight"), weight.params)
+    if node.inputs[2] is not None:
+        bias = _file_key(spec, "bias")
+        extra |= {f"{bias}_scale": 1.0, f"{bias}_zp": 0}
+    extra[AXES] = ("None",) * len(node.outputs)
+    return replace(node, extra={**node.extra, **extra}, parameters=None), made
+
+
 def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool = True) -> tuple[Node, list[Tensor]]:
     """Return a layer that stays in floating point, with what Compass writes about it."""
     tensors = [replace(graph.tensor(name), dtype=dtype, qparams=None) for name in node.outputs]
