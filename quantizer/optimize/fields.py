@@ -132,10 +132,10 @@ _FIELDS = (
     Field("ds_parameter_constant", TEXT, "disable", "dynamic shapes", per_layer=True, hidden=True, status="ignored"),
     Field("dump", FLAG, "False", "whether to write every tensor of both graphs as .npy"),
     Field("dump_dir", TEXT, "./opt_dump", "folder of these files"),
-    Field("fake_quant_scopes_for_debug", v.numbers(r"\[(\(\d+,\d+\),?)+\]", "[(first,last),...]"), "", "layers that run in floating point while layers are compared", status="refused"),
-    Field("fake_quant_operators_for_debug", TEXT, "", "layer types that do", status="refused"),
+    Field("fake_quant_scopes_for_debug", v.numbers(r"\[(\(\d+,\d+\),?)+\]", "[(first,last),...]"), "", "layers that run in floating point while layers are compared", status="ignored"),
+    Field("fake_quant_operators_for_debug", TEXT, "", "layer types that do", status="ignored"),
     Field("write_similarity_to_ir", FLAG, "False", "whether the IR says how near each layer is", hidden=True, status="refused"),
-    Field("record_debug_acc_info", FLAG, "False", "whether to append scores to a file", hidden=True, status="refused"),
+    Field("record_debug_acc_info", FLAG, "False", "whether to append scores to a file", hidden=True, status="ignored"),
     Field("compat_quantized_model_simplify_dequantize_quantize", FLAG, "True", "quantized input", status="ignored"),
     *(
         Field(f"compat_{name}", kind, default, "quantized input", hidden=True, status="ignored")

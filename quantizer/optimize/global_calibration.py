@@ -17,6 +17,10 @@ from quantizer.optimize.smooth_quant import smoothed
 NORMALIZATIONS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")
 SCALINGS = ("batch_norm", "fully_connected")
 SHAPING = ("reshape", "transpose", "squeeze")
+OTHERS = {
+    "awq_zy": "smooth_quant_zy", "mvn_correction": "more activation_bits for it", "svd_quant": "svd_quant[0] for all layers",
+}  # fmt: skip
+"""What to write instead of a method that is not built for a layer."""
 Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
 """The calibration set, from its start."""
 
@@ -34,14 +38,20 @@ def moved(
         elif method.name in WITHOUT_EFFECT and (node := next(filter(concerns, _changed(graph, method)), None)):
             raise UnsupportedError(
                 f"layer {node.name!r}: {method.name} would change it, which is not built here."
-                f" Leave the layer out: {method.name}[...]<scope>, or take smooth_quant_zy."
+                f" Leave the layer out: {method.name}[...]<scope>, or take {OTHERS[method.name]}."
             )
     return graph
 
 
 def _changed(graph: Graph, method: Method) -> Iterator[Node]:
-    """Yield what a method would change: normalizations; of awq_zy also scalings, if behind them come fully connected layers."""
+    """Yield what a method would change: normalizations; of awq_zy also scalings, if behind them come fully connected layers.
+
+    svd_quant searches ranges of every layer in all modes but 0, and in that one only where layer types are named.
+    """
+    searches = method.name == "svd_quant" and (method.numbers["mode"] >= 1 or bool(method.layers.types))
     for node in graph.order:
+        if searches:
+            yield node
         normal = node.op in NORMALIZATIONS
         if method.name == "mvn_correction" and normal:
             yield node

@@ -86,6 +86,17 @@ def test_a_method_for_norms_changes_nothing_without_norms(tmp_path: Path) -> Non
     assert all(np.array_equal(calibrated.constants[key][1], plain.constants[key][1]) for key in plain.constants)
 
 
+def test_the_search_by_spectra_is_taken_in_the_mode_that_searches_nothing(tmp_path: Path) -> None:
+    """Mode 0 looks at layers whose types it is given, and at no others."""
+    plain, same = (fully_connected(tmp_path, global_calibration=text) for text in ("none", "svd_quant[0]{one}"))
+    assert same.text == plain.text
+    for text in ("svd_quant[1]", "svd_quant[2,0.5,2,10,0.09]{one}", "svd_quant[0][FullyConnected]"):
+        with pytest.raises(UnsupportedError, match="svd_quant would change it"):
+            fully_connected(tmp_path, global_calibration=text)
+    other = fully_connected(tmp_path, global_calibration="svd_quant[1]{two}")
+    assert other.text == plain.text
+
+
 @pytest.mark.parametrize("activation", ["NONE", "RELU"])
 @pytest.mark.parametrize("weights", ["per_tensor", "per_channel"])
 @pytest.mark.parametrize("method", ["awq_zy", "smooth_quant_zy & mvn_correction"])
