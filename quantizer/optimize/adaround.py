@@ -2,52 +2,65 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-STEPS = 500
-"""Steps of an epoch: each sees all samples at once, in their second moments."""
 STRETCH_LOW, STRETCH_HIGH = -0.1, 1.1
 """Ends of the stretched sigmoid, which reaches 0 and 1 (Louizos et al. 2018)."""
 
 
-def adaround(
-    steps: Tensor, moments: Tensor, scale: Tensor, *, epochs: int, learning_rate: float, regularization: float,
-    beta: tuple[float, float], warm_start: float,
-) -> Tensor:  # fmt: skip
-    """Return [rows, columns] of whole numbers, each the floor or the ceiling of *steps*.
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast a layer learns."""
 
-    steps: [rows, columns], weights over their scale. moments: [columns, columns], sum of x x^T. scale: [rows, 1]. Source:
-    Nagel et al. 2020: a rectified sigmoid of what is learned, between the floor and one more; a regularizer whose power
-    falls from the first to the last *beta* drives it to 0 or 1, once *warm_start* of the steps are over. A row that learning
-    leaves worse than its nearest codes keeps these.
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    regularization: float
+    beta: tuple[float, float]
+    """Power of the regularizer, at its start and at its end."""
+    warm_start: float
+    """Share of the steps before the regularizer sets in."""
+
+    def power(self, step: int, count: int) -> float | None:
+        """Return the regularizer's power at a step of *count*, along half a cosine; None before it sets in."""
+        first = self.warm_start * count
+        if step < first:
+            return None
+        start, end = self.beta
+        return end + 0.5 * (start - end) * (1 + math.cos((step - first) / (count - first) * math.pi))
+
+
+def adaround(
+    steps: Tensor, schedule: Schedule, samples: int, error: Callable[[Tensor, slice], Tensor],
+) -> Tensor:  # fmt: skip
+    """Return whether each weight is rounded up, 0 or 1 of float32.
+
+    steps: weights times codes per unit. samples: how many there are. error: (codes, real where they are learned; which samples)
+    -> how wrong the layer's output is. Source: Nagel et al. 2020: a rectified sigmoid of what is learned stands between the
+    floor and one more; a regularizer drives it to 0 or 1. It starts at each weight's own fraction.
     """
     floor = steps.floor()
-    share = (steps - floor).clamp(0.001, 0.999)
-    learned = torch.logit((share - STRETCH_LOW) / (STRETCH_HIGH - STRETCH_LOW)).requires_grad_()
-    optimizer = torch.optim.Adam([learned], lr=learning_rate)
-    nearest = steps.round()
-    usual = _errors((nearest - steps) * scale, moments)
-    total = epochs * STEPS
-    for step in range(total):
-        up = _up(learned)
-        loss = _errors((floor + up - steps) * scale, moments).sum() / (float(usual.sum()) or 1.0)
-        if step >= warm_start * total:
-            done = (step / total - warm_start) / (1.0 - warm_start)
-            power = beta[1] + (beta[0] - beta[1]) * max(0.0, 1.0 - done)
-            loss = loss + regularization * (1.0 - (2.0 * up - 1.0).abs() ** power).sum()
+    share = steps - floor
+    learned = (-torch.log((STRETCH_HIGH - STRETCH_LOW) / (share - STRETCH_LOW) - 1.0)).requires_grad_()
+    optimizer = torch.optim.Adam([learned], lr=schedule.learning_rate)
+    size = schedule.batch_size
+    places = [slice(first, first + size) for first in range(0, samples - size + 1, size)]
+    count = len(places) * schedule.epochs
+    for step in range(count):
         optimizer.zero_grad()
+        loss = error(floor + _up(learned), places[step % len(places)])
+        power = schedule.power(step, count)
+        if power is not None:
+            loss = loss + (1.0 - (2 * _up(learned) - 1).abs().pow(power)).sum() * schedule.regularization
         loss.backward()
         optimizer.step()
-    found = floor + (_up(learned.detach()) >= 0.5)
-    worse = _errors((found - steps) * scale, moments) > usual
-    return torch.where(worse[:, None], nearest, found)
+    return (learned.detach() >= 0).float()
 
 
 def _up(learned: Tensor) -> Tensor:
     return (learned.sigmoid() * (STRETCH_HIGH - STRETCH_LOW) + STRETCH_LOW).clamp(0.0, 1.0)
-
-
-def _errors(difference: Tensor, moments: Tensor) -> Tensor:
-    """Return the squared error of each row's output."""
-    return ((difference @ moments) * difference).sum(1)

@@ -90,7 +90,7 @@ _FIELDS = (
     Field("perf_mode_for_lib", FLAG, "True", "written to the IR as is_perf_mode", per_layer=True),
     Field("cast_dtypes_for_lib", FLAG, "False", "casts to what the closed operator library has", per_layer=True, status="refused"),
     Field("optimize_wdc_for_x2", FLAG, "False", "weights that compress better", per_layer=True, status="refused"),
-    Field("with_winograd", FLAG, "False", "Winograd's convolution where it fits; a layer where it does is refused", per_layer=True),
+    Field("with_winograd", FLAG, "False", "Winograd's convolution where it takes fewer cycles", per_layer=True),
     Field("resize_degrade_to_nearest", FLAG, "False", "nearest instead of bilinear resizing of codes", per_layer=True),
     Field("calibration_strategy_for_weight", v.strategy(mean=False), "extrema", "how the range of a constant is found", per_layer=True),
     Field("calibration_strategy_for_activation", v.strategy(mean=True), "mean", "how the range of an activation is found", per_layer=True),
@@ -132,10 +132,10 @@ _FIELDS = (
     Field("ds_parameter_constant", TEXT, "disable", "dynamic shapes", per_layer=True, hidden=True, status="ignored"),
     Field("dump", FLAG, "False", "whether to write every tensor of both graphs as .npy"),
     Field("dump_dir", TEXT, "./opt_dump", "folder of these files"),
-    Field("fake_quant_scopes_for_debug", v.numbers(r"\[(\(\d+,\d+\),?)+\]", "[(first,last),...]"), "", "layers that run in floating point while layers are compared", status="refused"),
-    Field("fake_quant_operators_for_debug", TEXT, "", "layer types that do", status="refused"),
+    Field("fake_quant_scopes_for_debug", v.numbers(r"\[(\(\d+,\d+\),?)+\]", "[(first,last),...]"), "", "layers that run in floating point while layers are compared", status="ignored"),
+    Field("fake_quant_operators_for_debug", TEXT, "", "layer types that do", status="ignored"),
     Field("write_similarity_to_ir", FLAG, "False", "whether the IR says how near each layer is", hidden=True, status="refused"),
-    Field("record_debug_acc_info", FLAG, "False", "whether to append scores to a file", hidden=True, status="refused"),
+    Field("record_debug_acc_info", FLAG, "False", "whether to append scores to a file", hidden=True, status="ignored"),
     Field("compat_quantized_model_simplify_dequantize_quantize", FLAG, "True", "quantized input", status="ignored"),
     *(
         Field(f"compat_{name}", kind, default, "quantized input", hidden=True, status="ignored")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ class Gathered:
     tensors: Mapping[str, Statistics] = field(default_factory=dict)
     missing_ranges: tuple[str, ...] = ()
     """Layers whose strategy is in_ir, and for which the IR gives no range."""
+    not_finite: tuple[str, ...] = ()
+    """Inputs of the graph whose samples hold NaN or infinities."""
 
 
 def gather(
@@ -37,6 +39,7 @@ def gather(
     """
     sources = source_layers(graph)
     found: dict[str, Statistics] = {}
+    not_finite: dict[str, None] = {}
 
     def take(name: str, layer: Node, values: Tensor) -> None:
         own = settings[layer.name]
@@ -46,6 +49,7 @@ def gather(
             raise GraphError(f"layer {layer.name!r}: {err}") from None
 
     for feeds in batches:
+        not_finite |= dict.fromkeys(name for name, values in feeds.items() if not bool(values.isfinite().all()))
         for name, node, values in runner.forward(graph, feeds):
             take(name, sources[name] if node is None else node, values)
     for name, layer in sources.items():
@@ -53,7 +57,7 @@ def gather(
             data = graph.tensor(name).data
             assert data is not None
             take(name, layer, data)
-    return _with_ranges_of_the_ir(graph, settings, sources, found)
+    return replace(_with_ranges_of_the_ir(graph, settings, sources, found), not_finite=tuple(not_finite))
 
 
 def _with_ranges_of_the_ir(

@@ -1,28 +1,26 @@
-"""Calibration of the whole graph, as `global_calibration` says: constants that move between layers, and codes of weights."""
+"""Calibration of the whole graph, as `global_calibration` says: constants that move between layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import Graph, Node
-from quantizer.numerics.qparams import Constant
-from quantizer.optimize.adaround import adaround
 from quantizer.optimize.equalization import equalized
-from quantizer.optimize.global_methods import LAST, WITHOUT_EFFECT, Method
-from quantizer.optimize.gptq import gptq
+from quantizer.optimize.global_methods import WITHOUT_EFFECT, Method
 from quantizer.optimize.per_layer import LayerKey
-from quantizer.optimize.products import WEIGHTED, rows_of, second_moments, weights_of
-from quantizer.optimize.quantizing import Decided
 from quantizer.optimize.running import Runner
 from quantizer.optimize.smooth_quant import smoothed
 
 NORMALIZATIONS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")
 SCALINGS = ("batch_norm", "fully_connected")
 SHAPING = ("reshape", "transpose", "squeeze")
+OTHERS = {
+    "awq_zy": "smooth_quant_zy", "mvn_correction": "more activation_bits for it", "svd_quant": "svd_quant[0] for all layers",
+}  # fmt: skip
+"""What to write instead of a method that is not built for a layer."""
 Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
 """The calibration set, from its start."""
 
@@ -40,14 +38,20 @@ def moved(
         elif method.name in WITHOUT_EFFECT and (node := next(filter(concerns, _changed(graph, method)), None)):
             raise UnsupportedError(
                 f"layer {node.name!r}: {method.name} would change it, which is not built here."
-                f" Leave the layer out: {method.name}[...]<scope>, or take smooth_quant_zy."
+                f" Leave the layer out: {method.name}[...]<scope>, or take {OTHERS[method.name]}."
             )
     return graph
 
 
 def _changed(graph: Graph, method: Method) -> Iterator[Node]:
-    """Yield what a method would change: normalizations; of awq_zy also scalings, if behind them come fully connected layers."""
+    """Yield what a method would change: normalizations; of awq_zy also scalings, if behind them come fully connected layers.
+
+    svd_quant searches ranges of every layer in all modes but 0, and in that one only where layer types are named.
+    """
+    searches = method.name == "svd_quant" and (method.numbers["mode"] >= 1 or bool(method.layers.types))
     for node in graph.order:
+        if searches:
+            yield node
         normal = node.op in NORMALIZATIONS
         if method.name == "mvn_correction" and normal:
             yield node
@@ -67,63 +71,5 @@ def _feeds_products(graph: Graph, node: Node) -> bool:
     return False
 
 
-def rounded(
-    graph: Graph, methods: Iterable[Method], keys: Mapping[str, LayerKey], runner: Runner, batches: Batches,
-    decided: Decided,
-) -> dict[str, Tensor]:  # fmt: skip
-    """Return layer -> weights on the grid of its parameters, for the method that chooses codes; in the operator's order."""
-    found: dict[str, Tensor] = {}
-    for method in methods:
-        if method.name not in LAST:
-            continue
-        nodes = [node for node in graph.nodes if node.op in WEIGHTED and _concerned(method, keys)(node)]
-        moments = second_moments(graph, runner, batches(), int(method.numbers["batches"]), {n.name for n in nodes})
-        for node in nodes:
-            weights = weights_of(graph, node)
-            found[node.name] = _on_grid(
-                method, node, weights, moments[node.name], decided.handed[node.name].constants["weight"]
-            )
-    return found
-
-
 def _concerned(method: Method, keys: Mapping[str, LayerKey]) -> Callable[[Node], bool]:
     return lambda node: method.concerns(keys[node.name])
-
-
-def _on_grid(method: Method, node: Node, weights: Tensor, moments: Tensor, constant: Constant) -> Tensor:
-    """Return the weights that the method chooses, float32."""
-    params, channels = constant.params, weights.shape[1] * len(moments)
-    scale = params.along(params.scale, weights.dim()).expand(weights.shape[:1] + (1,) * (weights.dim() - 1))
-    zero = params.along(params.zero_point, weights.dim()).expand(scale.shape)
-    rows, scales, zeros = (rows_of(node, values, channels) for values in (weights.double(), scale, zero))
-    chosen = []
-    for own, step, offset, moment in zip(rows, scales, zeros, moments, strict=True):
-        low, high = params.qmin - offset, params.qmax - offset
-        if method.name == "gptq_zy":
-            chosen.append(_by_gptq(method, own, step, moment, (low, high)))
-        else:
-            chosen.append(_by_adaround(method, own, step, moment, (low, high)))
-    return torch.cat(chosen).reshape(weights.shape).float()
-
-
-def _by_gptq(method: Method, rows: Tensor, scale: Tensor, moments: Tensor, limits: tuple[Tensor, Tensor]) -> Tensor:
-    low, high = (limit[:, 0] for limit in limits)
-
-    def nearest(values: Tensor) -> Tensor:
-        return (values / scale[:, 0]).round().clamp(low, high) * scale[:, 0]
-
-    numbers = method.numbers
-    return gptq(
-        rows, moments, nearest,
-        act_order=bool(numbers["act_order"]), damping=numbers["damping"], block=max(1, int(numbers["block"])),
-    )  # fmt: skip
-
-
-def _by_adaround(method: Method, rows: Tensor, scale: Tensor, moments: Tensor, limits: tuple[Tensor, Tensor]) -> Tensor:
-    numbers = method.numbers
-    codes = adaround(
-        (rows / scale).clamp(*limits), moments, scale,
-        epochs=int(numbers["epochs"]), learning_rate=numbers["learning_rate"], regularization=numbers["regularization"],
-        beta=(numbers["beta_first"], numbers["beta_last"]), warm_start=min(numbers["warm_start"], 0.99),
-    )  # fmt: skip
-    return codes.clamp(*limits) * scale

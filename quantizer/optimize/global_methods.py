@@ -25,9 +25,10 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
         "mode": 0, "alpha": 0.5, "before": 0, "behind": 0, "activation_bits": 16, "weight_bits": 16, "bias_bits": 48,
         "lut_bits": 10, "multiplier_bits": 16,
     },
+    "svd_quant": {"mode": 0, "smallest": 0.5, "largest": 2, "points": 10, "threshold": 0.09},
 }  # fmt: skip
 """Method -> its numbers in order, with what each is where it is left out; equalization is ours, the others Compass's."""
-WITHOUT_EFFECT = ("awq_zy", "mvn_correction")
+WITHOUT_EFFECT = ("awq_zy", "mvn_correction", "svd_quant")
 """Methods that are taken where they change nothing; a graph that they would change is refused."""
 LAST = ("adaround", "gptq_zy")
 """Methods that choose codes, so that nothing may come after them."""

@@ -17,16 +17,18 @@ def gptq(
     damping: float,
     block: int,
 ) -> Tensor:
-    """Return [rows, columns] of values on the grid, float64.
+    """Return [rows, columns] of values on the grid, in the type of the moments.
 
-    weights: [rows, columns]. moments: [columns, columns], sum of x x^T. nearest: values [rows, ...] -> the nearest on the
-    grid of each row. Source: Frantar et al. 2022, algorithm 1: the error of column q, divided by the diagonal of the
-    inverse's Cholesky factor, is subtracted from the columns behind it along that factor's row.
+    weights: [rows, columns]. moments: [columns, columns], a multiple of the sum of x x^T. nearest: values [rows] -> the
+    nearest on the grid of each row. Source: Frantar et al. 2022, algorithm 1: the error of column q, divided by the diagonal of
+    the inverse's Cholesky factor, is subtracted from the columns behind it along that factor's row. A column that is never
+    used becomes 0.
     """
-    values, hessian = weights.double().clone(), moments.clone()
+    values, hessian = weights.to(moments.dtype).clone(), moments.clone()
     unused = hessian.diagonal() == 0
     hessian.diagonal()[unused] = 1.0
-    order = hessian.diagonal().argsort(descending=True, stable=True) if act_order else torch.arange(len(hessian))
+    values[:, unused] = 0.0
+    order = hessian.diagonal().argsort(descending=True) if act_order else torch.arange(len(hessian))
     hessian, values = hessian[order][:, order], values[:, order]
     hessian.diagonal().add_(damping * hessian.diagonal().mean())
     factor = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(hessian)), upper=True)

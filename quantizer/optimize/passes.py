@@ -12,10 +12,13 @@ import torch
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph, Node
+from quantizer.numerics.winograd import transformed
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.fields import NEWER, NEWEST
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.quantizing import Calibrated
+from quantizer.optimize.running import WINOGRAD
+from quantizer.optimize.scaled_products import axes_of_channels, products_of_channels
 from quantizer.optimize.settings import FAST_EXP, FLOAT24, Settings
 from quantizer.optimize.tiling import tiled
 
@@ -164,17 +167,31 @@ def winograd_where_it_fits(
     keys: Mapping[str, LayerKey],  # noqa: ARG001
     options: Options,  # noqa: ARG001
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Look for convolutions that Compass computes by Winograd's algorithm where the cfg asks for it.
+    """Have convolutions computed by Winograd's algorithm where the cfg asks for it and it is faster.
 
-    UnsupportedError where there is one: its weights would be others.
+    Their weights are transformed before statistics are gathered. UnsupportedError where codes have zero points, which the original
+    loses there.
     """
+    nodes, tensors = [], dict(graph.tensors)
     for node in graph.nodes:
-        if node.op == "conv2d" and settings[node.name]["with_winograd"] and _fits_winograd(graph, node):
+        own = settings[node.name]
+        if node.op != "conv2d" or not own["with_winograd"] or not _fits_winograd(graph, node):
+            nodes.append(node)
+            continue
+        if not (own.symmetric and own.symmetric_weight):
             raise UnsupportedError(
-                f"layer {node.name!r}: Compass computes this convolution by Winograd's algorithm, which is not built here."
-                f" Write with_winograd = true & <{{{node.name}}}:false> to keep the layer."
+                f"layer {node.name!r}: Winograd's algorithm on codes with zero points is not built here."
+                f" Write symmetric methods, or with_winograd = true & <{{{node.name}}}:false> to keep the layer."
             )
-    return graph, settings
+        weights = graph.tensor(str(node.inputs[1]))
+        assert weights.data is not None
+        data = transformed(weights.data.movedim(-1, 1)).movedim(1, -1)
+        name = f"{node.name}:{weights.name}:transformed"
+        tensors[name] = replace(weights, name=name, shape=tuple(data.shape), data=data)
+        nodes.append(
+            replace(node, inputs=(node.inputs[0], name, *node.inputs[2:]), extra={**node.extra, WINOGRAD: True})
+        )
+    return graph.with_(nodes=tuple(nodes), tensors=tensors), settings
 
 
 def _fits_winograd(graph: Graph, node: Node) -> bool:
@@ -271,6 +288,7 @@ def _ranked(graph: Graph, tensor: str, keys: Mapping[str, LayerKey]) -> bool:
 
 BEFORE: tuple[Before, ...] = (
     symmetric_where_wide, softmax_method, log_softmax_of_old_targets, factors_of_products, winograd_where_it_fits,
+    products_of_channels,
 )  # fmt: skip
 AT: tuple[At, ...] = (reach_of_fast_exp,)
-AFTER: tuple[After, ...] = (tiled,)
+AFTER: tuple[After, ...] = (axes_of_channels, tiled)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import cast
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,61 +18,68 @@ WEIGHTED = ("fully_connected", "conv2d", "depthwise_conv2d")
 """Operators that are products: of rows, or of windows of each group of channels."""
 
 
-def rows_of(node: Node, weights: Tensor, channels: int) -> Tensor:
-    """Return weights [c_out, ...] as [groups, rows, columns]; *channels*: of the input."""
-    return weights.reshape(_groups(node, channels), -1, weights[0].numel())
+def groups_of(node: Node, weights: Tensor) -> int:
+    """Return into how many products of their own the rows of the weights fall."""
+    if node.op == "depthwise_conv2d":
+        return len(weights)
+    return cast("int", node.attrs["groups"]) if node.op == "conv2d" else 1
 
 
-def columns_of(node: Node, values: Tensor, weights: Tensor) -> Tensor:
-    """Return what each row of the weights is multiplied with, [groups, samples, columns]; operands in the operator's order."""
+def columns_of(node: Node, values: Tensor, weights: Tensor) -> list[Tensor]:
+    """Return what the rows of each group are multiplied with, [columns, samples]; values and weights as the file has them.
+
+    Of windows there is every place of the first channel, then of the next.
+    """
     if node.op == "fully_connected":
-        return values[None]
+        return [values.reshape(-1, values.shape[-1]).t()]
     top, left, bottom, right = _numbers(node, "padding")
     windows = functional.unfold(
-        functional.pad(values, (left, right, top, bottom)), tuple(weights.shape[2:]),
+        functional.pad(values.movedim(-1, 1), (left, right, top, bottom)), tuple(weights.shape[1:3]),
         dilation=_numbers(node, "dilation"), stride=_numbers(node, "stride"),
     )  # fmt: skip
-    groups = _groups(node, values.shape[1])
-    return windows.reshape(len(values), groups, -1, windows.shape[-1]).permute(1, 0, 3, 2).flatten(1, 2)
+    found = windows.permute(1, 0, 2).flatten(1)
+    channels = values.shape[-1]
+    groups = channels if node.op == "depthwise_conv2d" else groups_of(node, weights)
+    return list(found.reshape(groups, -1, found.shape[-1]))
 
 
 def second_moments(
-    graph: Graph, runner: Runner, batches: Iterable[Mapping[str, Tensor]], count: int, layers: Collection[str]
-) -> dict[str, Tensor]:
-    """Return layer -> sum of x x^T over its inputs in the first *count* batches, [groups, columns, columns] in float64.
+    graph: Graph, runner: Runner, batches: Iterable[Mapping[str, Tensor]], count: int, nodes: Sequence[Node]
+) -> dict[str, list[Tensor]]:
+    """Return layer -> twice the mean of x x^T over its inputs in the first *count* batches, [columns, columns] for each group.
 
-    The squared error of a row of weights that is off by d is d^T (sum of x x^T) d.
+    The mean is over samples, not over their windows, and runs along in float32.
     """
     readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        if node.name in layers and node.op in WEIGHTED:
-            readers.setdefault(str(node.inputs[0]), []).append(node)
-    found: dict[str, Tensor] = {}
-    for feeds in islice(batches, count):
-        for name, _, values in runner.forward(graph, feeds):
+    for node in nodes:
+        readers.setdefault(str(node.inputs[0]), []).append(node)
+    found: dict[str, list[Tensor]] = {}
+    before = 0
+    for feeds in islice(batches, max(1, count)):
+        size = len(next(iter(feeds.values())))
+        for name, _, values in runner.forward_in_types(graph, feeds):
             for node in readers.get(name, ()):
-                columns = columns_of(node, in_order(node, values), weights_of(graph, node)).double()
-                moment = columns.mT @ columns
-                found[node.name] = found[node.name] + moment if node.name in found else moment
+                columns = columns_of(node, values, weights_of(graph, node))
+                own = [math.sqrt(2.0 / (before + size)) * group.float() for group in columns]
+                moments = found.get(node.name) or [torch.zeros(len(group), len(group)) for group in own]
+                found[node.name] = [
+                    moment * (before / (before + size)) + group.matmul(group.t())
+                    for moment, group in zip(moments, own, strict=True)
+                ]
+        before += size
     return found
 
 
 def weights_of(graph: Graph, node: Node) -> Tensor:
-    """Return the float weights of a layer, in the operator's order."""
+    """Return the float weights of a layer, as the file has them."""
     data = graph.tensor(str(node.inputs[1])).data
     assert data is not None
-    return in_order(node, data.float())
+    return data.float()
 
 
 def in_order(node: Node, values: Tensor) -> Tensor:
-    """Return values of a file in the operator's order, or the other way round for two axes."""
+    """Return values of a file in the operator's order."""
     return values if node.op == "fully_connected" else values.movedim(-1, 1)
-
-
-def _groups(node: Node, channels: int) -> int:
-    if node.op == "depthwise_conv2d":
-        return channels
-    return cast("int", node.attrs["groups"]) if node.op == "conv2d" else 1
 
 
 def _numbers(node: Node, name: str) -> tuple[int, ...]:

@@ -26,6 +26,8 @@ from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rules import Ends, activation_params, weight_part
 from quantizer.optimize import lone_layers
+from quantizer.optimize.running import WINOGRAD
+from quantizer.optimize.scaled_products import SCALED, as_scaled
 from quantizer.optimize.settings import Settings
 from quantizer.plugins.alone import LoneLayer
 from quantizer.runtime.engines.own import OwnEngine
@@ -53,6 +55,10 @@ PER_CHANNEL_REFUSED = (
 """Families that have no activations with a scale for each channel; others take one scale all the same (Compass)."""
 
 
+BY_WINOGRAD: Mapping[str, AttrValue] = {
+    "with_winograd": True, "Fmnrs": (2, 3), "kernel_x": 4, "kernel_y": 3, "stride_x": 2, "stride_y": 1,
+}  # fmt: skip
+"""What a layer says that is computed by Winograd's algorithm: two outputs at a time, of four places of a row."""
 AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
 """Families whose outputs have as many bits as their widest input, whatever the layer is configured to."""
 WIDEST = 16
@@ -290,8 +296,14 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
             changed = replace(changed, extra=_before_axes(changed.extra, _unit_scales(spec, node)))
         else:
             ready = replace(node, parameters=decided.handed[node.name])
+            if SCALED in node.extra:
+                changed, made = as_scaled(graph, ready, spec, perf_mode=perf)
+                nodes.append(changed)
+                tensors |= {tensor.name: tensor for tensor in made}
+                continue
             bits = settings.multiplier_bits_of(spec.quantization.family)
-            changed, made = handed_layer(graph, ready, spec, multiplier_bits=bits, perf_mode=perf)
+            more = BY_WINOGRAD if node.extra.get(WINOGRAD) is True else None
+            changed, made = handed_layer(graph, ready, spec, multiplier_bits=bits, perf_mode=perf, more=more)
         nodes.append(changed)
         tensors |= {tensor.name: tensor for tensor in made}
     found = graph.with_(nodes=tuple(nodes), tensors=tensors)

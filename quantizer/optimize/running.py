@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -16,21 +16,39 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import Quantizer
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_params import scale_of
+from quantizer.ir.formats.compass_read_back import OUTPUT_STEPS
 from quantizer.ir.graph import Graph, Node, container
-from quantizer.numerics import avx512
+from quantizer.ir.graph import Tensor as GraphTensor
+from quantizer.numerics import avx512, winograd
+from quantizer.numerics.activations import activate
+from quantizer.numerics.finish import finish
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.alone import LoneLayer, activations
-from quantizer.runtime.executor import run_node, to_node_order
+from quantizer.runtime.executor import activated, run_node, to_node_order
 
-FLOAT64_SUMS = ("convolution", "depthwise_convolution")
-"""Families whose float forward adds in float64 and rounds once, as Compass does."""
+FLOAT64_SUMS = ("convolution", "depthwise_convolution", "resizing")
+"""Families whose float forward reads and adds float64, and hands it on if no activation is fused, as Compass's does.
+
+Statistics see it rounded to float32.
+"""
+OF_ANY_FLOAT = ("movement", "concatenation")
+"""Families that hand on real values in the type in which they come."""
 ENDS = {"slice": "end"}
 """Operators that name the end of every axis, and where: a slice of the whole batch in the IR is one of any batch."""
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
 CROP, CONCAT = "Crop", "Concat"
 """Layers around tiles: they move codes alone."""
+WINOGRAD = "with_winograd"
+"""Node.extra, and the file's key, of a convolution that is computed by Winograd's algorithm: its weights are transformed."""
+Before = Callable[[Node, Sequence[Tensor | None]], Node]
+"""What happens to a layer before it runs on its operands."""
+
+
+def as_it_is(node: Node, operands: Sequence[Tensor | None]) -> Node:  # noqa: ARG001 - as every Before
+    """Return the layer itself."""
+    return node
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,13 @@ class Runner:
 
         A layer with parameters runs on codes (int64), any other in float32. GraphError for a feed of another shape.
         """
+        for name, node, values in self.forward_in_types(graph, feeds):
+            yield name, node, values.float() if values.dtype == torch.float64 else values
+
+    def forward_in_types(
+        self, graph: Graph, feeds: Mapping[str, Tensor], before: Before = as_it_is
+    ) -> Iterator[tuple[str, Node | None, Tensor]]:
+        """Yield as `forward` does, but float64 where it goes from layer to layer; *before* may change a layer."""
         readers = Counter(name for node in graph.nodes for name in node.inputs if name is not None)
         kept = set(graph.outputs)
         values: dict[str, Tensor] = {}
@@ -57,7 +82,7 @@ class Runner:
             yield name, None, values[name]
         for node in graph.order:
             operands = [None if name is None else self._operand(graph, values, name, size) for name in node.inputs]
-            for name, made in zip(node.outputs, self._run(graph, node, operands, size), strict=True):
+            for name, made in zip(node.outputs, self._run(graph, before(node, operands), operands, size), strict=True):
                 values[name] = made
                 yield name, node, made
             for read in node.inputs:
@@ -65,6 +90,11 @@ class Runner:
                     readers[read] -= 1
                     if not readers[read] and read not in kept:
                         values.pop(read, None)
+
+    def layer(self, graph: Graph, node: Node, operands: Sequence[Tensor | None]) -> list[Tensor]:
+        """Return what one layer makes of *operands*, whose first axis is the batch."""
+        first = next(values for values in operands if values is not None)
+        return self._run(graph, node, list(operands), len(first) if first.dim() else self.batch)
 
     def outputs(self, graph: Graph, feeds: Mapping[str, Tensor]) -> list[Tensor]:
         """Return the graph's outputs in order."""
@@ -129,6 +159,10 @@ class Runner:
             return [torch.cat([values for values in operands if values is not None], cast("int", node.attrs["axis"]))]
         if isinstance(node.parameters, LoneLayer):
             return node.parameters.run([values for values in operands[: len(activations(node))] if values is not None])
+        if node.extra.get(WINOGRAD) is True:
+            return [_by_winograd(node, operands, graph.tensor(node.outputs[0]).shape)]
+        if OUTPUT_STEPS in node.extra:
+            return [_by_scales(graph, node, operands)]
         spec = self.specs.get(node.op)
         if spec is None:
             raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator of ours is that layer.")
@@ -145,9 +179,9 @@ class Runner:
         if spec.quantization.family == "softmax" and entry is not None and entry.origin == BUILT_IN:
             (x,) = operands.values()
             return [_held(avx512.softmax(x.float(), int(cast("int", node.attrs["axis"]))), dtype)]
-        wide = torch.float64 if spec.quantization.family in FLOAT64_SUMS else torch.float32
-        outcome = run_node(spec, node, {key: values.to(wide) for key, values in operands.items()}, "compass")
-        return [_held(made.float(), dtype) for made in outcome.tensors]
+        arranged = {key: values.to(_float_type(spec.quantization.family, values)) for key, values in operands.items()}
+        outcome = run_node(spec, node, arranged, "compass")
+        return [_held(made if node.activation == "none" else made.float(), dtype) for made in outcome.tensors]
 
     def _rebatched(self, spec: Spec, node: Node, operands: Mapping[str, Tensor], size: int) -> Node:
         """Return the node with the IR's batch in its shape attributes replaced by the batch that is fed."""
@@ -166,6 +200,47 @@ class Runner:
                 numbers[place] = next(iter(operands.values())).numel() // rest
                 changed[name] = tuple(numbers)
         return replace(node, attrs=changed)
+
+
+def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int, ...]) -> Tensor:
+    """Return what a convolution makes by Winograd's algorithm: sums in float32, the bias in float64, as Compass adds it."""
+    x, weights, bias = (*operands, None)[:3]
+    assert x is not None
+    assert weights is not None
+    handed, weights = node.parameters, weights.movedim(-1, 1)
+    if isinstance(handed, Parameters):
+        weights, bias = handed.constants["weight"].codes, handed.constants["bias"].codes if bias is not None else None
+    padding = cast("tuple[int, int, int, int]", node.attrs["padding"])
+    made = winograd.convolved(x.movedim(-1, 1), weights, padding, (shape[1], shape[2])).double()
+    made = made if bias is None else made + bias.double().reshape(-1, 1, 1)
+    if isinstance(handed, Parameters):
+        codes = activated(finish(made.long(), handed), handed, node.activation)
+        assert isinstance(codes, Tensor)
+        return codes.movedim(1, -1)
+    made = activate(made, node.activation, node.activation_attrs, 1).movedim(1, -1)
+    return made if node.activation == "none" else made.float()
+
+
+def _by_scales(graph: Graph, node: Node, operands: Sequence[Tensor | None]) -> Tensor:
+    """Return the codes of a fully connected layer from its three scales: products of codes in float64, the bias as it is."""
+    x, weights, bias = (*operands, None)[:3]
+    assert x is not None
+    assert weights is not None
+    w, y = (graph.tensor(str(name)).qparams for name in (node.inputs[1], node.outputs[0]))
+    assert w is not None
+    assert y is not None
+    scales = (cast("GraphTensor", node.extra[f"scale{number}"]).data for number in (1, 2, 3))
+    units, weight_units, steps = (scale for scale in scales if scale is not None)
+    sums = x.double() @ (weights.double() - w.along(w.zero_point, 2)).T * units * weight_units
+    made = activate(sums if bias is None else sums + bias.float(), node.activation, node.activation_attrs)
+    return (steps * made.float()).round().nan_to_num(nan=0.0).clamp(y.qmin, y.qmax).long()
+
+
+def _float_type(family: str, values: Tensor) -> torch.dtype:
+    """Return the type in which an operator family reads real values."""
+    if family in FLOAT64_SUMS:
+        return torch.float64
+    return values.dtype if family in OF_ANY_FLOAT and values.dtype == torch.float64 else torch.float32
 
 
 def _held(made: Tensor, dtype: DType) -> Tensor:

@@ -22,7 +22,7 @@ from quantizer.optimize.cfg import Options
 from quantizer.optimize.conversions import float_layers, with_conversions
 from quantizer.optimize.dumping import dump_tensors, statistics_archive
 from quantizer.optimize.gathering import gather, ranges_of
-from quantizer.optimize.global_calibration import moved, rounded
+from quantizer.optimize.global_calibration import moved
 from quantizer.optimize.global_methods import methods_of
 from quantizer.optimize.loader import Loader
 from quantizer.optimize.lone_layers import with_lone_layers
@@ -32,8 +32,10 @@ from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.quantizing import decide, quantized_graph
 from quantizer.optimize.registered import dataset_named, metrics_named
 from quantizer.optimize.running import Runner, batch_in_ir
+from quantizer.optimize.scaled_products import unmarked
 from quantizer.optimize.settings import Settings, layer_settings
 from quantizer.optimize.template import opt_template
+from quantizer.optimize.weight_codes import Trained, rounded
 from quantizer.optimize.work import PLATFORM, Say, Work, calibration_batches, ir_batches, zeros
 from quantizer.plugins.alone import LoneLayer
 
@@ -99,6 +101,11 @@ def gather_statistics(work: Work) -> Work:
     found = gather(work.float_graph, work.runs, work.settings, calibration_batches(work), everything=everything)
     for layer in found.missing_ranges:
         work.say(f"warning: layer {layer!r}: its strategy is in_ir, but the IR gives no layer_top_range.")
+    for name in found.not_finite:
+        work.say(
+            f"warning: input {name!r}: samples hold NaN or infinities: ranges that they reach say nothing"
+            " (scale 1, or the range of int32). Leave the samples out."
+        )
     return replace(work, gathered=found)
 
 
@@ -169,7 +176,11 @@ def _quantized(work: Work) -> Work:
     source = degraded(work.float_graph, work.settings)
     decided = decide(source, layers)
     methods = methods_of(work.options["global_calibration"])
-    chosen = rounded(work.float_graph, methods, work.keys, work.runs, lambda: calibration_batches(work), decided)
+    trained = Trained(
+        work.float_graph, work.keys, work.runs, lambda: calibration_batches(work), decided,
+        lambda: quantized_graph(unmarked(source), layers, decided, {}),
+    )  # fmt: skip
+    chosen = rounded(trained, methods)
     if chosen:
         decided = decide(source, replace(layers, rounded=chosen))
     graph = quantized_graph(source, layers, decided, floats)
@@ -309,7 +320,7 @@ def _calibration(work: Work) -> Loader | None:
         return None
     size, shuffled = options.number("calibration_batch_size"), bool(options["calibration_shuffe"])
     data = dataset_named(options, path, None)
-    return Loader(options.text("dataset"), data, work.float_graph, size, shuffled, shown_path(path))
+    return Loader(options.text("dataset"), data, work.float_graph, size, shuffled, shown_path(path), finite=False)
 
 
 def _validation(work: Work) -> Loader | None:

@@ -94,8 +94,8 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
     if isinstance(handed, Parameters):
         entry = REGISTRY.entry(spec.op, "quantized", handed.platform.platform)
         outcome = entry.function(**arranged, parameters=handed, **node.attrs)
-        if node.activation != "none" and not entry.activates:
-            outcome = _activated(outcome, handed, node.activation)
+        if not entry.activates:
+            outcome = activated(outcome, handed, node.activation)
     else:
         entry = REGISTRY.entry(spec.op, "reference", platform)
         own = {"activation": node.activation} if entry.activates else {}
@@ -128,8 +128,10 @@ def _checked_pieces(spec: Spec, made: object, wanted: tuple[tuple[int, ...], ...
     return pieces
 
 
-def _activated(outcome: Tensor | Staged, handed: Parameters, activation: str) -> Tensor | Staged:
+def activated(outcome: Tensor | Staged, handed: Parameters, activation: str) -> Tensor | Staged:
     """Return codes after the fused activation, as the platform computes it."""
+    if activation == "none":
+        return outcome
     name, output = handed.platform.activations.get(activation, activation), next(iter(handed.outputs.values()))  # type: ignore[call-overload]
     if isinstance(outcome, Staged):
         return Staged(activate_codes(outcome.codes, output, name, handed), outcome.stages)

@@ -113,7 +113,7 @@ def correlated(tmp_path: Path) -> Network:
     return net.add("fully_connected", (1, 10), 0.1 * drawn(10, 128, seed=5), torch.zeros(10))
 
 
-@pytest.mark.parametrize(("method", "most"), [("gptq_zy[2,1,0.01,64]", 0.6), ("adaround[1,1,1,0.01]", 0.6)])
+@pytest.mark.parametrize(("method", "most"), [("gptq_zy[2,1,0.01,64]", 0.6), ("adaround[2,60,4,0.02]", 0.6)])
 def test_codes_that_are_not_the_nearest_make_the_output_better(correlated: Network, method: str, most: float) -> None:
     plain = correlated.error("weight_bits = 4")
     assert correlated.error("weight_bits = 4", f"global_calibration = {method}") < most * plain
@@ -122,7 +122,7 @@ def test_codes_that_are_not_the_nearest_make_the_output_better(correlated: Netwo
 def test_chosen_codes_stay_within_the_grid_of_the_rule(correlated: Network) -> None:
     plain = correlated.quantized("weight_bits = 4")
     assert plain.decided is not None
-    for method in ("gptq_zy", "adaround[1,1,1,0.01]"):
+    for method in ("gptq_zy", "adaround[2,60,4,0.02]"):
         work = correlated.quantized("weight_bits = 4", f"global_calibration = {method}")
         assert work.decided is not None
         for name, own in work.decided.handed.items():

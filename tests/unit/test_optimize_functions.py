@@ -173,7 +173,7 @@ def test_a_period_of_more_than_8_bits(tmp_path: Path, kind: str, f: Any, method:
     points = even_points(0, float(F32(2 * np.pi)), size).astype(np.float64)
     table = np.rint(f(points).astype(F32) * F32(largest)).astype(np.int64)
     got_kind, entries = constants["lut"]
-    assert got_kind == ("int16" if bits > 12 else "int12")
+    assert got_kind == "int16"
     assert np.abs(entries.numpy().astype(np.int64) - table).max() <= 1
     ratio = F32(size / 2 / np.pi) / s_x
     shift = min(31, int(np.floor(np.log2(F32(2.0 ** min(15, bits) - 1) / ratio))))

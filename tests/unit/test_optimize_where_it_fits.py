@@ -25,10 +25,28 @@ def convolution(
 
 
 @pytest.mark.parametrize(("size", "channels"), [(12, (8, 8)), (9, (8, 8)), (10, (8, 600)), (20, (32, 16))])
-def test_winograd_is_refused_where_the_original_takes_it(tmp_path: Path, size: int, channels: tuple[int, int]) -> None:
+def test_winograd_where_it_takes_fewer_cycles(tmp_path: Path, size: int, channels: tuple[int, int]) -> None:
     """By hand: 10 rows are 5 and 3 blocks of 2 and 4 instead of 10 and 5, of 110 cycles instead of 72 each."""
-    with pytest.raises(UnsupportedError, match="Winograd's algorithm, which is not built here"):
-        convolution(tmp_path, size, channels)
+    made = convolution(tmp_path, size, channels)
+    assert [made.params[key] for key in ("kernel_x", "kernel_y", "stride_x", "stride_y")] == [4, 3, 2, 1]
+    assert made.params["with_winograd"] is True
+    assert made.params["Fmnrs"] == (2, 3)
+    assert list(made.params).index("scale_type") + 1 == list(made.params).index("with_winograd")
+    assert made.constants["weights"][1].shape == (channels[1], 3, 4, channels[0])
+
+
+def test_codes_by_winograd_are_those_of_their_own_weights(tmp_path: Path) -> None:
+    """Pieces of four places, turned, times the codes, added over channels and rows, give two outputs each."""
+    made = convolution(tmp_path, 14)
+    (kind, codes), (_, bias) = made.constants["weights"], made.constants["biases"]
+    assert kind == "int8"
+    pieces = np.lib.stride_tricks.sliding_window_view(made.inputs[0].astype(np.int64), (3, 4), (1, 2))[:, :, ::2]
+    turned = pieces @ np.array([[1, 0, 0, 0], [0, 1, -1, 1], [-1, 1, 1, 0], [0, 0, 0, -1]])
+    parts = np.einsum("nhwckt,oktc->nhwot", turned, codes.astype(np.int64)) @ np.array(
+        [[1, 0], [1, 1], [1, -1], [0, -1]]
+    )
+    sums = parts.transpose(0, 1, 2, 4, 3).reshape(1, 12, 12, 8) + bias
+    assert np.array_equal(made.outputs[0], np.rint(sums * made.ratio()).clip(*made.ends("y0")))
 
 
 @pytest.mark.parametrize(
@@ -40,9 +58,10 @@ def test_winograd_changes_nothing_elsewhere(tmp_path: Path, size: int, channels:
     assert "with_winograd" not in convolution(tmp_path, size, channels, kernel).params
 
 
-def test_winograd_of_some_layers(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"Write with_winograd = true & <\{one\}:false>"):
-        convolution(tmp_path)
+@pytest.mark.parametrize("method", ["quantize_method_for_activation", "quantize_method_for_weight"])
+def test_winograd_on_zero_points_is_refused(tmp_path: Path, method: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"with_winograd = true & <\{one\}:false>"):
+        convolution(tmp_path, **{method: "per_tensor_asymmetric"})
 
 
 def test_resizing_of_codes_is_degraded_to_nearest(tmp_path: Path) -> None:
@@ -55,16 +74,52 @@ def test_resizing_of_codes_is_degraded_to_nearest(tmp_path: Path) -> None:
     assert np.array_equal(made.outputs[0], made.inputs[0].repeat(2, 1).repeat(2, 2))
 
 
-@pytest.mark.parametrize("method", ["awq_zy", "mvn_correction", "awq_zy[20,0.5] & mvn_correction[0]"])
-def test_methods_for_norms_change_nothing_without_norms(tmp_path: Path, method: str) -> None:
-    given = {"weights": noise(4, 5), "biases": noise(4)}
-    rows, lines = [noise(3, 5)], "num_output=4\nwith_activation=NONE\n"
-    plain, calibrated = (
-        ran(tmp_path, "FullyConnected", [rows], [(3, 4)], lines, given, global_calibration=text)
-        for text in ("none", method)
-    )
+def fully_connected(folder: Path, activation: str = "NONE", **cfg: object) -> Ran:
+    given = {"weights": noise(4, 5), "biases": noise(4, seed=2)}
+    lines = f"num_output=4\nwith_activation={activation}\n"
+    return ran(folder, "FullyConnected", [[noise(3, 5)]], [(3, 4)], lines, given, **cfg)
+
+
+def test_a_method_for_norms_changes_nothing_without_norms(tmp_path: Path) -> None:
+    plain, calibrated = (fully_connected(tmp_path, global_calibration=text) for text in ("none", "mvn_correction[0]"))
     assert calibrated.text == plain.text
     assert all(np.array_equal(calibrated.constants[key][1], plain.constants[key][1]) for key in plain.constants)
+
+
+def test_the_search_by_spectra_is_taken_in_the_mode_that_searches_nothing(tmp_path: Path) -> None:
+    """Mode 0 looks at layers whose types it is given, and at no others."""
+    plain, same = (fully_connected(tmp_path, global_calibration=text) for text in ("none", "svd_quant[0]{one}"))
+    assert same.text == plain.text
+    for text in ("svd_quant[1]", "svd_quant[2,0.5,2,10,0.09]{one}", "svd_quant[0][FullyConnected]"):
+        with pytest.raises(UnsupportedError, match="svd_quant would change it"):
+            fully_connected(tmp_path, global_calibration=text)
+    other = fully_connected(tmp_path, global_calibration="svd_quant[1]{two}")
+    assert other.text == plain.text
+
+
+@pytest.mark.parametrize("activation", ["NONE", "RELU"])
+@pytest.mark.parametrize("weights", ["per_tensor", "per_channel"])
+@pytest.mark.parametrize("method", ["awq_zy", "smooth_quant_zy & mvn_correction"])
+def test_methods_for_channels_give_products_three_scales(
+    tmp_path: Path, method: str, weights: str, activation: str
+) -> None:
+    """By hand: the sum of products of codes times two units, a real bias, and the output's steps of what is rectified."""
+    changes = {"quantize_method_for_weight": f"{weights}_symmetric_restricted_range", "global_calibration": method}
+    made = fully_connected(tmp_path, activation, **changes)
+    assert "scale_value" not in made.params
+    assert (made.params["biases_scale"], made.params["biases_zp"]) == (1.0, 0)
+    units, weight_units, steps = (made.constants[f"scale{number}"][1] for number in (1, 2, 3))
+    assert np.array_equal(units, np.float32(1) / made.scale("x0").reshape(1, 1))
+    assert weight_units.shape == ((1, 1) if weights == "per_tensor" else (1, 4))
+    assert np.array_equal(steps, made.scale("y0").reshape(1))
+    kind, bias = made.constants["biases"]
+    assert kind == "float32"
+    assert np.array_equal(bias, noise(4, seed=2))
+    products = made.inputs[0].astype(np.float64) @ made.constants["weights"][1].astype(np.float64).T
+    real = products * units * weight_units + bias
+    real = (real.clip(min=0) if activation == "RELU" else real).astype(np.float32)
+    assert np.array_equal(made.outputs[0], np.rint(real * steps).clip(*made.ends("y0")))
+    assert "activation_quantization_axis=[1]" in made.text.split("layer_name=one")[0]
 
 
 def test_a_norm_that_would_change_is_refused(tmp_path: Path) -> None:
@@ -163,3 +218,54 @@ def test_log_softmax_is_as_wide_as_what_it_reads(tmp_path: Path) -> None:
     assert "scale_type=aligned_uint12\n" in made.text
     wide = ran(tmp_path, "LogSoftmax", [IMAGE], [IMAGE[0].shape], "axis=3\n", activation_bits=12)
     assert wide.ends("y0") == (-2048, 2047)
+
+
+@pytest.mark.parametrize(
+    ("method", "order"),
+    [
+        ("RELU", ["scale_value", "shift_value", "shift_type", "scale_type"]),
+        ("RELU6", ["shift_value", "shift_type", "scale_value", "scale_type"]),
+        ("CLIP\nclip_min=-1.0\nclip_max=2.0", ["scale_value", "shift_value", "scale_type", "shift_type"]),
+    ],
+)
+def test_rectifiers_say_their_multiplier_each_in_an_order_of_its_own(
+    tmp_path: Path, method: str, order: list[str]
+) -> None:
+    made = ran(tmp_path, "Activation", [[noise(1, 4, 4, 2)]], [(1, 4, 4, 2)], f"method={method}\n")
+    assert [key for key in made.params if key in order] == order
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "found"),
+    [
+        ("Convolution", "per_tensor_symmetric_restricted_range", "uint8"),
+        ("Convolution", "per_channel_symmetric_restricted_range", "uint16"),
+        ("DepthwiseConv", "per_channel_symmetric_restricted_range", None),
+    ],
+)
+def test_one_channel_of_its_own_has_the_type_of_several(
+    tmp_path: Path, kind: str, method: str, found: str | None
+) -> None:
+    """Unified multipliers have 16 bits; those of a depthwise convolution are constants in any case."""
+    lines = "kernel_x=1\nkernel_y=1\nstride_x=1\nstride_y=1\npad_left=0\npad_right=0\npad_top=0\npad_bottom=0\n"
+    lines += "dilation_x=1\ndilation_y=1\ngroup=1\nnum_output=1\nwith_activation=NONE\n"
+    lines += "multiplier=1\n" if kind == "DepthwiseConv" else ""
+    given = {"weights": noise(1, 1, 1, 1, seed=3), "biases": noise(1)}
+    made = ran(
+        tmp_path, kind, [[noise(1, 3, 3, 1)]], [(1, 3, 3, 1)], lines, given, quantize_method_for_weight=method
+    )  # fmt: skip
+    if found is None:
+        assert made.constants["scale"][0] == "uint16"
+        assert made.constants["scale"][1].shape == (1,)
+    else:
+        assert made.params["scale_type"].name == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [("Sqrt", "uint16"), ("Reciprocal", "uint16"), ("Round", "uint16"), ("Sine", "int16"), ("Exp", "aligned_uint12")],
+)
+def test_tables_of_12_bits(tmp_path: Path, kind: str, found: str) -> None:
+    """Functions with a table of their own keep the type that holds it, those of the general one take the output's."""
+    made = ran(tmp_path, kind, [[np.abs(noise(1, 8)) + 1]], [(1, 8)], activation_bits=12)
+    assert f"lut_type={found}\n" in made.text

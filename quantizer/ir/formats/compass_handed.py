@@ -23,6 +23,8 @@ SHIFT_TYPE = DTYPES["int8"]
 FACTOR_TYPE = DTYPES["uint16"]
 TABLE_TYPES = {"inverse_root": DTYPES["int16"], "inverse": DTYPES["uint16"]}
 """Our names of tables that Compass keeps as `lut` in a type of their own; others have the output's type."""
+WHOLE_TABLES = ("root", "reciprocal", "rounding", "trigonometric")
+"""Families whose tables have a type of whole bytes, where the output has 12 bits (Compass)."""
 NARROW = 8
 """Multipliers of so many bits or fewer are stored in 8 bits, others in 16."""
 RATIO = ("scale_value", "shift_value", "shift_type", "scale_type")
@@ -36,6 +38,10 @@ RATIOS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("mean", "sum", "softmax", "log_softmax", "trigonometric", "absolute"), SHIFT_FIRST),
 }
 """Families whose layers have these lines in another order (Compass)."""
+FUSED_RATIOS: Mapping[tuple[str, str], tuple[str, ...]] = {("rectifier", "relu6"): SHIFT_FIRST}
+"""(Family, fused activation) of layers that have them in an order of their own: a RELU6 is a rectifier with that bound."""
+ALWAYS_LISTS = ("depthwise_convolution",)
+"""Families whose multipliers are constants even where there is one channel."""
 
 
 def file_format(bits: int, *, signed: bool) -> DType:
@@ -49,11 +55,13 @@ def filed(params: QParams) -> QParams:
 
 
 def handed_layer(
-    graph: Graph, node: Node, spec: Spec, *, multiplier_bits: int, perf_mode: bool = True
-) -> tuple[Node, list[Tensor]]:
+    graph: Graph, node: Node, spec: Spec, *, multiplier_bits: int, perf_mode: bool = True,
+    more: Mapping[str, AttrValue] | None = None,
+) -> tuple[Node, list[Tensor]]:  # fmt: skip
     """Return *node* with Compass's numbers in `extra`, and its outputs and constants as codes.
 
-    node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured.
+    node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured. more: what
+    the layer says beside its numbers, or otherwise than the operator's attributes do.
     """
     handed = cast("Parameters", node.parameters)
     made: list[Tensor] = []
@@ -62,7 +70,7 @@ def handed_layer(
         made.append(replace(graph.tensor(top), dtype=params.dtype, qparams=params))
     extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": False}
     extra |= _numbers(node, spec, handed, multiplier_bits)
-    extra |= _fused(graph, node, handed)
+    extra |= _fused(graph, node, handed) | dict(more or {})
     for key, name in zip(spec.inputs, node.inputs, strict=True):
         if name is not None and key in handed.constants:
             constant = file_constant(handed, spec, key)
@@ -70,7 +78,35 @@ def handed_layer(
             extra |= _scales(node, _file_key(spec, key), constant.params)
     extra |= {key: value for key, value in handed.extra.items() if not key.startswith("compass.")}
     extra[AXES] = ("None",) * len(node.outputs)
-    return replace(node, extra={**node.extra, **extra}), made
+    kept = {key: value for key, value in node.extra.items() if key not in (more or {})}
+    return replace(node, extra={**kept, **extra}), made
+
+
+def scaled_layer(
+    graph: Graph, node: Node, spec: Spec, *, perf_mode: bool = True, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Node, list[Tensor]]:
+    """Return a fully connected layer that multiplies by three float32 constants instead of a multiplier; its bias is real.
+
+    node: as of `handed_layer`. shapes: of `scale1`, units of the input, `scale2`, units of each row's weights, and `scale3`,
+    steps of the output. The input's zero point is lost (Compass).
+    """
+    handed = cast("Parameters", node.parameters)
+    params, weight = filed(handed.outputs["y"]), file_constant(handed, spec, "weight")
+    made = [
+        replace(graph.tensor(node.outputs[0]), dtype=params.dtype, qparams=params),
+        _code_tensor(graph.tensor(str(node.inputs[1])), weight, spatial=False),
+    ]
+    units = {
+        "scale1": 1.0 / scale_of(handed.inputs["x"]), "scale2": 1.0 / scale_of(weight.params), "scale3": scale_of(params),
+    }  # fmt: skip
+    extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": False}
+    extra |= {key: stored(node, key, values.reshape(shapes[key]), DTYPES["float32"]) for key, values in units.items()}
+    extra |= _scales(node, _file_key(spec, "weight"), weight.params)
+    if node.inputs[2] is not None:
+        bias = _file_key(spec, "bias")
+        extra |= {f"{bias}_scale": 1.0, f"{bias}_zp": 0}
+    extra[AXES] = ("None",) * len(node.outputs)
+    return replace(node, extra={**node.extra, **extra}, parameters=None), made
 
 
 def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool = True) -> tuple[Node, list[Tensor]]:
@@ -152,7 +188,8 @@ def _numbers(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int) -
     found = _unordered(node, spec, handed, multiplier_bits)
     family = spec.quantization.family
     alone = family in ("normalization", "group_normalization") and not handed.constants
-    order = SCALE_FIRST if alone else RATIOS.get(family, RATIO)
+    fused = FUSED_RATIOS.get((family, node.activation))
+    order = SCALE_FIRST if alone else fused or RATIOS.get(family, RATIO)
     ratio = {key: found.pop(key) for key in order if key in found}
     return found | ratio
 
@@ -172,17 +209,26 @@ def _unordered(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int)
         if name == "exp":
             dtype = integer(next(bits for bits in (8, 16, 32) if bits >= table.bits), signed=False)
         else:
-            dtype = TABLE_TYPES.get(name) or filed(next(iter(handed.outputs.values()))).dtype
+            dtype = TABLE_TYPES.get(name) or _table_type(spec, filed(next(iter(handed.outputs.values()))).dtype)
         found["lut"] = stored(node, "lut", table.entries, dtype)
     return found | _named_numbers(node, spec, handed, narrow)
 
 
+def _table_type(spec: Spec, output: DType) -> DType:
+    """Return the type of a table's entries: the output's, or of some families the next of 8, 16 or 32 bits."""
+    if spec.quantization.family not in WHOLE_TABLES:
+        return output
+    return integer(next(bits for bits in (8, 16, 32) if bits >= output.bits), signed=output.kind == "int")
+
+
 def _rescale(node: Node, spec: Spec, handed: Parameters, ratio: Rescale, narrow: DType) -> dict[str, object]:
     """Return scale and shift: of channels, of a layer, of a sum with its factors, or of each branch."""
-    if ratio.mantissa.numel() > 1:
+    if ratio.mantissa.dim():
         unified = handed.platform.multiplier.unify_shifts
         own = spec.quantization.family in handed.platform.multiplier.own_shifts
         kind = FACTOR_TYPE if unified and not own else narrow
+        if ratio.mantissa.numel() == 1 and spec.quantization.family not in ALWAYS_LISTS:
+            return _pair(int(ratio.mantissa), int(ratio.shift), kind)
         return {
             "scale": stored(node, "scale", ratio.mantissa, kind),
             "shift": stored(node, "shift", ratio.shift, SHIFT_TYPE),

@@ -43,6 +43,8 @@ ADJUSTED = (0, 1, *range(LEAST_FRACTION, 16))
 """Numbers that adjust_q can be."""
 SLOPE_SHIFT = "negative_slope_shift"
 """Binary places of slopes, where they are not as many as the output has bits."""
+OUTPUT_STEPS = "scale3"
+"""Constant of a fully connected layer that multiplies by float32 numbers."""
 FAST_EXP = ("input_scale_value", "input_shift_value", "pow2_out_q", "adjust_q")
 """What a softmax of powers of two says."""
 
@@ -50,11 +52,12 @@ FAST_EXP = ("input_scale_value", "input_shift_value", "pow2_out_q", "adjust_q")
 def with_parameters(graph: Graph, specs: Mapping[str, Spec], platform: Platform) -> Graph:
     """Return a native graph whose quantized nodes carry the parameters that their layers say.
 
-    A layer is quantized where it says `unquantifiable=false`. GraphError where a number is missing or has another form.
+    A layer is quantized where it says `unquantifiable=false`; one that says three scales instead of a multiplier runs on what
+    it says. GraphError where a number is missing or has another form.
     """
     nodes = []
     for node in graph.nodes:
-        quantized = node.op in specs and node.extra.get("unquantifiable") is False
+        quantized = node.op in specs and node.extra.get("unquantifiable") is False and OUTPUT_STEPS not in node.extra
         nodes.append(_with_parameters(graph, node, specs[node.op], platform) if quantized else node)
     return graph.with_(nodes=tuple(nodes))
 

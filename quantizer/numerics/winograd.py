@@ -1,0 +1,42 @@
+"""Winograd's convolution F(2, 3) along rows: two outputs of a kernel of three with four multiplications instead of six.
+
+Everything is float32, operation by operation as the Compass Optimizer computes it, so that sums round alike. Source: Lavin and Gray
+2015: of an input piece d and a kernel row g, the outputs are `A^T ((G g) * (B^T d))`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+KERNEL, TILE, STEP = 3, 4, 2
+"""Places of a kernel row, of the input that two outputs read, and of the outputs."""
+INPUT = torch.tensor([[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, -1.0, 1.0, 0.0], [0.0, 1.0, 0.0, -1.0]])
+"""B^T."""
+WEIGHT = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]])
+"""G."""
+OUTPUT = torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, -1.0]])
+"""A^T."""
+
+
+def transformed(weights: Tensor) -> Tensor:
+    """Return weights [o, c, 3, 3] with every row transformed, [o, c, 3, 4]."""
+    return weights.float().reshape(-1, KERNEL).matmul(WEIGHT.t()).reshape(*weights.shape[:-1], TILE)
+
+
+def convolved(x: Tensor, weights: Tensor, padding: tuple[int, int, int, int], size: tuple[int, int]) -> Tensor:
+    """Return sums [n, o, height, width] of x [n, c, h, w] and transformed weights; *padding*: top, left, bottom, right zeros."""
+    top, left, bottom, right = padding
+    odd = (left + x.shape[3] + right) % STEP
+    padded = functional.pad(x.float(), (left, right + odd, top, bottom))
+    pieces = padded.unfold(2, KERNEL, 1).unfold(3, TILE, STEP)
+    return torch.stack([_of_one(sample.contiguous(), weights.float(), size) for sample in pieces])
+
+
+def _of_one(pieces: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return [o, height, width] of pieces [c, height, width / 2, 3, 4], added over channels, then over the kernel's rows."""
+    read = pieces.matmul(INPUT.t())
+    products = read * weights[:, :, None, None]
+    made = products.sum(1).sum(3).matmul(OUTPUT.t())
+    return made.reshape(len(weights), made.shape[1], -1)[:, : size[0], : size[1]]

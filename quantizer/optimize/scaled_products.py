@@ -1,0 +1,92 @@
+"""Fully connected layers that smooth_quant_zy and awq_zy look at: they multiply by float32 scales, and what they read has an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_handed import scaled_layer
+from quantizer.ir.formats.compass_native import SOURCES
+from quantizer.ir.formats.compass_params import AXES
+from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.optimize.cfg import Options
+from quantizer.optimize.global_methods import methods_of
+from quantizer.optimize.per_layer import LayerKey
+from quantizer.optimize.running import DEQUANTIZE, QUANTIZE
+from quantizer.optimize.settings import Settings
+
+SCALED = "compass.scaled"
+"""Node.extra of a fully connected layer that has three scales instead of a multiplier, once it is quantized."""
+BY = ("smooth_quant_zy", "awq_zy")
+"""Methods that give what every fully connected layer reads an axis of channels, whether or not they change anything."""
+
+
+def products_of_channels(
+    graph: Graph,
+    settings: Mapping[str, Settings],
+    keys: Mapping[str, LayerKey],  # noqa: ARG001
+    options: Options,
+) -> tuple[Graph, Mapping[str, Settings]]:
+    """Mark fully connected layers where a method of the cfg makes their inputs ones of channels."""
+    if not any(method.name in BY for method in methods_of(options["global_calibration"])):
+        return graph, settings
+    nodes = [
+        replace(node, extra={**node.extra, SCALED: True}) if node.op == "fully_connected" else node
+        for node in graph.nodes
+    ]
+    return graph.with_(nodes=tuple(nodes)), settings
+
+
+def unmarked(graph: Graph) -> Graph:
+    """Return the graph without marks."""
+    nodes = [
+        replace(node, extra={key: value for key, value in node.extra.items() if key != SCALED}) for node in graph.nodes
+    ]
+    return graph.with_(nodes=tuple(nodes))
+
+
+def as_scaled(graph: Graph, node: Node, spec: Spec, *, perf_mode: bool) -> tuple[Node, list[Tensor]]:
+    """Return a marked layer as the file has it; its numbers have the axes of the tensors that they are of."""
+    rank = len(graph.tensor(str(node.inputs[0])).shape)
+    read = any(SCALED in reader.extra for reader in graph.consumers.get(node.outputs[0], ()))
+    last = (1,) * (rank - 1) + (-1,)
+    shapes = {"scale1": last, "scale2": (1, -1), "scale3": last if read else (-1,)}
+    return scaled_layer(graph, node, spec, perf_mode=perf_mode, shapes=shapes)
+
+
+def axes_of_channels(
+    graph: Graph,
+    specs: Mapping[str, Spec],  # noqa: ARG001
+    options: Options,  # noqa: ARG001
+    keys: Mapping[str, LayerKey],  # noqa: ARG001
+) -> Graph:
+    """Say the last axis where marked layers read; a conversion and what it reads both say it."""
+    axes: dict[str, int] = {}
+    for node in graph.nodes:
+        if SCALED in node.extra:
+            name = str(node.inputs[0])
+            axes[name] = len(graph.tensor(name).shape) - 1
+            maker = graph.producers.get(name)
+            if maker is not None and maker.op in (QUANTIZE, DEQUANTIZE):
+                axes[str(maker.inputs[0])] = axes[name]
+    if not axes:
+        return graph
+    sources = tuple(
+        (place, _with_axes(node, axes), values)
+        for place, node, values in cast("tuple[tuple[int, Node, Tensor | None], ...]", graph.extra.get(SOURCES, ()))
+    )
+    nodes = tuple(_with_axes(node, axes) for node in graph.nodes)
+    return graph.with_(nodes=nodes, extra={**graph.extra, SOURCES: sources})
+
+
+def _with_axes(node: Node, axes: Mapping[str, int]) -> Node:
+    if not any(name in axes for name in node.outputs):
+        return node
+    said = tuple(axes.get(name, "None") for name in node.outputs)
+    return replace(
+        node,
+        attrs={key: said if key == AXES else value for key, value in node.attrs.items()},
+        extra={key: said if key == AXES else value for key, value in node.extra.items()},
+    )

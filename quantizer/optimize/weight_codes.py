@@ -1,0 +1,210 @@
+"""Codes of weights that are not the nearest: methods that choose them for a smaller error of the layer's output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from quantizer.ir.formats.compass_params import scale_of
+from quantizer.ir.graph import Graph, Node
+from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.optimize.adaround import Schedule, adaround
+from quantizer.optimize.global_methods import LAST, Method
+from quantizer.optimize.gptq import gptq
+from quantizer.optimize.per_layer import LayerKey
+from quantizer.optimize.products import WEIGHTED, groups_of, in_order, second_moments, weights_of
+from quantizer.optimize.quantizing import Decided
+from quantizer.optimize.running import Runner, real
+
+Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
+"""The calibration set, from its start."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a method chooses codes on: the float graph, how it runs, and what was decided for it."""
+
+    graph: Graph
+    keys: Mapping[str, LayerKey]
+    runner: Runner
+    batches: Batches
+    decided: Decided
+    coded: Callable[[], Graph]
+    """Makes the graph of codes."""
+
+
+def rounded(trained: Trained, methods: Iterable[Method]) -> dict[str, Tensor]:
+    """Return layer -> weights on the grid of its parameters, for the method that chooses codes; in the operator's order."""
+    found: dict[str, Tensor] = {}
+    for method in methods:
+        if method.name not in LAST:
+            continue
+        nodes = [
+            node for node in trained.graph.order if node.op in WEIGHTED and method.concerns(trained.keys[node.name])
+        ]
+        chosen = CHOOSE[method.name](trained, method, nodes)
+        found |= {node.name: in_order(node, chosen[node.name]) for node in nodes}
+    return found
+
+
+def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[str, Tensor]:
+    """Return the weights of each layer by GPTQ.
+
+    Of a convolution without groups the file's weights, place by place with all channels, meet moments that go channel by channel:
+    so does the original, and its codes come out.
+    """
+    graph, numbers = _as_it_calibrates(trained), method.numbers
+    moments = second_moments(graph, trained.runner, trained.batches(), int(numbers["batches"]), nodes)
+    found = {}
+    for node in nodes:
+        weights, params = weights_of(trained.graph, node), _constant(trained.decided, node).params
+        grouped = groups_of(node, weights) > 1
+        rows = (in_order(node, weights) if grouped else weights).flatten(1)
+        chosen = []
+        columns = [
+            rows,
+            *(
+                values.expand(len(rows)) if values.dim() == 0 else values
+                for values in (scale_of(params), params.zero_point)
+            ),
+        ]
+        parts = zip(*(values.chunk(len(moments[node.name])) for values in columns), strict=True)
+        for (own, steps, zero), moment in zip(parts, moments[node.name], strict=True):
+            grid = Grid(steps, zero, params.qmin, params.qmax)
+            act_order, damping, block = bool(numbers["act_order"]), numbers["damping"], max(1, int(numbers["block"]))
+            chosen.append(gptq(own, moment, grid.nearest, act_order=act_order, damping=damping, block=block))
+        made = torch.cat(chosen)
+        found[node.name] = (
+            made.reshape(in_order(node, weights).shape).movedim(1, -1) if grouped else made.reshape(weights.shape)
+        )
+    return found
+
+
+def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[str, Tensor]:
+    """Return the weights of each layer by AdaRound, layer after layer: each reads the codes that those before it make.
+
+    The original draws the order of samples without a seed; here they come in their own.
+    """
+    numbers, runner = method.numbers, trained.runner
+    schedule = Schedule(
+        int(numbers["epochs"]), max(1, int(numbers["batch_size"])), numbers["learning_rate"], numbers["regularization"],
+        (numbers["beta_first"], numbers["beta_last"]), numbers["warm_start"],
+    )  # fmt: skip
+    graph = _as_it_calibrates(trained)
+    feeds = _samples(trained, int(numbers["batches"]), schedule.batch_size)
+    count = len(next(iter(feeds.values())))
+    wanted = {name: values for name, _, values in runner.forward_in_types(graph, feeds)}
+    layers = {node.name: graph.producers[node.outputs[0]] for node in nodes}
+    found: dict[str, Tensor] = {}
+
+    def learn(coded: Node, operands: Sequence[Tensor | None]) -> Node:
+        node, handed = layers.get(coded.name), coded.parameters
+        if node is None or not isinstance(handed, Parameters):
+            return coded
+        weights, constant = weights_of(trained.graph, node), handed.constants["weight"]
+        grid = Grid.of(constant.params, weights.dim())
+        assert operands[0] is not None
+        read, made = real(operands[0], handed.inputs["x"]), wanted[node.outputs[0]]
+        rest = [graph.tensor(name).data if name else None for name in node.inputs[2:]]
+
+        def error(codes: Tensor, places: slice) -> Tensor:
+            values = grid.real((codes + grid.zero).clamp(grid.low, grid.high))
+            values = grid.real(values) if node.op == "fully_connected" else values
+            (got,) = runner.layer(graph, node, [_part(read, places, count), values, *rest])
+            got, gold = (_activated(trained, graph, node, v) for v in (got, _part(made, places, count)))
+            return (got - gold).abs().pow(2.0).sum(-1).mean()
+
+        steps = weights * grid.steps
+        codes = (steps.floor() + adaround(steps, schedule, count, error) + grid.zero).clamp(grid.low, grid.high)
+        found[node.name] = grid.real(codes)
+        constants = {**handed.constants, "weight": replace(constant, codes=in_order(node, codes).long())}
+        return replace(coded, parameters=replace(handed, constants=constants))
+
+    for _ in runner.forward_in_types(trained.coded(), feeds, learn):
+        pass
+    return found
+
+
+CHOOSE: Mapping[str, Callable[[Trained, Method, Sequence[Node]], dict[str, Tensor]]] = {
+    "gptq_zy": _by_gptq, "adaround": _by_adaround,
+}  # fmt: skip
+"""Method -> what chooses the weights of layers, on the grid, as the file has them."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The real values that codes can take, as Compass computes them."""
+
+    steps: Tensor
+    """Codes per unit, one or one for each row."""
+    zero: Tensor
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, params: QParams, rank: int) -> Grid:
+        """Return the grid of a constant of *rank* axes."""
+        steps, zero = (params.along(values, rank) for values in (scale_of(params), params.zero_point))
+        return cls(steps, zero, params.qmin, params.qmax)
+
+    def real(self, codes: Tensor) -> Tensor:
+        """Return what codes mean."""
+        return (codes - self.zero) * (1.0 / self.steps)
+
+    def nearest(self, values: Tensor) -> Tensor:
+        """Return the real value of the nearest code."""
+        return self.real((self.steps * values + self.zero).round().clamp(self.low, self.high))
+
+
+def _as_it_calibrates(trained: Trained) -> Graph:
+    """Return the float graph as the original runs it between its statistics and its quantization.
+
+    It takes the weights of fully connected layers for codes there, and brings them to real values.
+    """
+    graph = trained.graph
+    changed = []
+    for node in graph.nodes:
+        if node.op == "fully_connected" and node.name in trained.decided.handed:
+            constant = _constant(trained.decided, node)
+            tensor = graph.tensor(str(node.inputs[1]))
+            if tensor.data is not None:
+                changed.append(replace(tensor, data=Grid.of(constant.params, 2).real(tensor.data.float())))
+    return graph.with_tensors(*changed)
+
+
+def _samples(trained: Trained, count: int, size: int) -> dict[str, Tensor]:
+    """Return the samples of the first *count* batches, the first ones again where *size* does not divide them."""
+    columns: dict[str, list[Tensor]] = {}
+    for feeds in islice(trained.batches(), max(1, count)):
+        for name, values in feeds.items():
+            columns.setdefault(name, []).append(values)
+    found = {}
+    for name, parts in columns.items():
+        values = torch.cat(parts)
+        wanted = math.ceil(len(values) / size) * size
+        found[name] = values.repeat(math.ceil(wanted / len(values)), *[1] * (values.dim() - 1))[:wanted]
+    return found
+
+
+def _part(values: Tensor, places: slice, count: int) -> Tensor:
+    """Return some samples of a tensor, all of one that has no axis of samples."""
+    return values[places] if values.dim() and len(values) == count else values
+
+
+def _activated(trained: Trained, graph: Graph, node: Node, values: Tensor) -> Tensor:
+    """Return what the first activation layer behind a layer makes of its output; the output where there is none."""
+    for reader in graph.consumers.get(node.outputs[0], ()):
+        if trained.keys[reader.name].type == "Activation":
+            return trained.runner.layer(
+                graph, reader, [values, *(graph.tensor(n).data for n in reader.inputs[1:] if n)]
+            )[0]
+    return values
+
+
+def _constant(decided: Decided, node: Node) -> Constant:
+    return decided.handed[node.name].constants["weight"]
