@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,8 @@ from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines.protocol import Call, Engine
 
 Array = NDArray[Any]
+TOSA_REACH = 30
+"""A RESCALE of TOSA shifts to the right: it has no ratio of two to the power of this and more."""
 
 
 class Trial:
@@ -111,12 +114,25 @@ class Trial:
     def refusal(self) -> str | None:
         """Why a real engine has no way to run the case, or None."""
         try:
+            if self._leaves_reach():
+                return f"a ratio of scales of 2**{TOSA_REACH} and more: no multiplier of the platform has it"
             _ = self.outcome
         except RefusedError as err:
             return str(err)
         except Exception:  # noqa: BLE001 - any other error is a failure of the checks that run it
             return None
         return None
+
+    def _leaves_reach(self) -> bool:
+        """Return whether the scales ask for a multiplier that the platform has no form for, whatever numbers are handed."""
+        rescale = self.parameters.rescale
+        if self.target.platform.multiplier.reach != "tosa" or rescale is None:
+            return False
+        if rescale.variant != "q31_single" or rescale.operands is not None:
+            return False
+        constants = self.parameters.constants
+        weights = [float(held.params.scale.max()) for name, held in constants.items() if self.spec.inputs[name].role == "weight"]
+        return max(*self.ratios.values(), self._product_ratio() * math.prod(weights)) >= 2.0**TOSA_REACH
 
     @cached_property
     def y(self) -> Array:
