@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import concurrent.futures as cf
 import json
-import multiprocessing
 import os
 import re
 import subprocess
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.files import replace_files
 from quantizer.core.wording import suggestion
+from quantizer.core.workers import worker_pool
 
 if TYPE_CHECKING:
     from quantizer.conformance.campaign.plan import Plan
@@ -111,8 +111,7 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 
 def _local(workers: int) -> Callable[[], cf.Executor]:
-    context = multiprocessing.get_context("spawn")
-    return lambda: cf.ProcessPoolExecutor(workers, mp_context=context)
+    return lambda: worker_pool(workers)
 
 
 def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:

@@ -7,8 +7,6 @@ import dataclasses
 import json
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +115,7 @@ def _results(jobs: list[Job], workers: int | None) -> list[Result]:
     from tqdm import tqdm
 
     from quantizer.conformance.faults.matrix import matrix, run
+    from quantizer.core.workers import worker_pool
 
     count = min(workers or os.cpu_count() or 1, len(jobs))
     order = {job.op: place for place, job in enumerate(jobs)}
@@ -128,7 +127,7 @@ def _results(jobs: list[Job], workers: int | None) -> list[Result]:
                 found.append(run(job))
                 bar.update(len(job.faults))
             return found
-        with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as executor:
+        with worker_pool(count) as executor:
             try:
                 for result in matrix(sorted(jobs, key=lambda job: -len(job.faults)), executor):
                     found.append(result)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,24 @@ def test_a_campaign_that_was_killed_goes_on_and_ends_the_same(tmp_path, undistur
     assert record(tmp_path) == undisturbed
     units = [json.loads(line)["unit"] for line in journal.read_text().splitlines()]
     assert len(units) == len(set(units)) == 18 > kept
+
+
+def test_workers_end_with_a_campaign_that_was_killed(tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    running = subprocess.Popen(command(tmp_path, "--workers", "2"), stdout=subprocess.DEVNULL)
+    wait_for(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 2)
+    workers = [int(child) for child in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()]
+    assert len(workers) >= 2
+    running.kill()
+    running.wait()
+    wait_for(lambda: not any(is_running(worker) for worker in workers))
+
+
+def is_running(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_a_dask_cluster_that_loses_a_worker_loses_no_case(tmp_path, undisturbed):
