@@ -131,7 +131,11 @@ class Trial:
         if rescale.variant != "q31_single" or rescale.operands is not None:
             return False
         constants = self.parameters.constants
-        weights = [float(held.params.scale.max()) for name, held in constants.items() if self.spec.inputs[name].role == "weight"]
+        weights = [
+            float(held.params.scale.max())
+            for name, held in constants.items()
+            if self.spec.inputs[name].role == "weight"
+        ]
         return max(*self.ratios.values(), self._product_ratio() * math.prod(weights)) >= 2.0**TOSA_REACH
 
     @cached_property

@@ -40,19 +40,23 @@ def float_layers(graph: Graph, settings: Mapping[str, Settings]) -> dict[str, DT
 
 
 def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, floats: Mapping[str, DType]) -> Graph:
-    """Return a graph of codes with a layer on every edge between the two kinds.
+    """Return a graph of codes with a layer on every edge between the two kinds; one for all where all readers need it.
 
-    A Quantize takes the parameters that its producer's rule would have chosen; a DeQuantize gives the type of its reader.
+    A Quantize takes the parameters that its producer's rule would have chosen; a DeQuantize gives the type of its (first) reader.
     """
     sources = source_layers(graph)
     tensors = dict(graph.tensors)
     nodes: list[Node] = []
     counts = {QUANTIZE: 0, DEQUANTIZE: 0}
+    shared: dict[str, str] = {}
     for node in graph.order:
         inputs = list(node.inputs)
         for place, name in _read(node, specs):
             maker = (sources[name] if name in sources else graph.producers[name]).name
             if (maker in floats) == (node.name in floats):
+                continue
+            if name in shared:
+                inputs[place] = shared[name]
                 continue
             kind = QUANTIZE if maker in floats else DEQUANTIZE
             if decided.tensors[name].steps is None:
@@ -64,6 +68,8 @@ def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, 
             tensors[tensor.name] = tensor
             nodes.append(made)
             inputs[place] = tensor.name
+            if all((maker in floats) != (reader.name in floats) for reader in graph.consumers[name]):
+                shared[name] = tensor.name
         nodes.append(replace(node, inputs=tuple(inputs)))
     return graph.with_(nodes=tuple(nodes), tensors=tensors)
 
