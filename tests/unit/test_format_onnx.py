@@ -98,6 +98,8 @@ BAD = {
                                "'c' has 3 axes and the weight 'v' has 4: must have as many (node 'two', Conv)"),
     "blocks beyond numbers": ([node("DepthToSpace", ["x"], ["y"], name="shuffle", blocksize=2**62)], {"inputs": [value("x", [1, 4, 2, 2])]},
                               "blocksize=4611686018427387904: must be from 1 to 2147483647 (node 'shuffle', DepthToSpace)"),
+    "a shape without end": ([node("ConstantOfShape", ["n"], ["y"], name="fill")], {"inputs": [value("n", [10**6], TensorProto.INT64)]},
+                            "'n' has 1000000 elements: no tensor has so many axes (node 'fill', ConstantOfShape)"),
     "giant value": ([node("MatMul", ["a", "b"], ["y"])],
                     {"inputs": [value("a", [2**17, 1]), value("b", [1, 2**17])]}, "more than"),
 }  # fmt: skip

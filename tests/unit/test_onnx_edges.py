@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -66,3 +67,11 @@ def test_scales_along_an_axis_that_is_not_there_are_refused():
     file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     with pytest.raises(OperationError, match="n.DequantizeLinear.: .*axis -4"):
         TorchExecutor(from_model(file), platform="fp32").forward([np.array(3, np.int8)])
+
+
+def test_a_window_wider_than_all_channels_takes_no_longer_than_they_do():
+    feeds = {"a": floats(1, 3, 2, 2)}
+    file = model("LRN", feeds, 13, {"size": 2**30, "alpha": 2.0**30})
+    (found,) = TorchExecutor(from_model(file), platform="fp32").forward(feeds)
+    x = torch.from_numpy(feeds["a"])
+    assert torch.equal(found, x / (1.0 + (x * x).sum(1, keepdim=True)) ** 0.75)

@@ -21,6 +21,8 @@ LARGEST_BLOCK = (1 << 31) - 1
 """The inference squares it in 64 bits, and divides by that."""
 SMALL = 64
 """Elements up to which a constant may be a shape, which the inference follows."""
+SHAPES = {"ConstantOfShape": 0, "Reshape": 1, "Expand": 1, "Tile": 1}
+"""Operator -> which operand has one number for each axis of its result, as the inference makes it."""
 LONGEST_VECTOR = 1 << 16
 """Elements of a vector up to which its values may be followed; a shape has some dozens."""
 REPEATS = "#repeats"
@@ -37,7 +39,14 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
     stands for each convolution's result: where all ranks agree in that one, they are those of the model itself.
     """
     nodes = list(_nodes(model.graph))
+    longest = _lengths(model.graph)
     for node in nodes:
+        place = SHAPES.get(node.op_type)
+        count = 0 if place is None or len(node.input) <= place else longest.get(node.input[place], 0)
+        if count > LONGEST_VECTOR:
+            raise FormatError(
+                f"{where}: {node.input[place or 0]!r} has {count} elements: no tensor has so many axes{_label(node)}."
+            )
         if node.op_type in BLOCKS:
             for item in node.attribute:
                 if item.name == "blocksize" and not 1 <= item.i <= LARGEST_BLOCK:
@@ -52,6 +61,15 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
         followed = onnx.shape_inference.infer_shapes(light, data_prop=True) if short else inferred
         _check_ranks(model.graph, followed.graph, {}, where)
     return short
+
+
+def _lengths(graph: onnx.GraphProto) -> dict[str, int]:
+    """Return the declared length of each vector."""
+    found = {item.name: item.dims[0] for item in graph.initializer if len(item.dims) == 1}
+    for item in graph.input:
+        if len(item.type.tensor_type.shape.dim) == 1:
+            found[item.name] = item.type.tensor_type.shape.dim[0].dim_value
+    return found
 
 
 def _vectors(graph: onnx.GraphProto) -> Iterator[int]:
