@@ -1,6 +1,6 @@
 """What ONNX's inference of shapes does not survive: it reads past the end of a list, divides by zero, or takes all memory.
 
-A convolution whose operand and weight differ in rank and blocks of 2**32 places end the process: neither the checker nor the
+A convolution whose operand and weight differ in rank and blocks of 2**32 places or strides of 0 end the process: neither the checker nor the
 inference refuses them. A vector of which the inference follows the values costs 40 bytes an element. Found by fuzzing onnx 1.21.
 """
 
@@ -47,15 +47,21 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
             raise FormatError(
                 f"{where}: {node.input[place or 0]!r} has {count} elements: no tensor has so many axes{_label(node)}."
             )
-        if node.op_type in BLOCKS:
-            for item in node.attribute:
-                if item.name == "blocksize" and not 1 <= item.i <= LARGEST_BLOCK:
-                    raise FormatError(f"{where}: blocksize={item.i}: must be from 1 to {LARGEST_BLOCK}{_label(node)}.")
+        for item in node.attribute:
+            if item.name == "strides" and any(step < 1 for step in item.ints):
+                raise FormatError(f"{where}: strides={list(item.ints)}: must be at least 1{_label(node)}.")
+            if item.name == "num_outputs" and item.i != len(node.output):
+                raise FormatError(f"{where}: num_outputs={item.i}: has {len(node.output)} outputs{_label(node)}.")
+            if node.op_type in BLOCKS and item.name == "blocksize" and not 1 <= item.i <= LARGEST_BLOCK:
+                raise FormatError(f"{where}: blocksize={item.i}: must be from 1 to {LARGEST_BLOCK}{_label(node)}.")
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     light.graph.CopyFrom(_without_data(model.graph))
     light.graph.input.append(helper.make_tensor_value_info(REPEATS, TensorProto.INT64, [None]))
     _stand_in(light.graph)
-    inferred = onnx.shape_inference.infer_shapes(light, data_prop=False)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(light, data_prop=False)
+    except Exception:  # noqa: BLE001 - what the library's C++ code raises, it raises of the model itself too, and says why
+        return False
     short = all(size <= LONGEST_VECTOR for size in _vectors(inferred.graph))
     if any(node.op_type in CONVOLUTIONS for node in nodes):
         followed = onnx.shape_inference.infer_shapes(light, data_prop=True) if short else inferred
