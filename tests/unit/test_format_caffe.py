@@ -202,6 +202,8 @@ REFUSED = {
     "made twice": (INPUT + layer("ReLU") + layer("ReLU", name="m"), {}, GraphError, "'y' is made twice"),
     "no blobs": (INPUT + CASES["convolution"][0], {}, FormatError, "has 0 blobs for it: must have 2"),
     "other weights": (INPUT + CASES["convolution"][0], {"l": [W[:5], B]}, FormatError, "weights of shape"),
+    "other constants": (INPUT + CASES["scale"][0], {"l": [FOUR[0], FOUR[1][:1]]}, UnsupportedError, "they must fit"),
+    "no stride": (INPUT + layer("Pooling", "pooling_param { kernel_size: 3 stride: 0 }"), {}, FormatError, r"strides=\[0, 0\]"),
     "two bottoms": (INPUT + layer("ReLU", bottom="x x"), {}, GraphError, "2 bottoms: must be 1"),
     "two tops": (INPUT + layer("ReLU", top="y z"), {}, UnsupportedError, "2 tops"),
     "shape": ('input: "x"' + layer("ReLU"), {}, FormatError, "1 inputs with 0 shapes"),

@@ -93,6 +93,17 @@ BAD = {
     "sequence": ([node("SequenceConstruct", ["x"], ["s"]), node("SequenceLength", ["s"], ["y"])],
                  {"outputs": [value("y", None, TensorProto.INT64)]}, "sequence"),
     "declared type": ([node("Cast", ["x"], ["y"], to=TensorProto.INT8)], {}, "types or shapes"),
+    "ranks of a convolution": ([node("Abs", ["x"], ["a"]), node("Conv", ["a", "w"], ["c"], name="one"), node("Conv", ["c", "v"], ["y"], name="two")],
+                               {"inputs": [value("x", [1, 2, 5]), value("w", [2, 2, 3]), value("v", [2, 2, 3, 3])]},
+                               "'c' has 3 axes and the weight 'v' has 4: must have as many (node 'two', Conv)"),
+    "blocks beyond numbers": ([node("DepthToSpace", ["x"], ["y"], name="shuffle", blocksize=2**62)], {"inputs": [value("x", [1, 4, 2, 2])]},
+                              "blocksize=4611686018427387904: must be from 1 to 2147483647 (node 'shuffle', DepthToSpace)"),
+    "strides of nothing": ([node("MaxPool", ["x"], ["y"], name="pool", kernel_shape=[2], strides=[0])], {"inputs": [value("x", [1, 4, 5])]},
+                           "strides=[0]: must be at least 1 (node 'pool', MaxPool)"),
+    "parts without end": ([node("Split", ["x"], ["y"], name="cut", num_outputs=2**31 - 1)], {},
+                          "num_outputs=2147483647: has 1 outputs (node 'cut', Split)"),
+    "a shape without end": ([node("ConstantOfShape", ["n"], ["y"], name="fill")], {"inputs": [value("n", [10**6], TensorProto.INT64)]},
+                            "'n' has 1000000 elements: no tensor has so many axes (node 'fill', ConstantOfShape)"),
     "giant value": ([node("MatMul", ["a", "b"], ["y"])],
                     {"inputs": [value("a", [2**17, 1]), value("b", [1, 2**17])]}, "more than"),
 }  # fmt: skip
@@ -103,6 +114,15 @@ def test_bad_model_gets_one_clear_error(name):
     nodes, named, text = BAD[name]
     with pytest.raises(QuantizerError, match=re.escape(text)):
         from_model(model(nodes, **named))
+
+
+def test_a_long_vector_is_not_followed_element_by_element():
+    """ONNX's inference would take 40 bytes for each of them: 80 GB here."""
+    given = [value("x", [1]), value("n", [2**31 - 1], TensorProto.BOOL)]
+    nodes = [node("Unsqueeze", ["n", "axes"], ["u"]), node("Cast", ["x"], ["y"], to=F)]
+    constant = numpy_helper.from_array(np.array([0]), "axes")
+    graph = from_model(model(nodes, given, constants=[constant]))
+    assert graph.tensor("u").shape == (1, 2**31 - 1)
 
 
 def test_wrong_types_are_an_error():
@@ -132,7 +152,8 @@ def tensor(name="w", dims=(2,), **fields):
     [
         (tensor(raw_data=b"abc"), "needs 8 bytes, the file holds 3"),
         (tensor(float_data=[1.0]), "needs 2 values, the file holds 1"),
-        (tensor(dims=(2**31, 2**31), raw_data=b"abcd"), "more than"),
+        (tensor(dims=(2**31, 4), raw_data=b"abcd"), "more than"),
+        (tensor(dims=(2**62, 0), raw_data=b""), "leave 63 bits"),
         (tensor(dims=(-2,), raw_data=b"abcd"), "negative"),
     ],
 )  # fmt: skip

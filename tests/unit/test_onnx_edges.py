@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -55,3 +56,22 @@ def test_windows_of_no_channels_have_no_channels(op):
     feeds = {"a": floats(2, 0, 3, 3)}
     file = model(op, feeds, 18, {"kernel_shape": [2, 2]})
     assert TorchExecutor(from_model(file), platform="fp32").forward(feeds)[0].shape == (2, 0, 2, 2)
+
+
+def test_scales_along_an_axis_that_is_not_there_are_refused():
+    codes = helper.make_tensor_value_info("a", TensorProto.INT8, [])
+    kept = [helper.make_tensor("s", TensorProto.FLOAT, [3], [0.5, 0.25, 1.0])]
+    node = helper.make_node("DequantizeLinear", ["a", "s"], ["y"], name="n", axis=-4)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "g", [codes], [y], kept)
+    file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    with pytest.raises(OperationError, match="n.DequantizeLinear.: .*axis -4"):
+        TorchExecutor(from_model(file), platform="fp32").forward([np.array(3, np.int8)])
+
+
+def test_a_window_wider_than_all_channels_takes_no_longer_than_they_do():
+    feeds = {"a": floats(1, 3, 2, 2)}
+    file = model("LRN", feeds, 13, {"size": 2**30, "alpha": 2.0**30})
+    (found,) = TorchExecutor(from_model(file), platform="fp32").forward(feeds)
+    x = torch.from_numpy(feeds["a"])
+    assert torch.equal(found, x / (1.0 + (x * x).sum(1, keepdim=True)) ** 0.75)

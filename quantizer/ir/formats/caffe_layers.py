@@ -240,7 +240,7 @@ def scale(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     factor, *bias = _blobs(blobs, 1 + param.bias_term)
     axis = param.axis if param.HasField("axis") else 1
     axis = axis + rank if axis < 0 else axis
-    if not 0 <= axis <= rank - factor.ndim:
+    if not 0 <= axis <= rank - factor.ndim or any(part.size != factor.size for part in bias):
         raise UnsupportedError(f"factors of shape {list(factor.shape)} from axis {axis} of {rank} on: they must fit.")
     along = [*factor.shape, *[1] * (rank - axis - factor.ndim)]
     names = [

@@ -21,6 +21,7 @@ from onnx import defs
 from quantizer.core.errors import FormatError, UnsupportedError
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.onnx_contrib import without_contrib
+from quantizer.ir.formats.onnx_fatal import refuse_fatal
 from quantizer.ir.formats.onnx_graph import DOMAINS, OLDEST, File, read_graph
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.ir.verify import verify
@@ -70,7 +71,8 @@ def from_model(
     verify(structure)
     _refuse_unknown(file, structure, runs)
     _check(own, where)
-    graph = with_parameters(read_graph(file, _typed(own, where).graph, {}, "graph"))
+    typed = _typed(own, where, follow=refuse_fatal(own, where))
+    graph = with_parameters(read_graph(file, typed.graph, {}, "graph"))
     verify(graph)
     return graph
 
@@ -114,7 +116,8 @@ def _said(node: Node) -> list[tuple[str, str | None, str | None, object]]:
 def _parameters(codes: Tensor, scale: torch.Tensor, zero: torch.Tensor | None, axis: object) -> QParams | None:
     """Return scale and zero point per tensor or per slice; None where they do not fit the codes' shape."""
     values = scale.double().reshape(()) if scale.numel() == 1 else scale.double()
-    along = None if values.dim() == 0 or not isinstance(axis, int) or not codes.ranked else axis % len(codes.shape)
+    rank = len(codes.shape) if codes.ranked else 0
+    along = axis % rank if values.dim() and isinstance(axis, int) and -rank <= axis < rank else None
     if zero is not None and zero.numel() != values.numel():
         return None
     fits = values.dim() == 0 or (along is not None and values.dim() == 1 and values.shape[0] == codes.shape[along])
@@ -159,13 +162,14 @@ def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
         raise FormatError(f"{where}: its functions cannot be inlined: {_line(err)}") from None
 
 
-def _typed(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+def _typed(model: onnx.ModelProto, where: str, *, follow: bool) -> onnx.ModelProto:
     """Return *model* with the types and shapes of all its values, as ONNX infers them; a wrong type is an error.
 
-    Only of a model that the checker has accepted: the library's inference crashes on others.
+    Only of a model that the checker and `refuse_fatal` have accepted: the library's inference crashes on others. *follow*:
+    through the values of shapes too.
     """
     try:
-        return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=follow)
     except Exception as err:  # noqa: BLE001 - the library raises what its C++ code does
         raise FormatError(f"{where}: types or shapes contradict each other: {_line(err)}") from None
 

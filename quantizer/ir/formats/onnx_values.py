@@ -51,6 +51,8 @@ def read_tensor(place: str, proto: Any, folder: Path | None, name: str | None = 
     if any(size < 0 for size in shape):
         raise FormatError(f"{place}: shape {list(shape)}: no size may be negative.")
     count = math.prod(shape)
+    if math.prod(size or 1 for size in shape) * dtype.bits >= 1 << 63:
+        raise FormatError(f"{place}: shape {list(shape)} of {dtype}: the places of its elements leave 63 bits.")
     if count * dtype.bits > 8 * LARGEST:
         raise FormatError(
             f"{place}: shape {list(shape)} of {dtype}: more than {LARGEST} bytes, which no tensor may have."

@@ -158,9 +158,9 @@ def group_norm_of_any_rank(
 @kernel("LRN")
 def local_response(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """Divide by a power of the squares of *size* neighbouring channels."""
-    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    before, after = (min(count, x.shape[1]) for count in ((size - 1) // 2, size - 1 - (size - 1) // 2))
     square = torch.nn.functional.pad(x * x, [*[0] * (2 * (x.dim() - 2)), before, after])
-    total = sum((square.narrow(1, i, x.shape[1]) for i in range(size)), torch.zeros_like(x))
+    total = sum((square.narrow(1, i, x.shape[1]) for i in range(before + 1 + after)), torch.zeros_like(x))
     return x / (bias + alpha / size * total) ** beta
 
 

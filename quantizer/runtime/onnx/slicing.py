@@ -30,7 +30,9 @@ def split_sizes(
     """Return the sizes of the parts."""
     sizes = whole(given) if given is not None else list(split or ())
     if not sizes:
-        count = num_outputs or made
+        count = made if num_outputs is None else num_outputs
+        if count != made:
+            raise UnsupportedError(f"Split: num_outputs={count}: has {made} outputs.")
         if total % count and num_outputs is None:
             raise UnsupportedError(f"Split of {total} into {count}: must divide, or name the sizes.")
         part = -(-total // count)

@@ -1,0 +1,146 @@
+"""What ONNX's inference of shapes does not survive: it reads past the end of a list, divides by zero, or takes all memory.
+
+A convolution whose operand and weight differ in rank and blocks of 2**32 places or strides of 0 end the process: neither the checker nor the
+inference refuses them. A vector of which the inference follows the values costs 40 bytes an element. Found by fuzzing onnx 1.21.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import onnx
+from onnx import TensorProto, helper
+
+from quantizer.core.errors import FormatError
+from quantizer.ir.formats.onnx_graph import DOMAINS
+
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+BLOCKS = ("DepthToSpace", "SpaceToDepth")
+LARGEST_BLOCK = (1 << 31) - 1
+"""The inference squares it in 64 bits, and divides by that."""
+SMALL = 64
+"""Elements up to which a constant may be a shape, which the inference follows."""
+SHAPES = {"ConstantOfShape": 0, "Reshape": 1, "Expand": 1, "Tile": 1}
+"""Operator -> which operand has one number for each axis of its result, as the inference makes it."""
+LONGEST_VECTOR = 1 << 16
+"""Elements of a vector up to which its values may be followed; a shape has some dozens."""
+REPEATS = "#repeats"
+"""Numbers that nobody knows: how often a stand-in repeats its operand along each axis."""
+Ranks = dict[str, int]
+
+
+def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
+    """Raise FormatError for a model that would end the process while its shapes are inferred.
+
+    Return whether the inference may follow the values of vectors (`data_prop`): none is known to be too long for that.
+
+    The ranks of convolutions are ONNX's own, of a model without data in which a tensor of the weight's rank and unknown sizes
+    stands for each convolution's result: where all ranks agree in that one, they are those of the model itself.
+    """
+    nodes = list(_nodes(model.graph))
+    longest = _lengths(model.graph)
+    for node in nodes:
+        place = SHAPES.get(node.op_type)
+        count = 0 if place is None or len(node.input) <= place else longest.get(node.input[place], 0)
+        if count > LONGEST_VECTOR:
+            raise FormatError(
+                f"{where}: {node.input[place or 0]!r} has {count} elements: no tensor has so many axes{_label(node)}."
+            )
+        for item in node.attribute:
+            if item.name == "strides" and any(step < 1 for step in item.ints):
+                raise FormatError(f"{where}: strides={list(item.ints)}: must be at least 1{_label(node)}.")
+            if item.name == "num_outputs" and item.i != len(node.output):
+                raise FormatError(f"{where}: num_outputs={item.i}: has {len(node.output)} outputs{_label(node)}.")
+            if node.op_type in BLOCKS and item.name == "blocksize" and not 1 <= item.i <= LARGEST_BLOCK:
+                raise FormatError(f"{where}: blocksize={item.i}: must be from 1 to {LARGEST_BLOCK}{_label(node)}.")
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    light.graph.CopyFrom(_without_data(model.graph))
+    light.graph.input.append(helper.make_tensor_value_info(REPEATS, TensorProto.INT64, [None]))
+    _stand_in(light.graph)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(light, data_prop=False)
+    except Exception:  # noqa: BLE001 - what the library's C++ code raises, it raises of the model itself too, and says why
+        return False
+    short = all(size <= LONGEST_VECTOR for size in _vectors(inferred.graph))
+    if any(node.op_type in CONVOLUTIONS for node in nodes):
+        followed = onnx.shape_inference.infer_shapes(light, data_prop=True) if short else inferred
+        _check_ranks(model.graph, followed.graph, {}, where)
+    return short
+
+
+def _lengths(graph: onnx.GraphProto) -> dict[str, int]:
+    """Return the declared length of each vector."""
+    found = {item.name: item.dims[0] for item in graph.initializer if len(item.dims) == 1}
+    for item in graph.input:
+        if len(item.type.tensor_type.shape.dim) == 1:
+            found[item.name] = item.type.tensor_type.shape.dim[0].dim_value
+    return found
+
+
+def _vectors(graph: onnx.GraphProto) -> Iterator[int]:
+    """Yield the known length of every vector, in bodies too."""
+    for item in (*graph.input, *graph.value_info, *graph.output):
+        if len(item.type.tensor_type.shape.dim) == 1:
+            yield item.type.tensor_type.shape.dim[0].dim_value
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _vectors(attribute.g)
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return f" (node {node.name!r}, {node.op_type})"
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield ONNX's own nodes, those of bodies too."""
+    for node in graph.node:
+        if node.domain in DOMAINS:
+            yield node
+        for item in node.attribute:
+            if item.type == onnx.AttributeProto.GRAPH:
+                yield from _nodes(item.g)
+
+
+def _without_data(graph: onnx.GraphProto) -> onnx.GraphProto:
+    """Return a copy in which an input of its shape stands for each large constant."""
+    small = [item for item in graph.initializer if math.prod(item.dims) <= SMALL and not item.external_data]
+    named = {item.name for item in (*small, *graph.input)}
+    large = [
+        helper.make_tensor_value_info(item.name, item.data_type, list(item.dims))
+        for item in graph.initializer
+        if item.name not in named
+    ]
+    return onnx.GraphProto(
+        name=graph.name, node=graph.node, initializer=small, input=[*graph.input, *large], output=graph.output
+    )
+
+
+def _stand_in(graph: onnx.GraphProto) -> None:
+    """Put what has the weight's rank in the place of each convolution; it is no model that anything could run."""
+    for node in graph.node:
+        for item in node.attribute:
+            if item.type == onnx.AttributeProto.GRAPH:
+                _stand_in(item.g)
+        if node.op_type in CONVOLUTIONS and node.domain in DOMAINS and len(node.input) > 1:
+            node.CopyFrom(helper.make_node("Tile", [node.input[1], REPEATS], list(node.output)))
+
+
+def _check_ranks(graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Ranks, where: str) -> None:
+    ranks = outer | {item.name: len(item.dims) for item in inferred.initializer}
+    for item in (*inferred.input, *inferred.value_info, *inferred.output):
+        if item.type.tensor_type.HasField("shape"):
+            ranks[item.name] = len(item.type.tensor_type.shape.dim)
+    for node, seen in zip(graph.node, inferred.node, strict=True):
+        for item, other in zip(node.attribute, seen.attribute, strict=False):
+            if item.type == onnx.AttributeProto.GRAPH:
+                _check_ranks(item.g, other.g, ranks, where)
+        if node.op_type not in CONVOLUTIONS or node.domain not in DOMAINS or len(node.input) < 2:
+            continue
+        first, second = (ranks.get(name) for name in node.input[:2])
+        if first is not None and second is not None and first != second:
+            raise FormatError(
+                f"{where}: types or shapes contradict each other: {node.input[0]!r} has {first} axes and the weight "
+                f"{node.input[1]!r} has {second}: must have as many{_label(node)}."
+            )
