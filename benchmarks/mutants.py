@@ -51,7 +51,7 @@ ROWS = 4
 """Cases of each target, spread over all that the gate has for it, that show which functions it reaches; judged first."""
 MOST = 400
 """Of those, how many at most are judged for one mutant."""
-PATIENCE = 10.0
+PATIENCE = 40.0
 """Seconds of processor time that the cases of the gate, built anew, are judged for."""
 ENDLESS = 900
 """Seconds of processor time after which a mutant does not end."""
@@ -168,6 +168,18 @@ def plain(stem: str) -> str:
     return stem[2:].replace("ǁ", ".") if stem.startswith("xǁ") else stem[2:]
 
 
+@functools.cache
+def judged_as() -> dict[str, str]:
+    """Return what is said of mutants that were looked at, by function and change."""
+    found: dict[str, str] = json.loads((Path(__file__).parent / "mutants_judged.json").read_text("utf-8"))
+    return found
+
+
+def said_of(mutant: Mutant) -> str:
+    """Return why a mutant survives where somebody looked; it begins with "equivalent" where it computes the same."""
+    return judged_as().get(f"{mutant.module}.{mutant.function}\n{mutant.change}", "")
+
+
 def difference(before: str, after: str) -> str:
     """Return the lines of *before* that are gone and those of *after* that are new."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
@@ -206,9 +218,10 @@ def run(sample: Sequence[Mutant], known: Known, workers: int, seconds: float) ->
     from tqdm import tqdm
 
     end = time.monotonic() + seconds
-    context, found = multiprocessing.get_context("fork"), []
-    waiting, running = list(reversed(sample)), {}
-    with tqdm(total=len(sample), unit="mutant", disable=None, file=sys.stderr) as bar:
+    same = [mutant for mutant in sample if said_of(mutant).startswith("equivalent")]
+    context, found = multiprocessing.get_context("fork"), [(mutant, SURVIVED, "not run") for mutant in same]
+    waiting, running = [mutant for mutant in reversed(sample) if mutant not in same], {}
+    with tqdm(total=len(waiting), unit="mutant", disable=None, file=sys.stderr) as bar:
         while waiting or running:
             while waiting and len(running) < workers and time.monotonic() < end:
                 mutant = waiting.pop()
@@ -364,12 +377,9 @@ def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str],
 
     outside: function that no case of the gate reaches -> how many of all mutants are in it.
     """
-    judged_as = json.loads((Path(__file__).parent / "mutants_judged.json").read_text("utf-8"))
     counts = Counter(outcome for _, outcome, _ in outcomes)
     alive = [(mutant, outcome, by) for mutant, outcome, by in outcomes if outcome != KILLED]
-    reasons = {
-        mutant.name: judged_as.get(f"{mutant.module}.{mutant.function}\n{mutant.change}", "") for mutant, _, _ in alive
-    }
+    reasons = {mutant.name: said_of(mutant) for mutant, _, _ in alive}
     equal = sum(reason.startswith("equivalent") for reason in reasons.values())
     effective = max(1, len(outcomes) - equal)
     first = Counter(by.rpartition(", case ")[0] for _, outcome, by in outcomes if outcome == KILLED)
