@@ -15,12 +15,12 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.winograd import transformed
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.fields import NEWER, NEWEST
+from quantizer.optimize.idle_layers import without_idle_layers
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.quantizing import Calibrated
 from quantizer.optimize.running import WINOGRAD
 from quantizer.optimize.scaled_products import axes_of_channels, products_of_channels
 from quantizer.optimize.settings import FAST_EXP, FLOAT24, TWO_TABLES, Settings
-from quantizer.optimize.tiling import tiled
 
 WIDE = 16
 """Activations of so many bits and more are symmetric."""
@@ -291,4 +291,4 @@ BEFORE: tuple[Before, ...] = (
     products_of_channels,
 )  # fmt: skip
 AT: tuple[At, ...] = (reach_of_fast_exp,)
-AFTER: tuple[After, ...] = (axes_of_channels, tiled)
+AFTER: tuple[After, ...] = (axes_of_channels, without_idle_layers)

@@ -35,6 +35,7 @@ from quantizer.optimize.running import Runner, batch_in_ir
 from quantizer.optimize.scaled_products import unmarked
 from quantizer.optimize.settings import Settings, layer_settings
 from quantizer.optimize.template import opt_template
+from quantizer.optimize.tiling import tiled
 from quantizer.optimize.weight_codes import Trained, rounded
 from quantizer.optimize.work import PLATFORM, Say, Work, calibration_batches, ir_batches, zeros
 from quantizer.plugins.alone import LoneLayer
@@ -196,11 +197,11 @@ def optimize_after_quantization(work: Work) -> Work:
         batches = ir_batches(work, loader)
         found = compare_layers(work.runs, work.float_graph, work.quantized_graph, batches, count)
         work = replace(work, similarity=found)
-    work = replace(work, layered=work.quantized_graph)
     for change in AFTER:
         graph = change(work.quantized_graph, work.library.specs, work.options, work.keys)
         work = replace(work, quantized=graph)
-    return work
+    graph = tiled(work.quantized_graph, work.library.specs, work.options, work.keys)
+    return replace(work, layered=work.quantized_graph, quantized=graph)
 
 
 def forward_zeros_quantized(work: Work) -> Work:
