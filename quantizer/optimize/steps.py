@@ -22,6 +22,7 @@ from quantizer.optimize.cfg import Options
 from quantizer.optimize.conversions import float_layers, with_conversions
 from quantizer.optimize.dumping import dump_tensors, statistics_archive
 from quantizer.optimize.gathering import gather, ranges_of
+from quantizer.optimize.generations import in_generations
 from quantizer.optimize.global_calibration import moved
 from quantizer.optimize.global_methods import methods_of
 from quantizer.optimize.loader import Loader
@@ -70,7 +71,7 @@ def with_graph(work: Work, theirs: Graph) -> Work:
     graph = compass.native(theirs, work.library.specs)
     if theirs.subgraphs:
         raise UnsupportedError(f"{theirs.name}: subgraphs (If, Loop) are not quantized here.")
-    graph = with_lone_layers(graph, work.library.specs, keys, work.library.platform(PLATFORM))
+    graph = in_generations(with_lone_layers(graph, work.library.specs, keys, work.library.platform(PLATFORM)))
     for node in graph.nodes:
         if node.op not in work.library.specs and not isinstance(node.parameters, LoneLayer):
             raise UnsupportedError(
@@ -199,8 +200,8 @@ def optimize_after_quantization(work: Work) -> Work:
         work = replace(work, similarity=found)
     for change in AFTER:
         graph = change(work.quantized_graph, work.library.specs, work.options, work.keys)
-        work = replace(work, quantized=graph)
-    graph = tiled(work.quantized_graph, work.library.specs, work.options, work.keys)
+        work = replace(work, quantized=in_generations(graph))
+    graph = in_generations(tiled(work.quantized_graph, work.library.specs, work.options, work.keys))
     return replace(work, layered=work.quantized_graph, quantized=graph)
 
 
