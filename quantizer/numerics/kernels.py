@@ -155,7 +155,8 @@ def conv_transpose(
         run = functools.partial(_CONV_TRANSPOSE[rank], stride=stride, dilation=dilation, groups=groups)
         whole = _run_float(run, x, w, kernel, 0, (1, 0))
     for axis, (size, (before, _)) in enumerate(zip(out, padding, strict=True), 2):
-        whole = whole.narrow(axis, before, min(size, whole.shape[axis] - before))
+        first = min(before, whole.shape[axis])
+        whole = whole.narrow(axis, first, min(size, whole.shape[axis] - first))
     missing = [(0, size - have) for size, have in zip(out, whole.shape[2:], strict=True)]
     return pad_spatial(whole, missing).contiguous()
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from quantizer.numerics import logarithm_tables
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.rounding import round_tensor
@@ -48,8 +49,11 @@ def quantized(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
 def quantize_compass(request: Request) -> Parameters:
     """Hand float32 exponentials over linspace; the output reaches from -16 to 0 and has every code of its format.
 
-    Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic.
+    Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. Where shares are calibrated, that of
+    targets before X2.
     """
+    if logarithm_tables.SHARES in request.ranges:
+        return logarithm_tables.handed(request)
     parameters = default_parameters(request)
     x, y, bits = parameters.inputs["x"], parameters.outputs["y"], request.scheme.activation.bits
     if x.steps is None or y.steps is None:
@@ -64,6 +68,8 @@ def quantize_compass(request: Request) -> Parameters:
 @operator("log_softmax", platform="compass")
 def quantized_compass(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     """Interpolate exponentials and add them in float32; bring distance and logarithm to the output's steps, round once."""
+    if "log" in parameters.tables:
+        return logarithm_tables.looked_up(x, parameters, axis)
     inp, output, table = parameters.inputs["x"], parameters.outputs["y"], parameters.tables["exp"]
     if inp.steps is None or output.steps is None:
         raise ValueError("compass parameters carry steps")

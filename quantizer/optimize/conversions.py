@@ -12,6 +12,7 @@ from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_handed import filed
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
 from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.optimize.generations import by_generation
 from quantizer.optimize.quantizing import Decided, source_layers
 from quantizer.optimize.running import DEQUANTIZE, QUANTIZE
 from quantizer.optimize.settings import Settings
@@ -43,35 +44,44 @@ def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, 
     """Return a graph of codes with a layer on every edge between the two kinds; one for all where all readers need it.
 
     A Quantize takes the parameters that its producer's rule would have chosen; a DeQuantize gives the type of its (first) reader.
+    Layers are put in one after the other, as in the original: each at the end of its generation, numbered with those that are shared.
     """
-    sources = source_layers(graph)
     tensors = dict(graph.tensors)
-    nodes: list[Node] = []
-    counts = {QUANTIZE: 0, DEQUANTIZE: 0}
-    shared: dict[str, str] = {}
-    for node in graph.order:
-        inputs = list(node.inputs)
+    nodes = {node.name: node for node in by_generation(graph.nodes)}
+    for kind in (QUANTIZE, DEQUANTIZE):
+        shared: dict[str, str] = {}
+        edges = _between_kinds(graph, specs, floats, kind, list(nodes))
+        for count, (reader, place, name, maker) in enumerate(edges):
+            if name not in shared:
+                if decided.tensors[name].steps is None:
+                    text = f"layer {reader!r}: {name!r} holds indices: a float layer cannot read them here."
+                    raise UnsupportedError(text)
+                made, tensor = _conversion(kind, maker, tensors[name], decided, floats.get(reader), count)
+                tensors[tensor.name] = tensor
+                nodes[made.name] = made
+                all_need = all((maker in floats) != (other.name in floats) for other in graph.consumers[name])
+                read = shared.setdefault(name, tensor.name) if all_need else tensor.name
+            else:
+                read = shared[name]
+            inputs = nodes[reader].inputs
+            nodes[reader] = replace(nodes[reader], inputs=(*inputs[:place], read, *inputs[place + 1 :]))
+            nodes = {node.name: node for node in by_generation(nodes.values())}
+    return graph.with_(nodes=tuple(nodes.values()), tensors=tensors)
+
+
+def _between_kinds(
+    graph: Graph, specs: Mapping[str, Spec], floats: Mapping[str, DType], kind: str, order: list[str]
+) -> list[tuple[str, int, str, str]]:
+    """Return the edges that need a conversion: reader, place among its inputs, tensor, and what makes it; by readers in *order*."""
+    sources = source_layers(graph)
+    found = []
+    known = {node.name: node for node in graph.nodes}
+    for node in (known[name] for name in order if name in known):
         for place, name in _read(node, specs):
             maker = (sources[name] if name in sources else graph.producers[name]).name
-            if (maker in floats) == (node.name in floats):
-                continue
-            if name in shared:
-                inputs[place] = shared[name]
-                continue
-            kind = QUANTIZE if maker in floats else DEQUANTIZE
-            if decided.tensors[name].steps is None:
-                raise UnsupportedError(
-                    f"layer {node.name!r}: {name!r} holds indices: a float layer cannot read them here."
-                )
-            made, tensor = _conversion(kind, maker, tensors[name], decided, floats.get(node.name), counts[kind])
-            counts[kind] += 1
-            tensors[tensor.name] = tensor
-            nodes.append(made)
-            inputs[place] = tensor.name
-            if all((maker in floats) != (reader.name in floats) for reader in graph.consumers[name]):
-                shared[name] = tensor.name
-        nodes.append(replace(node, inputs=tuple(inputs)))
-    return graph.with_(nodes=tuple(nodes), tensors=tensors)
+            if (maker in floats) != (node.name in floats) and (maker in floats) == (kind == QUANTIZE):
+                found.append((node.name, place, name, maker))
+    return found
 
 
 def _read(node: Node, specs: Mapping[str, Spec]) -> list[tuple[int, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -13,9 +14,10 @@ from quantizer.calibration.strategies import calibrated
 from quantizer.core.errors import GraphError
 from quantizer.ir.formats.compass_params import TOP_RANGE
 from quantizer.ir.graph import Graph, Node
-from quantizer.optimize.quantizing import Calibrated, source_layers
+from quantizer.numerics import logarithm_tables
+from quantizer.optimize.quantizing import Calibrated, source_layers, stage_of
 from quantizer.optimize.running import Runner
-from quantizer.optimize.settings import Settings
+from quantizer.optimize.settings import TWO_TABLES, Settings
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ def gather(
     """
     sources = source_layers(graph)
     found: dict[str, Statistics] = {}
+    staged: dict[str, list[Node]] = {}
+    for layer in graph.nodes:
+        if settings[layer.name].values.get(TWO_TABLES):
+            staged.setdefault(str(layer.inputs[0]), []).append(layer)
     not_finite: dict[str, None] = {}
 
     def take(name: str, layer: Node, values: Tensor) -> None:
@@ -50,8 +56,14 @@ def gather(
 
     for feeds in batches:
         not_finite |= dict.fromkeys(name for name, values in feeds.items() if not bool(values.isfinite().all()))
+        read: dict[str, Tensor] = {}
         for name, node, values in runner.forward(graph, feeds):
             take(name, sources[name] if node is None else node, values)
+            if name in staged:
+                read[name] = values
+            if node is not None and node in staged.get(str(node.inputs[0]), ()):
+                for stage, own in logarithm_tables.staged(read[str(node.inputs[0])], _axis(node)).items():
+                    take(stage_of(name, stage), node, own)
     for name, layer in sources.items():
         if name not in graph.inputs:
             data = graph.tensor(name).data
@@ -66,8 +78,8 @@ def _with_ranges_of_the_ir(
     """Put the ranges that the IR gives in the place of observed ends, where the strategy is in_ir."""
     missing = []
     for name, statistics in list(found.items()):
-        layer = sources[name] if name in sources else graph.producers[name]
-        if settings[layer.name].strategy.name != "in_ir":
+        layer = _layer(graph, sources, name)
+        if settings[layer.name].strategy.name != "in_ir" or name not in layer.outputs:
             continue
         ranges = layer.extra.get(TOP_RANGE)
         if not isinstance(ranges, tuple):
@@ -83,7 +95,20 @@ def ranges_of(graph: Graph, settings: Mapping[str, Settings], gathered: Gathered
     sources = source_layers(graph)
     found = {}
     for name, statistics in gathered.tensors.items():
-        own = settings[(sources[name] if name in sources else graph.producers[name]).name]
+        own = settings[_layer(graph, sources, name).name]
         low, high = calibrated(own.strategy, statistics, bits=own.number("activation_bits"), symmetric=own.symmetric)
         found[name] = Calibrated(float(low), float(high), float(statistics.low))
     return found
+
+
+def _layer(graph: Graph, sources: Mapping[str, Node], name: str) -> Node:
+    """Return the layer that makes a tensor, or computes it on the way to its output."""
+    if name in sources:
+        return sources[name]
+    if name in graph.producers:
+        return graph.producers[name]
+    return graph.producers[name.rpartition(":")[0]]
+
+
+def _axis(node: Node) -> int:
+    return int(cast("int", node.attrs["axis"]))

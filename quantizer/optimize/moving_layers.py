@@ -41,6 +41,8 @@ class MovingLayer(LoneLayer):
     attrs: Mapping[str, AttrValue]
     count: int
     """Outputs."""
+    batch: int = 0
+    """Size of the first axis of what it reads, as the IR says."""
     inputs: tuple[QParams, ...] = ()
     """Parameters of what it reads, once it is quantized."""
 
@@ -105,7 +107,8 @@ def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
         raise UnsupportedError(f"layer {node.name!r}: {node.op} with constants is not built here.")
     if len(activations(node)) != 1:
         raise GraphError(f"layer {node.name!r}: {node.op} has {len(activations(node))} inputs, must have 1.")
-    layer = MovingLayer(node.name, node.op, node.attrs, len(node.outputs))
+    shape = graph.tensor(activations(node)[0]).shape
+    layer = MovingLayer(node.name, node.op, node.attrs, len(node.outputs), shape[0] if shape else 0)
     shapes = [
         tuple(values.shape) for values in layer.run([torch.zeros(graph.tensor(n).shape) for n in activations(node)])
     ]
@@ -116,13 +119,20 @@ def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
 
 
 def _crop(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Take a box: [first, end) along each axis but that of the batch, which stays whole."""
+    """Take a box: [first, end) along each axis."""
     (x,) = operands
     crops = layer.attrs.get("crops")
     boxes = cast("tuple[tuple[int, int], ...]", crops) if isinstance(crops, tuple) else ()
     if len(boxes) != x.dim() or not all(isinstance(box, tuple) and len(box) == 2 for box in boxes):
         raise layer.wrong("crops", f"must be a list of {x.dim()} pairs [first,end]")
-    return [x[(slice(None), *(slice(first, end) for first, end in boxes[1:]))].contiguous()]
+    return [boxed(x, boxes, layer.batch or len(x)).contiguous()]
+
+
+def boxed(x: Tensor, box: Sequence[tuple[int, int]], batch: int) -> Tensor:
+    """Return [first, end) along each axis; of a first axis that is not *batch* long, as the IR says, the same share."""
+    (first, end), *rest = box
+    share = slice(first * len(x) // batch, end * len(x) // batch)
+    return x[(share, *(slice(start, stop) for start, stop in rest))]
 
 
 def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:

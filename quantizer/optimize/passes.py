@@ -15,12 +15,12 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.winograd import transformed
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.fields import NEWER, NEWEST
+from quantizer.optimize.idle_layers import without_idle_layers
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.quantizing import Calibrated
 from quantizer.optimize.running import WINOGRAD
 from quantizer.optimize.scaled_products import axes_of_channels, products_of_channels
-from quantizer.optimize.settings import FAST_EXP, FLOAT24, Settings
-from quantizer.optimize.tiling import tiled
+from quantizer.optimize.settings import FAST_EXP, FLOAT24, TWO_TABLES, Settings
 
 WIDE = 16
 """Activations of so many bits and more are symmetric."""
@@ -104,20 +104,20 @@ def softmax_method(
 
 
 def log_softmax_of_old_targets(
-    graph: Graph, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], options: Options
+    graph: Graph,
+    settings: Mapping[str, Settings],
+    keys: Mapping[str, LayerKey],  # noqa: ARG001
+    options: Options,
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Look for a LogSoftmax on targets before X2, which take two tables.
-
-    UnsupportedError where there is one: that kernel is not built here.
-    """
-    target = options["min_compatible_zhouyi_target"]
-    for node in graph.nodes:
-        if node.op == "log_softmax" and target not in NEWER and settings[node.name]["trigger_float_op"] == "disable":
-            raise UnsupportedError(
-                f"layer {node.name!r}: {keys[node.name].type} on {target} takes two tables, which is not built here."
-                " Write an X2 target, or keep the layer in float16."
-            )
-    return graph, settings
+    """Have LogSoftmax take two tables on targets before X2, where it is quantized."""
+    if options["min_compatible_zhouyi_target"] in NEWER:
+        return graph, settings
+    old = {
+        node.name: settings[node.name].but(**{TWO_TABLES: True})
+        for node in graph.nodes
+        if node.op == "log_softmax" and settings[node.name]["trigger_float_op"] == "disable"
+    }
+    return graph, {**settings, **old}
 
 
 def _on_newest_unit(graph: Graph, node: Node) -> bool:
@@ -291,4 +291,4 @@ BEFORE: tuple[Before, ...] = (
     products_of_channels,
 )  # fmt: skip
 AT: tuple[At, ...] = (reach_of_fast_exp,)
-AFTER: tuple[After, ...] = (axes_of_channels, tiled)
+AFTER: tuple[After, ...] = (axes_of_channels, without_idle_layers)

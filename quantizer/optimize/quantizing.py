@@ -21,6 +21,7 @@ from quantizer.ir.formats.compass_handed import file_format, filed, float_layer,
 from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
+from quantizer.numerics.logarithm_tables import LOGARITHMS, SHARES
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
@@ -28,7 +29,7 @@ from quantizer.numerics.rules import Ends, activation_params, weight_part
 from quantizer.optimize import lone_layers
 from quantizer.optimize.running import WINOGRAD
 from quantizer.optimize.scaled_products import SCALED, as_scaled
-from quantizer.optimize.settings import Settings
+from quantizer.optimize.settings import TWO_TABLES, Settings
 from quantizer.plugins.alone import LoneLayer
 from quantizer.runtime.engines.own import OwnEngine
 
@@ -61,6 +62,8 @@ BY_WINOGRAD: Mapping[str, AttrValue] = {
 """What a layer says that is computed by Winograd's algorithm: two outputs at a time, of four places of a row."""
 AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
 """Families whose outputs have as many bits as their widest input, whatever the layer is configured to."""
+STAGES = (SHARES, LOGARITHMS)
+"""What a LogSoftmax by two tables computes on the way to its output."""
 WIDEST = 16
 """Most bits of an activation's codes."""
 
@@ -193,7 +196,8 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         raise UnsupportedError(
             f"layer {node.name!r}: {spec.op} of codes of {widest} bits is not built here. Leave its inputs real values."
         )
-    scheme = settings.scheme(widest if family in AS_WIDE_AS_INPUTS else None)
+    tabled = bool(settings.values.get(TWO_TABLES))
+    scheme = settings.scheme(widest if family in AS_WIDE_AS_INPUTS and not tabled else None)
     constants = {key: _constant(graph, spec, key, operands) for key in operands if key not in given}
     found = {key: weight_ends(spec, node, key, values, settings, layers.platform) for key, values in constants.items()}
     if node.name in layers.rounded:
@@ -203,7 +207,8 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         spec, scheme, settings.platform(layers.platform, family),
         {key: operand_shape(graph, node, spec, key, name) for key, name in operands.items()},
         cast("Mapping[str, CaseAttr]", node.attrs),
-        {key: layers.ranges[name].range for key, name in spec.keys_of(node.outputs)},
+        {key: layers.ranges[name].range for key, name in spec.keys_of(node.outputs)}
+        | {key: layers.ranges[stage_of(node.outputs[0], key)].range for key in (STAGES if tabled else ())},
         constants, given, node.activation, node.activation_attrs,
         {key: ends for key, ends in found.items() if ends is not None},
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
@@ -212,6 +217,11 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         return OwnEngine().quantize(request)
     except GraphError as err:
         raise GraphError(f"layer {node.name!r}: {err}") from None
+
+
+def stage_of(output: str, stage: str) -> str:
+    """Return the name, in statistics and ranges, of what a layer computes on the way to its output."""
+    return f"{output}:{stage}"
 
 
 def _weights(spec: Spec) -> bool:

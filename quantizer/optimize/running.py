@@ -25,6 +25,7 @@ from quantizer.numerics.finish import finish
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.optimize.moving_layers import boxed
 from quantizer.plugins.alone import LoneLayer, activations
 from quantizer.runtime.executor import activated, run_node, to_node_order
 
@@ -38,7 +39,7 @@ OF_ANY_FLOAT = ("movement", "concatenation")
 ENDS = {"slice": "end"}
 """Operators that name the end of every axis, and where: a slice of the whole batch in the IR is one of any batch."""
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
-CROP, CONCAT = "Crop", "Concat"
+CROP, SLICE, CONCAT = "Crop", "Slice", "Concat"
 """Layers around tiles: they move codes alone."""
 WINOGRAD = "with_winograd"
 """Node.extra, and the file's key, of a convolution that is computed by Winograd's algorithm: its weights are transformed."""
@@ -136,6 +137,8 @@ class Runner:
         if len(shape) < 2 or shape[0] != self.batch:
             return False
         for node in graph.consumers[name]:
+            if node.op in (CROP, SLICE):
+                return True
             spec = self.specs.get(node.op)
             if spec is not None and any(
                 key in spec.activations for key, own in zip(spec.inputs, node.inputs, strict=True) if own == name
@@ -153,8 +156,12 @@ class Runner:
             assert params is not None
             return [real(_first(operands), params).to(container(graph.tensor(node.outputs[0]).dtype)).float()]
         if node.op == CROP:
-            _, *crops = cast("tuple[tuple[int, int], ...]", node.attrs["crops"])
-            return [_first(operands)[(slice(None), *(slice(start, stop) for start, stop in crops))]]
+            crops = cast("tuple[tuple[int, int], ...]", node.attrs["crops"])
+            return [boxed(_first(operands), crops, graph.tensor(str(node.inputs[0])).shape[0])]
+        if node.op == SLICE:
+            begin, end = (cast("tuple[int, ...]", node.attrs[key]) for key in ("begin", "end"))
+            box = tuple(zip(begin, end, strict=True))
+            return [boxed(_first(operands), box, graph.tensor(str(node.inputs[0])).shape[0])]
         if node.op == CONCAT:
             return [torch.cat([values for values in operands if values is not None], cast("int", node.attrs["axis"]))]
         if isinstance(node.parameters, LoneLayer):

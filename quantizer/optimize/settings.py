@@ -52,6 +52,9 @@ FAST_EXP = 1
 FLOAT24 = "softmax in 24-bit floats"
 """No field: what a pass decides for a softmax on the newest targets."""
 
+TWO_TABLES = "logarithms by a table"
+"""No field: what a pass decides for a LogSoftmax on targets before X2."""
+
 
 @dataclass(frozen=True)
 class Settings:

@@ -22,6 +22,7 @@ from quantizer.optimize.cfg import Options
 from quantizer.optimize.conversions import float_layers, with_conversions
 from quantizer.optimize.dumping import dump_tensors, statistics_archive
 from quantizer.optimize.gathering import gather, ranges_of
+from quantizer.optimize.generations import in_generations
 from quantizer.optimize.global_calibration import moved
 from quantizer.optimize.global_methods import methods_of
 from quantizer.optimize.loader import Loader
@@ -35,6 +36,7 @@ from quantizer.optimize.running import Runner, batch_in_ir
 from quantizer.optimize.scaled_products import unmarked
 from quantizer.optimize.settings import Settings, layer_settings
 from quantizer.optimize.template import opt_template
+from quantizer.optimize.tiling import tiled
 from quantizer.optimize.weight_codes import Trained, rounded
 from quantizer.optimize.work import PLATFORM, Say, Work, calibration_batches, ir_batches, zeros
 from quantizer.plugins.alone import LoneLayer
@@ -69,7 +71,7 @@ def with_graph(work: Work, theirs: Graph) -> Work:
     graph = compass.native(theirs, work.library.specs)
     if theirs.subgraphs:
         raise UnsupportedError(f"{theirs.name}: subgraphs (If, Loop) are not quantized here.")
-    graph = with_lone_layers(graph, work.library.specs, keys, work.library.platform(PLATFORM))
+    graph = in_generations(with_lone_layers(graph, work.library.specs, keys, work.library.platform(PLATFORM)))
     for node in graph.nodes:
         if node.op not in work.library.specs and not isinstance(node.parameters, LoneLayer):
             raise UnsupportedError(
@@ -196,11 +198,11 @@ def optimize_after_quantization(work: Work) -> Work:
         batches = ir_batches(work, loader)
         found = compare_layers(work.runs, work.float_graph, work.quantized_graph, batches, count)
         work = replace(work, similarity=found)
-    work = replace(work, layered=work.quantized_graph)
     for change in AFTER:
         graph = change(work.quantized_graph, work.library.specs, work.options, work.keys)
-        work = replace(work, quantized=graph)
-    return work
+        work = replace(work, quantized=in_generations(graph))
+    graph = in_generations(tiled(work.quantized_graph, work.library.specs, work.options, work.keys))
+    return replace(work, layered=work.quantized_graph, quantized=graph)
 
 
 def forward_zeros_quantized(work: Work) -> Work:

@@ -10,25 +10,26 @@ from itertools import pairwise
 from typing import cast
 
 from quantizer.core.case import AttrValue as CaseAttr
-from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import FormatError
 from quantizer.core.spec import NoTiling, Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
-from quantizer.ir.formats.compass_params import AXES
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
 from quantizer.optimize.cfg import Options
-from quantizer.optimize.conversions import MAKER
 from quantizer.optimize.per_layer import LayerKey
+from quantizer.optimize.product_tiles import cut_product, is_product, numbers_of_tiles
 from quantizer.optimize.quantizing import operand_shape
-from quantizer.optimize.running import CONCAT, CROP
+from quantizer.optimize.running import CROP
+from quantizer.optimize.tiles import Span, Tiles, spans
+from quantizer.tiling.spread import Spread
 from quantizer.tiling.windows import part, tileable_axes
 
 HALO = ("oh", "ow")
 """Axes of a window operator that can be cut."""
+SPREADING = "conv_transpose2d"
+"""The operator that spreads rows instead of gathering them: its spec has no rule for tiles of rows."""
 FEWEST_ROWS, MOST_ROWS = 5, 15
 """Rows of a tile that is made to fit a memory (Compass)."""
 KILOBYTE = 1024
-Span = tuple[int, int]
 Area = tuple[Span, Span]
 """Rows and columns, each from a first one to the one after the last."""
 
@@ -53,13 +54,18 @@ def tiled(graph: Graph, specs: Mapping[str, Spec], options: Options, keys: Mappi
     if asked:
         for first, last, rows, columns in _asked(asked):
             chain = _between(graph, specs, keys, (first, last), options)
-            graph = _cut(graph, specs, chain, _even(graph, chain[-1], rows, columns))
+            if is_product(chain[0]):
+                graph = cut_product(graph, specs[chain[0].op], chain[0], rows, columns)
+            else:
+                graph = _cut(graph, specs, chain, _even(graph, chain[-1], rows, columns))
         return graph
     if size == 0 and wide == high == 1:
         return graph
     done: set[str] = set()
     for node in graph.order:
-        if node.name not in done and _kind(graph, specs, node) == "halo":
+        if is_product(node):
+            graph = cut_product(graph, specs[node.op], node, *numbers_of_tiles(graph, node, options))
+        elif node.name not in done and _begins(graph, specs, node):
             chain, cuts = _grown(graph, specs, node, options)
             done |= {layer.name for layer in chain}
             graph = _cut(graph, specs, chain, cuts)
@@ -78,7 +84,10 @@ def _grown(graph: Graph, specs: Mapping[str, Spec], first: Node, options: Option
     found = cuts(chain)
     while (following := _following(graph, specs, chain[-1])) is not None:
         longer = [*chain, following]
-        if _overlap(graph, specs, longer, own := cuts(longer)) > options.number("featuremap_splits_overlap_rate"):
+        small = following.op == SPREADING and not _large_enough(graph, specs, following)
+        if small or _overlap(graph, specs, longer, own := cuts(longer)) > options.number(
+            "featuremap_splits_overlap_rate"
+        ):
             break
         chain, found = longer, own
     return chain, found
@@ -95,9 +104,10 @@ def _between(
     """Return the layers from one number to another; FormatError where they are no chain that can be cut."""
     chain = [node for node in graph.order if node.name in keys and ends[0] <= keys[node.name].number <= ends[1]]
     linked = all(_following(graph, specs, node) is other for node, other in pairwise(chain))
-    if not chain or not linked or any(_kind(graph, specs, node) is None for node in chain):
+    alone = len(chain) == 1 and is_product(chain[0])
+    if not alone and (not chain or not linked or any(_kind(graph, specs, node) is None for node in chain)):
         names = ", ".join(node.name for node in chain) or "no layer"
-        text = f"layers {ends[0]} to {ends[1]} ({names}) are no chain of layers over rows and columns, each read by the next."
+        text = f"layers {ends[0]} to {ends[1]} ({names}) are no chain of layers over rows and columns, each read by the next, and no product of codes."
         raise FormatError(str(options.error("featuremap_tiling_param", text)))
     return chain
 
@@ -110,12 +120,24 @@ def _kind(graph: Graph, specs: Mapping[str, Spec], node: Node) -> str | None:
     shape, made = graph.tensor(str(node.inputs[0])).shape, graph.tensor(node.outputs[0]).shape
     if len(shape) != 4 or len(node.outputs) != 1:
         return None
+    if node.op == SPREADING:
+        return "halo"
     axes = tileable_axes(spec, _shapes(graph, spec, node), node.attrs)
     if all(axis in spec.tiling and axis in axes for axis in HALO):
         return "halo"
     rule = spec.tiling.get("*")
     free = rule is not None and rule.rule == "independent" and rule.input_axis is None and {"d1", "d2"} <= axes.keys()
     return "alike" if free and made == shape and not spec.inputs[spec.activations[0]].spatial else None
+
+
+def _begins(graph: Graph, specs: Mapping[str, Spec], node: Node) -> bool:
+    """Return whether tiles begin at a layer: one of windows; a transposed convolution only of more rows than its kernel's."""
+    return _kind(graph, specs, node) == "halo" and (node.op != SPREADING or _large_enough(graph, specs, node))
+
+
+def _large_enough(graph: Graph, specs: Mapping[str, Spec], node: Node) -> bool:
+    shapes = _shapes(graph, specs[node.op], node)
+    return shapes["x"][2] > shapes["weight"][2]
 
 
 def _following(graph: Graph, specs: Mapping[str, Spec], node: Node) -> Node | None:
@@ -131,30 +153,23 @@ def _shapes(graph: Graph, spec: Spec, node: Node) -> dict[str, tuple[int, ...]]:
     return {key: operand_shape(graph, node, spec, key, name) for key, name in operands.items()}
 
 
-def _spans(size: int, count: int) -> tuple[Span, ...]:
-    """Return *count* equal parts, the last with what is left over; as many as there are where that is less."""
-    count = min(count, size)
-    step = size // count
-    return tuple((i * step, size if i == count - 1 else (i + 1) * step) for i in range(count))
-
-
 def _even(graph: Graph, last: Node, rows: int, columns: int) -> Cuts:
     _, height, width, _ = graph.tensor(last.outputs[0]).shape
-    return Cuts(_spans(height, rows), _spans(width, columns))
+    return Cuts(spans(height, rows), spans(width, columns))
 
 
 def _fitting(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], size: int, joined: int) -> Cuts:
     """Return cuts of as many rows as let every layer's input and output fit *size* bytes, within Compass's two ends."""
     _, height, width, _ = graph.tensor(chain[-1].outputs[0]).shape
 
-    def spans(rows: int) -> tuple[Span, ...]:
+    def cut_by(rows: int) -> tuple[Span, ...]:
         return tuple((start, min(start + rows, height)) for start in range(0, height, rows))
 
     def fits(rows: int) -> bool:
-        return all(_bytes(graph, specs, chain, (span, (0, width))) <= size for span in spans(rows))
+        return all(_bytes(graph, specs, chain, (span, (0, width))) <= size for span in cut_by(rows))
 
     rows = next((rows for rows in range(MOST_ROWS, FEWEST_ROWS, -1) if fits(rows)), FEWEST_ROWS)
-    return Cuts(spans(rows), ((0, width),), joined)
+    return Cuts(cut_by(rows), ((0, width),), joined)
 
 
 def _bytes(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], area: Area) -> int:
@@ -196,6 +211,8 @@ def _needed(graph: Graph, specs: Mapping[str, Spec], node: Node, area: Area) -> 
     if _kind(graph, specs, node) == "alike":
         return area, node.attrs
     spec = specs[node.op]
+    if node.op == SPREADING:
+        return _spread(_shapes(graph, spec, node), node, area)
     tile = part(
         spec, _shapes(graph, spec, node), cast("Mapping[str, CaseAttr]", node.attrs), dict(zip(HALO, area, strict=True))
     )
@@ -203,12 +220,26 @@ def _needed(graph: Graph, specs: Mapping[str, Spec], node: Node, area: Area) -> 
     return (rows, columns), tile.attrs
 
 
+def _spread(shapes: Mapping[str, tuple[int, ...]], node: Node, area: Area) -> tuple[Area, Mapping[str, AttrValue]]:
+    """Return what a transposed convolution reads for an area of its output, and its attributes there."""
+    stride, dilation = (cast("Span", node.attrs[key]) for key in ("stride", "dilation"))
+    padding = cast("tuple[int, int, int, int]", node.attrs["padding"])
+    (rows, (top, bottom), below), (columns, (left, right), beside) = (
+        Spread(size, step, apart * (taps - 1) + 1, before).tile(span)
+        for size, step, apart, taps, before, span in zip(
+            shapes["x"][2:], stride, dilation, shapes["weight"][2:], padding[:2], area, strict=True
+        )
+    )
+    here: dict[str, AttrValue] = {"padding": (top, left, bottom, right), "output_padding": (below, beside)}
+    return (rows, columns), {**node.attrs, **here}
+
+
 def _cut(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: Cuts) -> Graph:
     """Return the graph with a chain in tiles; unchanged for one tile, or where a tile would see nothing but padding."""
     areas = _areas(cuts)
-    source, target = graph.tensor(str(chain[0].inputs[0])), graph.tensor(chain[-1].outputs[0])
-    made: list[Node] = []
-    tensors: list[Tensor] = []
+    if len(areas) < 2:
+        return graph
+    source, tiles = graph.tensor(str(chain[0].inputs[0])), Tiles(chain, graph.tensor(chain[-1].outputs[0]))
     ends: list[str] = []
     for number, area in enumerate(areas):
         steps: list[tuple[Node, Area, Mapping[str, AttrValue]]] = []
@@ -218,96 +249,24 @@ def _cut(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: C
             area = before  # noqa: PLW2901 - from layer to layer
             if _places(area) == 0:
                 return graph
-        name = f"{source.name}_crop_{chain[0].name}_{number}"
-        made.append(_inserted(name, CROP, (source.name,), chain[0], {"crops": _crops(source, area)}))
-        tensors.append(_piece(source, name, area))
+        box = _box(source, area)
+        name = tiles.insert(
+            f"{source.name}_crop_{chain[0].name}_{number}", CROP, (source.name,), chain[0], {"crops": box}
+        )
+        tiles.hold(source, name, box)
         for node, own, attrs in steps:
-            output = f"{node.outputs[0]}_tile_{number}"
-            made.append(
-                replace(
-                    node,
-                    name=f"{node.name}_tile_{number}",
-                    inputs=(name, *node.inputs[1:]),
-                    outputs=(output,),
-                    attrs=attrs,
-                )
+            made = graph.tensor(node.outputs[0])
+            output = tiles.hold(made, f"{made.name}_tile_{number}", _box(made, own))
+            inputs = (name, *node.inputs[1:])
+            tiles.nodes.append(
+                replace(node, name=f"{node.name}_tile_{number}", inputs=inputs, outputs=(output,), attrs=attrs)
             )
             name = output
-            tensors.append(_piece(graph.tensor(node.outputs[0]), name, own))
         ends.append(name)
-    if len(areas) < 2:
-        return graph
     across = len(cuts.columns)
     rows = [ends[i : i + across] for i in range(0, len(ends), across)]
-    lines = [
-        _joined(row, target, 2, f"{target.name}_row_{i}", chain[-1], 0, made, tensors) for i, row in enumerate(rows)
-    ]
-    last = _joined(lines, target, 1, f"{target.name}_all", chain[-1], cuts.joined, made, tensors)
-    return _put(graph, chain, made, tensors, last, target)
+    return tiles.put(graph, tiles.join(rows, (1, 2), cuts.joined))
 
 
-def _joined(
-    names: list[str],
-    target: Tensor,
-    axis: int,
-    stem: str,
-    maker: Node,
-    block: int,
-    made: list[Node],
-    tensors: list[Tensor],
-) -> str:
-    """Add Concats of at most *block* tiles (0: any number) to *made*, and return the tensor that they end in."""
-    shapes = {tensor.name: tensor.shape for tensor in tensors}
-    level = 0
-    while len(names) > 1:
-        size, groups = block or len(names), []
-        for number, start in enumerate(range(0, len(names), max(2, size))):
-            group = names[start : start + max(2, size)]
-            if len(group) == 1:
-                groups += group
-                continue
-            name = f"{stem}_{level}_{number}"
-            made.append(_inserted(name, CONCAT, tuple(group), maker, _copying(axis, len(group))))
-            shape = shapes[group[0]]
-            shape = (*shape[:axis], sum(shapes[own][axis] for own in group), *shape[axis + 1 :])
-            shapes[name] = shape
-            tensors.append(replace(target, name=name, shape=shape))
-            groups.append(name)
-        names, level = groups, level + 1
-    return names[0]
-
-
-def _put(
-    graph: Graph, chain: Sequence[Node], made: list[Node], tensors: list[Tensor], last: str, target: Tensor
-) -> Graph:
-    """Return the graph with the nodes of a chain replaced; what they end in gets the name of the chain's output."""
-    *rest, end = made
-    made = [*rest, replace(end, outputs=tuple(target.name if name == last else name for name in end.outputs))]
-    gone = {node.name for node in chain}
-    place = next(i for i, node in enumerate(graph.nodes) if node.name == chain[-1].name)
-    before = [node for node in graph.nodes[:place] if node.name not in gone]
-    kept = {name: tensor for name, tensor in graph.tensors.items() if name not in {n.outputs[0] for n in chain[:-1]}}
-    kept |= {tensor.name: tensor for tensor in tensors if tensor.name != last}
-    return graph.with_(nodes=(*before, *made, *graph.nodes[place + 1 :]), tensors=kept)
-
-
-def _inserted(name: str, op: str, inputs: tuple[str, ...], maker: Node, attrs: Mapping[str, AttrValue]) -> Node:
-    said: dict[str, AttrValue] = {"is_perf_mode": True, "unquantifiable": False, AXES: ("None",)}
-    return Node(name, op, inputs, (name,), {**attrs, **said}, "channels_last", {CONSTANTS: (), MAKER: maker.name})
-
-
-def _crops(source: Tensor, area: Area) -> AttrValue:
-    return ((0, source.shape[0]), *area, (0, source.shape[3]))
-
-
-def _copying(axis: int, count: int) -> dict[str, AttrValue]:
-    """Return the parameters of a Concat that copies codes: the multiplier 1 without a shift."""
-    return {
-        "axis": axis, "scale_value": (1,) * count, "shift_value": (0,) * count, "scale_type": (DTYPES["uint8"],) * count,
-        "shift_type": (DTYPES["int8"],) * count,
-    }  # fmt: skip
-
-
-def _piece(tensor: Tensor, name: str, area: Area) -> Tensor:
-    sizes = (stop - start for start, stop in area)
-    return replace(tensor, name=name, shape=(tensor.shape[0], *sizes, tensor.shape[3]))
+def _box(tensor: Tensor, area: Area) -> tuple[Span, ...]:
+    return ((0, tensor.shape[0]), *area, (0, tensor.shape[3]))

@@ -45,7 +45,7 @@ class Work:
     floats: Mapping[str, DType] = field(default_factory=dict)
     quantized: Graph | None = None
     layered: Graph | None = None
-    """The quantized graph before passes cut its layers into tiles."""
+    """The quantized graph as it is before its layers are cut into tiles."""
     similarity: Mapping[str, Similarity] = field(default_factory=dict)
     scores: tuple[Score, ...] = ()
 

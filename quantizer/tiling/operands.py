@@ -11,7 +11,7 @@ from torch import Tensor
 
 from quantizer.core.shapes import channel_axis, variables
 from quantizer.core.spec import Spec
-from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Slope
 from quantizer.tiling.windows import Box, Tile, padded_places, slices
 
 
@@ -48,7 +48,15 @@ def cut_parameters(parameters: Parameters, spec: Spec, tile: Tile) -> Parameters
     rescale = parameters.rescale
     if rescale is not None and axis is not None:
         rescale = rescale.sliced(*tile.output[axis])
-    return replace(parameters, constants=constants, rescale=rescale)
+    return replace(parameters, constants=constants, rescale=rescale, fused=_cut_fused(parameters.fused, tile.output))
+
+
+def _cut_fused(fused: Slope | Bounds | None, output: Box) -> Slope | Bounds | None:
+    """Return the numbers of a fused activation for a part of the output: slopes along an axis are cut with it."""
+    if not isinstance(fused, Slope) or fused.codes.numel() == 1:
+        return fused
+    start, stop = output[fused.axis]
+    return replace(fused, codes=fused.codes[..., start:stop])
 
 
 def _sliced(params: QParams, box: Box) -> QParams:

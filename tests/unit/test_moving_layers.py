@@ -145,6 +145,16 @@ def test_a_crop_takes_a_box(tmp_path: Path) -> None:
     assert np.array_equal(codes["y"], codes["x"][:, 3:5, 1:4])
 
 
+def test_crop_of_the_first_axis_takes_its_share_of_a_batch(tmp_path: Path) -> None:
+    layers = [source(), layer(1, "Crop", {"x": SHAPE}, {"y": (1, 6, 4)}, "crops=[[1,2],[0,6],[0,4]]")]
+    work = optimized(tmp_path, layers, "x", "y", [values()])
+    twice = np.concatenate([values(), values() + 1])
+    for fed, wanted in ((values(), values()[1:]), (twice, twice[2:])):
+        real, codes = tensors(work, {"x": fed})
+        assert np.array_equal(real["y"], wanted)
+        assert np.array_equal(codes["y"], codes["x"][len(wanted) :])
+
+
 @pytest.mark.parametrize(
     ("kind", "tops", "lines", "said"),
     [

@@ -128,6 +128,11 @@ def test_transposed_conv_is_the_plain_sum(kinds: tuple[str, str], data: str) -> 
         assert np.array_equal(found.numpy(), expected)
 
 
+def test_padding_may_crop_all_but_what_the_output_padding_adds() -> None:
+    found = conv_transpose(torch.ones(1, 1, 1), torch.ones(1, 1, 1), stride=[3], padding=[(2, 0)], output_padding=[2])
+    assert found.tolist() == [[[0]]]
+
+
 def test_transposed_conv_of_nothing_is_zero() -> None:
     found = conv_transpose(torch.zeros(1, 2, 0, 3), torch.ones(2, 3, 4, 2), output_padding=(0, 0))
     assert found.shape == (1, 3, 3, 4)

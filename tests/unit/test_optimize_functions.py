@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantizer.core.errors import UnsupportedError
+from quantizer.core.errors import GraphError
 from quantizer.core.library import load_library
 from quantizer.ir.formats import compass
 from quantizer.ops import load_built_ins
@@ -147,9 +147,89 @@ def test_log_softmax(tmp_path: Path, method: str, bits: int, lut: int) -> None:
     assert np.array_equal(got[near], np.clip(np.rint(value) - zero, low, high).astype(np.int64)[near])
 
 
-def test_log_softmax_of_older_targets_is_not_built(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="LogSoftmax on Z1"):
-        optimized(tmp_path, "LogSoftmax", random(1, 4, 5), "axis=2\n", min_compatible_zhouyi_target="Z1")
+def steps_between(low: Array, high: Array, method: str, bits: int, *, signed: bool) -> tuple[Any, int, int, int]:
+    """Return Compass's scale and zero point of a range with 0 in it, and its codes."""
+    largest = 2 ** (bits - signed) - 1
+    smallest = 0 if not signed else -largest - (not method.endswith("restricted_range"))
+    low, high = min(F32(0), F32(low)), max(F32(0), F32(high))
+    if method.endswith("asymmetric"):
+        scale = F32(largest - smallest) / (high - low) if high > low else F32(1)
+        zero = int(np.clip(np.rint(scale * low) - smallest, -(2 ** (bits - 1)) + 1, 2 ** (bits - 1) - 1))
+        return scale, zero, smallest, largest
+    width = max(-low, high) * F32(2 if signed else 1)
+    return F32(largest - smallest) / width if width else F32(1), 0, smallest, largest
+
+
+def down(table: Array, place: Array, bits: int) -> Array:
+    """Return entries of a table of integers at *place*, rounded down between two."""
+    rest = bits - int(np.log2(len(table)))
+    padded = np.append(table, table[-1])
+    index = place >> rest
+    return padded[index] + ((padded[index + 1] - padded[index]) * (place - (index << rest)) >> rest)
+
+
+@pytest.mark.parametrize("shape", [(1, 6, 10), (128, 5), (1, 4, 1)])
+@pytest.mark.parametrize(
+    ("method", "bits", "lut"),
+    [
+        ("per_tensor_symmetric_full_range", 8, 8), ("per_tensor_symmetric_restricted_range", 9, 8),
+        ("per_tensor_asymmetric", 8, 8), ("per_tensor_symmetric_full_range", 16, 10), ("per_tensor_asymmetric", 12, 8),
+    ],
+)  # fmt: skip
+def test_log_softmax_of_older_targets(tmp_path: Path, method: str, bits: int, lut: int, shape: tuple[int, ...]) -> None:
+    """Exponentials of 20 bits, shares of their sum in the steps of calibrated shares, and logarithms of these by a table."""
+    values = random(*shape)
+    cfg: dict[str, Any] = {"quantize_method_for_activation": method, "activation_bits": bits, "lut_items_in_bits": lut}
+    cfg["min_compatible_zhouyi_target"] = "Z1"
+    work = optimized(tmp_path, "LogSoftmax", values, f"axis={len(shape) - 1}\n", **cfg)
+    if bits == 16:
+        method = method.replace("asymmetric", "symmetric_restricted_range")
+    powers = np.exp((values - values.max(-1, keepdims=True)).astype(np.float64))
+    real = np.maximum((powers / powers.sum(-1, keepdims=True)).astype(F32), np.finfo(F32).eps)
+    s_share, _, _, _ = steps_between(real.min(), real.max(), method, bits, signed=False)
+    logs = np.log(real.astype(np.float64)).astype(F32)
+    wanted_y = steps_between(logs.min(), logs.max(), method, bits, signed=True)
+    s_y, zero, low, high = params_of(work, "y")
+    assert (zero, low, high) == wanted_y[1:]
+    assert abs(s_y / wanted_y[0] - 1) < 1e-6
+    params, constants = layer_of(work)
+    assert "quantize_scale" not in params
+    ratio = params["scale_value"] * 2.0 ** -params["shift_value"]
+    assert abs(ratio / s_share - 1) < 2.0 ** (1 - min(bits, 15))
+    assert [(key, constants[key][0]) for key in constants][0] == ("lut_exp", "uint32")
+    assert constants["lut_log"][0] == f"int{next(size for size in (8, 12, 16) if size >= bits)}"
+    s_x, zero_x, _, _ = params_of(work, "x")
+    top = np.rint(s_x * F32(np.log(2.0**20)) - F32(zero_x))
+    points = even_points(0, 2**bits - 1, 2 ** min(bits, lut))
+    places = (points + top - F32(2**bits) + F32(zero_x)) * (F32(1) / s_x)
+    exponentials = np.clip(np.rint(np.exp(places.astype(np.float64)).astype(F32)), 0, 2**20).astype(np.int64)
+    assert np.array_equal(constants["lut_exp"][1].numpy().astype(np.int64), exponentials)
+    with np.errstate(divide="ignore"):
+        logarithms = np.log(even_points(0, 1, 2 ** min(bits, lut)).astype(np.float64)).astype(F32)
+    table = np.clip(np.rint(logarithms * s_y - F32(zero)), low, high).astype(np.int64)
+    table[0] = table[1]
+    assert np.array_equal(constants["lut_log"][1].numpy().astype(np.int64), table)
+    codes, got = codes_of(work, values)
+    y = down(exponentials, codes - codes.max(-1, keepdims=True) + 2**bits - 1, bits)
+    total = np.maximum(y.sum(-1, keepdims=True), 1)
+    scale, shift = params["scale_value"], params["shift_value"]
+    if shape[-1] < 8 and values.size // shape[-1] % 128 == 0:
+        share = np.rint(((y << 11) + (total >> 1)) // total * scale * 2.0 ** -(shift + 11))
+    else:
+        more = (30 if exponentials.max() == 1 else 31) - int(np.ceil(np.log2(scale)))
+        share = np.rint(y * ((scale << more) // total) * 2.0 ** -(shift + more))
+    share = np.clip(share, 0, high - low).astype(np.int64)
+    assert np.array_equal(got, down(table, share, bits))
+
+
+def test_log_softmax_of_older_targets_reads_as_many_bits_as_it_has(tmp_path: Path) -> None:
+    cfg = {"min_compatible_zhouyi_target": "X1", "lut_items_in_bits": 8}
+    wide = {"activation_bits": "8 & <[LogSoftmax]:12>"}
+    with pytest.raises(GraphError, match="'one': log_softmax: shares of 12 bits leave the table"):
+        optimized(tmp_path, "LogSoftmax", random(1, 4, 5), "axis=2\n", **cfg, **wide)
+    narrow = {"activation_bits": "12 & <[LogSoftmax]:8>"}
+    work = optimized(tmp_path, "LogSoftmax", random(1, 4, 5), "axis=2\n", **cfg, **narrow)
+    assert params_of(work, "y")[2:] == (-128, 127)
 
 
 @pytest.mark.parametrize(("kind", "f"), [("Sine", np.sin), ("Cosine", np.cos)])

@@ -200,6 +200,8 @@ def _unordered(node: Node, spec: Spec, handed: Parameters, multiplier_bits: int)
     multiplied = handed.rescale is not None and spec.quantization.family not in handed.platform.negated
     if multiplied and handed.rescale is not None and handed.rescale.variant == "multiplier_shift":
         found |= _rescale(node, spec, handed, handed.rescale, narrow)
+    if "log" in handed.tables:
+        return found | _two_tables(node, handed, narrow)
     if spec.quantization.family == "log_softmax":
         return found | _logarithms(node, handed, file_format(multiplier_bits, signed=False))
     for name, table in handed.tables.items():
@@ -266,6 +268,13 @@ def _logarithms(node: Node, handed: Parameters, kind: DType) -> dict[str, object
     entries = handed.tables["exp"].entries
     found = {"lut_exp": stored(node, "lut_exp", entries, DTYPES["float32"]), "quantize_scale": (float(y / x), float(y))}
     return found | _pair(1, 0, kind)
+
+
+def _two_tables(node: Node, handed: Parameters, narrow: DType) -> dict[str, object]:
+    """Return the integers of a LogSoftmax for targets before X2."""
+    kinds = {"exp": DTYPES["uint32"], "log": filed(handed.outputs["y"]).dtype}
+    luts = {f"lut_{key}": stored(node, f"lut_{key}", handed.tables[key].entries, kind) for key, kind in kinds.items()}
+    return luts | _pair(handed.numbers["multiplier"], handed.numbers["shift"], narrow)
 
 
 def _fused(graph: Graph, node: Node, handed: Parameters) -> dict[str, object]:

@@ -14,6 +14,7 @@ from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_handed import absorbed
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
+from quantizer.numerics import logarithm_tables
 from quantizer.numerics.float24 import power_table
 from quantizer.numerics.powers_of_two import LEAST_FRACTION
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope, Table
@@ -221,7 +222,12 @@ def _tables(
     node: Node, spec: Spec, inputs: Mapping[str, QParams], outputs: Mapping[str, QParams], platform: Platform
 ) -> dict[str, Table]:
     lut = node.extra.get("lut")
-    exponentials = node.extra.get("lut_exp")
+    exponentials, logarithms = node.extra.get("lut_exp"), node.extra.get("lut_log")
+    if isinstance(exponentials, Tensor) and isinstance(logarithms, Tensor):
+        assert exponentials.data is not None
+        assert logarithms.data is not None
+        x, y = next(iter(inputs.values())), next(iter(outputs.values()))
+        return logarithm_tables.tables(exponentials.data.long(), logarithms.data.long(), x, y)
     if isinstance(exponentials, Tensor) and exponentials.data is not None:
         bits, own = next(iter(inputs.values())).bits, exponentials.data.float()
         return {"exp": Table(own, 1 - (1 << bits), max(1, (1 << bits) // own.numel()), 1.0, FLOAT32_BITS)}
@@ -251,7 +257,8 @@ def _numbers(node: Node, spec: Spec, platform: Platform) -> dict[str, int]:
         return {
             NAMES[key]: _number(node, key) for key in (FAST_EXP if fast_exp(node) else ("scale_value", "shift_value"))
         }
-    if spec.quantization.family in platform.wide_units and "scale_value" in node.extra:
+    wide = spec.quantization.family in platform.wide_units and "scale_value" in node.extra
+    if wide or "lut_log" in node.extra:
         return {NAMES[key]: _number(node, key) for key in ("scale_value", "shift_value")}
     if "interp_shift_value" in node.extra:
         return {"weight_bits": _number(node, "interp_shift_value")}

@@ -1,0 +1,104 @@
+"""LogSoftmax by two tables, as the Compass Optimizer computes it for targets before X2: exponentials, a share, its logarithm.
+
+Source: its LogSoftmax, in its float32 arithmetic; no recorded run holds one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import GraphError
+from quantizer.numerics.avx512 import softmax
+from quantizer.numerics.multipliers import FLOAT32_EPSILON, compass
+from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.qparams import Parameters, QParams, Staged, Table
+from quantizer.numerics.quotient import floor_divide
+from quantizer.numerics.rules import activation_params
+from quantizer.numerics.tables import linspace, lookup
+
+SHARES, LOGARITHMS = "shares", "logarithms"
+"""What is calibrated beside the output: names of ranges of a request."""
+LARGEST = 1 << 20
+"""The largest exponential: so many that 2**12 of them add up in 32 bits."""
+SHORT_AXIS, ROWS, PLACES = 8, 128, 11
+"""Below so many elements, of a multiple of so many rows, a quotient of so many binary places is taken instead of a reciprocal."""
+
+
+def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
+    """Return the real values whose ranges are calibrated: shares of at least float32's epsilon, and their logarithms."""
+    shares = softmax(x.float(), axis).clamp(FLOAT32_EPSILON, 1.0)
+    return {SHARES: shares, LOGARITHMS: torch.log(shares.double()).float()}
+
+
+def handed(request: Request) -> Parameters:
+    """Hand both tables, the multiplier of the shares' steps, and an output with the logarithms' parameters.
+
+    GraphError where shares have more codes than the table of logarithms, which has those of the input.
+    """
+    part, rules = request.scheme.activation, request.platform.parameters
+    parameters = default_parameters(request)
+    x = parameters.inputs["x"]
+    shares = activation_params(*request.ranges[SHARES], part, rules, signed=False)
+    output = activation_params(*request.ranges[LOGARITHMS], part, rules, signed=True)
+    if part.bits > x.bits:
+        text = f"{request.spec.op}: shares of {part.bits} bits leave the table of logarithms, which has {x.bits}"
+        raise GraphError(f"{text}. Give the layer as many activation_bits as what it reads.")
+    mantissa, shift = compass(_steps(shares), part.bits, positive=request.platform.multiplier.positive_shifts)
+    size = 1 << min(x.bits, part.lut_bits)
+    return replace(
+        parameters, outputs={"y": output}, rescale=None, numbers={"multiplier": int(mantissa), "shift": int(shift)},
+        tables=tables(_exponentials(x, size), _logarithms(output, size), x, output),
+    )  # fmt: skip
+
+
+def tables(exponentials: Tensor, logarithms: Tensor, x: QParams, y: QParams) -> dict[str, Table]:
+    """Return entries (int64) as tables over distances from the largest code, and over shares in as many codes."""
+    codes = 1 << x.bits
+    return {
+        "exp": Table(exponentials, 1 - codes, max(1, codes // len(exponentials)), 1.0 / LARGEST, LARGEST.bit_length()),
+        "log": Table(logarithms, 0, max(1, codes // len(logarithms)), float(y.scale), y.bits),
+    }
+
+
+def looked_up(x: Tensor, parameters: Parameters, axis: int) -> Staged:
+    """Look exponentials up and add them, bring each one's share to codes, and look these up; both between entries, down."""
+    output, numbers = parameters.outputs["y"], parameters.numbers
+    exponentials = lookup(x - x.amax(dim=axis, keepdim=True), parameters.tables["exp"])
+    total = exponentials.sum(dim=axis, keepdim=True)
+    size, scale, shift = x.shape[axis], numbers["multiplier"], numbers["shift"]
+    if size < SHORT_AXIS and (x.numel() // size) % ROWS == 0:
+        quotient = ((exponentials << PLACES) + (total >> 1)) // total.clamp(min=1)
+        value, shift = quotient.double() * scale, shift + PLACES
+    else:
+        base = 30 if int(parameters.tables["exp"].entries.max()) == 1 else 31
+        enlarge = base - math.ceil(math.log2(scale))
+        value = (exponentials * floor_divide(scale << enlarge, total.clamp(min=1))).double()
+        shift += enlarge
+    shares = torch.round(value * 2.0**-shift).clamp(0, output.qmax - output.qmin).long()
+    codes = lookup(shares, parameters.tables["log"])
+    return Staged(codes, {"exp": exponentials, SHARES: shares})
+
+
+def _exponentials(x: QParams, size: int) -> Tensor:
+    codes, steps, zero = 1 << x.bits, _steps(x), x.zero_point.float()
+    top = torch.round(steps * torch.tensor(math.log(LARGEST), dtype=torch.float32) + zero)
+    values = (linspace(0, codes - 1, size) + top - codes - zero) * (1 / steps)
+    return torch.exp(values.double()).float().round().clamp(0, LARGEST).long()
+
+
+def _logarithms(y: QParams, size: int) -> Tensor:
+    """Return the codes of logarithms of shares from 0 to 1; that of 0 is that of the next."""
+    shares = linspace(0, 1, size)[1:]
+    found = torch.round(torch.log(shares.double()).float() * _steps(y) + y.zero_point.float())
+    found = found.clamp(y.qmin, y.qmax).long()
+    return torch.cat([found[:1], found])
+
+
+def _steps(params: QParams) -> Tensor:
+    if params.steps is None:
+        raise ValueError("compass parameters carry steps")
+    return params.steps

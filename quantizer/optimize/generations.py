@@ -1,0 +1,39 @@
+"""The order of layers in a file: by how many layers lie before each on the longest way from an input, as the original sorts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from quantizer.ir.formats.compass_native import SOURCES
+from quantizer.ir.graph import Graph, Node, Tensor
+
+
+def by_generation(nodes: Iterable[Node]) -> list[Node]:
+    """Return nodes so that each comes after those it reads from, on the longest way to it; of equal ones the order stays."""
+    nodes = list(nodes)
+    makers = {name: index for index, node in enumerate(nodes) for name in node.outputs}
+    before = [{makers[name] for name in node.inputs if name in makers} for node in nodes]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for index, own in enumerate(before):
+        for maker in own:
+            readers[maker].append(index)
+    waiting = [len(own) for own in before]
+    generation, found = [index for index, count in enumerate(waiting) if not count], list[Node]()
+    while generation:
+        found += [nodes[index] for index in generation]
+        following = []
+        for index in generation:
+            for reader in readers[index]:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    following.append(reader)
+        generation = sorted(following)
+    return found
+
+
+def in_generations(graph: Graph) -> Graph:
+    """Return the graph with its layers sorted: first those that make inputs and constants."""
+    sources = cast("tuple[tuple[int, Node, Tensor | None], ...]", graph.extra.get(SOURCES, ()))
+    first = tuple((place, node, values) for place, (_, node, values) in enumerate(sources))
+    return graph.with_(nodes=tuple(by_generation(graph.nodes)), extra={**graph.extra, SOURCES: first})

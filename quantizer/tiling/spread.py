@@ -1,0 +1,34 @@
+"""Which rows a transposed convolution reads for some rows of its output, and what its padding is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A transposed convolution along one axis: each element is spread over *reach* places, *stride* apart."""
+
+    size: int
+    """Elements of the input."""
+    stride: int
+    reach: int
+    """Places from the first to the last tap: `dilation * (kernel - 1) + 1`."""
+    before: int
+    """Places that the padding crops at the start."""
+
+    def tile(self, output: Span) -> tuple[Span, Span, int]:
+        """Return the elements that reach *output*, the places cropped before and after it, and those added behind.
+
+        An element more is read where a gap between elements would lie at an end. Empty for places behind all elements.
+        """
+        first, end = output[0] + self.before, output[1] + self.before
+        low = min(-((self.reach - 1 - first) // self.stride), first // self.stride)
+        high = max((end - 1) // self.stride + 1, -((self.reach - end) // self.stride) + 1)
+        low, high = max(low, 0), min(high, self.size)
+        if first >= (self.size - 1) * self.stride + self.reach:
+            return (self.size, self.size), (0, 0), end - first
+        behind = (high - 1) * self.stride + self.reach - end
+        return (low, high), (first - low * self.stride, max(behind, 0)), max(-behind, 0)
