@@ -38,7 +38,7 @@ def activation_params(
     """Return the parameters of an activation whose calibrated range is [low, high].
 
     The range is widened to contain 0, where *widened*. Raises GraphError when an end is infinite or low > high,
-    or an end is NaN; but where scales are float32 codes per unit, a symmetric range of NaN has one code per unit (Compass).
+    or an end is NaN and scales are no float32 codes per unit: then NaN is a range of nothing, with one code per unit (Compass).
     Source: DESIGN 5; Compass: `scale = q_range / f_range` in float32; ONNX Runtime: `(max - min) / (qmax - qmin)`.
     """
     unknown = rule.scale == "float32_steps" and (math.isnan(low) or math.isnan(high))
@@ -47,8 +47,6 @@ def activation_params(
     symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
     if part.bits > rule.symmetric_above_bits and not symmetric:
         symmetric, restricted = True, True
-    if unknown and not symmetric:
-        raise GraphError(f"range [{low}, {high}]: NaN has no zero point. Leave the samples that hold it out.")
     if widened:
         low, high = min(low, 0.0), max(high, 0.0)
     return _params(
@@ -243,7 +241,7 @@ def _steps(
 ) -> tuple[Array, Array, Array]:
     """Return scale, zero point and float32 codes per unit; all but the first two in float32.
 
-    A width of NaN gives one code per unit.
+    A width of NaN gives one code per unit, and its zero point is NaN cast to int32 on x86, the smallest one.
     """
     width = (high - low).astype(np.float32)
     codes = np.float32(qmax - qmin)
@@ -254,6 +252,7 @@ def _steps(
     theirs = (
         np.zeros_like(steps) if symmetric else np.clip(np.rint(steps * low.astype(np.float32)) - qmin, -limit, limit)
     )
+    theirs = np.where(np.isnan(theirs), np.float64(-(1 << 31)), theirs)
     return 1.0 / steps.astype(np.float64), 0.0 - theirs, steps
 
 

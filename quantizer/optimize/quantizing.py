@@ -147,10 +147,7 @@ def source_params(tensor: Tensor, node: Node, layers: Layers) -> QParams:
         return invariant_params(tensor.dtype if tensor.dtype.is_integer else DTYPES["int32"])
     signed = span.observed_low < 0.0 or bool(settings["force_dtype_int"])
     part = settings.scheme().activation
-    try:
-        return activation_params(span.low, span.high, part, layers.platform.parameters, signed=signed)
-    except GraphError as err:
-        raise GraphError(f"layer {node.name!r}: {err}") from None
+    return activation_params(span.low, span.high, part, layers.platform.parameters, signed=signed)
 
 
 def constant_format(dtype: DType, span: Calibrated, settings: Settings) -> DType:

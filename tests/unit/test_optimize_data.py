@@ -255,17 +255,6 @@ def test_not_finite_calibration_is_warned_of(run: Any, capsys: pytest.CaptureFix
         assert made["extrema", "bad"] != made["extrema", "rest"]
 
 
-def test_an_average_of_nan_has_no_zero_point(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    data = np.load("calib.npy")
-    data[2].flat[5] = np.nan
-    np.save("bad.npy", data)
-    lines = ("calibration_data = bad.npy", "calibration_strategy_for_activation = mean")
-    assert run(*lines, "quantize_method_for_activation = per_tensor_asymmetric") == 2
-    assert "layer 'in0': range [nan, nan]: NaN has no zero point" in capsys.readouterr().err
-    assert written() == []
-    assert run(*lines, "quantize_method_for_activation = per_tensor_asymmetric", "activation_bits = 16") == 0
-
-
 def test_bad_files(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     Path("cut.bin").write_bytes(Path("float.bin").read_bytes()[:100])
     Path("empty.npy").touch()
