@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -30,8 +29,6 @@ class Wanted:
     bins: int | None = None
     """Bins of the histogram; None: none is kept."""
     trim: Trim = UNTRIMMED
-    nan: Literal["refused", "left out"] = "refused"
-    """What NaN in a batch does; left out: ends are those of the other batches, and averages of ends become NaN (Compass)."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +59,14 @@ def observe(before: Statistics | None, batch: Tensor, wanted: Wanted, axis: int 
     """Return the statistics after one more batch (None: it is the first).
 
     batch: any shape and type, taken as float32. axis: slices along it are kept apart. GraphError where the batch is empty
-    or holds NaN that *wanted* does not leave out. Each operation rounds to float32 once, in the order in which Compass has it.
+    or holds NaN. Each operation rounds to float32 once, in the order in which Compass has it.
     """
     values = batch.detach().float()
     if values.numel() == 0:
         raise GraphError(f"batch of shape {list(batch.shape)}: a range needs at least one value. Leave the batch out.")
     values = _trimmed(values, wanted.trim)
     low, high = _ends(values, axis)
-    if wanted.nan == "refused" and bool(low.isnan().any()):
+    if bool(low.isnan().any()):
         raise GraphError(f"batch of shape {list(batch.shape)}: NaN has no place in a range. Leave the sample out.")
     low, high = low.clamp(min=-LARGEST), high.clamp(max=LARGEST)
     momentum = 0.0 if before is None else wanted.momentum
@@ -79,8 +76,8 @@ def observe(before: Statistics | None, batch: Tensor, wanted: Wanted, axis: int 
         return momentum * (torch.zeros_like(now) if old is None else old) + (1.0 - momentum) * now
 
     found = Statistics(
-        torch.fmin(low, torch.tensor(float("inf")) if before is None else before.low),
-        torch.fmax(high, torch.tensor(-float("inf")) if before is None else before.high),
+        low if before is None else torch.minimum(before.low, low),
+        high if before is None else torch.maximum(before.high, high),
         moved(lambda s: s.running_low, low),
         moved(lambda s: s.running_high, high),
         batches=1 if before is None else before.batches + 1,
@@ -146,7 +143,7 @@ def _histogram(values: Tensor, low: Tensor, high: Tensor, bins: int, axis: int |
 
 
 def _counts(values: Tensor, low: float, high: float, bins: int) -> Tensor:
-    low, high = (0.0 if math.isnan(end) else max(min(end, LARGEST), -LARGEST) for end in (low, high))
+    low, high = max(min(low, LARGEST), -LARGEST), min(max(high, -LARGEST), LARGEST)
     if high <= low:
         high = low + abs(low / 2.0) + 1.0
     return values.histc(bins=bins, min=low, max=high)

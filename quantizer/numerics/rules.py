@@ -37,12 +37,10 @@ def activation_params(
 ) -> QParams:
     """Return the parameters of an activation whose calibrated range is [low, high].
 
-    The range is widened to contain 0, where *widened*. Raises GraphError when an end is infinite or low > high,
-    or an end is NaN and scales are no float32 codes per unit: then NaN is a range of nothing, with one code per unit (Compass).
+    The range is widened to contain 0, where *widened*. Raises GraphError when an end is not finite or low > high.
     Source: DESIGN 5; Compass: `scale = q_range / f_range` in float32; ONNX Runtime: `(max - min) / (qmax - qmin)`.
     """
-    unknown = rule.scale == "float32_steps" and (math.isnan(low) or math.isnan(high))
-    if not unknown and not (math.isfinite(low) and math.isfinite(high) and low <= high):
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise GraphError(f"range [{low}, {high}]: both ends must be finite, the first not above the second.")
     symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
     if part.bits > rule.symmetric_above_bits and not symmetric:
@@ -239,10 +237,7 @@ def _steps(
     symmetric: bool,
     power_of_two: bool,
 ) -> tuple[Array, Array, Array]:
-    """Return scale, zero point and float32 codes per unit; all but the first two in float32.
-
-    A width of NaN gives one code per unit, and its zero point is NaN cast to int32 on x86, the smallest one.
-    """
+    """Return scale, zero point and float32 codes per unit; all but the first two in float32."""
     width = (high - low).astype(np.float32)
     codes = np.float32(qmax - qmin)
     steps = codes / np.where((width < rule.minimum_range) | np.isnan(width), codes, width)
@@ -252,7 +247,6 @@ def _steps(
     theirs = (
         np.zeros_like(steps) if symmetric else np.clip(np.rint(steps * low.astype(np.float32)) - qmin, -limit, limit)
     )
-    theirs = np.where(np.isnan(theirs), np.float64(-(1 << 31)), theirs)
     return 1.0 / steps.astype(np.float64), 0.0 - theirs, steps
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import torch
@@ -27,8 +27,6 @@ class Gathered:
     tensors: Mapping[str, Statistics] = field(default_factory=dict)
     missing_ranges: tuple[str, ...] = ()
     """Layers whose strategy is in_ir, and for which the IR gives no range."""
-    not_finite: tuple[str, ...] = ()
-    """Inputs of the graph whose samples hold NaN or infinities."""
 
 
 def gather(
@@ -45,7 +43,6 @@ def gather(
     for layer in graph.nodes:
         if settings[layer.name].values.get(TWO_TABLES):
             staged.setdefault(str(layer.inputs[0]), []).append(layer)
-    not_finite: dict[str, None] = {}
 
     def take(name: str, layer: Node, values: Tensor) -> None:
         own = settings[layer.name]
@@ -55,7 +52,6 @@ def gather(
             raise GraphError(f"layer {layer.name!r}: {err}") from None
 
     for feeds in batches:
-        not_finite |= dict.fromkeys(name for name, values in feeds.items() if not bool(values.isfinite().all()))
         read: dict[str, Tensor] = {}
         for name, node, values in runner.forward(graph, feeds):
             take(name, sources[name] if node is None else node, values)
@@ -69,7 +65,7 @@ def gather(
             data = graph.tensor(name).data
             assert data is not None
             take(name, layer, data)
-    return replace(_with_ranges_of_the_ir(graph, settings, sources, found), not_finite=tuple(not_finite))
+    return _with_ranges_of_the_ir(graph, settings, sources, found)
 
 
 def _with_ranges_of_the_ir(

@@ -1,4 +1,4 @@
-"""From a data set class to checked batches: as many inputs as the graph has, of its shapes, and finite where they are judged."""
+"""From a data set class to checked batches: as many inputs as the graph has, of its shapes, finite."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ class Loader:
     shuffled: bool = False
     source: str = ""
     """Where the data come from, for errors."""
-    finite: bool = True
-    """Whether NaN and infinities are errors; where ranges are calibrated, the original takes them."""
 
     def batches(self) -> Iterator[tuple[dict[str, Tensor], Any]]:
         """Yield (input -> float32 values, labels) of each batch, the last one smaller."""
@@ -96,7 +94,7 @@ class Loader:
             raise self._error(
                 f"sample {indices[0]} of input {name!r} has shape {got}, the IR says {shape} after the batch"
             )
-        if self.finite and not bool(torch.isfinite(found).all()):
+        if not bool(torch.isfinite(found).all()):
             place = torch.isfinite(found).logical_not().nonzero()[0].tolist()
             sample = indices[place[0]] if place[0] < len(indices) else place[0]
             value = float(found[tuple(place)])

@@ -101,7 +101,6 @@ class Settings:
             moments=strategy.moments or everything,
             bins=self.number("histc_bins") if strategy.histogram or everything else None,
             trim=trim,  # type: ignore[arg-type]
-            nan="left out",
         )
 
     @property

@@ -103,11 +103,6 @@ def gather_statistics(work: Work) -> Work:
     found = gather(work.float_graph, work.runs, work.settings, calibration_batches(work), everything=everything)
     for layer in found.missing_ranges:
         work.say(f"warning: layer {layer!r}: its strategy is in_ir, but the IR gives no layer_top_range.")
-    for name in found.not_finite:
-        work.say(
-            f"warning: input {name!r}: samples hold NaN or infinities: ranges that they reach say nothing"
-            " (scale 1, or the range of int32). Leave the samples out."
-        )
     return replace(work, gathered=found)
 
 
@@ -322,7 +317,7 @@ def _calibration(work: Work) -> Loader | None:
         return None
     size, shuffled = options.number("calibration_batch_size"), bool(options["calibration_shuffe"])
     data = dataset_named(options, path, None)
-    return Loader(options.text("dataset"), data, work.float_graph, size, shuffled, shown_path(path), finite=False)
+    return Loader(options.text("dataset"), data, work.float_graph, size, shuffled, shown_path(path))
 
 
 def _validation(work: Work) -> Loader | None:

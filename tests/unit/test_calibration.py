@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -108,18 +107,6 @@ def test_what_has_no_range_is_refused() -> None:
         observe(None, torch.tensor([1.0, math.nan]), Wanted())
     with pytest.raises(GraphError, match="at least one value"):
         observe(None, torch.zeros(0, 3), Wanted())
-
-
-def test_nan_left_out_of_ends_makes_averages_nan() -> None:
-    """Ends are those of the batches without NaN, none where all hold it: the original's, which compares NaN as not smaller."""
-    batches = [np.array(values, dtype=F) for values in ([1.0, np.nan], [-2.0, 3.0], [0.0, 5.0])]
-    for order in itertools.permutations(batches):
-        found = observed(list(order), Wanted(nan="left out", bins=4))
-        assert (float(found.low), float(found.high)) == (-2.0, 5.0)
-        assert found.running_low.isnan()
-        assert found.running_high.isnan()
-    nothing = observed(batches[:1], Wanted(nan="left out"))
-    assert calibrated(Strategy("extrema"), nothing, bits=8, symmetric=True) == (0.0, 0.0)
 
 
 def restated(name: str, found: Statistics, numbers: tuple[float, ...], bits: int, symmetric: bool) -> Any:  # noqa: FBT001
