@@ -15,8 +15,8 @@ _INTRO = """# What the gate finds
 
 Written by `quantizer faults --peers -o docs/faults.md`; do not edit. Every fault of the catalogue
 (`quantizer/conformance/faults/`) is planted in every operator that it concerns, and the gate's own cases are judged until a
-check fails. A pair that changes nothing in them is decided on a fixed corpus of 20,000 generated cases of the operator, half
-of them tied or over the whole range of the codes; those without effect are listed at the end, each with its reason.
+check fails. Pairs that change nothing in them are listed at the end, each with the reason why they cannot; `--corpus` looks for an
+effect of theirs in 20,000 generated cases of the operator, half of them tied or over the whole range of the codes.
 """
 _PEERS = """
 ## By the tolerances of others
