@@ -382,7 +382,7 @@ def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str],
     reasons = {mutant.name: said_of(mutant) for mutant, _, _ in alive}
     equal = sum(reason.startswith("equivalent") for reason in reasons.values())
     effective = max(1, len(outcomes) - equal)
-    first = Counter(by.rpartition(", case ")[0] for _, outcome, by in outcomes if outcome == KILLED)
+    first = Counter(by.rpartition(", case ")[0] or by for _, outcome, by in outcomes if outcome == KILLED)
     lines = [
         "# Mutants of the package, and what the conformance suite makes of them", "",
         f"Written by `tox -e mutation -- --count {len(outcomes)} --seed {seed} -o docs/mutation.md`. mutmut makes {total} mutants of `numerics`, `ops` and",
