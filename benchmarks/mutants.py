@@ -375,7 +375,7 @@ def report(outcomes: Sequence[tuple[Mutant, str, str]], size: int) -> int:
 def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str], total: int, seed: int) -> str:
     """Return the score and every survivor as markdown, with what `mutants_judged.json` says about it.
 
-    outside: function that no case of the gate reaches -> how many of all mutants are in it.
+    outside: function that no sampled case of the gate reaches -> how many of all mutants are in it.
     """
     counts = Counter(outcome for _, outcome, _ in outcomes)
     alive = [(mutant, outcome, by) for mutant, outcome, by in outcomes if outcome != KILLED]
@@ -386,7 +386,7 @@ def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str],
     lines = [
         "# Mutants of the package, and what the conformance suite makes of them", "",
         f"Written by `tox -e mutation -- --count {len(outcomes)} --seed {seed} -o docs/mutation.md`. mutmut makes {total} mutants of `numerics`, `ops` and",
-        f"`tiling`, {total - outside.total()} of them in functions that cases of the gate reach. {len(outcomes)} of these, drawn by module, were run against the",
+        f"`tiling`, {total - outside.total()} of them in functions that sampled cases of the gate reach. {len(outcomes)} of these, drawn by module, were run against the",
         f"gate's cases, checks and goldens alone: **{counts[KILLED]} killed ({counts[KILLED] / max(1, len(outcomes)):.1%}; {counts[KILLED] / effective:.1%} without the {equal} that compute the same)**,",
         f"{len(alive)} survived.",
         "", "What killed first: " + ", ".join(f"{name} {count}" for name, count in first.most_common()) + ".", "",
@@ -395,7 +395,7 @@ def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str],
     for mutant, outcome, by in alive:
         lines += [f"### {mutant.name}", "", "```diff", mutant.change, "```", ""]
         lines += [f"{outcome}{f' {by}' if by else ''}. {reasons[mutant.name]}".rstrip(), ""]
-    lines += ["## Functions that no case of the gate reaches", "", "With the number of their mutants. They serve training, the executor,", "the flows, vendors' plugins and processors that this one is not; the tests of the package run them.", ""]  # fmt: skip
+    lines += ["## Functions that no sampled case reaches", "", "With the number of their mutants. They serve training, the executor, the flows, vendors' plugins, processors that this one", "is not, and a few examples of large or rare shapes; the tests of the package run them.", ""]  # fmt: skip
     lines += [f"* `{name}` {count}" for name, count in sorted(outside.items())]
     return "\n".join(lines).rstrip() + "\n"
 
