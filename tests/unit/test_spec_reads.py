@@ -47,6 +47,8 @@ oracle: torch.abs
 """
 """What no shipped operator says yet."""
 CASES = 60
+STEP = 11
+"""One case of so many is run: examples, of which an operator may have many, come before what is generated."""
 
 
 def test_a_run_reads_every_key_of_the_model(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def _read(session: Session, spec: models.Spec) -> set[str]:
     """Return `Class.key` of everything that a run of *spec* reads of it."""
     names = _models(spec)
     with recorded() as found:
-        for target, case in itertools.islice(explicit_cases(session, spec), CASES):
+        for target, case in itertools.islice(explicit_cases(session, spec), None, CASES * STEP, STEP):
             judge(Trial(target, case, session.engine))
         reject_problems(session.all_targets(spec)[0], session.engine)
         oracle_function(spec)
