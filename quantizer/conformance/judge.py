@@ -58,14 +58,15 @@ _OURS = tuple(Path(str(module.__file__)).parent for module in (quantizer, torch,
 def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
-    A case that a real engine has no way to run is one hole. A function under test that raises fails the check that ran it; a rule that hands nothing fails `parameters` alone.
+    A case that an engine has no way to run is one hole, unless it is what was handed that is wrong. A function under test that raises fails the check that ran it; a rule that hands nothing fails `parameters` alone.
     """
     try:
         _ = trial.parameters
     except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
         return [failure("parameters", f"the quantize rule raised {_raised(err)}")]
     if trial.refusal is not None:
-        return [hole("engine", trial.refusal)]
+        handed = _run("parameters", trial) if "parameters" in checks and "parameters" in trial.engine.checks else None
+        return [handed if handed is not None and handed.failing else hole("engine", trial.refusal)]
     found = (_run(name, trial) for name in CHECKS if name in checks and name in trial.engine.checks)
     verdicts = [verdict for verdict in found if verdict is not None]
     return [_discounted(verdict, trial, verdicts) for verdict in verdicts]

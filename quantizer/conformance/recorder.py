@@ -47,7 +47,7 @@ class Recorder:
     def add(self, trial: Trial, verdicts: Sequence[Verdict]) -> None:
         """Add the verdicts of one case and what it covers."""
         self._cases += 1
-        if trial.refusal is not None:
+        if trial.refusal is not None and verdicts[0].check == "engine":
             self._checks["engine"] = _added(self._checks.get("engine", CheckRecord()), verdicts[0])
             return
         reached = coverage(trial.target, trial.case)
