@@ -42,8 +42,8 @@ def stage_error(trial: Trial) -> Array:
         return norm_stage_error(trial)
     if kind == "resize":
         return resize_stage_error(trial)
-    if kind == "movement" and trial.target.platform.quantizer.operation != "exact":
-        return np.abs(trial.y_hat) / float(trial.output.scale) * FLOAT32_CODES
+    if kind == "movement":
+        return _quantizer_error(trial)
     if kind in ("monotone", "piecewise_monotone") or (kind == "poles" and len(trial.codes) == 1):
         return _function_error(trial, rescale)
     if kind == "mean":
@@ -57,6 +57,15 @@ def stage_error(trial: Trial) -> Array:
     if kind in ("linear", "selection"):
         return _sum_error(trial, rescale)
     return np.zeros(trial.output_shape)
+
+
+def _quantizer_error(trial: Trial) -> Array:
+    """Return what float32 loses of a number in steps, and of its sum with a zero point that is added before rounding."""
+    quantizer, output = trial.target.platform.runtime_quantizer, trial.output
+    if quantizer.operation == "exact":
+        return np.zeros(trial.output_shape)
+    zero = abs(int(output.zero_point)) if quantizer.zero_point == "before" else 0
+    return np.asarray((np.abs(trial.y_hat) / float(output.scale) + zero) * FLOAT32_CODES)
 
 
 def _product_error(trial: Trial, rescale: Rescale) -> Array:
