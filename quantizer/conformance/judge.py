@@ -22,6 +22,7 @@ from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.checks.pipeline import pipeline
 from quantizer.conformance.checks.round_trip import round_trip
 from quantizer.conformance.checks.variants import properties, repeat, tiled
+from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.faithful import is_faithful
 from quantizer.conformance.trial import Trial
 from quantizer.core.defects import CASE_NAMES, Defect
@@ -142,17 +143,20 @@ def _terms(trial: Trial) -> int:
 
 
 def _largest_sum(trial: Trial) -> float:
-    """Return the largest |sum| of a linear or bilinear operator; 0 of others."""
-    kinds = ("linear", "bilinear")
-    return float(np.abs(trial.sums).max(initial=0.0)) if trial.spec.error_model.kind in kinds else 0.0
+    """Return the largest |sum| of a linear or bilinear operator or a mean, of other operators of one input its |code|; else 0."""
+    kind = trial.spec.error_model.kind
+    if kind in ("linear", "bilinear"):
+        return float(np.abs(trial.sums).max(initial=0.0))
+    if kind == "mean" and (known := mean_sums(trial)) is not None:
+        return float(np.abs(known[0]).max(initial=0.0))
+    alone = list(trial.centred.values()) if len(trial.codes) == 1 else []
+    return max((float(values.abs().max()) for values in alone if values.numel()), default=0.0)
 
 
 def _largest_ratio(trial: Trial) -> float:
-    """Return the largest product of the scales of inputs and weights over the output's; of a sum the largest scale's."""
-    if trial.spec.error_model.kind == "linear":
-        return max(trial.ratios.values())
+    """Return the largest product of the scales of inputs and weights over the output's; of operators without products the largest scale's."""
     if trial.spec.error_model.kind != "bilinear":
-        return 0.0
+        return max(trial.ratios.values(), default=0.0) if trial.parameters.outputs else 0.0
     factors = [trial.qparams(name).scale for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
     return float(math.prod(float(scale.max()) for scale in factors)) / float(trial.output.scale)
 

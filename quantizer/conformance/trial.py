@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -21,14 +20,15 @@ from quantizer.core.errors import GraphError, RefusedError, SpecError
 from quantizer.core.platforms import CHOICE_NAMES, Platform, Variant
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.numerics.activations import LIMITS
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines.protocol import Call, Engine
 
 Array = NDArray[Any]
-TOSA_REACH = 30
-"""A RESCALE of TOSA shifts to the right: it has no ratio of two to the power of this and more."""
+TOSA_REACH = 29
+"""A RESCALE of TOSA shifts 31 bits to the right by 2 places or more: it has no ratio of two to the power of this and more."""
 
 
 class Trial:
@@ -77,13 +77,14 @@ class Trial:
 
     @cached_property
     def built_in(self) -> Parameters | None:
-        """What the platform's built-in rule hands for the case, or None where the operator has none."""
+        """What the built-in rule, or the spec alone, hands for the case; None where the only rule is a plugin's."""
         rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.platform)
-        if rule is None or rule.origin != BUILT_IN:
+        if rule is not None and rule.origin != BUILT_IN:
             return None
         constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
         samples = {n: t for n, t in self.tensors.items() if n not in constants}
-        found: Parameters = rule.function(self.target.request(self.case, _copies(constants), _copies(samples)))
+        request = self.target.request(self.case, _copies(constants), _copies(samples))
+        found: Parameters = rule.function(request) if rule else default_parameters(request)
         return found
 
     @property
@@ -124,19 +125,15 @@ class Trial:
         return None
 
     def _leaves_reach(self) -> bool:
-        """Return whether the scales ask for a multiplier that the platform has no form for, whatever numbers are handed."""
-        rescale = self.parameters.rescale
-        if self.target.platform.multiplier.reach != "tosa" or rescale is None:
+        """Return whether the case's own scales ask for a multiplier that the platform has no form for, whatever is handed."""
+        if self.target.platform.multiplier.reach != "tosa" or self.built_in is None:
             return False
-        if rescale.variant != "q31_single" or rescale.operands is not None:
+        rescale = self.built_in.rescale
+        if rescale is None or rescale.variant not in ("q31_single", "q31_double"):
             return False
-        constants = self.parameters.constants
-        weights = [
-            float(held.params.scale.max())
-            for name, held in constants.items()
-            if self.spec.inputs[name].role == "weight"
-        ]
-        return max(*self.ratios.values(), self._product_ratio() * math.prod(weights)) >= 2.0**TOSA_REACH
+        ratio = float((rescale.mantissa * torch.exp2(-rescale.shift)).max())
+        factor = 1.0 if rescale.operands is not None else max(rescale.factors.values(), default=1.0)
+        return ratio * factor >= 2.0**TOSA_REACH
 
     @cached_property
     def y(self) -> Array:

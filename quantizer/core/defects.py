@@ -24,7 +24,8 @@ CASE_NAMES = (
 """What the predicate of a defect may name beside dimensions and attributes.
 
 activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output;
-largest_sum: the largest |sum| of centred codes, largest_ratio: of the inputs' and weights' scales over the output's;
+largest_sum: the largest |sum| of centred codes, or |centred code| of one input; largest_ratio: of the inputs' and weights'
+scales over the output's;
 largest_code: the largest |code| that the output would have without saturation; input_zero_point, weight_zero_point: the
 largest |zero point| of inputs and of weights; range_low: the highest lower end of a calibrated range, in its steps;
 terms: of the error model; fast: whether the scheme is; cut_axes: those that tiles cut; largest_pair: the largest sum that two products of a raw code and

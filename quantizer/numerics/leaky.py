@@ -18,7 +18,9 @@ from quantizer.numerics.quantize import centred
 from quantizer.numerics.requantize import requantize
 
 PLACES = 8
-"""Binary places of XNNPACK's multipliers."""
+"""Binary places of XNNPACK's multipliers, which its rule keeps below 2**16."""
+NORMAL = 1 << 30
+"""The least multiplier of 31 bits."""
 
 
 def two_multipliers(request: Request) -> Parameters:
@@ -54,7 +56,8 @@ def two_sided(x: Tensor, parameters: Parameters) -> Tensor:
 
 
 def _side(c: Tensor, parameters: Parameters, multiplier: int, shift: int) -> Tensor:
-    variant = "q31_single" if shift == PLACES else "q31_double"
+    once = multiplier < NORMAL
+    variant = "q31_single" if once else "q31_double"
     numbers = Rescale(variant, torch.tensor(float(multiplier), dtype=torch.float64), torch.tensor(shift))  # type: ignore[arg-type]
-    held, numbers = (c, numbers) if shift == PLACES else as_x86(c, numbers, None)
+    held, numbers = (c, numbers) if once else as_x86(c, numbers, None)
     return requantize(held, numbers, parameters.outputs["y"])

@@ -19,7 +19,7 @@ from quantizer.conformance.checks.requantized import (
     before_activation,
     rounded_once,
 )
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict, hole
 from quantizer.numerics.qparams import Rescale
 
@@ -56,10 +56,13 @@ def linear(trial: Trial) -> Verdict:
 
 
 def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
-    """Return TensorFlow Lite's codes of a sum of operands; of a rectifier, of what it lets through."""
+    """Return TensorFlow Lite's codes of a sum of operands; of a rectifier, cut where they are codes of the output."""
     if trial.spec.error_model.kind == "linear":
         return litert_stages.sum_codes(trial, contributions(trial), rescale)
-    return litert_stages.sum_codes(trial, {"x": trial.sums}, rescale)
+    ((name, values),) = trial.centred.items()
+    scaled = litert_stages.sum_codes(trial, {name: values.numpy()}, rescale).astype(np.float64)
+    zero = int(trial.output.zero_point)
+    return trial.reference({name: as_torch(scaled - zero)}) + zero
 
 
 def _combined(

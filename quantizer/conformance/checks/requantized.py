@@ -94,7 +94,7 @@ def rounded_once(
         zero_point_first=declared.zero_point_first, exact=exact,
     )  # fmt: skip
     if own is not None:
-        top = restated.limit_code(trial.limits[1], float(trial.output.scale), zero, own)
+        top = min(restated.limit_code(trial.limits[1], float(trial.output.scale), zero, own), trial.output.qmax)
         low, high = np.minimum(low, top), np.minimum(high, top)
     spread = (0.5 if mode.startswith("half") else 1.0) + np.broadcast_to(np.asarray(extra), value.shape)
     further = f" + {float(np.max(extra)):.3g} of an earlier stage" if np.any(extra) else ""

@@ -199,7 +199,7 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
             return np.asarray(poles.enclosure(trial, name, near).width / float(trial.output.scale))
         return np.asarray(FLOAT32_ENTRIES * (1.0 + part.abs().numpy()) / float(trial.output.scale))
     if trial.spec.error_model.kind == "piecewise_monotone":
-        absolute = {name: part.abs() for name, part in values.items()}
+        absolute = {name: part.abs() + _folded(trial, name) for name, part in values.items()}
         return np.asarray(FLOAT32_ENTRIES * np.abs(trial.reference(absolute)) / float(trial.output.scale))
     moved = _moved(trial, values) if trial.spec.error_model.kind == "monotone" else 0.0
     if y.min is None or y.max is None:
@@ -211,10 +211,18 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
 def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
     """Return how far a monotone f moves, in codes, where its operand is a float32: a step that lies there counts whole.
 
-    The scale is rounded, the difference from the zero point is multiplied by it or divided by its inverse, each once.
+    The scale is rounded, the difference from the zero point is multiplied by it or divided by its inverse, each once; or the
+    zero point is multiplied by it alone.
     """
     ((name, part),) = values.items()
-    low, high = (trial.reference({name: part + side * 4 * 2.0**-24 * part.abs()}) for side in (-1, 1))
+    by = 2.0**-24 * (4 * part.abs() + _folded(trial, name))
+    low, high = (trial.reference({name: part + side * by}) for side in (-1, 1))
     with np.errstate(invalid="ignore"):
         moved = np.abs(high - low) / float(trial.output.scale)
     return np.where(np.isfinite(moved), moved, 0.0)
+
+
+def _folded(trial: Trial, name: str) -> float:
+    """Return the largest number whose rounding a code's real value shows: the product of scale and zero point."""
+    params = trial.parameters.inputs[name]
+    return float((params.scale * params.zero_point.abs()).max())

@@ -1,0 +1,35 @@
+"""Outputs of very small scales next to ordinary inputs: no check raises an alarm where a platform's numbers leave their reach."""
+
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+
+SESSION = open_session(Options(root=Path.cwd()))
+TARGETS = [target for spec in SESSION.library.specs.values() for target in SESSION.all_targets(spec)]
+PLATFORMS = sorted({target.platform.platform for target in TARGETS})
+
+
+@pytest.mark.parametrize("places", [18, 24, 30, 45])
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_no_alarm_where_the_output_is_many_times_finer_than_calibrated(platform, places):
+    judged = 0
+    for target in TARGETS:
+        if target.platform.platform != platform:
+            continue
+        case = build_case(target, HashChooser(key(7, "extreme", str(places), target.id), {}))
+        if "y" not in case.ranges:
+            continue
+        tiny = tuple(end * 2.0**-places for end in case.ranges["y"])
+        changed = case.but(ranges={**case.ranges, "y": tiny})
+        failing = [verdict for verdict in judge(Trial(target, changed, SESSION.engine)) if verdict.failing]
+        assert not failing, (changed.to_json(), failing[0])
+        judged += 1
+    assert judged
