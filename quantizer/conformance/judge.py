@@ -149,8 +149,9 @@ def _largest_sum(trial: Trial) -> float:
         return float(np.abs(trial.sums).max(initial=0.0))
     if kind == "mean" and (known := mean_sums(trial)) is not None:
         return float(np.abs(known[0]).max(initial=0.0))
-    alone = list(trial.centred.values()) if len(trial.codes) == 1 else []
-    return max((float(values.abs().max()) for values in alone if values.numel()), default=0.0)
+    if len(trial.codes) != 1 or not trial.parameters.inputs:
+        return 0.0
+    return max((float(values.abs().max()) for values in trial.centred.values() if values.numel()), default=0.0)
 
 
 def _largest_ratio(trial: Trial) -> float:
