@@ -16,6 +16,7 @@ from quantizer.conformance.generation.builder import alone, build_case, dealt, w
 from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.neighbours import neighbours
 from quantizer.conformance.golden_update import update_goldens
 from quantizer.conformance.judge import concerns, judge
 from quantizer.conformance.recorder import Recorder
@@ -89,7 +90,7 @@ class Runner:
         return self._built(lambda: build_case(self._target, DrawnChooser(integers)))
 
     def rows(self) -> None:
-        """Run the spec's examples and the rows that the covering array deals to this target."""
+        """Run the spec's examples, the rows that the covering array deals to this target, and cases that hardly differ."""
         reason = self._session.engine.supports(self._spec, self._target.scheme, self._target.platform)
         if reason is not None:
             self._recorder.miss(reason)
@@ -99,6 +100,8 @@ class Runner:
         for index, row in enumerate(dealt(self._session.all_targets(self._spec), self._target)):
             chooser = HashChooser(key(index, self._target.id), row)
             self.run(self._built(functools.partial(build_case, self._target, chooser)))
+        for case in neighbours(self._target):
+            self.run(case)
         self._reach_the_rest()
 
     def _built(self, make: Callable[[], Case]) -> Case:

@@ -163,8 +163,9 @@ def _largest_ratio(trial: Trial) -> float:
 
 
 def _largest_code(trial: Trial) -> float:
-    """Return the largest |code| of the exact result of a sum or a product, before it saturates; 0 of other operators."""
-    if trial.spec.error_model.kind not in ("linear", "bilinear"):
+    """Return the largest |code| of the exact result of a sum, a product or real numbers, before it saturates; else 0."""
+    reads_reals = any(item.kind == "real" for item in trial.spec.inputs.values())
+    if trial.spec.error_model.kind not in ("linear", "bilinear") and not reads_reals:
         return 0.0
     real = np.abs(trial.reference(trial.values)).max(initial=0.0) / float(trial.output.scale)
     return float(real) + abs(int(trial.output.zero_point))

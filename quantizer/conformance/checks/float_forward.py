@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.elements import judge_reals
@@ -16,6 +15,7 @@ from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.trial import Trial
 from quantizer.core.spec import ErrorModel
 from quantizer.core.verdict import Verdict, failure
+from quantizer.numerics.same import same
 
 Array = NDArray[Any]
 CHECK = "float"
@@ -29,7 +29,7 @@ def float_forward(trial: Trial) -> Verdict:
     operands = {name: values.clone() for name, values in trial.tensors.items()}
     got = trial.engine.run_float(trial.call, operands).double().numpy()
     for name, values in operands.items():
-        if not torch.equal(values, trial.tensors[name]):
+        if not same(values, trial.tensors[name]):
             return failure(CHECK, f"the float forward wrote into operand {name}")
     if got.shape != trial.y.shape:
         return judge_reals(CHECK, got, trial.y, trial.y, trial.y, made_of="the shape of the spec")

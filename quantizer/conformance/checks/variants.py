@@ -22,6 +22,7 @@ from quantizer.core.verdict import Verdict, Worst, failure, hole
 from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.finish import finish
 from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.numerics.same import same
 from quantizer.ops import REGISTRY
 from quantizer.tiling.operands import cut, cut_parameters, padded_with, stitch
 from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
@@ -146,7 +147,7 @@ def repeat(trial: Trial) -> Verdict:
     operands = {name: values.clone() for name, values in trial.codes.items()}
     again = trial.engine.run(trial.call, operands, parameters).codes.numpy()
     for name, values in operands.items():
-        if not torch.equal(values, trial.codes[name]):
+        if not same(values, trial.codes[name]):
             index = tuple(int(i) for i in (values != trial.codes[name]).nonzero()[0])
             worst = Worst(
                 name, index, str(int(trial.codes[name][index])), str(int(values[index])), "unchanged operands"
