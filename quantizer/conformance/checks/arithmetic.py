@@ -34,12 +34,14 @@ from quantizer.plugins.handed import LAYER_ATTRS
 
 LAYER_NUMBERS = frozenset({"scale_value", "scale"})
 """Where a layer writes its multipliers."""
+FLOAT32_WHOLE = 2.0**24
+"""Whole numbers up to here are float32 numbers."""
 
 
 def arithmetic(trial: Trial) -> Verdict:
     """Judge output codes against the exact real number that the handed parameters prescribe."""
     known = replayed(trial)
-    if known is not None and not runs_plugin(trial):
+    if known is not None:
         return known
     judge = _JUDGES.get(trial.spec.error_model.kind, stand_in)
     verdict = judge(trial)
@@ -67,7 +69,8 @@ def _exactly(trial: Trial) -> Verdict | None:
 def _in_float32(trial: Trial) -> Verdict | None:
     """Judge a plugin that adds in float32 in an order of its own, where the platform declares float32 sums.
 
-    2**-24 of the summed magnitudes of raw codes for each term, each product, and what the constant has absorbed.
+    2**-24 of the summed magnitudes of raw codes for each term where they leave the whole numbers of float32, as much for
+    the product, its shift and what the constant has absorbed where that leaves them; below, all of it is exact.
     """
     rescale, family, declared = (
         trial.parameters.rescale, trial.spec.quantization.family, trial.target.platform.accumulator
@@ -75,13 +78,16 @@ def _in_float32(trial: Trial) -> Verdict | None:
     if (family not in declared.float32 and trial.spec.op not in declared.float32_sums) or rescale is None:
         return None
     terms = trial.spec.error_model.terms
-    operations = 3 + (int(terms(trial.bound)) if terms is not None else 1)
+    operations = int(terms(trial.bound)) if terms is not None else 1
     mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
     gain = mantissa * np.exp2(-shift.astype(np.float64))
     raw = {name: codes.double().abs() for name, codes in trial.codes.items()}
     first = next(iter(trial.spec.activations))
     raw[first] = raw[first] + abs(int(trial.qparams(first).zero_point))
-    extra = operations * FLOAT32_UNIT * trial.reference(raw) * gain
+    summed = trial.reference(raw)
+    added = np.where(summed > FLOAT32_WHOLE, operations * summed, 0.0)
+    scaled = np.where(np.abs(trial.sums) * mantissa > FLOAT32_WHOLE, 3 * summed, 0.0)
+    extra = (added + scaled) * FLOAT32_UNIT * gain
     value = trial.sums * gain
     return rounded_once(trial, value, Declared(), extra, lambda i: Fraction(float(value[i])), lambda _: {})
 
@@ -94,10 +100,11 @@ def _unhanded(trial: Trial) -> Verdict | None:
 
 def _one_factor(trial: Trial) -> Verdict | None:
     """Judge a mean whose multipliers nobody shows: one number for each number of terms, in the platform's format."""
-    rescale, known = trial.parameters.rescale, mean_sums(trial)
-    if rescale is None or rescale.variant != "area_multiplier" or known is None:
+    rescale = trial.parameters.rescale
+    if rescale is None or rescale.variant != "area_multiplier":
         return None
-    return hidden_factor(trial, *known, AREA_BITS)
+    known = mean_sums(trial)
+    return None if known is None else hidden_factor(trial, *known, AREA_BITS)
 
 
 def _movement(trial: Trial) -> Verdict:

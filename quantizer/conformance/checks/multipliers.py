@@ -235,20 +235,17 @@ def _one_multiplier(
             f"{mantissa!r}",
             f"the float32 number of {rescale.variant}",
         )
-    if rescale.variant in restated_multipliers.FIXED_POINT and not is_replaced(trial):
+    if rescale.variant in restated_multipliers.FIXED_POINT:
         arithmetic = trial.target.platform.multiplier.ratio.get(trial.spec.quantization.family, "float64")
         own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
         numbers = restated_multipliers.fixed_point(
             scales, output, rescale.variant, arithmetic, per_channel=own,
             clamped=trial.target.platform.multiplier.overflow == "exact",
         )  # fmt: skip
-        shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")
-        return Finding(
-            name,
-            0.0 if numbers == (mantissa, shift) else math.inf,
-            *shown,
-            f"the rule's multiplier ({arithmetic} ratio)",
-        )
+        if numbers == (mantissa, shift) or not is_replaced(trial):
+            shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")
+            away = 0.0 if numbers == (mantissa, shift) else math.inf
+            return Finding(name, away, *shown, f"the rule's multiplier ({arithmetic} ratio)")
     if rescale.variant in ("f32_products", "f32_scaling"):
         wanted = scales[0] / output
         return Finding(name, 0.0 if mantissa == wanted else math.inf, f"{wanted!r}", f"{mantissa!r}", "s_x / s_y")
