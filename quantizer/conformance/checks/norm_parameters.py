@@ -21,13 +21,15 @@ def norm_factors(trial: Trial) -> dict[str, Expected]:
 
 
 def norm_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield the numbers of an integer normalisation against the platform's rule; a plugin may have its own."""
+    """Yield the numbers of an integer normalisation against the platform's rule; a plugin may hand others, of its own names."""
     platform = trial.target.platform
     variant = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
-    if trial.spec.error_model.kind != "normalization" or variant != "multiplier_shift" or is_replaced(trial):
+    if trial.spec.error_model.kind != "normalization" or variant != "multiplier_shift":
         return
     mean = trial.spec.error_model.centred
     wanted = restated_norm.compass_numbers(norm_count(trial), trial.target.scheme, platform, mean=mean)
+    if is_replaced(trial) and wanted.keys().isdisjoint(trial.parameters.numbers):
+        return
     for name, number in wanted.items():
         got = trial.parameters.numbers.get(name)
         ratio = 0.0 if got == number else math.inf

@@ -136,9 +136,11 @@ def _weighted(trial: Trial, shown: Array | None) -> Verdict:
 
 
 def resize_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield the binary places of weights against the platform's rule; a plugin may have its own."""
+    """Yield the binary places of weights against the platform's rule; a plugin need not hand any."""
     platform = trial.target.platform
-    if not {"size", "mode"} <= trial.spec.attrs.keys() or is_replaced(trial):
+    if not {"size", "mode"} <= trial.spec.attrs.keys():
+        return
+    if is_replaced(trial) and "weight_bits" not in trial.parameters.numbers:
         return
     if platform.requantize["default"] == "multiplier_shift":
         wanted = WEIGHT_BITS if trial.spec.error_model.kind == "resize" else 0
