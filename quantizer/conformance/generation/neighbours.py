@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.domains import draw
@@ -12,6 +14,7 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, TilePlan
+from quantizer.core.domains import ends
 from quantizer.core.errors import QuantizerError
 from quantizer.core.shapes import infer_shapes, limits, variables
 
@@ -41,11 +44,19 @@ def _attributes(target: Target, case: Case) -> Iterator[Case]:
 
 
 def _is_legal(target: Target, case: Case) -> bool:
+    """Return whether the spec takes the case, every integer within its domain."""
+    spec = target.spec
     try:
-        infer_shapes(target.spec, case.shapes, case.attrs)
+        infer_shapes(spec, case.shapes, case.attrs)
+        bound = variables(spec, case.shapes, case.attrs)
+        whole = {name: domain for name, domain in spec.attrs.items() if domain.type == "int" and not domain.choices}
+        spans = [
+            (ends(domain, bound, high=False), bound[name], ends(domain, bound, high=True))
+            for name, domain in whole.items()
+        ]
     except QuantizerError:
         return False
-    return True
+    return all(np.all(np.less_equal(low, value)) and np.all(np.less_equal(value, high)) for low, value, high in spans)
 
 
 def _zero_points(target: Target, case: Case) -> Iterator[Case]:
