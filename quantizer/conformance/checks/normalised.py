@@ -14,6 +14,7 @@ from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks import fast_exp, litert_stages
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.gemmlowp_stages import softmax_codes
+from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode
@@ -35,11 +36,13 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
     if (wanted := _declared(trial)) is not None:
         return litert_stages.judged(trial, wanted, "the declared stages: exponentials, their sum, a reciprocal")
     stages = trial.outcome.stages
-    if "exp" not in stages:
+    if "exp" not in stages and (_is_free(trial) or table.entries.dtype.is_floating_point):
         return _without_stages(trial, table)
-    got = stages["exp"].numpy()
     top, bottom = _prescribed_exponentials(trial, table)
     wanted = np.floor_divide(top, bottom)
+    if "exp" not in stages:
+        return _hidden_stages(trial, wanted)
+    got = stages["exp"].numpy()
     first = judge_codes(
         CHECK, trial, wanted, wanted, got=got, tensor="exp", made_of="the handed table, interpolated down"
     )
@@ -130,12 +133,42 @@ def _from_sum(trial: Trial, exponentials: Array, total: Array) -> Verdict:
     return final_codes(trial, value, 0.0, exact, "half_even of exp / sum / scale")
 
 
-def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal: Array) -> Verdict:
-    numbers = trial.parameters.numbers
-    multiplier, shift = numbers["multiplier"], numbers["shift"]
+def _is_free(trial: Trial) -> bool:
+    """Return whether the numbers behind the table are a plugin's own, or of a form that is judged by its stages alone."""
+    return is_replaced(trial) or "powers" in trial.parameters.tables
+
+
+def _hidden_stages(trial: Trial, exponentials: Array) -> Verdict:
+    """Judge codes whose stages are not shown by the platform's stages from the handed numbers: one of its two orders."""
+    total = exponentials.astype(np.int64).sum(axis=trial.axis, keepdims=True)
+    if "multiplier" not in trial.parameters.numbers:
+        return _from_sum(trial, exponentials, np.maximum(total, 1))
+    first = _from_reciprocal(trial, exponentials, total, _reciprocal(trial, total)[0])
+    second = (
+        _from_quotient(trial, exponentials, total, _quotient(trial, exponentials, total)[0]) if first.failing else first
+    )
+    return first if second.failing else second
+
+
+def _reciprocal(trial: Trial, total: Array) -> tuple[Array, int]:
+    """Return `multiplier * 2**e / sum`, rounded down, and e."""
+    multiplier = trial.parameters.numbers["multiplier"]
     base = 30 if int(trial.parameters.tables["exp"].entries.max()) == 1 else 31
     enlarge = base - math.ceil(math.log2(max(multiplier, 1)))
-    wanted = np.floor_divide(np.full_like(total, multiplier << enlarge), np.maximum(total, 1))
+    return np.floor_divide(np.full_like(total, multiplier << enlarge), np.maximum(total, 1)), enlarge
+
+
+def _quotient(trial: Trial, exponentials: Array, total: Array) -> tuple[Array, int]:
+    """Return `exp * 2**e / sum`, rounded half up, and e."""
+    largest = max(int(trial.parameters.tables["exp"].entries.max()), 1)
+    enlarge = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
+    wide = np.broadcast_to(np.maximum(total, 1), exponentials.shape)
+    return np.floor_divide(2 * (exponentials.astype(np.int64) << enlarge) + wide, 2 * wide), enlarge
+
+
+def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal: Array) -> Verdict:
+    shift = trial.parameters.numbers["shift"]
+    wanted, enlarge = _reciprocal(trial, total)
     verdict = judge_codes(
         CHECK, trial, wanted, wanted, got=reciprocal, tensor="reciprocal", made_of="multiplier * 2**e / sum, down"
     )
@@ -151,12 +184,8 @@ def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal
 
 
 def _from_quotient(trial: Trial, exponentials: Array, total: Array, quotient: Array) -> Verdict:
-    numbers, table = trial.parameters.numbers, trial.parameters.tables["exp"]
-    largest = max(int(table.entries.max()), 1)
-    enlarge = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
-    wide = np.broadcast_to(np.maximum(total, 1), exponentials.shape)
-    doubled = 2 * (exponentials.astype(np.int64) << enlarge) + wide
-    wanted = np.floor_divide(doubled, 2 * wide)
+    numbers = trial.parameters.numbers
+    wanted, enlarge = _quotient(trial, exponentials, total)
     verdict = judge_codes(
         CHECK, trial, wanted, wanted, got=quotient, tensor="quotient", made_of="exp * 2**e / sum, half_up"
     )

@@ -1,0 +1,63 @@
+"""A softmax that shows no stages is judged by the platform's stages from the handed numbers, not by a wider interval."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from quantizer.conformance.faults.cases import gate_cases
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.numerics.qparams import Staged
+from quantizer.ops import REGISTRY
+
+SESSION = open_session(Options(root=Path.cwd()))
+PLATFORMS = sorted({t.platform.platform for t in SESSION.all_targets(SESSION.library.spec("softmax"))})
+
+
+def hidden(platform):
+    forward = REGISTRY.built_in("softmax", "quantized", platform).function
+
+    def run(x, *, parameters, axis):
+        made = forward(x, parameters=parameters, axis=axis)
+        return made.codes if isinstance(made, Staged) else made
+
+    return run
+
+
+def rounded_reciprocal(x, *, parameters, axis):
+    """Compass's long order, its reciprocal rounded where it is floored."""
+    numbers, table, output = parameters.numbers, parameters.tables["exp"], parameters.outputs["y"]
+    if table.step != 1:
+        return hidden("compass")(x, parameters=parameters, axis=axis)
+    exponentials = table.entries[x - x.amax(dim=axis, keepdim=True) - table.first]
+    total = exponentials.sum(dim=axis, keepdim=True).clamp(min=1)
+    enlarge = 31 - math.ceil(math.log2(max(numbers["multiplier"], 1)))
+    reciprocal = ((numbers["multiplier"] << enlarge) + total // 2) // total
+    value = (exponentials * reciprocal).double() * 2.0 ** -(numbers["shift"] + enlarge)
+    return (torch.round(value).to(torch.int64) + output.zero_point).clamp(output.qmin, output.qmax)
+
+
+def failures(platform, forward):
+    with REGISTRY.overridden("softmax", "quantized", forward, platform):
+        found = [
+            verdict
+            for target, case in gate_cases(SESSION, "softmax")
+            if target.platform.platform == platform
+            for verdict in judge(Trial(target, case, SESSION.engine), ("arithmetic",))
+        ]
+    return [verdict for verdict in found if verdict.failing]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_the_built_in_without_its_stages_is_green(platform):
+    assert not failures(platform, hidden(platform))
+
+
+def test_a_rounded_reciprocal_is_found_without_stages():
+    found = failures("compass", rounded_reciprocal)
+    assert found
+    assert all("raised" not in verdict.reason for verdict in found)
