@@ -30,8 +30,8 @@ def hidden(platform):
 
 def rounded_reciprocal(x, *, parameters, axis):
     """Compass's long order, its reciprocal rounded where it is floored."""
-    numbers, table, output = parameters.numbers, parameters.tables["exp"], parameters.outputs["y"]
-    if table.step != 1:
+    numbers, table, output = parameters.numbers, parameters.tables.get("exp"), parameters.outputs["y"]
+    if table is None or table.step != 1 or "multiplier" not in numbers:
         return hidden("compass")(x, parameters=parameters, axis=axis)
     exponentials = table.entries[x - x.amax(dim=axis, keepdim=True) - table.first]
     total = exponentials.sum(dim=axis, keepdim=True).clamp(min=1)
