@@ -50,7 +50,7 @@ def _tiled_alike(trial: Trial, forward: Function) -> bool:
     """Return whether the built-in forward, cut by the spec's rule, gives the codes that the engine's tiles give."""
     own = Trial(trial.target, trial.case, OwnEngine())
     own.parameters, own.codes = trial.parameters, trial.codes
-    with REGISTRY.overridden(trial.spec.op, "quantized", forward, trial.target.platform.platform):
+    with REGISTRY.overridden(trial.spec.op, "quantized", forward, trial.target.platform.platform, origin=BUILT_IN):
         wanted = stitched(own, tiles(trial.spec, trial.case.shapes, trial.case.attrs, trial.case.tiles))
     try:
         return np.array_equal(stitched(trial, planned(trial, trial.case.tiles)), wanted)

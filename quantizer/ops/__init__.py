@@ -200,11 +200,13 @@ class Registry:
             self.origin = outer
 
     @contextmanager
-    def overridden(self, op: str, kind: FunctionKind, function: Function, platform: str | None) -> Iterator[None]:
-        """Run a block with *function* in place of the registered one (how faults are applied)."""
+    def overridden(
+        self, op: str, kind: FunctionKind, function: Function, platform: str | None, *, origin: str = OVERRIDE
+    ) -> Iterator[None]:
+        """Run a block with *function* in place of the registered one (how faults are applied): a plugin's, or of *origin*."""
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
-        self.entries[key] = [*before, Registration(op, kind, function, (1 << 30,), platform, OVERRIDE)]
+        self.entries[key] = [*before, Registration(op, kind, function, (1 << 30,), platform, origin)]
         try:
             yield
         finally:
