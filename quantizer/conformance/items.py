@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import pytest
@@ -51,6 +51,9 @@ def is_sampled(case: Case) -> bool:
     Calibrated ranges have no say: their last bits differ between processors.
     """
     return int(case.but(ranges={}).digest, 16) % SHARE == 0
+
+
+T = TypeVar("T")
 
 
 class Runner:
@@ -100,12 +103,12 @@ class Runner:
         for index, row in enumerate(dealt(self._session.all_targets(self._spec), self._target)):
             chooser = HashChooser(key(index, self._target.id), row)
             self.run(self._built(functools.partial(build_case, self._target, chooser)))
-        for case in neighbours(self._target):
+        for case in self._built(functools.partial(neighbours, self._target)):
             self.run(case)
         self._reach_the_rest()
 
-    def _built(self, make: Callable[[], Case]) -> Case:
-        """Return the case that *make* builds; a spec or a reference that cannot give one fails the item in one line."""
+    def _built(self, make: Callable[[], T]) -> T:
+        """Return the case, or the cases, that *make* builds; a spec or a reference that cannot give one fails the item in one line."""
         try:
             return make()
         except hypothesis.errors.HypothesisException:
