@@ -18,7 +18,7 @@ from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.neighbours import neighbours
 from quantizer.conformance.golden_update import update_goldens
-from quantizer.conformance.judge import concerns, judge
+from quantizer.conformance.judge import concerns, judge, raised
 from quantizer.conformance.recorder import Recorder
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
@@ -198,6 +198,8 @@ class Runner:
                 self.changes = update_goldens(path, targets, everything, self._session.engine, options.golden_update)
             except QuantizerError as err:
                 return [str(err)]
+            except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
+                return [f"no golden is written: raised {raised(err)}"]
         reason = "why the codes change" if path.exists() else "first goldens"
         step = f"Run pytest {self._state.selection} --op-golden-update '{reason}'{options.arguments}."
         return golden_problems(targets, everything, self._session.engine, path, options.shown(path), step)
@@ -228,7 +230,11 @@ class Runner:
                     problems.append(f"{platform.platform} defect {defect.id}: no stored case {defect.case}.")
                     continue
                 case = read_replay(path).case
-                if case.platform == platform.platform and not _shows(defect, self._judged(case, path, CHECKS)):
+                if not defect.concerns(case.op):
+                    problems.append(f"{platform.platform} defect {defect.id}: {defect.case} is of another operator.")
+                    continue
+                mine = (case.op, case.platform) == (self._spec.op, platform.platform)
+                if mine and not _shows(defect, self._judged(case, path, CHECKS)):
                     text = "its stored case does not fail as declared. Mend the entry, or remove it"
                     problems.append(f"{platform.platform} defect {defect.id}: {text}.")
         return problems

@@ -64,13 +64,13 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     try:
         _ = trial.parameters
     except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
-        return [failure("parameters", f"the quantize rule raised {_raised(err)}")]
+        return [failure("parameters", f"the quantize rule raised {raised(err)}")]
     if trial.refusal is not None:
         handed = _run("parameters", trial) if "parameters" in checks and "parameters" in trial.engine.checks else None
         return [handed if handed is not None and handed.failing else hole("engine", trial.refusal)]
     found = (_run(name, trial) for name in CHECKS if name in checks and name in trial.engine.checks)
     verdicts = [verdict for verdict in found if verdict is not None]
-    return [_discounted(verdict, trial, verdicts) for verdict in verdicts]
+    return [_settled(verdict, trial, verdicts) for verdict in verdicts]
 
 
 def _run(name: str, trial: Trial) -> Verdict | None:
@@ -79,11 +79,11 @@ def _run(name: str, trial: Trial) -> Verdict | None:
     except RefusedError as err:
         return hole(name, str(err))
     except Exception as err:  # noqa: BLE001 - whatever an engine raises is its failure
-        return failure(name, f"raised {_raised(err)}")
+        return failure(name, f"raised {raised(err)}")
 
 
-def _raised(err: Exception) -> str:
-    """Return what was raised, and the last line of a plugin on the way there."""
+def raised(err: Exception) -> str:
+    """Return what a function under test raised, and the last line of a plugin on the way there."""
     first = str(err).splitlines()[0] if str(err) else ""
     kind = "" if isinstance(err, QuantizerError) else f"{type(err).__name__}: "
     if isinstance(err, EngineError):
@@ -97,6 +97,13 @@ def _is_ours(filename: str) -> bool:
     path = Path(filename)
     standard = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
     return standard or any(path.is_relative_to(folder) for folder in _OURS)
+
+
+def _settled(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Verdict:
+    try:
+        return _discounted(verdict, trial, verdicts)
+    except Exception as err:  # noqa: BLE001 - a function under test that raises here excuses nothing
+        return verdict if verdict.failing else failure(verdict.check, f"raised {raised(err)}")
 
 
 def _discounted(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Verdict:

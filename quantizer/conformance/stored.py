@@ -14,7 +14,7 @@ import numpy as np
 from quantizer.conformance.generation.datasets import DIRECTED
 from quantizer.conformance.generation.fillers import FILLERS
 from quantizer.conformance.golden_review import Change, ChangeModel
-from quantizer.conformance.judge import known_defect
+from quantizer.conformance.judge import known_defect, raised
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import AttrValue, Case
@@ -183,7 +183,10 @@ def golden_problems(
         name = target_id(golden.case)
         seen.add(name)
         if name in chosen:
-            problems += [f"{text} {step}" for text in _differences(chosen[name], engine, golden)]
+            try:
+                problems += [f"{text} {step}" for text in _differences(chosen[name], engine, golden)]
+            except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
+                problems.append(f"{name}: raised {raised(err)}")
         elif name not in known:
             problems.append(f"{name}: a golden in {shown} that nothing uses. {step}")
     return problems + [f"{name}: no golden in {shown}. {step}" for name in chosen if name not in seen]
