@@ -64,7 +64,7 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     try:
         _ = trial.parameters
     except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
-        return [failure("parameters", f"the quantize rule raised {raised(err)}")]
+        return [failure("parameters", f"the quantize rule: {raised(err)}")]
     if trial.refusal is not None:
         handed = _run("parameters", trial) if "parameters" in checks and "parameters" in trial.engine.checks else None
         return [handed if handed is not None and handed.failing else hole("engine", trial.refusal)]

@@ -72,8 +72,16 @@ class Trial:
         found = self.engine.quantize(self.target.request(self.case, _copies(constants), _copies(samples)))
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
+        if lacking := self._lacking(found):
+            raise GraphError(f"it handed nothing for {', '.join(lacking)}. Hand the parameters of every tensor.")
         self._handed = _contents(found)
         return found
+
+    def _lacking(self, found: Parameters) -> list[str]:
+        items = self.spec.inputs
+        handed = {name: found.inputs if items[name].role == "activation" else found.constants for name in self.tensors}
+        absent = [name for name, known in handed.items() if items[name].kind != "real" and name not in known]
+        return absent + [name for name in self.spec.outputs if name not in found.outputs]
 
     @cached_property
     def built_in(self) -> Parameters | None:

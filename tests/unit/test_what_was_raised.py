@@ -32,17 +32,29 @@ def test_a_forward_that_raises_names_its_line():
     assert reason == f"raised KeyError: 'nothing' ({place})"
 
 
+def judged(target, change):
+    """Return the verdicts of an example under the built-in rule's parameters, changed."""
+    op, platform = target.spec.op, target.platform.platform
+    rule = REGISTRY.get(op, "quantize", platform) if REGISTRY.find(op, "quantize", platform) else default_parameters
+    with REGISTRY.overridden(op, "quantize", lambda request: change(rule(request)), platform):
+        return judge(Trial(target, example_case(target, target.spec.examples[0]), SESSION.engine))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("inputs", "x"), ("outputs", "y"), ("constants", "weight, bias")])
+def test_a_rule_that_hands_nothing_for_a_tensor_fails_parameters(kind, name):
+    for target in SESSION.all_targets(SESSION.library.spec("conv2d")):
+        found = judged(target, lambda parameters: replace(parameters, **{kind: {}}))
+        assert [verdict.check for verdict in found] == ["parameters"]
+        assert f"handed nothing for {name}." in found[0].reason
+
+
 @pytest.mark.parametrize("op", ["add", "conv2d", "softmax"])
-@pytest.mark.parametrize("kind", ["inputs", "outputs"])
-def test_parameters_that_lack_a_tensor_fail_their_case_where_defects_are_weighed(op, kind):
-    spec = SESSION.library.spec(op)
-    for target in SESSION.all_targets(spec):
-        platform = target.platform.platform
-        rule = REGISTRY.get(op, "quantize", platform) if REGISTRY.find(op, "quantize", platform) else default_parameters
+def test_what_raises_while_defects_are_weighed_fails_the_case(op):
+    def of_seven_channels(parameters):
+        first = parameters.outputs["y"]
+        wide = replace(first, scale=first.scale.repeat(7), zero_point=first.zero_point.repeat(7))
+        return replace(parameters, outputs={"y": wide})
 
-        def lacking(request, rule=rule):
-            return replace(rule(request), **{kind: {}})
-
-        with REGISTRY.overridden(op, "quantize", lacking, platform):
-            verdicts = judge(Trial(target, example_case(target, spec.examples[0]), SESSION.engine))
-        assert any(verdict.failing for verdict in verdicts if verdict.check == "parameters"), target.id
+    for target in SESSION.all_targets(SESSION.library.spec(op)):
+        found = judged(target, of_seven_channels)
+        assert any(verdict.failing for verdict in found if verdict.check == "parameters"), target.id
