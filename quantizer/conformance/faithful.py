@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from quantizer.conformance.checks.parameters import failing
-from quantizer.conformance.checks.tables import lost_in_float32
+from quantizer.conformance.checks.tables import half_a_unit, spread_entries
 from quantizer.conformance.checks.variants import planned, stitched
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.activations import activate_codes
@@ -23,8 +23,9 @@ from quantizer.tiling.windows import tiles
 def is_faithful(trial: Trial, check: str) -> bool:
     """Return whether a failing *check* fails as the built-in functions do; codes of an operator that has none count as theirs.
 
-    `parameters`: on tables, each the built-in rule's but for a unit and twice the float32 budget (functions of two
-    libraries), on biases that have the built-in rule's codes, and on ranges that are not held. Other checks: the codes are those of the built-in integer forward under the handed parameters; `tiled`:
+    `parameters`: on tables of the built-in rule's form, each entry within half a unit and the float32 budget of f at the
+    rule's own point (functions of two libraries), on biases that have the built-in rule's codes, and on ranges that are
+    not held. Other checks: the codes are those of the built-in integer forward under the handed parameters; `tiled`:
     those of its tiles too.
     """
     if check == "parameters":
@@ -79,6 +80,11 @@ def _is_own_table(trial: Trial, tensor: str) -> bool:
         return False
     handed = trial.parameters.tables[name]
     same = (handed.first, handed.step, handed.unit, handed.entries.shape)
-    return same == (own.first, own.step, own.unit, own.entries.shape) and bool(
-        (np.abs((handed.entries - own.entries).numpy()) <= 1 + 2 * lost_in_float32(trial, name, handed)).all()
-    )
+    if same != (own.first, own.step, own.unit, own.entries.shape):
+        return False
+    if torch.equal(handed.entries, own.entries):
+        return True
+    if (found := spread_entries(trial, name, handed)) is None:
+        return False
+    wanted, budget = found
+    return bool((np.abs(handed.entries.numpy() - wanted) <= half_a_unit(handed) + budget).all())

@@ -27,6 +27,8 @@ FLOAT32_ENTRIES = 2.0**-21
 FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
 """Tables of real numbers in units of their own; others hold the output's codes."""
+POINT = 2.0**-22
+"""What a float32 point between two ends may be off, in parts of their distance: its step is rounded, and so is it."""
 
 
 def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
@@ -44,21 +46,10 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     places = table.first + table.step * np.arange(entries.size)
     if name in OF_UNITS:
         yield from _fine_enough(trial, name, table)
-    if name == "exp":
-        found: tuple[Array, Array] | None = exponentials(trial, table, places)
-    elif name == "inverse_root":
-        found = inverse_roots(places, table.unit), np.zeros(places.shape)
-    elif name == "period":
-        found = one_period.entries(trial, table)
-    elif name == "inverse":
-        found = inverses(table, places)
-    else:
-        found = _function_codes(trial, places)
-    if found is None:
+    if (found := _entries_at(trial, name, table, places)) is None:
         return
     wanted, budget = found
-    half = FLOAT32_TINY if table.entries.dtype.is_floating_point else 0.5
-    ratio = np.abs(entries - wanted) / (half + budget)
+    ratio = np.abs(entries - wanted) / (half_a_unit(table) + budget)
     if name not in OF_UNITS:
         ratio = np.maximum(ratio, _wrong_ties(trial, name, entries, wanted))
     index = int(np.argmax(ratio))
@@ -66,6 +57,23 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         f"table {name}", float(ratio[index]), f"{wanted[index]:.9g}", f"{entries[index]:.9g}",
         "half a unit of f at the code that indexes the entry, ties by the declared mode", (index,),
     )  # fmt: skip
+
+
+def half_a_unit(table: Table) -> float:
+    """Return what rounding an entry may lose: half a unit of integers."""
+    return FLOAT32_TINY if table.entries.dtype.is_floating_point else 0.5
+
+
+def _entries_at(trial: Trial, name: str, table: Table, places: Array) -> tuple[Array, Array] | None:
+    if name == "exp":
+        return exponentials(trial, table, places)
+    if name == "inverse_root":
+        return inverse_roots(places, table.unit), np.zeros(places.shape)
+    if name == "period":
+        return one_period.entries(trial, table)
+    if name == "inverse":
+        return inverses(table, places)
+    return _function_codes(trial, places)
 
 
 def declared_entries(trial: Trial, name: str, count: int) -> Array | None:
@@ -136,14 +144,23 @@ def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         yield Finding(f"table {name}", 0.0 if got <= finest else math.inf, f"{what} {finest}", f"{what} {got}", text)
 
 
-def lost_in_float32(trial: Trial, name: str, table: Table) -> Array:
-    """Return what float32 may lose of each entry, wherever between its neighbours a platform evaluates it."""
-    places = table.first + table.step * np.arange(table.entries.numel())
-    found = None if name in OF_UNITS else _function_codes(trial, places)
-    budget = (found or exponentials(trial, table, places))[1]
-    return np.asarray(
-        np.maximum.reduce([budget, np.append(budget[1:], budget[-1]), np.append(budget[:1], budget[:-1])])
-    )
+def spread_entries(trial: Trial, name: str, table: Table) -> tuple[Array, Array] | None:
+    """Return f at points spread evenly over the codes, ends included (alignment `linspace`), and what float32 may lose of it.
+
+    The points are float32 as well: each but the ends may lie a little beside, and f moves with it.
+    """
+    count, operand = table.entries.numel(), trial.parameters.inputs[trial.spec.activations[0]]
+    first, last = table.first, 0 if name == "exp" else table.first + table.step * count - 1
+    lacking = name not in OF_UNITS and first < operand.qmin
+    points = np.linspace(operand.qmin if lacking else first, last, count - lacking)
+    points = np.append(points[:1], points) if lacking else points
+    beside = np.where((points == points[0]) | (points == last), 0.0, POINT * (last - first))
+    near = [_entries_at(trial, name, table, places) for places in (points, points - beside, points + beside)]
+    known = [found for found in near if found is not None]
+    if not known:
+        return None
+    (wanted, budget), *moved = known
+    return wanted, budget + np.maximum.reduce([np.abs(other - wanted) for other, _ in moved])
 
 
 def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Array]:
