@@ -133,7 +133,7 @@ def case_values(trial: Trial) -> dict[str, object]:
         scheme.activation.bits, scheme.activation.lut_bits, scheme.weight.bits if scheme.weight else 0,
         trial.case.data.set, trial.case.activation, _spread(scales), _spread(every),
         _largest_sum(trial), _largest_ratio(trial), _largest_code(trial), _largest_zero(parameters.inputs.values()),
-        _largest_zero(constant.params for constant in parameters.constants.values()), _range_low(trial), _terms(trial),
+        _largest_zero(constant.params for constant in parameters.constants.values()), _range_low(trial), trial.terms,
         scheme.activation.fast, tuple(trial.case.tiles.sizes), _largest_pair(trial),
     )  # fmt: skip
     return dict(zip(CASE_NAMES, values, strict=True))
@@ -142,11 +142,6 @@ def case_values(trial: Trial) -> dict[str, object]:
 def _spread(scales: Sequence[float]) -> float:
     """Return how many times the smallest of *scales* the largest is; 1 where there is none."""
     return max(scales) / min(scales) if scales else 1.0
-
-
-def _terms(trial: Trial) -> int:
-    terms = trial.spec.error_model.terms
-    return 1 if terms is None else int(terms(trial.bound))
 
 
 def _largest_sum(trial: Trial) -> float:

@@ -231,6 +231,12 @@ class Trial:
             raise SpecError(f"{self.spec.op}: error_model.axis is missing. Name the axis that is reduced.")
         return int(expression(self.bound))
 
+    @cached_property
+    def terms(self) -> int:
+        """How many elements one element of the output is made of, as the spec says; 1 where it says nothing."""
+        expression = self.spec.error_model.terms
+        return 1 if expression is None else int(expression(self.bound))
+
     @property
     def output(self) -> QParams:
         """Handed parameters of the output."""

@@ -258,6 +258,7 @@ def _check_constraints(spec: Spec) -> Iterator[Finding]:
 
 _PIECEWISE = ("piecewise_monotone", "piecewise_bilinear")
 _FOLDS = ("product", "euclidean")
+_OF_X = ("softmax", "normalization", "resize")
 
 
 def _check_error_model(spec: Spec) -> Iterator[Finding]:
@@ -276,6 +277,8 @@ def _check_error_model(spec: Spec) -> Iterator[Finding]:
     if model.kind in _FOLDS and (len(spec.inputs) != 1 or "axes" not in spec.attrs or model.terms is None):
         text = f"{model.kind} is of one input along the attribute axes, with terms. Declare them."
         yield Finding(("error_model", "kind"), text)
+    if model.kind in _OF_X and "x" not in spec.inputs:
+        yield Finding(("error_model", "kind"), f"{model.kind} is of an operand named x. Name the operator's first so.")
     if model.kind in _PIECEWISE and not model.critical_points:
         text = f"must be given for {model.kind}: where the function turns."
         yield Finding(("error_model", "critical_points"), text)

@@ -77,15 +77,13 @@ def _in_float32(trial: Trial) -> Verdict | None:
     )  # fmt: skip
     if (family not in declared.float32 and trial.spec.op not in declared.float32_sums) or rescale is None:
         return None
-    terms = trial.spec.error_model.terms
-    operations = int(terms(trial.bound)) if terms is not None else 1
     mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
     gain = mantissa * np.exp2(-shift.astype(np.float64))
     raw = {name: codes.double().abs() for name, codes in trial.codes.items()}
     first = next(iter(trial.spec.activations))
     raw[first] = raw[first] + abs(int(trial.qparams(first).zero_point))
     summed = trial.reference(raw)
-    added = np.where(summed > FLOAT32_WHOLE, operations * summed, 0.0)
+    added = np.where(summed > FLOAT32_WHOLE, trial.terms * summed, 0.0)
     scaled = np.where(np.abs(trial.sums) * mantissa > FLOAT32_WHOLE, 3 * summed, 0.0)
     extra = (added + scaled) * FLOAT32_UNIT * gain
     value = trial.sums * gain

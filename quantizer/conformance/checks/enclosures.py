@@ -127,13 +127,7 @@ def _product(trial: Trial) -> Interval:
 
 def _euclidean(trial: Trial) -> Interval:
     ((name, (x, dx)),) = known_operands(trial).items()
-    return bounds.euclidean(lambda v: computed(trial, **{name: v}), x, dx, terms=_terms(trial))
-
-
-def _terms(trial: Trial) -> int:
-    """Return how many elements one product, or one root of a sum of squares, is made of."""
-    terms = trial.spec.error_model.terms
-    return 1 if terms is None else int(terms(trial.bound))
+    return bounds.euclidean(lambda v: computed(trial, **{name: v}), x, dx, terms=trial.terms)
 
 
 ENCLOSURES: Mapping[str, Callable[[Trial], Interval]] = {

@@ -110,9 +110,7 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
         )
         wanted, operands = [_multiplier(trial, twice / (output * wide))], "q31_single"
     else:
-        terms = 1
-        if trial.spec.error_model.kind == "mean" and trial.spec.error_model.terms is not None:
-            terms = int(trial.spec.error_model.terms(trial.bound))
+        terms = trial.terms if trial.spec.error_model.kind == "mean" else 1
         yield from _factors(
             rescale, {n: _multiplier(trial, float(p.scale) / (output * terms)) for n, p in inputs.items()}
         )

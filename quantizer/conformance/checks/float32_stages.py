@@ -139,7 +139,7 @@ def _scaling(trial: Trial, rescale: Rescale) -> Verdict:
 def _products(trial: Trial, _: Rescale) -> Verdict:
     """Products of dequantized values, added in float32 in the order of a library: bounded, exact where all of it is."""
     scales = [float(params.scale) for params in trial.parameters.inputs.values()]
-    gain, terms = math.prod(scales), int(trial.spec.error_model.terms(trial.bound))  # type: ignore[misc]
+    gain, terms = math.prod(scales), trial.terms
     if short(trial, scales, trial.sum_magnitudes):
         return quantized(trial, (trial.sums * gain).astype(F32), "half_even of the exact product")
     return bounded(trial, trial.sums * gain, trial.sum_magnitudes * gain, terms + 3)

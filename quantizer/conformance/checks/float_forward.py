@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.elements import judge_reals
+from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.norm_interval import norm_float_radius
-from quantizer.conformance.checks.window_sums import SUMS, counts
+from quantizer.conformance.checks.window_sums import mean_counts
 from quantizer.conformance.trial import Trial
-from quantizer.core.spec import ErrorModel
 from quantizer.core.verdict import Verdict, failure
 from quantizer.numerics.same import same
 
 Array = NDArray[Any]
 CHECK = "float"
-UNIT = 2.0**-24
 TRANSCENDENTAL_ULPS = 4
 """What a float32 exp or log of a well-kept library may be off by, in units in the last place (torch: below 2)."""
 
@@ -51,16 +50,6 @@ def float_radius(trial: Trial) -> Array:
     return trial.shared[CHECK]
 
 
-def gamma(terms: int) -> float:
-    """Return n*u / (1 - n*u) for float32."""
-    return terms * UNIT / (1 - terms * UNIT)
-
-
-def _terms(trial: Trial) -> int:
-    model: ErrorModel = trial.spec.error_model
-    return 1 if model.terms is None else int(model.terms(trial.bound))
-
-
 def _half_ulp(y: Array) -> Array:
     """Return half the distance of float32 numbers around y: the rounding of the result itself; all where y is beyond them."""
     with np.errstate(over="ignore"):
@@ -69,18 +58,19 @@ def _half_ulp(y: Array) -> Array:
 
 
 def _by_terms(trial: Trial) -> Array:
-    return gamma(_terms(trial)) * trial.magnitude(trial.doubles) + _half_ulp(trial.y)
+    return lost(trial.terms) * trial.magnitude(trial.doubles) + _half_ulp(trial.y)
 
 
 def _mean(trial: Trial) -> Array:
-    """The sum of the window's terms, and one division."""
-    terms = int(counts(trial).max(initial=1)) if trial.spec.quantization.family in SUMS else trial.y.size
-    return np.asarray(gamma(terms + 1) * trial.magnitude(trial.doubles) + _half_ulp(trial.y))
+    """The sum of the window's terms, and one division; of a spec that does not say how many, all that it reads."""
+    known = mean_counts(trial)
+    terms = sum(v.numel() for v in trial.doubles.values()) if known is None else int(known.max(initial=1))
+    return np.asarray(lost(terms + 1) * trial.magnitude(trial.doubles) + _half_ulp(trial.y))
 
 
 def _by_ulps(trial: Trial) -> Array:
     """Some ulps of the function of a library, and as many of the largest term that may cancel in it."""
-    relative = gamma(2 * TRANSCENDENTAL_ULPS) * np.abs(trial.magnitude(trial.doubles))
+    relative = lost(2 * TRANSCENDENTAL_ULPS) * np.abs(trial.magnitude(trial.doubles))
     return np.asarray(relative + 2 * TRANSCENDENTAL_ULPS * _half_ulp(trial.y))
 
 
@@ -88,7 +78,7 @@ def _resized(trial: Trial) -> Array:
     """Sums of four products, and positions of three roundings each: they move a mean by two neighbours along each axis."""
     x = trial.doubles["x"].numpy()
     moved = 3 * UNIT * (sum(x.shape[2:]) + 2) * 2 * float(np.abs(x).max(initial=0.0))
-    return np.asarray(gamma(12) * trial.magnitude(trial.doubles) + moved + _half_ulp(trial.y))
+    return np.asarray(lost(12) * trial.magnitude(trial.doubles) + moved + _half_ulp(trial.y))
 
 
 def _exactly(trial: Trial) -> Array:
@@ -107,10 +97,10 @@ def _softmax(trial: Trial) -> Array:
     distance = np.abs(x - x.max(axis=axis, keepdims=True))
     spread = distance.max(axis=axis, keepdims=True)
     if trial.spec.error_model.logarithm:
-        sums = (2 * distance + spread + 4 * TRANSCENDENTAL_ULPS + _terms(trial)) * UNIT
+        sums = (2 * distance + spread + 4 * TRANSCENDENTAL_ULPS + trial.terms) * UNIT
         return np.asarray(sums + 4 * TRANSCENDENTAL_ULPS * _half_ulp(trial.y))
-    relative = (distance + spread + 2 * TRANSCENDENTAL_ULPS * 2 + _terms(trial) + 2) * UNIT
-    flushed = _terms(trial) * np.finfo(np.float32).smallest_normal
+    relative = (distance + spread + 2 * TRANSCENDENTAL_ULPS * 2 + trial.terms + 2) * UNIT
+    flushed = trial.terms * np.finfo(np.float32).smallest_normal
     return np.asarray(relative * trial.y + flushed + _half_ulp(trial.y))
 
 
@@ -118,14 +108,14 @@ def _product(trial: Trial) -> Array:
     """Each product rounds; one that underflows loses what a float32 number may be, times all that is still to come."""
     (x,) = trial.doubles
     grown = trial.reference({x: trial.doubles[x].abs().clamp(min=1.0)})
-    lost = _terms(trial) * np.finfo(np.float32).smallest_normal * grown
-    return np.asarray(gamma(_terms(trial)) * np.abs(trial.y) + lost + _half_ulp(trial.y))
+    flushed = trial.terms * np.finfo(np.float32).smallest_normal * grown
+    return np.asarray(lost(trial.terms) * np.abs(trial.y) + flushed + _half_ulp(trial.y))
 
 
 def _euclidean(trial: Trial) -> Array:
     """Squares, their sum and its root: n + 1 roundings; squares that underflow lose what a float32 number may be."""
-    lost = math.sqrt(_terms(trial) * float(np.finfo(np.float32).smallest_normal))
-    return np.asarray(gamma(_terms(trial) + 1) * trial.y + lost + _half_ulp(trial.y))
+    flushed = math.sqrt(trial.terms * float(np.finfo(np.float32).smallest_normal))
+    return np.asarray(lost(trial.terms + 1) * trial.y + flushed + _half_ulp(trial.y))
 
 
 _BOUNDS: Mapping[str, Callable[[Trial], Array]] = {

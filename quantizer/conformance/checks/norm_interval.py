@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance import bounds, restated_norm
 from quantizer.conformance.bounds import Interval
+from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.norm_rows import beside, row_codes, row_means, rows
 from quantizer.conformance.trial import Trial
 
@@ -20,7 +21,6 @@ NORMAL_PLACES = 8
 """Binary places by which its product with the deviation is shifted."""
 FLOATS = 1 + 2.0**-40
 """What float64 may lose of the ends that are computed here."""
-UNIT = 2.0**-24
 NEAR_TIE = 2.0**-30
 """How near to a tie a product may round either way: more than float64 loses of a code of 16 bits."""
 
@@ -189,21 +189,17 @@ def norm_float_radius(trial: Trial) -> Array:
     count = x.shape[1]
     deviation = x - row_means(trial, x)
     s = np.sqrt((deviation**2).mean(axis=1, keepdims=True) + eps)
-    mean = _gamma(count) * np.abs(row_means(trial, np.abs(x)))
+    mean = lost(count) * np.abs(row_means(trial, np.abs(x)))
     a = (mean + UNIT * (np.abs(deviation) + mean)) * trial.spec.error_model.centred
     rms = np.sqrt((a * a).mean(axis=1, keepdims=True))
     flushed = math.sqrt(np.finfo(np.float32).smallest_normal)
-    t = rms + (s + rms) * _gamma(count // 2 + 5) + flushed
-    least = np.maximum(s - t, math.sqrt(eps) * (1 - _gamma(count // 2 + 5)))
+    t = rms + (s + rms) * lost(count // 2 + 5) + flushed
+    least = np.maximum(s - t, math.sqrt(eps) * (1 - lost(count // 2 + 5)))
     y = np.abs(deviation) / s
     away = (a + y * t) / least
-    away = away + _gamma(4) * (y + away)
+    away = away + lost(4) * (y + away)
     y, away = (part.reshape(trial.output_shape) for part in (y, away))
     size = 1.0 if gamma is None else np.abs(gamma)
     shift = 0.0 if beta is None else np.abs(beta)
     half_ulp = np.spacing(np.abs(trial.y).astype(np.float32)).astype(np.float64) / 2
-    return np.asarray(size * away + _gamma(3) * (size * (y + away) + shift) + half_ulp)
-
-
-def _gamma(operations: int) -> float:
-    return operations * UNIT / (1 - operations * UNIT)
+    return np.asarray(size * away + lost(3) * (size * (y + away) + shift) + half_ulp)

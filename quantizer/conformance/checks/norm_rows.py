@@ -16,12 +16,11 @@ Array = NDArray[Any]
 
 def norm_count(trial: Trial) -> int:
     """Return N, the number of elements that are normalised together."""
-    terms = trial.spec.error_model.terms
-    if terms is None:
+    if trial.spec.error_model.terms is None:
         raise SpecError(
             f"{trial.spec.op}: error_model.terms is missing. Say how many elements are normalised together."
         )
-    return int(terms(trial.bound))
+    return trial.terms
 
 
 def rows(trial: Trial, values: Array) -> Array:

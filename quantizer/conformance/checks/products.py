@@ -18,7 +18,7 @@ from quantizer.conformance.checks.requantized import (
     replayed_stage,
     rounded_once,
 )
-from quantizer.conformance.checks.window_sums import SUMS
+from quantizer.conformance.checks.window_sums import window_sums
 from quantizer.conformance.trial import Trial
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst, failure, hole
@@ -33,7 +33,8 @@ def bilinear(trial: Trial) -> Verdict:
     if rescale is None:
         return stand_in(trial)
     platform, family = trial.target.platform, trial.spec.quantization.family
-    acc = SUMS[family](trial) if family in platform.accumulator.float32 else trial.sums
+    whole = window_sums(trial) if family in platform.accumulator.float32 else None
+    acc = trial.sums if whole is None else whole
     magnitude = trial.sum_magnitudes
     if magnitude.size and float(magnitude.max()) >= EXACT_LIMIT:
         return hole(CHECK, "the accumulator leaves the integers that float64 holds")

@@ -117,8 +117,7 @@ def _sum_error(trial: Trial, rescale: Rescale) -> Array:
 
 def _count(trial: Trial) -> int:
     """Return how many raw codes are in a sum of one operand; 1 for sums of operands."""
-    terms = trial.spec.error_model.terms
-    return int(terms(trial.bound)) if terms is not None and len(trial.codes) == 1 else 1
+    return trial.terms if len(trial.codes) == 1 else 1
 
 
 def _mean_error(trial: Trial) -> Array:

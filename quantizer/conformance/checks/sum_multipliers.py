@@ -18,7 +18,7 @@ from quantizer.conformance.checks.multiplier_rules import (
     is_replaced,
     multiplier_bits,
 )
-from quantizer.conformance.checks.window_sums import SUMS, counts
+from quantizer.conformance.checks.window_sums import mean_counts
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import QParams, Rescale
 
@@ -85,17 +85,16 @@ def _litert_numbers(trial: Trial, rescale: Rescale) -> tuple[float, ...] | None:
 
 def _count(trial: Trial) -> int:
     """Return the number of terms of a mean."""
-    return int(counts(trial).max(initial=1))
+    known = mean_counts(trial)
+    return 1 if known is None else int(known.max(initial=1))
 
 
 def _terms(trial: Trial) -> int:
     """Return what a mean divides by, where its multiplier holds that (of several areas the smallest); 1 for other operators."""
-    model = trial.spec.error_model
-    if model.kind != "mean":
+    if trial.spec.error_model.kind != "mean":
         return 1
-    if model.terms is not None:
-        return int(model.terms(trial.bound))
-    return int(counts(trial).min(initial=1 << 62)) if trial.spec.quantization.family in SUMS else 1
+    known = mean_counts(trial)
+    return 1 if known is None or not known.size else int(known.min())
 
 
 def integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:

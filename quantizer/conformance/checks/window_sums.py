@@ -131,17 +131,35 @@ def counts(trial: Trial) -> Array:
     return _pooled(trial, np.ones(trial.case.shapes["x"], dtype=np.int64))
 
 
+def window_sums(trial: Trial) -> Array | None:
+    """Return the sums of the spec's family; None of another family, or where its operands or attributes are others."""
+    return _of_family(lambda: SUMS[trial.spec.quantization.family](trial))
+
+
+def mean_counts(trial: Trial) -> Array | None:
+    """Return what each element of a mean is divided by; None where neither its family nor the spec says."""
+    known = _of_family(lambda: counts(trial)) if trial.spec.quantization.family in SUMS else None
+    if known is None and trial.spec.error_model.terms is not None:
+        return np.full(trial.output_shape, trial.terms)
+    return known
+
+
 def mean_sums(trial: Trial) -> tuple[Array, Array] | None:
     """Return the sums of a mean's centred codes and what each is divided by; None where nobody says.
 
     Of a family without a sum over windows, the reference times the number of terms: an integer.
     """
-    if trial.spec.quantization.family in SUMS:
-        return SUMS[trial.spec.quantization.family](trial), counts(trial)
-    if trial.spec.error_model.terms is None:
+    sums, known = window_sums(trial), mean_counts(trial)
+    if known is None:
         return None
-    terms = int(trial.spec.error_model.terms(trial.bound))
-    return np.rint(trial.sums * terms).astype(np.int64), np.full(trial.output_shape, terms)
+    return np.rint(trial.sums * known).astype(np.int64) if sums is None else sums, known
+
+
+def _of_family(found: Callable[[], Array]) -> Array | None:
+    try:
+        return found()
+    except (KeyError, IndexError, ValueError):
+        return None
 
 
 def running_sum(trial: Trial) -> Array:

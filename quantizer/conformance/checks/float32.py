@@ -1,0 +1,8 @@
+"""What float32 roundings in a row may lose of a result."""
+
+UNIT = 2.0**-24
+
+
+def lost(operations: int) -> float:
+    """Return n*u / (1 - n*u), the relative error bound of *operations* float32 roundings (Higham 2002, 3.1)."""
+    return operations * UNIT / (1 - operations * UNIT)
