@@ -233,6 +233,8 @@ class Runner:
                 if not defect.concerns(case.op):
                     problems.append(f"{platform.platform} defect {defect.id}: {defect.case} is of another operator.")
                     continue
+                if type(defect) is not Defect:
+                    case = case.but(platform=platform.platform)
                 mine = (case.op, case.platform) == (self._spec.op, platform.platform)
                 if mine and not _shows(defect, self._judged(case, path, CHECKS)):
                     text = "its stored case does not fail as declared. Mend the entry, or remove it"

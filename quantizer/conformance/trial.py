@@ -74,7 +74,7 @@ class Trial:
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
         if lacking := self._lacking(found):
             raise GraphError(f"it handed nothing for {', '.join(lacking)}. Hand the parameters of every tensor.")
-        self._handed = _contents(found)
+        self._handed = _copies(_handed_tensors(found))
         return found
 
     def _lacking(self, found: Parameters) -> list[str]:
@@ -97,8 +97,8 @@ class Trial:
 
     @property
     def damaged(self) -> str | None:
-        """The handed table or constant that a forward wrote into, or None."""
-        now = _contents(self.parameters)
+        """The handed tensor that a forward wrote into, or None."""
+        now = _handed_tensors(self.parameters)
         return next((name for name, values in self._handed.items() if not torch.equal(values, now[name])), None)
 
     @cached_property
@@ -313,9 +313,16 @@ class Trial:
         return bool(max(int(counts.max()), int(ends)) > 0.9 * codes.size)
 
 
-def _contents(parameters: Parameters) -> dict[str, Tensor]:
-    tables = {f"table {name}": table.entries.clone() for name, table in parameters.tables.items()}
-    return tables | {f"constant {name}": constant.codes.clone() for name, constant in parameters.constants.items()}
+def _handed_tensors(parameters: Parameters) -> dict[str, Tensor]:
+    """Return every tensor that a rule hands, by the words that a failure names it with."""
+    found = {f"table {name}": table.entries for name, table in parameters.tables.items()}
+    found |= {f"constant {name}": constant.codes for name, constant in parameters.constants.items()}
+    constants = {name: constant.params for name, constant in parameters.constants.items()}
+    for name, params in {**parameters.inputs, **parameters.outputs, **constants}.items():
+        found |= {f"the scale of {name}": params.scale, f"the zero point of {name}": params.zero_point}
+    if parameters.rescale is not None:
+        found |= {"the multiplier": parameters.rescale.mantissa, "its shift": parameters.rescale.shift}
+    return found
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ class Xfail(Defect):
     """A failure that is known and will be mended: a defect of the platforms under which it shows, until it expires."""
 
     platforms: list[str] = Field(min_length=1)
-    """Platforms on which it shows."""
+    """Platforms on which it shows; its case must fail on each."""
     owner: str = Field(min_length=1)
     """Who mends it."""
     expires: str

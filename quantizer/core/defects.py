@@ -76,6 +76,9 @@ def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()
     for index, defect in enumerate(defects):
         if defect.id in ids[: len(taken) + index]:
             findings.append(Finding((key, index, "id"), f"{defect.id!r} is the id of another defect."))
+        if not defect.id.isidentifier():
+            text = f"must be letters, digits and underscores, got {defect.id!r}. Write it as sums_saturate."
+            findings.append(Finding((key, index, "id"), text))
         try:
             parse(defect.predicate)
         except SpecError as err:

@@ -33,7 +33,7 @@ class CheckRecord(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     ratio: Ratio = 0.0
     width: Ratio = 0.0
     reasons: tuple[str, ...] = ()
-    """Why the check could not be made, where it could not."""
+    """Why the check could not be made, whether a sum left its range, and `id: reason` of the exceptions that were met."""
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="version", tag=VERSION):

@@ -47,6 +47,11 @@ class QParams:
         """The smallest code of so many bits, restricted or not."""
         return -(1 << (self.bits - 1)) if self.dtype.kind == "int" else 0
 
+    def copied(self) -> QParams:
+        """Return the same numbers in tensors of their own."""
+        steps = None if self.steps is None else self.steps.clone()
+        return replace(self, scale=self.scale.clone(), zero_point=self.zero_point.clone(), steps=steps)
+
     def along(self, values: Tensor, rank: int) -> Tensor:
         """Return per-axis *values* shaped to broadcast against a tensor of *rank* axes."""
         if self.axis is None or values.dim() == 0:

@@ -31,7 +31,6 @@ class Ends:
     highs: Tensor
 
 
-@functools.lru_cache(maxsize=4096)
 def activation_params(
     low: float, high: float, part: ActivationPart, rule: ParameterRule, *, signed: bool, widened: bool = True
 ) -> QParams:
@@ -40,6 +39,13 @@ def activation_params(
     The range is widened to contain 0, where *widened*. Raises GraphError when an end is not finite or low > high.
     Source: DESIGN 5; Compass: `scale = q_range / f_range` in float32; ONNX Runtime: `(max - min) / (qmax - qmin)`.
     """
+    return _of_range(low, high, part, rule, signed=signed, widened=widened).copied()
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_range(
+    low: float, high: float, part: ActivationPart, rule: ParameterRule, *, signed: bool, widened: bool
+) -> QParams:
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise GraphError(f"range [{low}, {high}]: both ends must be finite, the first not above the second.")
     symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"

@@ -69,11 +69,9 @@ def defect_reasons(check: CheckRecord) -> set[str]:
 def item_holes(record: Record) -> tuple[tuple[str, str], ...]:
     """Return the distinct holes of an item as (check, reason), coverage that was not reached last."""
     found: list[tuple[str, str]] = []
-    left = [name for name, check in record.checks.items() if check.reasons or check.holes]
+    left = [name for name, check in record.checks.items() if check.holes]
     for name in sorted(left, key=check_order):
-        check = record.checks[name]
-        declared = defect_reasons(check)
-        reasons = set(check.reasons) - declared or ({"no reason given"} if check.holes else set())
+        reasons = set(record.checks[name].reasons) - defect_reasons(record.checks[name]) or {"no reason given"}
         found += [(name, reason) for reason in sorted(reasons)]
     return (*found, *((COVERAGE, hole) for hole in sorted(set(record.holes))))
 

@@ -102,6 +102,24 @@ def test_without_a_commit_there_is_no_day(vendor):
     result.stderr.fnmatch_lines(["*holds no commit: expiry is told by its date.*"])
 
 
+def test_an_entry_names_only_platforms_on_which_its_case_fails(broken):
+    only = OFF_BY_ONE.replace("+ 1", "+ (parameters.platform.platform == 'ideal')")
+    broken.write(result=only)
+    text = ENTRY.format(predicate="'true'", expires="9999-12-31", case="stuck.json")
+    (broken.root / "known.yaml").write_text(text.replace("[ideal]", "[ideal, ort]"))
+    result = broken.run("-k", "ideal or ort or regressions", "--op-xfails", "known.yaml")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*ort defect one_too_many: its stored case does not fail as declared.*"])
+
+
+def test_an_id_that_is_no_name_ends_the_run(repository):
+    text = ENTRY.format(predicate="'true'", expires="9999-12-31", case="stuck.json")
+    (repository.root / "known.yaml").write_text(text.replace("one_too_many", "one-too-many"))
+    result = repository.run("--op-xfails", "known.yaml")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*id: must be letters, digits and underscores, got 'one-too-many'.*"])
+
+
 @pytest.mark.parametrize("since", ["soon", "9999-12-32"])
 def test_a_since_that_is_no_day_ends_the_run(repository, since):
     result = run(repository, expires=f'9999-12-31"\n    since: "{since}')

@@ -57,7 +57,9 @@ def accumulate({operand}, *, parameters):
 def test_a_forward_that_adds_one_after_another_is_no_alarm(tmp_path: Path, operand, family, terms):
     with sandbox():
         plugin = write(tmp_path / "plugin", "means.py", PLUGIN.format(operand=operand), header=False)
-        write(tmp_path / "specs", "line_mean.yaml", SPEC.format(operand=operand, family=family, terms=terms), header=False)
+        write(
+            tmp_path / "specs", "line_mean.yaml", SPEC.format(operand=operand, family=family, terms=terms), header=False
+        )
         library = open_library(plugin, specs=(tmp_path / "specs",))
         chosen = target(library, "line_mean", "a8", "ideal")
         for index in range(8):

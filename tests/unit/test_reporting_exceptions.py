@@ -16,7 +16,7 @@ from quantizer.reporting.tally import item_holes
 
 MET = [
     Record("conv2d-w8a8-ort", "conv2d", "cases", "passed", platform="ort", cases=4, checks={
-        "accuracy": CheckRecord(passed=3, defects=1, reasons=("a hole: not a defect's id", "old: wraps"))}),
+        "accuracy": CheckRecord(passed=3, defects=1, holes=1, reasons=("a hole: not a defect's id", "old: wraps"))}),
     Record("add-a8-ort", "add", "cases", "passed", platform="ort", cases=4, checks={
         "accuracy": CheckRecord(passed=3, defects=1, reasons=("old: wraps", "other: not in run.json")),
         "tiled": CheckRecord(passed=3, holes=1, reasons=("stuck: a hole, no defect",))}),

@@ -134,6 +134,8 @@ def _with_tile(verdict: Verdict, plan: list[Tile]) -> Verdict:
 def repeat(trial: Trial) -> Verdict:
     """A smaller batch gives the same codes, a second run after it too, and operands stay as they were."""
     before, parameters = trial.got, trial.parameters
+    if trial.damaged is not None:
+        return failure("repeat", f"the engine wrote into {trial.damaged}")
     axis = _independent_axis(trial)
     if axis is not None:
         tile = planned(trial, TilePlan({axis: 1}))[0]
