@@ -95,9 +95,8 @@ class Trial:
         found: Parameters = rule.function(request) if rule else default_parameters(request)
         return found
 
-    @property
     def damaged(self) -> str | None:
-        """The handed tensor that a forward wrote into, or None."""
+        """Return the handed tensor that a forward wrote into, or None."""
         now = _handed_tensors(self.parameters)
         return next((name for name, values in self._handed.items() if not torch.equal(values, now[name])), None)
 

@@ -19,6 +19,7 @@ from quantizer.core.case import TilePlan
 from quantizer.core.shapes import channel_axis, named_axes
 from quantizer.core.spec import NoTiling, Property
 from quantizer.core.verdict import Verdict, Worst, failure, hole
+from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.finish import finish
 from quantizer.numerics.qparams import Constant, Parameters, QParams
@@ -42,6 +43,9 @@ def tiled(trial: Trial) -> Verdict | None:
     plan = planned(trial, trial.case.tiles)
     if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
         return hole("tiled", f"engine {trial.engine.name} shows no accumulators to split")
+    channel = channel_axis(trial.spec, trial.bound, len(trial.output_shape))
+    if (own := _own_per_channel(trial, channel)) and len({tile.output[channel] for tile in plan}) > 1:  # type: ignore[index]
+        return hole("tiled", f"constant {own!r} is the plugin's own, of a number a channel: nobody says how it is cut")
     try:
         codes = stitched(trial, plan)
     except ValueError as err:
@@ -50,6 +54,13 @@ def tiled(trial: Trial) -> Verdict | None:
     if verdict.failing:
         return _with_tile(verdict, plan)
     return _tiled_float(trial, plan, verdict)
+
+
+def _own_per_channel(trial: Trial, channel: int | None) -> str | None:
+    """Return a constant of a plugin's own that has an axis as long as the channels, or None."""
+    count = 1 if channel is None else trial.output_shape[channel]
+    kept = ((name, value.data) for name, value in trial.parameters.extra.items() if isinstance(value, GraphTensor))
+    return next((name for name, data in kept if count > 1 and data is not None and count in data.shape), None)
 
 
 def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
@@ -134,8 +145,8 @@ def _with_tile(verdict: Verdict, plan: list[Tile]) -> Verdict:
 def repeat(trial: Trial) -> Verdict:
     """A smaller batch gives the same codes, a second run after it too, and operands stay as they were."""
     before, parameters = trial.got, trial.parameters
-    if trial.damaged is not None:
-        return failure("repeat", f"the engine wrote into {trial.damaged}")
+    if (written := trial.damaged()) is not None:
+        return failure("repeat", f"the engine wrote into {written}")
     axis = _independent_axis(trial)
     if axis is not None:
         tile = planned(trial, TilePlan({axis: 1}))[0]
@@ -155,8 +166,8 @@ def repeat(trial: Trial) -> Verdict:
                 name, index, str(int(trial.codes[name][index])), str(int(values[index])), "unchanged operands"
             )
             return failure("repeat", f"the engine wrote into operand {name}", worst)
-    if trial.damaged is not None:
-        return failure("repeat", f"the engine wrote into {trial.damaged}")
+    if (written := trial.damaged()) is not None:
+        return failure("repeat", f"the engine wrote into {written}")
     return judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
 
 
@@ -189,8 +200,8 @@ def properties(trial: Trial) -> Verdict | None:
     return replace(max(found, key=lambda verdict: verdict.ratio), elements=sum(v.elements for v in found))
 
 
-def _equivariant(trial: Trial, relation: Property) -> Verdict:
-    """Reversing a named axis of all operands reverses it in the output."""
+def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
+    """Reversing a named axis of all operands reverses it in the output; None where a plugin's constant would have to be too."""
     spec, codes = trial.spec, dict(trial.codes)
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
@@ -205,9 +216,11 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict:
     output = next(iter(spec.outputs.values()))
     listed = named_axes(output.axes or [], len(trial.output_shape)) or {}
     place = next(place for place, axis in listed.items() if relation.axis in axis.names)
+    channel = channel_axis(spec, trial.bound, len(trial.output_shape))
+    if channel == place and _own_per_channel(trial, channel):
+        return None
     parameters = replace(trial.parameters, constants=constants)
     rescale = parameters.rescale
-    channel = channel_axis(spec, trial.bound, len(trial.output_shape))
     if rescale is not None and channel == place and rescale.mantissa.dim():
         parameters = replace(
             parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
