@@ -142,7 +142,7 @@ VARIANTS: dict[str, tuple[str, dict[str, list[Edit]]]] = {
     "stages shown": ("leaky_relu clip", {"activation": [
         ("        out.betensor = linear_requantize(c.clamp(min=0) + low", STAGE.format("negative", "low") + "        out.betensor = linear_requantize(c.clamp(min=0) + low"),
         ("        out.betensor = linear_requantize(y, 1, r", STAGE.format("relay", "y") + "        out.betensor = linear_requantize(y, 1, r")]}),
-    "biases of its own": ("conv2d", {"linear": [("x, w, b = x.double(), w.double(), b.double()", "x, w, b = x.double(), w.double(), self.get_constant('own').betensor.double()"),
+    "biases of its own": ("conv2d", {"linear": [("x, w, b, outside = x.double(), w.double(), b.double()", "x, w, b, outside = x.double(), w.double(), self.get_constant('own').betensor.double()"),
         ("def conv_quantize(self, *args):\n    linear_quantize(self)", "def conv_quantize(self, *args):\n    linear_quantize(self)\n    self.constants['own'] = PyTensor(self.name + '/own', self.constants['biases'].betensor.numpy().astype('int64'))")]}),
     "a larger table": ("sigmoid", {"activation": [('self.get_attrs("lut_items_in_bits")', "13")]}),
     "factors even for equal scales": ("sub maximum", {"eltwise": [("if float(ratio) <= 1.0 and int(a.zerop) == int(b.zerop):", "if False:")]}),

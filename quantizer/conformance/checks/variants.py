@@ -25,6 +25,7 @@ from quantizer.numerics.finish import finish
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.same import same
 from quantizer.ops import REGISTRY
+from quantizer.plugins.multipliers import SCALE, SHIFT
 from quantizer.tiling.operands import cut, cut_parameters, padded_with, stitch
 from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
 
@@ -43,8 +44,7 @@ def tiled(trial: Trial) -> Verdict | None:
     plan = planned(trial, trial.case.tiles)
     if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
         return hole("tiled", f"engine {trial.engine.name} shows no accumulators to split")
-    channel = channel_axis(trial.spec, trial.bound, len(trial.output_shape))
-    if (own := _own_per_channel(trial, channel)) and len({tile.output[channel] for tile in plan}) > 1:  # type: ignore[index]
+    if own := _uncut(trial, plan):
         return hole("tiled", f"constant {own!r} is the plugin's own, of a number a channel: nobody says how it is cut")
     try:
         codes = stitched(trial, plan)
@@ -56,11 +56,21 @@ def tiled(trial: Trial) -> Verdict | None:
     return _tiled_float(trial, plan, verdict)
 
 
+def _uncut(trial: Trial, plan: list[Tile]) -> str | None:
+    """Return a constant of a plugin's own that would have to be cut with the channels of *plan*, or None."""
+    channel = channel_axis(trial.spec, trial.bound, len(trial.output_shape))
+    cut_there = channel is not None and len({tile.output[channel] for tile in plan}) > 1
+    return _own_per_channel(trial, channel) if cut_there else None
+
+
 def _own_per_channel(trial: Trial, channel: int | None) -> str | None:
     """Return a constant of a plugin's own that has an axis as long as the channels, or None."""
     count = 1 if channel is None else trial.output_shape[channel]
-    kept = ((name, value.data) for name, value in trial.parameters.extra.items() if isinstance(value, GraphTensor))
-    return next((name for name, data in kept if count > 1 and data is not None and count in data.shape), None)
+    for name, value in trial.parameters.extra.items():
+        data = value.data if isinstance(value, GraphTensor) and name not in (SCALE, SHIFT) else None
+        if count > 1 and data is not None and count in data.shape:
+            return name
+    return None
 
 
 def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
@@ -147,9 +157,7 @@ def repeat(trial: Trial) -> Verdict:
     before, parameters = trial.got, trial.parameters
     if (written := trial.damaged()) is not None:
         return failure("repeat", f"the engine wrote into {written}")
-    axis = _independent_axis(trial)
-    if axis is not None:
-        tile = planned(trial, TilePlan({axis: 1}))[0]
+    for axis, tile in _first_slices(trial):
         call = trial.call.but(attrs=tile.attrs)
         part = trial.run(call, cut(trial.codes, tile), cut_parameters(parameters, trial.spec, tile)).codes.numpy()
         wanted = before[slices(tile.output)]
@@ -171,16 +179,18 @@ def repeat(trial: Trial) -> Verdict:
     return judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
 
 
-def _independent_axis(trial: Trial) -> str | None:
-    """Return the first axis, longer than 1, along which outputs do not depend on each other."""
+def _first_slices(trial: Trial) -> Iterator[tuple[str, Tile]]:
+    """Yield the first axis, longer than 1, along which outputs do not depend on each other, and the first slice along it."""
     if isinstance(trial.spec.tiling, NoTiling):
-        return None
+        return
     rules = trial.spec.tiling
     for name, size in tileable_axes(trial.spec, trial.case.shapes, trial.case.attrs).items():
         rule = rules[name] if name in rules else rules["*"]
         if rule.rule == "independent" and size > 1:
-            return name
-    return None
+            plan = planned(trial, TilePlan({name: 1}))
+            if not _uncut(trial, plan):
+                yield name, plan[0]
+                return
 
 
 def properties(trial: Trial) -> Verdict | None:
