@@ -283,10 +283,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run is None or not (run.records or (shard and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED)):
         return
     from quantizer.conformance.closing import close_run
+    from quantizer.core.errors import QuantizerError
 
-    facts = run.facts(config, options(config), config.stash[EXTRA], config.stash[PLUGINS])
-    filtered = run.deselected or bool(selection(config))
-    run.problems = close_run(run.records, run.seconds, facts, options(config), filtered=filtered)
+    try:
+        facts = run.facts(config, options(config), config.stash[EXTRA], config.stash[PLUGINS])
+        filtered = run.deselected or bool(selection(config))
+        run.problems = close_run([*run.records.values()], run.seconds, facts, options(config), filtered=filtered)
+    except QuantizerError as err:
+        run.unwritten = str(err)
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR
     if shard and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         session.exitstatus = (
             pytest.ExitCode.OK
@@ -304,7 +309,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     from quantizer.reporting.terminal import render
 
     if config.get_verbosity() >= 0:
-        records = [*read_records(run.records, "run")]
+        records = [*read_records([*run.records.values()], "run")]
         where = options(config).shown(options(config).reports / "records.jsonl")
         terminalreporter.section("operators")
         for line in render(records, width=terminalreporter._tw.fullwidth, path=where):
@@ -315,6 +320,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"replaced: {entry}")
     for problem in run.problems:
         terminalreporter.write_line(f"baseline: {problem}", red=True)
+    if run.unwritten:
+        terminalreporter.write_line(f"the run's records are not written: {run.unwritten}", red=True)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -51,17 +51,16 @@ class Recorder:
             self._checks["engine"] = _added(self._checks.get("engine", CheckRecord()), verdicts[0])
             return
         reached = coverage(trial.target, trial.case)
-        raised = any(
-            verdict.check == "parameters" and verdict.worst is None and verdict.failing for verdict in verdicts
-        )
-        if raised or hit(trial) is False:
+        failing = any(verdict.failing for verdict in verdicts)
+        if failing or hit(trial) is False:
             reached.discard(f"data={trial.case.data.set}")
         self._coverage |= reached
         for verdict in verdicts:
             self._blunt |= verdict.check == "arithmetic" and verdict.width > SHARP_WIDTH
             self._checks[verdict.check] = _added(self._checks.get(verdict.check, CheckRecord()), verdict)
-        nothing = any(verdict.failing or (verdict.status == "defect" and verdict.worst is None) for verdict in verdicts)
-        if not nothing and trial.case.data.set == "random":
+        nothing = failing or any(verdict.status == "defect" and verdict.worst is None for verdict in verdicts)
+        ran = any(verdict.check not in ("parameters", "float") for verdict in verdicts)
+        if ran and not nothing and trial.case.data.set == "random":
             self._sqnr = min(self._sqnr, sqnr(trial))
         if not nothing and any(verdict.check == "accuracy" and verdict.status == "pass" for verdict in verdicts):
             self._error = max(self._error or 0.0, error_lsb(trial))

@@ -16,6 +16,8 @@ from quantizer.tiling.windows import tileable_axes
 
 Fails = Callable[[Case], bool]
 MAX_RUNS = 400
+MAX_KEPT = 2048
+"""Elements that a stored case lists: one with more is no smaller to a reader than all of its data."""
 
 
 class _Budget:
@@ -164,7 +166,7 @@ def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
     return (*kept, total - sum(kept))
 
 
-def _fewer_values(target: Target, case: Case, fails: Fails) -> Case:
+def _fewer_values(target: Target, case: Case, fails: _Budget) -> Case:
     """Return *case* with as many elements zero as ddmin finds, tensor by tensor."""
     for name in case.shapes:
         values = materialise(target, case)[name]
@@ -173,9 +175,11 @@ def _fewer_values(target: Target, case: Case, fails: Fails) -> Case:
             case = _keeping(case, name, [])
             continue
         size = max(1, len(kept) // 2)
-        while size >= 1 and len(kept) > 1:
+        while size >= 1 and len(kept) > 1 and fails.left > 0:
             reduced = False
             for start in range(0, len(kept), size):
+                if fails.left <= 0:
+                    break
                 fewer = kept[:start] + kept[start + size :]
                 if fewer and fails(_keeping(case, name, fewer)):
                     kept, reduced = fewer, True
@@ -184,7 +188,7 @@ def _fewer_values(target: Target, case: Case, fails: Fails) -> Case:
                 if size == 1:
                     break
                 size //= 2
-        if len(kept) < int(values.count_nonzero()):
+        if len(kept) < int(values.count_nonzero()) and len(kept) <= MAX_KEPT:
             case = _keeping(case, name, kept)
     return case
 

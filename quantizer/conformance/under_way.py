@@ -17,19 +17,22 @@ class Run:
     """Records, seconds and specs of the items that finished."""
 
     def __init__(self) -> None:
-        self.records: list[str] = []
+        self.records: dict[str, str] = {}
+        """Of each item the last: a plugin of pytest's may run one again."""
         self.seconds: dict[str, float] = {}
         self.deselected = False
         self.replaced: set[str] = set()
         self.changes: list[str] = []
         self.problems: list[str] = []
+        self.unwritten = ""
+        """Why the run's records could not be written."""
         self.specs: dict[str, SpecFacts] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the record that came with a report."""
         text = getattr(report, "op_record", None)
         if text is not None:
-            self.records.append(text)
+            self.records[report.nodeid] = text
             self.seconds[report.nodeid.rsplit("::", 1)[-1]] = report.duration
             self.replaced.update(getattr(report, "op_replaced", ()))
             self.changes += getattr(report, "op_changes", ())
@@ -49,10 +52,10 @@ class Run:
         """Return what the run says of itself."""
         from quantizer.conformance.run_facts import run_facts
 
-        seed = config.getoption("hypothesis_seed", None)
+        seed = str(config.getoption("hypothesis_seed", None))
         return run_facts(
             asked, asked.library(extra), plugins, self.specs,
-            seed=None if seed is None else int(seed), selection=(*selection(config), *asked.narrowings),
+            seed=int(seed) if seed.isdecimal() else None, selection=(*selection(config), *asked.narrowings),
         )  # fmt: skip
 
 
@@ -64,4 +67,4 @@ def selection(config: pytest.Config) -> list[str]:
     words = [f"-k {config.getoption('keyword')}"] if config.getoption("keyword") else []
     words += [f"-m {config.getoption('markexpr')}"] if config.getoption("markexpr") else []
     named = [str(arg) for arg in config.args if not str(arg).startswith("-")]
-    return words + [arg for arg in named if (config.rootpath / arg.split("::")[0]).is_file()]
+    return words + [arg for arg in named if (config.invocation_params.dir / arg.split("::")[0]).is_file()]

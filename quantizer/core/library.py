@@ -93,7 +93,16 @@ def load_spec(path: Path) -> Spec:
 
 
 def read_spec(path: Path) -> tuple[Spec, Positions]:
-    """Read one operator's spec and where its keys stand."""
+    """Read one operator's spec and where its keys stand; a file that has not changed is read once."""
+    try:
+        known = path.stat()
+    except OSError:
+        return _read_spec.__wrapped__(path, 0, 0)
+    return _read_spec(path, known.st_mtime_ns, known.st_size)
+
+
+@functools.lru_cache(maxsize=1024)
+def _read_spec(path: Path, _changed: int, _size: int) -> tuple[Spec, Positions]:
     return read_file(path, Spec, lambda spec: check_spec(spec, path.stem))
 
 
@@ -171,7 +180,7 @@ def platform_files(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(file for path in paths for file in sorted((path / PLATFORMS_FOLDER).glob("*.yaml"))))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=8)
 def _load_library(paths: tuple[Path, ...]) -> Library:
     problems: list[str] = []
     specs = _collect(spec_files(paths), read_spec, lambda spec: spec.op, "operator", problems)

@@ -20,10 +20,8 @@ from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.tables import lookup, tabulated
 
-FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "function", "infer_shape", "tile"]
-KINDS: tuple[FunctionKind, ...] = (
-    "reference", "quantize", "quantized", "accumulate", "function", "infer_shape", "tile",
-)  # fmt: skip
+FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "function", "tile"]
+KINDS: tuple[FunctionKind, ...] = ("reference", "quantize", "quantized", "accumulate", "function", "tile")
 BUILT_IN = "built-in"
 OVERRIDE = "override"
 Function = Callable[..., Any]
@@ -36,7 +34,6 @@ what `finish` makes of its accumulate.
 accumulate(*inputs, parameters, **attrs) -> Tensor: the exact sum before requantization.
 function(x, **attrs) -> Tensor: a function of one input, in the float type in which a platform builds its table; where a
 module has no quantize and no quantized, the table is handed and looked up.
-infer_shape(shapes, **attrs) -> dict of shapes: only where the spec cannot say it.
 tile(...): only where the spec cannot say it, see quantizer.tiling.
 """
 
