@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from quantizer.conformance.recorder import sqnr
 from quantizer.conformance.trial import Trial
 from quantizer.core.model import Model
 
@@ -60,14 +61,12 @@ def change_of(trial: Trial, before: Sequence[int], reason: str) -> Change:
         return Change(reason)
     old = np.array(before, dtype=np.int64)
     apart = np.abs(now.astype(np.int64) - old)
-    sqnr = (_sqnr(trial, old), _sqnr(trial, now)) if trial.spec.outputs["y"].kind == "value" else (None, None)
-    return Change(reason, int(np.count_nonzero(apart)), int(apart.max(initial=0)), *sqnr)
+    pair = (_sqnr(trial, old), _sqnr(trial, now)) if trial.spec.outputs["y"].kind == "value" else (None, None)
+    return Change(reason, int(np.count_nonzero(apart)), int(apart.max(initial=0)), *pair)
 
 
 def _sqnr(trial: Trial, codes: np.ndarray[Any, Any]) -> Decibel:
-    scale, zero = float(trial.output.scale), int(trial.output.zero_point)
-    noise = float(np.square(scale * (codes - zero) - trial.y.ravel()).sum())
-    signal = float(np.square(trial.y).sum())
-    if not noise:
-        return "inf"
-    return round(10 * math.log10(signal / noise), 2) if signal else None
+    if not trial.y.any():
+        return None
+    found = sqnr(trial, codes)
+    return "inf" if math.isinf(found) else round(found, 2)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from quantizer.conformance.generation.aims import hit
 from quantizer.conformance.generation.builder import coverage
 from quantizer.conformance.judge import SHARP_WIDTH
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trial import Array, Trial
 from quantizer.core.record import CheckRecord, Record
 from quantizer.core.verdict import Verdict
 from quantizer.reporting.tally import ERROR
@@ -116,11 +116,12 @@ def error_lsb(trial: Trial) -> float:
     return float(np.abs(trial.got - zero - exact).max())
 
 
-def sqnr(trial: Trial) -> float:
-    """Return 10 log10(sum y^2 / sum (deq(q) - y)^2) in dB; infinite for no error."""
+def sqnr(trial: Trial, codes: Array | None = None) -> float:
+    """Return 10 log10(sum y^2 / sum (deq(q) - y)^2) in dB, of other *codes* where given; infinite for no error or no signal."""
     if trial.spec.outputs["y"].kind != "value":
         return math.inf
     scale, zero = float(trial.output.scale), int(trial.output.zero_point)
-    noise = float(np.square(scale * (trial.got - zero) - trial.y).sum())
+    got = trial.got if codes is None else codes.reshape(trial.got.shape)
+    noise = float(np.square(scale * (got - zero) - trial.y).sum())
     signal = float(np.square(trial.y).sum())
     return 10 * math.log10(signal / noise) if noise > 0 and signal > 0 else math.inf

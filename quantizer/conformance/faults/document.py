@@ -14,8 +14,8 @@ from quantizer.conformance.faults.policies import POLICIES
 _INTRO = """# What the gate finds
 
 Written by `quantizer faults --peers -o docs/faults.md`; do not edit. Every fault of the catalogue
-(`quantizer/conformance/faults/`) is planted in every operator that it concerns, and the gate's own cases are judged until a
-check fails. Pairs that change nothing in them are listed at the end, each with the reason why they cannot; `--corpus` looks for an
+(`quantizer/conformance/faults/`) is planted in every operator that it concerns, as functions of a plugin in place of the built-in ones,
+and the gate's own cases are judged until a check fails. Pairs that change nothing in them are listed at the end, each with the reason why they cannot; `--corpus` looks for an
 effect of theirs in 20,000 generated cases of the operator, half of them tied or over the whole range of the codes.
 """
 _PEERS = """
