@@ -28,6 +28,7 @@ TITLES = {
     "parameters": "constants",
 }
 LARGEST_NUMBER = 1 << 20
+LARGEST_SEED = (1 << 64) - 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,7 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--batches", type=_number, default=4, metavar="N", help="without --data: how many batches are made"
     )
-    parser.add_argument("--seed", type=int, default=0, help="without --data: of the values")
+    parser.add_argument("--seed", type=_seed, default=0, help="without --data: of the values")
     parser.add_argument("--json", action="store_true", help="one JSON object in the place of tables")
 
 
@@ -64,6 +65,13 @@ def _number(text: str) -> int:
     value = int(text)
     if not 1 <= value <= LARGEST_NUMBER:
         raise argparse.ArgumentTypeError(f"{value}: must lie in [1, {LARGEST_NUMBER}]")
+    return value
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{value}: must lie in [0, {LARGEST_SEED}]")
     return value
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.files import replace_files
+from quantizer.core.files import check_apart, replace_files
 from quantizer.core.wording import suggestion
 from quantizer.core.workers import worker_pool
 
@@ -55,7 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Run or go on with a campaign; 0 without an alarm, 1 with one."""
     from quantizer.conformance.campaign.control import run_campaign, store_failures
-    from quantizer.conformance.campaign.journal import Journal
+    from quantizer.conformance.campaign.journal import JOURNAL, PLAN, Journal
     from quantizer.conformance.campaign.record import markdown
 
     if args.examples is None and args.time is None:
@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     for option, value in (("--examples", args.examples), ("--workers", args.workers)):
         if value is not None and value < 1:
             raise UnsupportedError(f"{option}={value}: must be 1 or more.")
+    own = [args.output / name for name in (PLAN, JOURNAL)]
+    check_apart([*args.op_specs, *args.op_plugins, *own], filter(None, [args.markdown]))
     plan = _plan(args)
     local = args.workers or os.cpu_count() or 1
     start, workers = _cluster(args.cluster) if args.cluster else (_local(local), local)

@@ -60,8 +60,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the matrix; 0 where every fault with an effect is found, 1 where one survives or an alarm is raised."""
     from quantizer.conformance.faults.document import document
     from quantizer.conformance.faults.matrix import FAILING
-    from quantizer.core.files import replace_files
+    from quantizer.core.files import check_apart, replace_files
 
+    check_apart([*args.op_specs, *args.op_plugins], filter(None, [args.output]))
     results = _results(_jobs(args), args.workers)
     if args.output is not None:
         replace_files({args.output: document(results)})

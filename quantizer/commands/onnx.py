@@ -6,15 +6,20 @@ import argparse
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.files import replace_files
+from quantizer.core.files import check_apart, exists, replace_files
+from quantizer.core.wording import unknown
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from quantizer.ir.graph import Graph
     from quantizer.runtime.onnx_node_tests import Finding
 
 PASSED, MISSED = 0, 1
@@ -139,21 +144,37 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _compass(args: argparse.Namespace) -> int:
-    import torch
-
     from quantizer.ir.channels_last import channels_last
     from quantizer.ir.formats import compass
-    from quantizer.ir.graph import container
+    from quantizer.ir.formats.onnx import source_files
     from quantizer.runtime.onnx.kernels import specs
     from quantizer.runtime.onnx.registry_form import registry_form
     from quantizer.runtime.onnx_model import load_onnx_graph
 
+    outputs = [args.text, args.bin]
+    if any(map(exists, outputs)):
+        check_apart(source_files(args.model), outputs)
     graph = load_onnx_graph(args.model)
     shapes = dict(_shape(text) for text in args.shape)
-    inputs = {name: torch.zeros(shape, dtype=container(graph.tensor(name).dtype)) for name, shape in shapes.items()}
-    made = channels_last(registry_form(graph, inputs), specs())
+    made = channels_last(registry_form(graph, _zeros(graph, shapes)), specs())
     compass.write(compass.foreign(made, specs()), args.text, args.bin)
     return PASSED
+
+
+def _zeros(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Return zeros of the *shapes* that inputs are given; UnsupportedError for what is no input, GraphError for too large ones."""
+    import torch
+
+    from quantizer.ir.graph import check_size, container
+
+    found = {}
+    for name, shape in shapes.items():
+        if name not in graph.inputs:
+            raise UnsupportedError(f"--shape={name}=...: {unknown(name, graph.inputs, 'input')}")
+        dtype = container(graph.tensor(name).dtype)
+        check_size(f"--shape={name}=...", shape, dtype.itemsize)
+        found[name] = torch.zeros(shape, dtype=dtype)
+    return found
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import graphlib
+import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,15 @@ FREE = -1
 """A size that is known only when the graph runs."""
 LARGEST = 1 << 31
 """Bytes of the largest tensor that is read or made: what one protobuf file can hold."""
+
+
+def check_size(where: str, shape: Iterable[int], size: int) -> None:
+    """Raise GraphError where values of *shape*, of *size* bytes each, take more than LARGEST: before any of them is made."""
+    sizes = list(shape)
+    if math.prod(sizes) * size > LARGEST:
+        raise GraphError(
+            f"{where}: shape {sizes} of {size} bytes a value: more than {LARGEST} bytes, which no tensor may have."
+        )
 
 
 def container(dtype: DType) -> torch.dtype:

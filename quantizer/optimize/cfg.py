@@ -20,6 +20,9 @@ SECTION = "[Common]"
 LARGEST = 1 << 20
 COMMENTS = ("#", ";", "//", ",")
 FILES = ("graph", "bin", "calibration_data", "data", "label", "opt_config", "statistic_file")
+SAMPLES = ("calibration_data", "data")
+RECIPE = "RandomDataset"
+"""The data set whose samples are made as a text says, such as 8x8x3,count=4,seed=1: SAMPLES name no files of it."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,13 @@ class Options:
         """Return the path that a field names; None where it is empty."""
         text = self.text(name)
         return self.base / text if text else None
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that the run reads, by field; the data of a RECIPE are none."""
+        recipes = SAMPLES if self.text("dataset").lower() == RECIPE.lower() else ()
+        named = {name: self.file(name) for name in FILES if name not in recipes}
+        return {name: path for name, path in named.items() if path is not None}
 
     def error(self, name: str, text: str) -> FormatError:
         """Return an error with the place of a field."""
@@ -197,9 +207,8 @@ def _check(options: Options) -> None:
     for name in ("graph", "bin"):
         if not options[name]:
             raise options.error(name, "missing: name the file of the float IR.")
-    for name in FILES:
-        path = options.file(name)
-        if path is not None and not is_file(path):
+    for name, path in options.files.items():
+        if not is_file(path):
             raise options.error(name, f"{shown_path(path)}: no such file.")
     if options["metric"]:
         for name in ("dataset", "data"):

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from tabulate import tabulate
 
-from quantizer.core.errors import QuantizerError
+from quantizer.core.errors import FormatError, QuantizerError
+from quantizer.core.files import is_file
 from quantizer.core.library import Library
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_read_back import with_parameters
+from quantizer.ir.formats.npz import read_npz
 from quantizer.ir.graph import Graph
 from quantizer.optimize.cfg import Options, read_cfg
 from quantizer.optimize.loader import Loader
@@ -35,6 +38,7 @@ STAMPED = re.compile(r"((?:De)?Quantize_(?:tensor_)?\d+)_\d{9,11}_\d+_\d+_\d+_")
 SAMPLES = (("calibration_data", 0, 0), ("calibration_data", 1, 1), ("val.npy", 2, 2))
 """Where sample b<n> of ref.npz comes from: a field or a file beside the cfg, the index there, and n."""
 Lines = dict[str, dict[str, str]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ def compare_run(cfg: Path, library: Library, name: str) -> Compared:
         work = quantized(options, library)
         text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, library.specs))
         differences = _Differences()
-        wanted_text, wanted_blob = (cfg.parent / "quant.txt").read_text(), (cfg.parent / "quant.bin").read_bytes()
+        wanted_text = _recorded(cfg.parent / "quant.txt", _text)
+        wanted_blob = _recorded(cfg.parent / "quant.bin", Path.read_bytes)
         _compare_text(differences, STAMPED.sub(r"\1", wanted_text), wanted_blob, text, blob)
         differences.add("bytes", "quant.bin", wanted_blob == blob)
         _compare_template(differences, cfg.parent, work)
@@ -74,6 +79,27 @@ def compare_run(cfg: Path, library: Library, name: str) -> Compared:
     except QuantizerError as err:
         return Compared(name, {}, str(err))
     return Compared(name, differences.counts, differences.first)
+
+
+def _recorded(path: Path, read: Callable[[Path], T]) -> T:
+    """Return what *read* finds in a recorded file; FormatError where that is no such file."""
+    try:
+        return read(path)
+    except OSError as err:
+        raise FormatError(f"{shown_path(path)}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
+    except (ValueError, KeyError, RecursionError) as err:
+        raise FormatError(f"{shown_path(path)}: is no file of a recorded run: {err}. Record the run again.") from None
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _template(path: Path) -> dict[str, dict[str, Any]]:
+    found = json.loads(STAMPED.sub(r"\1", _text(path)))
+    if not isinstance(found, dict) or not all(isinstance(item, dict) for item in found.values()):
+        raise ValueError("no object of layers, each an object of keys")
+    return found
 
 
 def read_back(text: str, blob: bytes, library: Library) -> Graph:
@@ -184,7 +210,7 @@ def _compare_template(differences: _Differences, folder: Path, work: Work) -> No
     path = folder / f"{work.options.text('model_name')}_opt_template.json"
     if not path.is_file():
         return
-    theirs = json.loads(STAMPED.sub(r"\1", path.read_text()))
+    theirs = _recorded(path, _template)
     ours = json.loads(template_of(work))
     for layer in theirs.keys() | ours.keys():
         wanted, got = theirs.get(layer, {}), ours.get(layer, {})
@@ -197,14 +223,17 @@ def _compare_codes(
     differences: _Differences, options: Options, folder: Path, library: Library, work: Work, graph: Graph
 ) -> None:
     """Compare output codes of the graph that was read back, on the samples that ref.npz has."""
-    if not (folder / "ref.npz").is_file():
+    file = folder / "ref.npz"
+    if not file.is_file():
         return
     runner = Runner(library.specs, library.platform(PLATFORM).quantizer, work.runs.batch)
-    with np.load(folder / "ref.npz") as archive:
-        recorded = dict(archive)
-    for source, index, number in SAMPLES:
+    recorded = _recorded(file, read_npz)
+    held = [sample for sample in SAMPLES if any(key.startswith(f"b{sample[-1]}_q_out") for key in recorded)]
+    if not held:
+        raise FormatError(f"{shown_path(file)}: holds no output of a sample, such as 'b0_q_out0'. Record it again.")
+    for source, index, number in held:
         path = options.file(source) if source in options.fields else folder / source
-        if path is None or not path.is_file() or f"b{number}_q_out0" not in recorded:
+        if path is None or not is_file(path):
             continue
         loader = Loader(
             options.text("dataset"), dataset_named(options, path, None), work.float_graph, 1, source=str(path)
@@ -212,5 +241,10 @@ def _compare_codes(
         batches = [feeds for feeds, _ in loader.batches()]
         feeds = batches[min(index, len(batches) - 1)]
         for place, values in enumerate(runner.outputs(graph, feeds)):
-            wanted = torch.from_numpy(recorded[f"b{number}_q_out{place}"].astype(np.float64))
+            key = f"b{number}_q_out{place}"
+            if key not in recorded:
+                raise FormatError(
+                    f"{shown_path(file)}: holds no {key!r}, an output of sample {number}. Record it again."
+                )
+            wanted = torch.from_numpy(recorded[key].astype(np.float64))
             differences.add("codes", f"output {place} of sample {number}", torch.equal(values.double(), wanted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +14,15 @@ from numpy.typing import NDArray
 
 from quantizer.core.errors import FormatError
 from quantizer.core.wording import shown_path
-from quantizer.optimize.pickled_arrays import read_arrays
+from quantizer.ir.formats.npz import PickledError, read_npy, read_npz
+from quantizer.optimize.pickled_arrays import LARGEST, read_arrays
 
 Array = NDArray[Any]
 NO_LABEL = float("-inf")
 LISTS = (".txt", ".lst", ".list")
 LONGEST_LIST = 1 << 20
-MAGIC = b"\x93NUMPY"
+RAW = 16
+"""Bytes that a deviate is made of."""
 
 
 class NumpyDataset:
@@ -135,29 +138,7 @@ def read_array(path: Path) -> Array:
     """Return the array of an .npy file, read as it is used; of a text list the files' arrays one after the other."""
     if path.suffix in LISTS:
         return np.concatenate([read_array(file) for file in listed(path)])
-    try:
-        _check_magic(path)
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except OSError as err:
-        raise FormatError(f"{shown_path(path)}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    except (ValueError, EOFError) as err:
-        if is_pickled(err):
-            raise FormatError(
-                f"{shown_path(path)}: pickled objects are refused. Save one numeric array with allow_pickle=False."
-            ) from None
-        raise FormatError(f"{shown_path(path)}: is no .npy file of one numeric array: {err}.") from None
-
-
-def _check_magic(path: Path) -> None:
-    """Raise ValueError where a file does not begin as .npy files do: NumPy would take it for a pickle."""
-    with path.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            raise ValueError("it does not begin as such files do")
-
-
-def is_pickled(err: BaseException) -> bool:
-    """Return whether NumPy refused a file because it holds objects."""
-    return "allow_pickle" in str(err) or "Python objects" in str(err)
+    return read_npy(path, texts=True)
 
 
 def listed(path: Path) -> list[Path]:
@@ -177,32 +158,18 @@ def read_columns(path: Path) -> list[Array]:
         parts = [read_columns(file) for file in listed(path)]
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
     if zipfile.is_zipfile(path):
-        return list(_npz(path).values())
+        return list(read_npz(path, largest=LARGEST, texts=True).values())
     try:
-        _check_magic(path)
-        return [np.load(path, mmap_mode="r", allow_pickle=False)]
-    except ValueError as err:
-        if not is_pickled(err):
-            raise FormatError(f"{shown_path(path)}: is no .npy or .npz file: {err}.") from None
-    except (OSError, EOFError) as err:
-        raise FormatError(f"{shown_path(path)}: cannot be read: {err}.") from None
-    return list(read_arrays(path).values())
-
-
-def _npz(path: Path) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as err:
-        hint = "pickled objects are refused" if is_pickled(err) else str(err)
-        raise FormatError(f"{shown_path(path)}: is no .npz file of numeric arrays: {hint}.") from None
+        return [read_npy(path, texts=True)]
+    except PickledError:
+        return list(read_arrays(path).values())
 
 
 def _zipped(path: Path) -> tuple[list[Array], list[Array]]:
     """Return the arrays and the shapes of an archive, in the order of the archive."""
     if not zipfile.is_zipfile(path):
         raise FormatError(f"{shown_path(path)}: is no .npz file. Save the arrays with numpy.savez.")
-    found = _npz(path)
+    found = read_npz(path, largest=LARGEST, texts=True)
     data = [values for name, values in found.items() if not name.startswith("shape")]
     return data, [values for name, values in found.items() if name.startswith("shape")]
 
@@ -219,7 +186,7 @@ def check_lengths(path: Path, columns: Sequence[Array], label: Array | None) -> 
 def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> Array:
     """Return float32 normal deviates: Box and Muller's, of the bytes that SHAKE-128 makes of the seed."""
     count = int(np.prod(shape))
-    raw = hashlib.shake_128(repr(seed).encode()).digest(16 * count)
+    raw = hashlib.shake_128(repr(seed).encode()).digest(RAW * count)
     uniform = (np.frombuffer(raw, "<u8").reshape(2, -1) >> np.uint64(11)) * 2.0**-53
     radius = np.sqrt(-2.0 * np.log1p(-uniform[0]))
     found: Array = (radius * np.cos(2.0 * np.pi * uniform[1])).astype(np.float32).reshape(shape)
@@ -238,4 +205,8 @@ def _recipe(text: str) -> tuple[list[tuple[int, ...]], int, int]:
         raise FormatError(
             f"RandomDataset: {text!r}: must be shapes of one sample, such as 8x8x3,count=4,seed=1 (several inputs: 8x8x3+4)."
         ) from None
+    if (size := count * sum(map(math.prod, shapes)) * RAW) > LARGEST:
+        raise FormatError(
+            f"RandomDataset: {text!r}: takes {size} bytes to make, at most {LARGEST}. Ask for fewer samples."
+        )
     return shapes, count, seed

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from quantizer.core.errors import FormatError
@@ -19,32 +20,44 @@ from quantizer.optimize.gathering import Gathered
 from quantizer.optimize.running import Runner
 
 LONGEST_NAME = 200
+OF_NUMPY = (torch.float16, torch.float32, torch.float64)
+"""Floating-point types that an .npy file has; values of others are written in float32, which holds them."""
 
 
 def dump_tensors(options: Options, runner: Runner, graph: Graph, quantized: Graph, feeds: Mapping[str, Tensor]) -> None:
     """Write inputs, outputs and constants of every layer as <dump_dir>/float32/*.npy and <dump_dir>/quant/*.npy."""
-    folder = options.base / options.text("dump_dir")
-    contents: dict[Path, Any] = {}
-    for kind, which in (("float32", graph), ("quant", quantized)):
+    contents: dict[Path, list[bytes]] = {}
+    for folder, which in zip(dump_folders(options), (graph, quantized), strict=True):
         for name, node, values in runner.forward(which, feeds):
             label = node.op if node is not None else "Input"
             owner = node.name if node is not None else name
-            contents[folder / kind / _file(options, label, owner, "o0", name)] = [_npy(values)]
+            contents[_file(options, folder, (label, owner, "o0", name), contents)] = [_npy(values)]
         for node in which.nodes:
             for place, read in enumerate(node.inputs):
                 if read is not None and (data := which.tensor(read).data) is not None:
-                    contents[folder / kind / _file(options, node.op, node.name, f"c{place}", read)] = [_npy(data)]
+                    own = (node.op, node.name, f"c{place}", read)
+                    contents[_file(options, folder, own, contents)] = [_npy(data)]
     replace_files(contents, FormatError)
 
 
-def _file(options: Options, op: str, owner: str, what: str, name: str) -> str:
-    text = "_".join((options.text("model_name"), op, owner, what, name))
-    return f"{re.sub(r'[^0-9A-Za-z_.-]', '_', text)[:LONGEST_NAME]}.npy"
+def dump_folders(options: Options) -> tuple[Path, Path]:
+    """Return the folders of the tensors of the float graph and of the quantized one."""
+    folder = options.base / options.text("dump_dir")
+    return folder / "float32", folder / "quant"
+
+
+def _file(options: Options, folder: Path, parts: tuple[str, ...], taken: Container[Path]) -> Path:
+    """Return <model_name>_<layer type>_<layer>_<what>_<tensor>.npy; a number behind it where that name is taken."""
+    stem = re.sub(r"[^0-9A-Za-z_.-]", "_", "_".join((options.text("model_name"), *parts)))
+    ends = chain([""], (f"_{number}" for number in count(2)))
+    paths = (folder / f"{stem[: LONGEST_NAME - len(end)]}{end}.npy" for end in ends)
+    return next(path for path in paths if path not in taken)
 
 
 def _npy(values: Tensor) -> bytes:
     stream = io.BytesIO()
-    np.save(stream, values.numpy(), allow_pickle=False)
+    known = values.float() if values.is_floating_point() and values.dtype not in OF_NUMPY else values
+    np.save(stream, known.numpy(), allow_pickle=False)
     return stream.getvalue()
 
 

@@ -110,7 +110,7 @@ _FIELDS = (
     Field("trigger_float_op", v.one_of(TRIGGERS), "disable", "layers that stay in floating point", per_layer=True),
     Field("opt_config", PATH, "", "JSON of settings by layer name; wins over the cfg"),
     Field("qconfig", TEXT, "", "class that changes settings by program (see --plugin)", status="refused"),
-    Field("featuremap_tiling_param", v.numbers(r"\[(\(\d+,\d+,\d+,\d+\),?)+\]", "[(first,last,h,w),...]"), "", "layers that are tiled", hidden=True),
+    Field("featuremap_tiling_param", v.numbers(r"\[(\(\d{1,9},\d{1,9},[1-9]\d{0,8},[1-9]\d{0,8}\),?)+\]", "[(first,last,h,w),...] with h and w of at least 1"), "", "layers that are tiled", hidden=True),
     Field("featuremap_splits_item_x", v.integer(1, 127), "1", "tiles in x", hidden=True),
     Field("featuremap_splits_item_y", v.integer(1, 127), "1", "tiles in y", hidden=True),
     Field("featuremap_splits_concat_blk", v.integer(1, 127), "3", "tiles that one Concat joins", hidden=True),

@@ -34,7 +34,12 @@ LAST = ("adaround", "gptq_zy")
 """Methods that choose codes, so that nothing may come after them."""
 ZERO = ("auto_tune", "insert_norm")
 """Numbers whose other values are not built here."""
-LEGAL = f"none, or methods joined by &, such as gptq_zy[1,1,0.01,128]; built here: {', '.join(DEFAULTS)}"
+LARGEST = 10**6
+"""What no number of a method may exceed."""
+LEGAL = (
+    f"none, or methods joined by &, such as gptq_zy[1,1,0.01,128], with numbers from 0 to {LARGEST}; built here:"
+    f" {', '.join(DEFAULTS)}"
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,8 @@ def _method(text: str) -> Method:
     defaults = DEFAULTS[name]
     given = [float(number) for number in (found["numbers"] or "").split(",") if number]
     numbers = {**defaults, **dict(zip(defaults, given, strict=False))}
-    if len(given) > len(defaults) or min(numbers.values()) < 0 or any(numbers.get(key) for key in ZERO):
+    legal = all(0 <= number <= LARGEST for number in numbers.values())
+    if len(given) > len(defaults) or not legal or any(numbers.get(key) for key in ZERO):
         raise ValueError(text)
     scope = found["scope"]
     return Method(name, numbers, parse_per_layer(f"false&<{scope}:true>" if scope else "true", boolean()))

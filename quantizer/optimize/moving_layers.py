@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -16,7 +17,7 @@ from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_handed import filed
 from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.formats.compass_text import format_loosely
-from quantizer.ir.graph import AttrValue, Graph, Node
+from quantizer.ir.graph import LARGEST, AttrValue, Graph, Node, check_size
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import whole
@@ -93,6 +94,16 @@ class MovingLayer(LoneLayer):
             raise self.wrong(key, "must be an integer")
         return value
 
+    def pairs(self, key: str, count: int, what: str) -> tuple[tuple[int, int], ...]:
+        """Return pairs of whole numbers among the layer's parameters, one for each of *count* axes."""
+        value = self.attrs.get(key)
+        rows = value if isinstance(value, tuple) else ()
+        if len(rows) != count or not all(
+            isinstance(row, tuple) and len(row) == 2 and all(type(item) is int for item in row) for row in rows
+        ):
+            raise self.wrong(key, f"must be a list of {count} pairs {what} of integers")
+        return cast("tuple[tuple[int, int], ...]", rows)
+
     def wrong(self, key: str, what: str) -> GraphError:
         """Return the error of a parameter."""
         shown = format_loosely(self.attrs[key]) if key in self.attrs else "nothing"
@@ -109,9 +120,8 @@ def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
         raise GraphError(f"layer {node.name!r}: {node.op} has {len(activations(node))} inputs, must have 1.")
     shape = graph.tensor(activations(node)[0]).shape
     layer = MovingLayer(node.name, node.op, node.attrs, len(node.outputs), shape[0] if shape else 0)
-    shapes = [
-        tuple(values.shape) for values in layer.run([torch.zeros(graph.tensor(n).shape) for n in activations(node)])
-    ]
+    check_size(f"layer {node.name!r}: {node.op}", shape, torch.float32.itemsize)
+    shapes = [tuple(values.shape) for values in layer.run([torch.zeros(shape, dtype=torch.float32)])]
     said = [graph.tensor(name).shape for name in node.outputs]
     if shapes != said:
         raise GraphError(f"layer {node.name!r}: {node.op} makes {shapes}, the IR says {said}. Correct layer_top_shape.")
@@ -121,10 +131,7 @@ def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
 def _crop(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     """Take a box: [first, end) along each axis."""
     (x,) = operands
-    crops = layer.attrs.get("crops")
-    boxes = cast("tuple[tuple[int, int], ...]", crops) if isinstance(crops, tuple) else ()
-    if len(boxes) != x.dim() or not all(isinstance(box, tuple) and len(box) == 2 for box in boxes):
-        raise layer.wrong("crops", f"must be a list of {x.dim()} pairs [first,end]")
+    boxes = layer.pairs("crops", x.dim(), "[first,end]")
     return [boxed(x, boxes, layer.batch or len(x)).contiguous()]
 
 
@@ -150,14 +157,18 @@ def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
 def _pad(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     """Put what an axis has near its ends, or at its other end, around it, as numpy does."""
     (x,) = operands
-    mode, pads = PADDED.get(str(layer.attrs.get("mode", "")).lower()), layer.attrs.get("pads")
+    mode = PADDED.get(str(layer.attrs.get("mode", "")).lower())
     if mode is None:
         raise layer.wrong("mode", f"must be CONSTANT, {', '.join(name.upper() for name in PADDED)}")
-    pairs = cast("tuple[tuple[int, int], ...]", pads) if isinstance(pads, tuple) else ()
-    if len(pairs) != x.dim() or not all(
-        isinstance(pair, tuple) and len(pair) == 2 and min(pair) >= 0 for pair in pairs
-    ):
-        raise layer.wrong("pads", f"must be a list of {x.dim()} pairs [before,after]")
+    pairs = layer.pairs("pads", x.dim(), "[before,after]")
+    if any(min(pair) < 0 for pair in pairs):
+        raise layer.wrong("pads", "no number may be negative")
+    value = layer.attrs.get(CONSTANT_VALUE, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise layer.wrong(CONSTANT_VALUE, "must be a finite number")
+    made = [before + size + after for size, (before, after) in zip(x.shape, pairs, strict=True)]
+    if math.prod(made) * x.element_size() > LARGEST:
+        raise layer.wrong("pads", f"makes shape {made}, more than {LARGEST} bytes")
     return [torch.from_numpy(np.pad(x.numpy(), pairs, mode=mode))]
 
 

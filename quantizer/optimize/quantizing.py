@@ -19,7 +19,8 @@ from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_handed import file_format, filed, float_layer, handed_layer
 from quantizer.ir.formats.compass_native import SOURCES
-from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
+from quantizer.ir.formats.compass_params import AXES, TOP_RANGE, TOP_SCALE, TOP_ZP, scale_of
+from quantizer.ir.formats.compass_text import format_loosely
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
 from quantizer.numerics.logarithm_tables import LOGARITHMS, SHARES
 from quantizer.numerics.parameters import Request
@@ -264,12 +265,27 @@ def weight_ends(
     wanted, axis = settings.wanted(strategy), spec.inputs[key].channel_axis or 0
     whole, slices = observe(None, values, wanted), observe(None, values, wanted, axis)
     if given is not None:
-        low, high = (torch.tensor(end, dtype=torch.float32) for end in cast("tuple[object, object]", given))
+        low, high = _ends_of_the_ir(f"layer {node.name!r}: {_file_key(spec, key)}_range", given, slices.low.numel())
         whole, slices = whole.with_ends(low.min(), high.max()), slices.with_ends(low, high)
     symmetric = part.symmetry == "symmetric"
     low, high = calibrated(strategy, whole, bits=part.bits, symmetric=symmetric)
     lows, highs = calibrated(strategy, slices, bits=part.bits, symmetric=symmetric)
     return Ends(low, high, lows, highs)
+
+
+def _ends_of_the_ir(place: str, given: object, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the smallest and largest values that the IR gives a constant of *count* slices, one or one for each."""
+    ends = given if isinstance(given, tuple) and len(given) == 2 else ()
+    rows = [end if isinstance(end, tuple) else (end,) for end in ends]
+    if rows and all(len(row) in (1, count) and all(type(item) in (int, float) for item in row) for row in rows):
+        low, high = (torch.tensor(row, dtype=torch.float32) for row in rows)
+        if bool((low.isfinite() & high.isfinite() & (low <= high)).all()):
+            return low, high
+    shown = format_loosely(cast("AttrValue", given))[:60]
+    raise GraphError(
+        f"{place}: got {shown}: must be a pair [smallest,largest] of finite numbers, or of lists of one for each of"
+        f" {count} slices."
+    )
 
 
 def _extrema(spec: Spec, values: torch.Tensor) -> Ends:
@@ -285,6 +301,7 @@ def _file_key(spec: Spec, key: str) -> str:
 
 def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
     """Return the graph of codes: constants as codes, every number under Compass's names; layers of *floats* stay float."""
+    graph = _without_ranges(graph)
     tensors = dict(graph.tensors)
     nodes = []
     for node in graph.nodes:
@@ -318,6 +335,18 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
         tensors |= {tensor.name: tensor for tensor in made}
     found = graph.with_(nodes=tuple(nodes), tensors=tensors)
     return _with_sources(found, layers, decided, floats)
+
+
+def _without_ranges(graph: Graph) -> Graph:
+    """Return the graph without the ranges that the float IR gives real outputs: beside codes that line says their ends."""
+
+    def plain(node: Node) -> Node:
+        extra = {key: value for key, value in node.extra.items() if key != TOP_RANGE}
+        return node if len(extra) == len(node.extra) else replace(node, extra=extra)
+
+    sources = cast("tuple[tuple[int, Node, Tensor | None], ...]", graph.extra.get(SOURCES, ()))
+    kept = tuple((position, plain(node), constant) for position, node, constant in sources)
+    return graph.with_(nodes=tuple(plain(node) for node in graph.nodes), extra={**graph.extra, SOURCES: kept})
 
 
 def _float_constants(graph: Graph, spec: Spec, node: Node, dtype: DType) -> list[Tensor]:

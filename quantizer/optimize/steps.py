@@ -8,19 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from quantizer.core.errors import FormatError, UnsupportedError
-from quantizer.core.files import exists, replace_files
+from quantizer.core.files import exists, overwritten, replace_files
 from quantizer.core.library import Library
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats import compass
-from quantizer.ir.graph import Graph
+from quantizer.ir.graph import Graph, check_size
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.optimize.autosearch import FirstBatches, Search, searched
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.conversions import float_layers, with_conversions
-from quantizer.optimize.dumping import dump_tensors, statistics_archive
+from quantizer.optimize.dumping import dump_folders, dump_tensors, statistics_archive
 from quantizer.optimize.gathering import gather, ranges_of
 from quantizer.optimize.generations import in_generations
 from quantizer.optimize.global_calibration import moved
@@ -40,6 +41,7 @@ from quantizer.optimize.tiling import tiled
 from quantizer.optimize.weight_codes import Trained, rounded
 from quantizer.optimize.work import PLATFORM, Say, Work, calibration_batches, ir_batches, zeros
 from quantizer.plugins.alone import LoneLayer
+from quantizer.runtime.executor import output_shapes
 
 TABLE_BITS_BEHIND = 2
 """Bits by which a table's index may be narrower than its input before accuracy suffers."""
@@ -51,7 +53,8 @@ def read_graph(work: Work) -> Work:
     text, blob = options.file("graph"), options.file("bin")
     assert text is not None
     assert blob is not None
-    _check_output(options)
+    if not options["skip_optimization"]:
+        _check_output(options)
     work = with_graph(work, compass.read(text, blob))
     work = replace(work, calibration=_calibration(work), validation=_validation(work))
     metrics_named(options)
@@ -78,9 +81,21 @@ def with_graph(work: Work, theirs: Graph) -> Work:
                 f"{theirs.name}: layer {node.name!r}: {node.op}{_method(keys[node.name])}: no operator of ours is that layer."
                 " Write a spec with formats.compass, or a plugin of that type, or remove the layer."
             )
+    _check_sizes(graph, work.library)
     settings = layer_settings(work.options, keys)
     runner = Runner(work.library.specs, work.library.platform(PLATFORM).quantizer, batch_in_ir(graph))
     return replace(work, graph=graph, keys=keys, settings=settings, runner=runner)
+
+
+def _check_sizes(graph: Graph, library: Library) -> None:
+    """Raise GraphError for a layer whose parameters make more than any tensor may hold, before it runs."""
+    for node in graph.nodes:
+        if (spec := library.specs.get(node.op)) is None:
+            continue
+        shapes = {key: graph.tensor(name).shape for key, name in zip(spec.inputs, node.inputs, strict=False) if name}
+        operands = {key: torch.empty(shape, device="meta") for key, shape in shapes.items()}
+        for shape in output_shapes(spec, node, operands):
+            check_size(f"layer {node.name!r}: {node.op}", shape, torch.float32.itemsize)
 
 
 def forward_zeros(work: Work) -> Work:
@@ -209,17 +224,15 @@ def forward_zeros_quantized(work: Work) -> Work:
 def write_ir(work: Work) -> Work:
     """Step 9: write text, constants and opt_template.json: all of them or none."""
     text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, work.library.specs))
-    folder, name = output_folder(work.options), output_name(work.options)
-    contents: dict[Path, Any] = {
-        folder / f"{name}.bin": [blob],
-        folder / f"{name}.txt": text,
-        folder / f"{work.options.text('model_name')}_opt_template.json": template_of(work),
+    made: dict[str, Callable[[], Any]] = {
+        "constants": lambda: [blob],
+        "text": lambda: text,
+        "template": lambda: template_of(work),
+        "statistics": lambda: [statistics_archive(work.gathered)],
     }
-    if work.options["save_statistic_info"]:
-        path = folder / f"{work.options.text('model_name')}_statistic_info.npz"
-        contents[path] = [statistics_archive(work.gathered)]
+    contents = {path: made[what]() for what, path in output_files(work.options).items()}
     replace_files(contents, FormatError)
-    work.say(f"wrote {shown_path(folder / name)}.txt and .bin")
+    work.say(f"wrote {shown_path(output_folder(work.options) / output_name(work.options))}.txt and .bin")
     return work
 
 
@@ -269,6 +282,21 @@ def template_of(work: Work) -> str:
     """Return the text of opt_template.json."""
     assert work.layered is not None
     return opt_template(work.layered, work.keys, work.settings, work.ranges, work.similarity)
+
+
+def output_files(options: Options) -> dict[str, Path]:
+    """Return the files that step 9 writes: constants, text, opt_template.json, and statistics where the cfg asks for them.
+
+    A template that was edited in place, to be this run's opt_config, stays as it is.
+    """
+    folder, model, name = output_folder(options), options.text("model_name"), output_name(options)
+    found = {"constants": folder / f"{name}.bin", "text": folder / f"{name}.txt"}
+    template, edited = folder / f"{model}_opt_template.json", options.file("opt_config")
+    if edited is None or overwritten([edited], [template]) is None:
+        found["template"] = template
+    if options["save_statistic_info"]:
+        found["statistics"] = folder / f"{model}_statistic_info.npz"
+    return found
 
 
 def output_folder(options: Options) -> Path:
@@ -342,12 +370,20 @@ def _on_zeros(work: Work, graph: Graph) -> None:
 
 
 def _check_output(options: Options) -> None:
-    """Raise FormatError where the output folder cannot be made or written, before any work is done."""
+    """Raise FormatError where the output folder cannot be written, or a file is read there, before any work is done."""
     folder = output_folder(options).absolute()
     existing = next(path for path in (folder, *folder.parents) if exists(path))
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         what = "is no folder" if not existing.is_dir() else "cannot be written"
         raise options.error("output_dir", f"{shown_path(existing)}: {what}. Nothing was written.")
+    if (path := overwritten([options.path, *options.files.values()], output_files(options).values())) is not None:
+        text = f"{shown_path(path)} would be written, and this run reads it. Name another output_dir or out_ir_name."
+        raise options.error("output_dir", f"{text} Nothing was written.")
+    dumped = {os.path.realpath(folder) for folder in dump_folders(options)} if options["dump"] else set()
+    for path in options.files.values():
+        if os.path.realpath(path.parent) in dumped:
+            text = f"{shown_path(path)} is read, and lies where tensors are written. Name another dump_dir."
+            raise options.error("dump_dir", f"{text} Nothing was written.")
 
 
 def _advice(work: Work) -> Iterator[str]:

@@ -147,9 +147,14 @@ def tuning() -> Kind:
         if "".join(f"[{part}]" for part in found) != text or not 1 <= len(found) <= 2:
             raise ValueError(text)
         parts = [tuple(float(number) for number in part.split(",")) for part in found]
+        if not all(math.isfinite(number) for part in parts for number in part):
+            raise ValueError(text)
         return (*parts, (0.0,))[:2]
 
-    return Kind(parse, "[quant_method,parameters...][approx_method,parameters...], such as [0][0] or [2,20][0]")
+    return Kind(
+        parse,
+        "[quant_method,parameters...][approx_method,parameters...] of finite numbers, such as [0][0] or [2,20][0]",
+    )
 
 
 def metrics() -> Kind:

@@ -9,7 +9,9 @@ from itertools import islice
 
 import torch
 from torch import Tensor
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
+from quantizer.core.errors import GraphError
 from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import Constant, Parameters, QParams
@@ -76,13 +78,24 @@ def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[st
         parts = zip(*(values.chunk(len(moments[node.name])) for values in columns), strict=True)
         for (own, steps, zero), moment in zip(parts, moments[node.name], strict=True):
             grid = Grid(steps, zero, params.qmin, params.qmax)
-            act_order, damping, block = bool(numbers["act_order"]), numbers["damping"], max(1, int(numbers["block"]))
-            chosen.append(gptq(own, moment, grid.nearest, act_order=act_order, damping=damping, block=block))
+            chosen.append(_spread(node, own, moment, grid, numbers))
         made = torch.cat(chosen)
         found[node.name] = (
             made.reshape(in_order(node, weights).shape).movedim(1, -1) if grouped else made.reshape(weights.shape)
         )
     return found
+
+
+def _spread(node: Node, weights: Tensor, moments: Tensor, grid: Grid, numbers: Mapping[str, float]) -> Tensor:
+    """Return rows of weights by GPTQ; GraphError where what the layer reads does not tell its columns apart."""
+    act_order, damping, block = bool(numbers["act_order"]), numbers["damping"], max(1, int(numbers["block"]))
+    try:
+        return gptq(weights, moments, grid.nearest, act_order=act_order, damping=damping, block=block)
+    except LinAlgError:
+        raise GraphError(
+            f"layer {node.name!r}: gptq_zy: damping {damping:g}: the Hessian of {len(moments)} columns has no inverse."
+            f" Write a larger damping, such as {max(0.01, 10 * damping):g}, into gptq_zy[batches,act_order,damping,block]."
+        ) from None
 
 
 def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[str, Tensor]:

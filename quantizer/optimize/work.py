@@ -10,7 +10,7 @@ from torch import Tensor
 
 from quantizer.core.dtypes import DType
 from quantizer.core.library import Library
-from quantizer.ir.graph import Graph
+from quantizer.ir.graph import Graph, check_size
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.gathering import Gathered
 from quantizer.optimize.loader import Batches
@@ -93,5 +93,8 @@ def calibration_batches(work: Work) -> Iterator[dict[str, Tensor]]:
 
 
 def zeros(work: Work, graph: Graph) -> dict[str, Tensor]:
-    """Return zeros for every input of a graph."""
-    return {name: torch.zeros(graph.tensor(name).shape) for name in work.float_graph.inputs}
+    """Return zeros for every input of a graph; GraphError for an input that is too large."""
+    shapes = {name: graph.tensor(name).shape for name in work.float_graph.inputs}
+    for name, shape in shapes.items():
+        check_size(f"input {name!r}", shape, torch.float32.itemsize)
+    return {name: torch.zeros(shape, dtype=torch.float32) for name, shape in shapes.items()}

@@ -84,39 +84,42 @@ def _annotate(args: argparse.Namespace) -> int:
 
 
 def _junit(args: argparse.Namespace) -> int:
-    from quantizer.core.files import replace_files
+    from quantizer.core.files import check_apart, replace_files
     from quantizer.reporting.junit import render
-    from quantizer.reporting.store import read_run, read_run_facts
+    from quantizer.reporting.store import read_run, read_run_facts, run_files
 
+    check_apart(run_files(args.candidate), [args.output])
     replace_files({args.output: render(read_run(args.candidate), read_run_facts(args.candidate))})
     return 0
 
 
 def _statement(args: argparse.Namespace) -> int:
     from quantizer.core.errors import CaseError
-    from quantizer.core.files import replace_files
+    from quantizer.core.files import check_apart, replace_files
     from quantizer.reporting.statement import state
     from quantizer.reporting.statement_markdown import render
-    from quantizer.reporting.store import FACTS, read_run, read_run_facts
+    from quantizer.reporting.store import FACTS, read_run, read_run_facts, run_files
 
+    data, text = (args.output.parent / f"{args.output.name}{suffix}" for suffix in (".json", ".md"))
+    check_apart(run_files(args.candidate), [data, text])
     facts = read_run_facts(args.candidate)
     if facts is None:
         raise CaseError(f"{args.candidate}: holds no {FACTS}. Name the directory of a run as pytest wrote it.")
     if facts.shard:
         raise CaseError(f"{args.candidate}: is shard {facts.shard} of a run. Merge the shards: quantizer report merge.")
     stated = state(read_run(args.candidate), facts)
-    folder, name = args.output.parent, args.output.name
-    replace_files({folder / f"{name}.json": stated.to_json(), folder / f"{name}.md": render(stated)})
+    replace_files({data: stated.to_json(), text: render(stated)})
     return 0
 
 
 def _merge(args: argparse.Namespace) -> int:
     from quantizer.core.errors import CaseError
-    from quantizer.core.files import replace_files
+    from quantizer.core.files import check_apart, replace_files
     from quantizer.reporting.shards import merge
-    from quantizer.reporting.store import FAILURES, replay_files, write_run, write_timings
+    from quantizer.reporting.store import FAILURES, RECORDS, replay_files, run_files, write_run, write_timings
     from quantizer.reporting.tally import summary_of
 
+    check_apart([file for folder in args.shards for file in run_files(folder)], [args.output / RECORDS])
     whole = merge(args.shards)
     replays = {name: content for folder in args.shards for name, content in replay_files(folder).items()}
     replace_files({args.output / FAILURES / name: [text] for name, text in replays.items()}, CaseError)

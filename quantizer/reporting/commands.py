@@ -149,12 +149,14 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _html(args: argparse.Namespace) -> int:
-    from quantizer.core.files import is_folder, replace_files
+    from quantizer.core.files import check_apart, is_folder, replace_files
     from quantizer.reporting.diff import compare
     from quantizer.reporting.history import ratios
     from quantizer.reporting.page import render
-    from quantizer.reporting.store import read_kills, read_run, read_run_facts
+    from quantizer.reporting.store import read_kills, read_run, read_run_facts, run_files
 
+    runs = [file for run in (args.candidate, args.baseline) if run for file in run_files(run)]
+    check_apart([*runs, *filter(None, (args.history, args.faults))], [args.output])
     records = read_run(args.candidate)
     page = render(
         records,

@@ -34,6 +34,13 @@ def write_run(
     replace_files(contents, CaseError)
 
 
+def run_files(path: Path) -> list[Path]:
+    """Return the files that a run is read from: a records file, or those in a directory."""
+    if not is_folder(path):
+        return [path]
+    return [*(path / name for name in (RECORDS, SUMMARY, FACTS, TIMINGS)), *(path / FAILURES).glob("*.json")]
+
+
 def replay_files(directory: Path) -> dict[str, bytes]:
     """Return name -> content of the replay files of a run."""
     try:

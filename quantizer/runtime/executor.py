@@ -84,12 +84,8 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
     Raises GraphError where a function returns something else than tensors of the shapes that its spec says, if the result
     comes in pieces.
     """
-    arranged = {
-        name: values.mT if name in node.transposed
-        else to_operator_order(values, node.order, spatial=spec.inputs[name].spatial)
-        for name, values in operands.items()
-    }  # fmt: skip
-    wanted = tensor_shapes(spec, {name: tuple(values.shape) for name, values in arranged.items()}, node.attrs)
+    arranged = _arranged(spec, node, operands)
+    wanted = _made_shapes(spec, node, arranged)
     handed = node.parameters
     if isinstance(handed, Parameters):
         entry = REGISTRY.entry(spec.op, "quantized", handed.platform.platform)
@@ -107,6 +103,24 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
     codes, stages = (outcome.codes, outcome.stages) if isinstance(outcome, Staged) else (outcome, {})
     made = _checked_pieces(spec, codes, wanted) if output.pieces is not None else (_tensor(spec, codes),)
     return Outcome(tuple(to_node_order(values, node.order, spatial=output.spatial) for values in made), stages)
+
+
+def output_shapes(spec: Spec, node: Node, operands: Mapping[str, Tensor]) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of what a node makes of operands, of which nothing but the shapes is read, in the operator's order."""
+    return _made_shapes(spec, node, _arranged(spec, node, operands))
+
+
+def _made_shapes(spec: Spec, node: Node, arranged: Mapping[str, Tensor]) -> tuple[tuple[int, ...], ...]:
+    return tensor_shapes(spec, {name: tuple(values.shape) for name, values in arranged.items()}, node.attrs)
+
+
+def _arranged(spec: Spec, node: Node, operands: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return operands in the operator's order."""
+    return {
+        name: values.mT if name in node.transposed
+        else to_operator_order(values, node.order, spatial=spec.inputs[name].spatial)
+        for name, values in operands.items()
+    }  # fmt: skip
 
 
 def _tensor(spec: Spec, made: object) -> Tensor:

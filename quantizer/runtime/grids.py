@@ -40,8 +40,9 @@ def spread(
 ) -> Grids:
     """Return *graph* with the parameters of all tensors that follow from *params*.
 
-    A movement has its operand's; an operand that nothing else reads has its movement's. A constant that was rearranged has
-    those of its source. An activation that only clips what its codes cannot say anyway is taken out.
+    A movement has its operand's, a pad only where its value is that of a code; an operand that nothing else reads has its
+    movement's. A constant that was rearranged has those of its source. An activation that only clips what its codes cannot
+    say anyway is taken out.
     """
     known = {name: grid for name, grid in params.items() if name in graph.tensors}
     known |= _rearranged(graph, params, values, origins)
@@ -91,14 +92,23 @@ def _through_movements(grids: Grids) -> None:
     moves = [node for node in graph.order if _moves(specs()[node.op])]
     for node in moves:
         source, made = str(node.inputs[0]), node.outputs[0]
-        if source in grids.params and made not in grids.params and grids.params[source].axis is None:
-            grids.params[made] = grids.params[source]
+        own = grids.params.get(source)
+        if own is not None and made not in grids.params and own.axis is None and _keeps_to(own, node):
+            grids.params[made] = own
     for node in reversed(moves):
         source, made = str(node.inputs[0]), node.outputs[0]
         alone = len(graph.consumers[source]) == 1 and source not in (*graph.outputs, *graph.inputs)
         pads = node.op == "pad" and made in grids.params
         if made in grids.params and source not in grids.params and alone and not pads:
             grids.params[source] = grids.params[made]
+
+
+def _keeps_to(grid: QParams, node: Node) -> bool:
+    """Return whether a movement of codes of *grid* makes values of such codes alone: a pad adds a value of its own."""
+    if node.op != "pad":
+        return True
+    value = torch.tensor(node.attrs["value"], dtype=torch.float32)
+    return _fitted(value, grid, None) is not None
 
 
 def _without_clips(grids: Grids) -> None:

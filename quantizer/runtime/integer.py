@@ -18,7 +18,7 @@ from quantizer.core.errors import ConstraintError, GraphError, UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
-from quantizer.core.spec import Spec
+from quantizer.core.spec import Input, Spec
 from quantizer.ir.graph import Graph, Node, Tensor, container, nearest
 from quantizer.ir.verify import verify
 from quantizer.numerics.handed_request import HandedRequest
@@ -122,6 +122,8 @@ class _Work:
         asked = [key for key in operands if spec.inputs[key].role != "bias"]
         if output is None or any(key not in given for key in asked) or any(p.axis is not None for p in inputs.values()):
             return None
+        if any(_is_across(spec.inputs[key], params, tensors[operands[key]]) for key, params in given.items()):
+            return None
         return self._handed(node, spec, operands, given, inputs, output, tensors)
 
     def _output(self, node: Node, spec: Spec) -> QParams | None:
@@ -175,9 +177,18 @@ def _constant(name: str, constant: Constant) -> Tensor:
     return Tensor(name, tuple(data.shape), constant.params.dtype, data, constant.params)
 
 
+def _is_across(item: Input, params: QParams, tensor: Tensor) -> bool:
+    """Return whether a weight has several scales, and not along the channels of the result: sums have no one scale then."""
+    if item.role != "weight" or params.axis is None:
+        return False
+    rank = len(tensor.shape)
+    return item.channel_axis is None or params.axis % rank != item.channel_axis % rank
+
+
 def _is_sum(bias: Constant, inputs: Mapping[str, QParams], constants: Mapping[str, Constant]) -> bool:
     """Return whether a bias has the scale of the sums that it is added to, as float32 has it."""
-    factors = [*inputs.values(), *(c.params for c in constants.values() if c is not bias)]
+    count = bias.codes.numel()
+    factors = [*inputs.values(), *(c.params.repeated(count) for c in constants.values() if c is not bias)]
     scale = factors[0].scale
     for other in factors[1:]:
         scale = scale * other.scale

@@ -121,7 +121,10 @@ def quantize_graph(
 
 
 def _quantize_bias(graph: Graph, node: Node) -> None:
-    """Give a constant bias of a computing operation codes of 32 bits, at the product of its operands' scales."""
+    """Give a constant bias of a computing operation codes of 32 bits, at the product of its operands' scales.
+
+    Groups of a transposed convolution share the scales of its weights, each element of the bias has its own.
+    """
     configs = node.parameters
     assert isinstance(configs, OperationQuantizationConfig)
     name = node.inputs[2] if len(node.inputs) > 2 and node.op in COMPUTING else None
@@ -133,11 +136,12 @@ def _quantize_bias(graph: Graph, node: Node) -> None:
     linear = all(c.scale is not None and P.LINEAR in c.policy and P.DYNAMIC not in c.policy for c in (x, weight))
     if not linear or x.scale is None or weight.scale is None:
         return
+    scales = weight.params.repeated(graph.tensor(name).shape[0]).scale.to(weight.scale.dtype)
     grain = P.PER_CHANNEL if weight.scale.dim() else P.PER_TENSOR
     bias = create_default_quant_config(
         num_of_bits=BIAS_BITS, policy=P.LINEAR | P.SYMMETRICAL | grain, channel_axis=0 if weight.scale.dim() else None
     )
-    bias.scale, bias.offset = x.scale * weight.scale, torch.zeros_like(weight.scale, dtype=torch.int64)
+    bias.scale, bias.offset = x.scale * scales, torch.zeros_like(scales, dtype=torch.int64)
     bias.state = QuantizationStates.PASSIVE
     configs.input_quantization_config[2] = bias
 

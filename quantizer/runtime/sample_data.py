@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,11 @@ from torch import Tensor
 
 from quantizer.core.errors import FormatError, GraphError
 from quantizer.core.wording import shown_path
-from quantizer.ir.graph import FREE, LARGEST, Graph, container, nearest
+from quantizer.ir.formats.npz import MAGIC, read_npy, read_npz
+from quantizer.ir.graph import FREE, LARGEST, Graph, check_size, container, nearest
 
-MAGIC = b"\x93NUMPY"
+WIDEST = 8
+"""Bytes of the largest number that torch has."""
 Batch = dict[str, Tensor]
 
 
@@ -45,20 +47,22 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
 def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Batch]:
     """Return normally distributed values for float inputs; the same for the same seed.
 
-    A free first axis has *size* samples. GraphError for other free sizes, and for inputs that are not float.
+    A free first axis has *size* samples. GraphError for other free sizes, for inputs that are not float, and for more
+    than LARGEST bytes of values in all.
     """
+    tensors = [graph.tensor(name) for name in graph.inputs]
+    for tensor in tensors:
+        if tensor.dtype.kind != "float" or not tensor.ranked or FREE in tensor.shape[1:]:
+            raise GraphError(f"input {tensor.name!r}: values can be made for floats of known sizes alone: give data.")
+    shapes = {tensor.name: [size if n == FREE else n for n in tensor.shape] for tensor in tensors}
+    total = count * sum(math.prod(shapes[t.name]) * max(4, container(t.dtype).itemsize) for t in tensors)
+    if total > LARGEST:
+        raise GraphError(f"{count} batches of {size} samples: {total} bytes of values, at most {LARGEST}: make fewer.")
     source = torch.Generator().manual_seed(seed)
-    batches = []
-    for _ in range(count):
-        batch = {}
-        for name in graph.inputs:
-            tensor = graph.tensor(name)
-            if tensor.dtype.kind != "float" or not tensor.ranked or FREE in tensor.shape[1:]:
-                raise GraphError(f"input {name!r}: values can be made for floats of known sizes alone: give data.")
-            shape = [size if n == FREE else n for n in tensor.shape]
-            batch[name] = torch.randn(shape, generator=source).to(container(tensor.dtype))
-        batches.append(batch)
-    return batches
+    return [
+        {t.name: torch.randn(shapes[t.name], generator=source).to(container(t.dtype)) for t in tensors}
+        for _ in range(count)
+    ]
 
 
 def _own_batch(graph: Graph) -> int | None:
@@ -72,20 +76,13 @@ def _arrays(path: Path, where: str, graph: Graph) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as file:
             start = file.read(len(MAGIC))
-        if start == MAGIC:
-            if len(graph.inputs) != 1:
-                raise GraphError(f"{where}: one array for inputs {', '.join(graph.inputs)}: save an .npz file.")
-            return {graph.inputs[0]: np.load(path, mmap_mode="r", allow_pickle=False)}
-        with zipfile.ZipFile(path) as archive:
-            if sum(item.file_size for item in archive.infolist()) > LARGEST:
-                raise FormatError(f"{where}: unpacks to more than {LARGEST} bytes. Give fewer samples.")
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
     except OSError as err:
         raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as err:
-        hint = "pickled objects are refused" if "pickle" in str(err) or "Python objects" in str(err) else str(err)
-        raise FormatError(f"{where}: is no .npy or .npz file of numeric arrays: {hint}.") from None
+    if start != MAGIC:
+        return read_npz(path)
+    if len(graph.inputs) != 1:
+        raise GraphError(f"{where}: one array for inputs {', '.join(graph.inputs)}: save an .npz file.")
+    return {graph.inputs[0]: read_npy(path)}
 
 
 def _checked(where: str, graph: Graph, name: str, values: np.ndarray) -> Tensor:
@@ -97,9 +94,11 @@ def _checked(where: str, graph: Graph, name: str, values: np.ndarray) -> Tensor:
         raise GraphError(
             f"{where}: {name!r} has shape {list(values.shape)}, must be {shown}, the first axis for samples."
         )
-    if values.dtype.kind not in "fiub":
-        raise GraphError(f"{where}: {name!r} holds {values.dtype}: must be numbers.")
-    found = torch.from_numpy(np.array(values, order="C")).to(container(tensor.dtype))
+    kind = container(tensor.dtype)
+    if values.dtype.itemsize > WIDEST:
+        raise GraphError(f"{where}: {name!r} holds {values.dtype}: must be numbers of at most {8 * WIDEST} bits.")
+    check_size(f"{where}: {name!r}", values.shape, max(kind.itemsize, values.dtype.itemsize))
+    found = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), order="C")).to(kind)
     if found.is_floating_point() and not bool(torch.isfinite(found).all()):
         raise GraphError(f"{where}: {name!r} holds NaN or infinities: leave these samples out.")
     return found

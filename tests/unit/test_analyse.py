@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import zipfile
@@ -120,7 +121,8 @@ def archive(path, **arrays):
         (lambda p: archive(p / "d.npz", x=np.zeros((0, 3, 8, 8))), GraphError, "at least one"),
         (lambda p: archive(p / "d.npz", x=np.full(DATA, np.nan)), GraphError, "NaN"),
         (lambda p: archive(p / "d.npz", x=np.array([{}])), FormatError, "pickled objects are refused"),
-        (lambda p: archive(p / "d.npz", x=np.full(DATA, "a")), GraphError, "must be numbers"),
+        (lambda p: archive(p / "d.npz", x=np.full(DATA, "a")), FormatError, "must be real numbers"),
+        (lambda p: archive(p / "d.npz", x=np.zeros(DATA, np.longdouble)), GraphError, "at most 64 bits"),
         (lambda p: p / "missing.npz", FormatError, "cannot be read"),
     ],
 )  # fmt: skip
@@ -130,10 +132,83 @@ def test_samples_that_do_not_fit_are_refused(tmp_path, made, error, text):
 
 
 def test_an_archive_that_unpacks_to_more_than_it_may_is_refused_before_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("quantizer.runtime.sample_data.LARGEST", 1000)
+    monkeypatch.setattr("quantizer.ir.formats.npz.LARGEST", 1000)
     np.savez_compressed(tmp_path / "d.npz", x=np.zeros(DATA))
-    with pytest.raises(FormatError, match="unpacks to more than 1000 bytes"):
+    with pytest.raises(FormatError, match="of 1000 bytes together"):
         read_batches(tmp_path / "d.npz", from_model(small_network("n")), 4)
+
+
+def header(shape, order=b"<"):
+    """Return an .npy file of two samples whose header says another shape or order of bytes."""
+    stream = io.BytesIO()
+    np.save(stream, whole((2, 3, 8, 8), 3))
+    said = f"{shape}, }}".encode().ljust(40)
+    return stream.getvalue().replace(b"'<f4'", b"'" + order + b"f4'").replace(b"(2, 3, 8, 8), }".ljust(40), said)
+
+
+def entry(content, damage=lambda data: data):
+    """Return an archive whose array x has *content*."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("x.npy", content)
+    return damage(bytearray(stream.getvalue()))
+
+
+def flipped(data):
+    data[60:70] = b"\xff" * 10
+    return data
+
+
+DAMAGED = {
+    "a stream that does not unpack": entry(header("(2, 3, 8, 8)"), flipped),
+    "another way to pack": entry(header("(2, 3, 8, 8)"), lambda data: data.replace(b"\x08\x00", b"\x0e\x00")),
+    **{
+        name: content
+        for what, made in {
+            "2**40 numbers": header("(1099511627776,)"), "an expression": header("(1 << 40,)"), "an open bracket": header("(2, 3, 8"),
+            "no shape": header("None"), "a shape of texts": header("('a', 3)"), "a quote": header("(2, '3, 8, 8)"), "a zero byte": header("(2, \0)"),
+            "no format": header("(2, 3, 8, 8)", b"x"), "deep brackets": header("(" * 38),
+        }.items()
+        for name, content in ((f"{what} in a file", made), (f"{what} in an archive", entry(made)))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_damaged_samples_are_one_error(tmp_path, what, model, capsys):
+    """Of `analyse` and of `compare`, which read arrays alike; nothing of the declared size is made."""
+    path = tmp_path / "d.npz"
+    path.write_bytes(DAMAGED[what])
+    for arguments in (["analyse", model, "--data", str(path)], ["compare", str(path), str(path)]):
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: {path}")
+        assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_samples_of_another_order_of_bytes_are_the_same_samples(tmp_path, packed):
+    values = whole(DATA, 3)
+    path = tmp_path / ("x.npz" if packed else "x.npy")
+    (np.savez if packed else np.save)(path, **{"x" if packed else "arr": values.astype(">f4")})
+    (batch,) = read_batches(path, from_model(small_network("n")), 6)
+    assert torch.equal(batch["x"], torch.from_numpy(values))
+
+
+def test_more_values_than_a_tensor_may_have_are_refused_before_they_are_made(model, tmp_path, monkeypatch, capsys):
+    assert main(["analyse", model, "--batch-size", "1048576", "--batches", "1048576"]) == 2
+    assert "1048576 batches of 1048576 samples: 844424930131968 bytes of values" in capsys.readouterr().err
+    monkeypatch.setattr("quantizer.ir.graph.LARGEST", 1000)
+    np.save(tmp_path / "x.npy", whole(DATA, 3))
+    with pytest.raises(GraphError, match=r"'x': shape \[6, 3, 8, 8\] of 4 bytes a value: more than 1000 bytes"):
+        read_batches(tmp_path / "x.npy", from_model(small_network("n")), 4)
+
+
+@pytest.mark.parametrize("seed", ["18446744073709551616", "-1", "x"])
+def test_a_seed_that_torch_does_not_take_is_refused(model, seed, capsys):
+    assert main(["analyse", model, "--seed", seed]) == 2
+    assert "argument --seed: " in capsys.readouterr().err
+    assert main(["analyse", model, "--seed", "18446744073709551615", "--batches", "1", "--view", "layer"]) == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"\x93NUMPY\x01\x00", b"no array at all"])

@@ -8,11 +8,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from quantizer.core.errors import FormatError, GraphError, QuantizerError, UnsupportedError
 from quantizer.ir.formats.onnx import from_bytes, from_model, load
-from quantizer.ir.graph import FREE
+from quantizer.ir.formats.onnx_write import to_model
+from quantizer.ir.graph import FREE, same
 from quantizer.runtime.onnx_model import folded, load_onnx_graph
 
 F = TensorProto.FLOAT
@@ -201,6 +202,22 @@ def test_external_data_elsewhere_is_refused(tmp_path, location):
         load(external(location, folder))
 
 
+def test_external_data_in_a_file_whose_name_is_no_text_is_refused(tmp_path):
+    path = external("ABCDEF", tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"ABCDEF", b"\xff\xfeCDEF"))
+    with pytest.raises(
+        FormatError, match=r"'w': external data b'\\xff\\xfeCDEF': the file's name must be text in UTF-8"
+    ):
+        load(path)
+
+
+def test_a_segment_of_a_tensor_is_refused():
+    constant = tensor(float_data=[1.0, 2.0])
+    constant.segment.begin = 0
+    with pytest.raises(UnsupportedError, match=r"'w': holds a segment of a tensor: write the tensor whole"):
+        from_model(model([node("Add", ["x", "w"], ["y"])], constants=[constant]))
+
+
 def test_every_number_format_is_read_and_written_back():
     from quantizer.ir.formats.onnx_values import ONNX_DTYPES, read_tensor, to_numpy
 
@@ -212,6 +229,38 @@ def test_every_number_format_is_read_and_written_back():
         again = to_numpy(read.data, dtype)
         assert again.dtype == kind
         assert again.tobytes() == values.tobytes()
+
+
+def with_empty(op, inputs, key, kind, domain="", **attrs):
+    step = helper.make_node(op, inputs, ["y"], domain=domain, **attrs)
+    step.attribute.append(helper.make_attribute(key, [], attr_type=kind))
+    return step
+
+
+@pytest.mark.parametrize(
+    ("step", "opset"),
+    [
+        (with_empty("LSTM", ["s", "w", "w"], "activation_alpha", AttributeProto.FLOATS, hidden_size=2), 14),
+        (with_empty("ReduceSum", ["x"], "axes", AttributeProto.INTS, keepdims=0), 11),
+    ],
+)
+def test_a_list_without_elements_is_written_with_the_type_of_its_schema(step, opset):
+    w = numpy_helper.from_array(np.ones((1, 8, 2), np.float32), "w")
+    given = model([step], [value("x", [1, 2]), value("s", [3, 1, 2])], constants=[w], opset=opset)
+    graph = from_model(given)
+    written = to_model(graph)
+    assert same(graph, from_model(written)) is None
+    (found,) = written.graph.node
+    assert step.attribute[-1] in found.attribute
+
+
+def test_a_list_without_elements_of_which_no_schema_speaks_is_refused():
+    given = model([with_empty("Own", ["x"], "sizes", AttributeProto.INTS, domain="elsewhere")])
+    given.opset_import.append(helper.make_opsetid("elsewhere", 1))
+    with pytest.raises(
+        UnsupportedError, match=r"Own\): attribute 'sizes' is an empty list, and no schema says of what"
+    ):
+        to_model(from_model(given))
 
 
 def test_file_that_is_not_there(tmp_path):

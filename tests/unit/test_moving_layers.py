@@ -162,10 +162,16 @@ def test_crop_of_the_first_axis_takes_its_share_of_a_batch(tmp_path: Path) -> No
         ("Split", {"a": (2, 3, 4), "b": (2, 3, 4)}, ["axis=5", "splits=[3,3]"], r"axis=5 must lie in"),
         ("Split", {"a": (2, 3, 4), "b": (2, 4, 4)}, ["axis=1", "splits=[3,3]"], "Correct layer_top_shape"),
         ("Crop", {"a": (2, 3, 4)}, ["crops=[[0,2],[3,5]]"], "a list of 3 pairs"),
+        ("Crop", {"a": (2, 4, 4)}, ["crops=[[0,2],[0.5,4],[0,4]]"], r"layer1': Crop: crops: got .*0\.5.* 3 pairs \[first,end\] of integers"),
+        ("Crop", {"a": (2, 4, 4)}, ["crops=[[0,2],[0,four],[0,4]]"], "of integers"),
+        ("Pad", {"a": SHAPE}, ["mode=EDGE", "pads=[[0,0],[0,a],[0,0]]"], r"layer1': Pad: pads: got .*0,a.* 3 pairs \[before,after\] of integers"),
+        ("Pad", {"a": SHAPE}, ["mode=WRAP", "pads=[[0,0],[0,0.5],[0,0]]"], "of integers"),
+        ("Pad", {"a": SHAPE}, ["mode=EDGE", "pads=[[0,0],[0,-1],[0,0]]"], "no number may be negative"),
+        ("Pad", {"a": SHAPE}, ["mode=EDGE", "pads=[[0,0],[0,0],[0,0]]", "constant_value=a"], "constant_value: got a: must be a finite"),
         ("Cast", {"a": SHAPE}, ["to_dtype=8"], "must be a number format"),
         ("Gather", {"a": SHAPE}, ["axis=1"], "Gather without input 'indices'"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_layer_is_an_error(
     tmp_path: Path, kind: str, tops: dict[str, tuple[int, ...]], lines: list[str], said: str
 ) -> None:

@@ -96,4 +96,11 @@ def test_a_shape_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     files = ["--text", str(tmp_path / "f.txt"), "--bin", str(tmp_path / "f.bin")]
     assert main(["onnx", "compass", str(tmp_path / "net.onnx"), *files, "--shape", "x=1,-3"]) == 2
     assert "--shape=x=1,-3: write an input and its sizes" in capsys.readouterr().err
+    for shape, words in (
+        ("xx=1,3,8,8", "--shape=xx=...: no such input. Did you mean 'x'?"),
+        ("x=9999999,9999999,9999999", "--shape=x=...: shape [9999999, 9999999, 9999999] of 4 bytes a value: more than"),
+    ):
+        given = ["--shape", "x=1,3,8,8", "--shape", shape]
+        assert main(["onnx", "compass", str(tmp_path / "net.onnx"), *files, *given]) == 2
+        assert words in capsys.readouterr().err
     assert not (tmp_path / "f.txt").exists()

@@ -82,6 +82,13 @@ def test_recorded_files_are_read(path: Path) -> None:
         ("just a line", ["must be field = value"]),
         ("min_compatible_zhouyi_target = X9", ["must be one of Z1, Z2"]),
         ("featuremap_tiling_param = [(1,2)]", ["[(first,last,h,w),...]"]),
+        ("featuremap_tiling_param = [(1,1,0,2)]", ["[(first,last,h,w),...] with h and w of at least 1"]),
+        ("featuremap_tiling_param = [(1,1,2,2),(3,3,1,00)]", ["with h and w of at least 1"]),
+        ("enable_pass_tune_op_softmax = [nan][0]", ["'[nan][0]' must be", "of finite numbers, such as [0][0]"]),
+        ("enable_pass_tune_op_softmax = [inf][0]", ["of finite numbers"]),
+        ("enable_pass_tune_op_complicated_activations = [0][1e400]", ["of finite numbers"]),
+        ("global_calibration = equalization[1e400]", ["'equalization[1e400]'", "with numbers from 0 to 1000000"]),
+        ("global_calibration = gptq_zy[1e300]", ["with numbers from 0 to 1000000"]),
         ("set_qinvariant_for_start_nodes = a", ["layer numbers"]),
     ],
 )  # fmt: skip

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from quantizer.cli import main
 from quantizer.core.errors import FormatError, GraphError, QuantizerError
 from quantizer.core.library import load_library
 from quantizer.ir.formats import compass
+from quantizer.ir.formats.npz import npz_bytes
 from quantizer.ir.graph import Graph, difference
 from quantizer.ops import load_built_ins
 from quantizer.optimize import steps
@@ -57,6 +59,34 @@ def test_the_table_shows_what_differs(tmp_path: Path) -> None:
     assert short == {"zero points", "weights", "bytes"}
     assert "layer_top_zp: [-27] recorded, [-28] here" in table([found])
     assert all(column in table([found]) for column in COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("quant.bin", None, "quant.bin: cannot be read: no such file"),
+        ("quant.txt", b"layer_name=\xff\xfe", "quant.txt: is no file of a recorded run: 'utf-8' codec"),
+        ("conv3x3_opt_template.json", b'{"conv": ', "conv3x3_opt_template.json: is no file of a recorded run"),
+        ("conv3x3_opt_template.json", b"[1]", "conv3x3_opt_template.json: is no file of a recorded run: no object of layers"),
+        ("conv3x3_opt_template.json", b'{"conv": 1}', "no object of layers, each an object of keys"),
+        ("ref.npz", b"PK no archive", "ref.npz: is no sound .npz archive"),
+        ("ref.npz", npz_bytes({"b1_q_out1": np.zeros(1)}), "ref.npz: holds no 'b1_q_out0', an output of sample 1"),
+        ("ref.npz", npz_bytes({"q_out0": np.zeros(1)}), "ref.npz: holds no output of a sample"),
+    ],
+)  # fmt: skip
+def test_a_damaged_recorded_run_is_one_error(
+    tmp_path: Path, name: str, content: bytes | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = ROOT / "compass" / "conv3x3" / "pc_asym"
+    for file in source.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / name).unlink(missing_ok=True)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert main(["optimize", "--quiet", "--compare", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert words in said.out
+    assert said.err == ""
 
 
 def net(config: str = "plain", *lines: str) -> Work:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import json
 import math
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +275,110 @@ def test_an_output_that_cannot_be_written(
     assert run() == 2
     assert "cannot be written" in capsys.readouterr().err
     assert written() == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "name"),
+    [
+        (("graph = out/quant.txt",), "output_dir", "out/quant.txt"),
+        (("graph = link.txt",), "output_dir", "out/quant.txt"),
+        (("bin = out/quant.bin",), "output_dir", "out/quant.bin"),
+        (("bin = out/net.bin", "out_ir_name = net"), "output_dir", "out/net.bin"),
+        (("calibration_data = out/conv3x3_statistic_info.npz", "save_statistic_info = true"), "output_dir", "out/conv3x3_statistic_info.npz"),
+        (("data = out/quant.txt",), "output_dir", "out/quant.txt"),
+        (("label = dumped/quant/y.npy", "dump = true", "dump_dir = dumped"), "dump_dir", "dumped/quant/y.npy"),
+    ],
+)  # fmt: skip
+def test_what_a_run_reads_is_not_overwritten(
+    run: Any, capsys: pytest.CaptureFixture[str], lines: tuple[str, ...], field: str, name: str
+) -> None:
+    for path in ("out/quant.txt", "out/quant.bin", "out/net.bin", "out/conv3x3_opt_template.json", "out/conv3x3_statistic_info.npz", "dumped/quant/y.npy"):  # fmt: skip
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        source = {".txt": "float.txt", ".bin": "float.bin"}.get(Path(path).suffix, "calib.npy")
+        Path(path).write_bytes(Path(source).read_bytes())
+    Path("link.txt").symlink_to("out/quant.txt")
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file() and path.name != "opt.cfg"}
+    assert run(*lines) == 2
+    said = capsys.readouterr().err
+    assert f": {field}: {name} " in said
+    assert "Nothing was written" in said
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_template_that_was_edited_in_place_stays_as_it_is(run: Any) -> None:
+    assert run("skip_optimization = false") == 0
+    template = Path("out/conv3x3_opt_template.json")
+    edited = json.dumps({name: {"q_bits_activation": 16} for name in json.loads(template.read_text())})
+    template.write_text(edited)
+    Path("out/quant.txt").unlink()
+    assert run(f"opt_config = {template}") == 0
+    assert template.read_text() == edited
+    assert written() == ALL
+
+
+def test_a_cfg_that_the_output_would_replace_is_refused(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("skip_optimization = false") == 0
+    Path("out/opt.txt").write_text(Path("opt.cfg").read_text().replace("out_ir_name = quant", "out_ir_name = opt"))
+    capsys.readouterr()
+    assert main(["optimize", "--cfg", "out/opt.txt"]) == 2
+    assert "output_dir: out/opt.txt would be written, and this run reads it" in capsys.readouterr().err
+
+
+def test_samples_of_a_recipe_are_no_file(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = "8x8x4,count=4,seed=1"
+    for name in ("RandomDataset", "randomdataset"):
+        assert run(f"dataset = {name}", f"calibration_data = {recipe}", f"data = {recipe}") == 0
+        assert written() == ALL
+    for lines, words in (
+        (("calibration_data = 8x8x4,count",), "must be shapes of one sample"),
+        (("calibration_data = 99999x99999x4,count=4",), f"takes {99999 * 99999 * 4 * 4 * 16} bytes to make"),
+        ((f"calibration_data = {recipe}", "label = none.npy"), "label: none.npy: no such file"),
+    ):  # fmt: skip
+        assert run("dataset = RandomDataset", *lines) == 2
+        assert words in capsys.readouterr().err
+    assert run(f"calibration_data = {recipe}") == 2
+    assert "seed=1: no such file" in capsys.readouterr().err
+
+
+def declaring(shape: str) -> bytes:
+    """Return an .npy file of four numbers whose header says another shape."""
+    stream = io.BytesIO()
+    np.save(stream, np.zeros(4))
+    return stream.getvalue().replace(b"(4,), }" + b" " * 20, f"{shape}, }}".encode().ljust(27))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (declaring("(1 << 40,)"), "is no .npy file of one numeric array"), (declaring("(1099511627776,)"), "needs 8796093022208 bytes"),
+        (declaring("(4,"), "is no .npy file of one numeric array"), (declaring("None"), "is no .npy file of one numeric array"),
+    ],
+    ids=["expression", "huge", "open", "none"],
+)  # fmt: skip
+@pytest.mark.parametrize("packed", [True, False])
+def test_damaged_arrays_of_calibration_are_refused(tmp_path: Path, content: bytes, words: str, packed: bool) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    if packed:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", content)
+    with pytest.raises(FormatError, match=words):
+        datasets.NumpyMultiInputDataset(str(path))
+
+
+def test_a_calibration_archive_that_unpacks_to_too_much_is_refused_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "LARGEST", 1000)
+    np.savez_compressed(tmp_path / "x.npz", a=np.zeros((10, 100)))
+    for dataset in (datasets.NumpyMultiInputDataset, datasets.NumpyZippedDataset):
+        with pytest.raises(FormatError, match="of 1000 bytes together"):
+            dataset(str(tmp_path / "x.npz"))
+
+
+def test_labels_may_be_texts(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", a=np.array(["cat", "dog"]))
+    assert datasets.NumpyMultiInputDataset(str(tmp_path / "x.npz"))[1] == [["dog"], -math.inf]
 
 
 def test_a_full_disk_leaves_no_half_written_ir(

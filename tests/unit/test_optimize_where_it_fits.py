@@ -269,3 +269,34 @@ def test_tables_of_12_bits(tmp_path: Path, kind: str, found: str) -> None:
     """Functions with a table of their own keep the type that holds it, those of the general one take the output's."""
     made = ran(tmp_path, kind, [[np.abs(noise(1, 8)) + 1]], [(1, 8)], activation_bits=12)
     assert f"lut_type={found}\n" in made.text
+
+
+def with_ranges(folder: Path, lines: str) -> Ran:
+    given = {"weights": noise(3, 6), "biases": noise(3)}
+    taken = dict.fromkeys(("calibration_strategy_for_weight", "calibration_strategy_for_activation"), "in_ir")
+    return ran(folder, "FullyConnected", [[noise(2, 6)]], [(2, 3)], f"{lines}\nnum_output=3\n", given, **taken)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5", "abc", "[]", "[1,2,3]", "[a,b]", "[true,false]", "[1,-1]", "[-inf,inf]", "[-1e39,0]", "[[],[]]", "[[-1,-1],[1,1]]",
+        "[[-1,-1,a],[1,1,1]]", "[[[-1]],[[1]]]",
+    ],
+)  # fmt: skip
+def test_ends_of_weights_are_a_pair_of_numbers_or_of_lists_of_them(tmp_path: Path, text: str) -> None:
+    with pytest.raises(GraphError, match="layer 'one': weights_range: got .*: must be a pair .* each of 3 slices"):
+        with_ranges(tmp_path, f"weights_range={text}")
+
+
+def test_ends_of_weights_may_be_one_for_all_or_one_for_each_slice(tmp_path: Path) -> None:
+    texts = [f"weights_range={text}" for text in ("[-2,2]", "[[-2],[2]]", "[[-1,-2,0],[1,2,1]]")]
+    assert [with_ranges(tmp_path, text).params["weights_scale"] for text in texts] == [63.5] * 3
+
+
+def test_a_range_of_real_values_does_not_stand_beside_codes(tmp_path: Path) -> None:
+    """Its whole numbers were read as the ends of the codes, which saturate there."""
+    made = with_ranges(tmp_path, "layer_top_range=[[-64,64]]")
+    assert (made.scale("y0"), made.ends("y0")) == (np.float32(127.5 / 64), (-128, 127))
+    assert "layer_top_range=[[-128,127]]" in made.text
+    assert "64]]" not in made.text

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from test_global_calibration import drawn
 from torch import Tensor
 
+from quantizer.cli import main
 from quantizer.optimize.adaround import Schedule, adaround
 from quantizer.optimize.gptq import gptq
+from tests.unit.one_layer import noise, ran
 
 
 def one_by_one(weights: np.ndarray, moments: np.ndarray, damping: float) -> np.ndarray:
@@ -69,3 +73,19 @@ def test_adaround_without_steps_is_the_nearest_and_learns_what_the_error_asks_fo
     assert torch.equal(steps.floor() + adaround(steps, still, 4, pulled), steps.round())
     long = Schedule(200, 2, 0.05, 0.0, (20.0, 2.0), 0.2)
     assert (steps.floor() + adaround(steps, long, 4, pulled)).tolist() == [1.0, 0.0, -1.0, -2.0, 2.0, 1.0]
+
+
+def test_columns_that_samples_do_not_tell_apart_need_damping(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"weights": noise(3, 6), "biases": noise(3)}
+    alike = np.ones((2, 6), np.float32)
+    ran(tmp_path, "FullyConnected", [[alike]], [(2, 3)], "num_output=3\n", given, output_dir="out")
+    cfg = (tmp_path / "opt.cfg").read_text()
+    for damping, code in (("0", 2), ("0.01", 0)):
+        (tmp_path / "opt.cfg").write_text(f"{cfg}global_calibration = gptq_zy[1,1,{damping}]\n")
+        assert main(["optimize", "--cfg", "opt.cfg"]) == code
+    said = capsys.readouterr().err
+    assert "error: layer 'one': gptq_zy: damping 0: the Hessian of 6 columns has no inverse" in said
+    assert "such as 0.01, into gptq_zy[batches,act_order,damping,block]" in said

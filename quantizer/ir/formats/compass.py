@@ -56,7 +56,7 @@ def from_bytes(text: str, blob: bytes, name: str = "graph") -> Graph:
 
 def write(graph: Graph, text_path: PathLike, bin_path: PathLike) -> None:
     """Write a graph in Compass vocabulary to the two files: both or none, the same bytes for the same graph."""
-    if Path(text_path).resolve() == Path(bin_path).resolve():
+    if os.path.realpath(text_path) == os.path.realpath(bin_path):
         raise FormatError(f"{os.fspath(text_path)}: text and constants need a file each.")
     verify(graph)
     text, layout = format_graph(graph)

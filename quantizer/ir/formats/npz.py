@@ -1,15 +1,17 @@
-"""Archives of named arrays (.npz): the same bytes for the same arrays, read without pickle and within bounds."""
+"""Archives of named arrays (.npz) and single ones (.npy): the same bytes for the same arrays, read without pickle and in bounds."""
 
 from __future__ import annotations
 
 import io
 import math
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import IO, Any, BinaryIO, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -22,7 +24,26 @@ LARGEST = 2 << 30
 """Bytes that the arrays of one archive may take together."""
 MOST = 65536
 """Arrays that one archive may hold."""
-_KINDS = "biuf"
+MAGIC = b"\x93NUMPY"
+"""What an .npy file begins with."""
+NUMBERS = "biuf"
+"""Kinds of numpy's types that are real numbers and bools."""
+TEXTS = "SU"
+"""Kinds that are texts."""
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_BAD_HEADERS = (
+    ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError, tokenize.TokenError, OverflowError, RecursionError,
+    MemoryError,
+)  # fmt: skip
+"""What numpy raises for headers that are no literals, or literals of something else."""
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError, RuntimeError, OverflowError, MemoryError,
+)  # fmt: skip
+"""What zipfile and numpy raise for damaged archives, and for arrays that memory does not hold."""
+
+
+class PickledError(FormatError):
+    """An array holds Python objects, which are not unpacked."""
 
 
 def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
@@ -37,63 +58,99 @@ def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
     return stream.getvalue()
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Return the arrays of the archive at *path* by name, in its order.
+def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts: bool = False) -> dict[str, Array]:
+    """Return the arrays of the archive at *path* by name, in its order, each of the machine's own order of bytes.
 
-    FormatError where it is no archive of arrays of numbers, is damaged, names one twice, or holds more than LARGEST bytes.
+    FormatError where it is no archive of arrays of numbers, or *texts*, is damaged, names one twice, or holds more than *largest*
+    bytes (LARGEST): before as many are read.
     """
     where = os.fspath(path)
     found: dict[str, Array] = {}
     try:
         with zipfile.ZipFile(Path(where)) as archive:
-            for entry in _entries(where, archive):
+            for entry in _entries(where, archive, LARGEST if largest is None else largest):
                 name = entry.filename.removesuffix(".npy")
                 if name in found:
                     raise FormatError(f"{where}: array {name!r} stands twice: every array needs a name of its own.")
                 with archive.open(entry) as file:
-                    found[name] = _array(f"{where}: array {name!r}", file, entry.file_size)
+                    found[name] = _array(f"{where}: array {name!r}", file, entry.file_size, texts=texts)
     except FormatError:
         raise
     except OSError as err:
         raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as err:
-        raise FormatError(f"{where}: is no sound .npz archive: {err}. Save the arrays with numpy.savez.") from None
+    except _DAMAGED as err:
+        raise FormatError(
+            f"{where}: is no sound .npz archive: {_line(err)}. Save the arrays with numpy.savez."
+        ) from None
     return found
 
 
-def _entries(where: str, archive: zipfile.ZipFile) -> Iterator[zipfile.ZipInfo]:
+def read_npy(path: str | os.PathLike[str], *, texts: bool = False) -> Array:
+    """Return the array of the .npy file at *path*, read as it is used; FormatError as in `read_npz`."""
+    where = os.fspath(path)
+    try:
+        with Path(where).open("rb") as file:
+            shape, order, dtype = _header(where, file, texts=texts)
+            start = file.tell()
+            held = os.fstat(file.fileno()).st_size - start
+        wanted = math.prod(shape) * dtype.itemsize
+        if wanted > held:
+            raise FormatError(f"{where}: shape {list(shape)} of {dtype} needs {wanted} bytes, the file holds {held}.")
+        return np.memmap(where, dtype, "r", start, shape, order) if wanted else np.empty(shape, dtype)
+    except OSError as err:
+        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
+    except _DAMAGED as err:
+        raise FormatError(f"{where}: is no .npy file of one numeric array: {_line(err)}.") from None
+
+
+def _entries(where: str, archive: zipfile.ZipFile, largest: int) -> Iterator[zipfile.ZipInfo]:
     entries = archive.infolist()
     total = sum(entry.file_size for entry in entries)
-    if len(entries) > MOST or total > LARGEST:
+    if len(entries) > MOST or total > largest:
         raise FormatError(
-            f"{where}: {len(entries)} arrays of {total} bytes: at most {MOST}, of {LARGEST} bytes together."
+            f"{where}: {len(entries)} arrays of {total} bytes: at most {MOST}, of {largest} bytes together."
         )
     for entry in entries:
         if not entry.filename.endswith(".npy"):
             raise FormatError(f"{where}: entry {entry.filename!r} is no .npy array: save the arrays with numpy.savez.")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FormatError(
+                f"{where}: entry {entry.filename!r} is packed in a way that numpy.savez does not: use that."
+            )
         yield entry
 
 
-def _array(place: str, file: Any, size: int) -> Array:
+def _array(place: str, file: IO[bytes], size: int, *, texts: bool) -> Array:
     """Return the array of one entry of *size* bytes; its header is held against the size before anything is made."""
-    stream: BinaryIO = io.BytesIO(file.read(size + 1))
-    version = np.lib.format.read_magic(stream)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-        raise FormatError(f"{place}: .npy of version {version}: must be 1.0 or 2.0, as numpy writes arrays of numbers.")
-    shape, fortran, dtype = readers[version](stream)
-    if dtype.hasobject or dtype.kind not in _KINDS:
-        raise FormatError(
-            f"{place}: elements of type {dtype}: must be real numbers or bools; pickled objects are refused."
-        )
+    shape, order, dtype = _header(place, file, texts=texts)
+    wanted, held = math.prod(shape) * dtype.itemsize, size - file.tell()
+    data = file.read(wanted + 1) if wanted == held else b""
+    if wanted != held or len(data) != wanted:
+        raise FormatError(f"{place}: shape {list(shape)} of {dtype} needs {wanted} bytes, the archive holds {held}.")
+    return np.frombuffer(data, dtype).reshape(shape, order=order).astype(dtype.newbyteorder("="), order="C")
+
+
+def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
+    """Return shape, order and type that the header of an .npy file says; FormatError for those that are not read."""
+    try:
+        version = np.lib.format.read_magic(cast("BinaryIO", file))
+        if version not in _HEADERS:
+            raise FormatError(
+                f"{place}: .npy of version {version}: must be 1.0 or 2.0, as numpy writes arrays of numbers."
+            )
+        shape, fortran, dtype = _HEADERS[version](cast("BinaryIO", file))
+    except _BAD_HEADERS as err:
+        raise FormatError(f"{place}: is no .npy file of one numeric array: {_line(err)}.") from None
+    if dtype.hasobject:
+        raise PickledError(f"{place}: elements of type {dtype}: pickled objects are refused. Save numeric arrays.")
+    if dtype.kind not in (NUMBERS + TEXTS if texts else NUMBERS):
+        wanted = "real numbers, bools or texts" if texts else "real numbers or bools"
+        raise FormatError(f"{place}: elements of type {dtype}: must be {wanted}.")
     if any(length < 0 for length in shape):
         raise FormatError(f"{place}: shape {list(shape)}: no size may be negative.")
-    data = stream.read()
-    if math.prod(shape) * dtype.itemsize != len(data):
-        wanted = math.prod(shape) * dtype.itemsize
-        raise FormatError(
-            f"{place}: shape {list(shape)} of {dtype} needs {wanted} bytes, the archive holds {len(data)}."
-        )
-    flat = np.frombuffer(data, dtype)
-    values = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
-    return values.astype(dtype.newbyteorder("="), order="C")
+    return shape, "F" if fortran else "C", dtype
+
+
+def _line(err: BaseException) -> str:
+    """Return what went wrong, on one line."""
+    return next(iter(str(err).splitlines()), type(err).__name__).rstrip(".")

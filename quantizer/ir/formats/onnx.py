@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +42,26 @@ def load(path: Path | str, runs: Runs | None = None) -> Graph:
     except OSError as err:
         raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
     return from_bytes(data, where, path.parent, runs)
+
+
+def source_files(path: Path) -> list[Path]:
+    """Return the files that the model in *path* is read from: itself, and those that hold data of it."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except (OSError, DecodeError, RuntimeError):
+        return [path]
+    return [path, *(path.parent / name for name in dict.fromkeys(_locations(model.graph)))]
+
+
+def _locations(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the location of every constant, through bodies too, that lies outside the model's own file."""
+    values = [attribute for node in graph.node for attribute in node.attribute]
+    for tensor in (*graph.initializer, *(item for value in values for item in (value.t, *value.tensors))):
+        yield from (item.value for item in tensor.external_data if item.key == "location")
+    for value in values:
+        for body in (value.g, *value.graphs):
+            yield from _locations(body)
 
 
 def from_bytes(data: bytes, where: str = "model", folder: Path | None = None, runs: Runs | None = None) -> Graph:

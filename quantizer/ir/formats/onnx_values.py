@@ -50,6 +50,8 @@ def read_tensor(place: str, proto: Any, folder: Path | None, name: str | None = 
     shape = tuple(int(size) for size in proto.dims)
     if any(size < 0 for size in shape):
         raise FormatError(f"{place}: shape {list(shape)}: no size may be negative.")
+    if proto.HasField("segment"):
+        raise UnsupportedError(f"{place}: holds a segment of a tensor: write the tensor whole, in one initialiser.")
     count = math.prod(shape)
     if math.prod(size or 1 for size in shape) * dtype.bits >= 1 << 63:
         raise FormatError(f"{place}: shape {list(shape)} of {dtype}: the places of its elements leave 63 bits.")
@@ -108,6 +110,8 @@ def _read_external(place: str, proto: Any, folder: Path | None, size: int) -> No
     """Move external data into *proto*; only a file inside *folder*, links followed, is read."""
     entries = {item.key: item.value for item in proto.external_data}
     location = entries.get("location", "")
+    if not isinstance(location, str):
+        raise FormatError(f"{place}: external data {location!r}: the file's name must be text in UTF-8.")
     if folder is None:
         raise FormatError(f"{place}: its data is in {location!r}: load the model from its file, not from bytes.")
     path = folder / location

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import helper, numpy_helper
+from onnx import defs, helper, numpy_helper
 
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import FormatError, UnsupportedError
@@ -16,6 +16,8 @@ from quantizer.ir.graph import FREE, Graph, Node, Tensor
 
 IR_VERSION = 10
 """Of the file: what onnxruntime 1.18 and later read, with 4-bit integers."""
+OWN_OPSET = 1
+"""The version under which domains other than ONNX's are imported."""
 
 
 def save(graph: Graph, path: Path | str) -> None:
@@ -27,7 +29,7 @@ def to_model(graph: Graph) -> onnx.ModelProto:
     """Return *graph* as a model of the opset that it was read with."""
     opset = graph.extra.get("opset")
     domains = sorted({node.op.partition("::")[0] for node in graph.nodes if "::" in node.op})
-    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, OWN_OPSET) for domain in domains)]
     return helper.make_model(_graph(graph), opset_imports=imports, ir_version=IR_VERSION, producer_name="quantizer")
 
 
@@ -67,4 +69,20 @@ def _node(graph: Graph, node: Node, seen: frozenset[str]) -> onnx.NodeProto:
             attrs[key] = numpy_helper.from_array(to_numpy(kept.data, kept.dtype), kept.name)
     outputs = ["" if name == f"{node.name}#{i}" else name for i, name in enumerate(node.outputs)]
     inputs = [name or "" for name in node.inputs]
-    return helper.make_node(op, inputs, outputs, name=node.name, domain=domain, **attrs)
+    empty = [_empty(graph, node, key) for key, value in attrs.items() if value == ()]
+    held = {key: value for key, value in attrs.items() if value != ()}
+    made = helper.make_node(op, inputs, outputs, name=node.name, domain=domain, **held)
+    made.attribute.extend(empty)
+    return made
+
+
+def _empty(graph: Graph, node: Node, key: str) -> onnx.AttributeProto:
+    """Return an attribute that is a list without elements, of the type that the operator's schema says."""
+    domain, _, op = node.op.rpartition("::")
+    opset = OWN_OPSET if domain else graph.extra.get("opset")
+    known = defs.get_schema(op, opset, domain).attributes if defs.has(op, opset, domain) else {}
+    if key not in known:
+        raise UnsupportedError(
+            f"node {node.name!r} ({node.op}): attribute {key!r} is an empty list, and no schema says of what: leave it out."
+        )
+    return helper.make_attribute(key, (), attr_type=int(known[key].type))
