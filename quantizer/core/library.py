@@ -93,17 +93,22 @@ def load_spec(path: Path) -> Spec:
 
 
 def read_spec(path: Path) -> tuple[Spec, Positions]:
-    """Read one operator's spec and where its keys stand; a file that has not changed is read once."""
+    """Read one operator's spec and where its keys stand."""
+    return read_file(path, Spec, lambda spec: check_spec(spec, path.stem))
+
+
+def _spec_once(path: Path) -> tuple[Spec, Positions]:
+    """Return the one spec of a file, shared by all libraries that have it, as long as the file does not change."""
     try:
         known = path.stat()
     except OSError:
-        return _read_spec.__wrapped__(path, 0, 0)
-    return _read_spec(path, known.st_mtime_ns, known.st_size)
+        return read_spec(path)
+    return _unchanged(path, known.st_mtime_ns, known.st_size)
 
 
 @functools.lru_cache(maxsize=1024)
-def _read_spec(path: Path, _changed: int, _size: int) -> tuple[Spec, Positions]:
-    return read_file(path, Spec, lambda spec: check_spec(spec, path.stem))
+def _unchanged(path: Path, _modified: int, _size: int) -> tuple[Spec, Positions]:
+    return read_spec(path)
 
 
 def load_schemes(path: Path) -> Schemes:
@@ -183,7 +188,7 @@ def platform_files(paths: Sequence[Path]) -> list[Path]:
 @functools.lru_cache(maxsize=8)
 def _load_library(paths: tuple[Path, ...]) -> Library:
     problems: list[str] = []
-    specs = _collect(spec_files(paths), read_spec, lambda spec: spec.op, "operator", problems)
+    specs = _collect(spec_files(paths), _spec_once, lambda spec: spec.op, "operator", problems)
     platforms = _collect(platform_files(paths), _read_platform, lambda item: item.platform, "platform", problems)
     schemes = all_schemes(_all_parts(paths, problems))
     if not problems:
