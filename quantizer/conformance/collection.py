@@ -127,7 +127,7 @@ def function(state: State) -> Callable[..., None]:
 
 
 APART = 3**100
-"""Hypothesis prefers integers that stand in the sources it finds loaded: none stands so far out, so that editing a plugin changes no case."""
+"""Hypothesis prefers integers that stand in the sources it finds loaded: none stands so far out, so that editing one changes no case."""
 
 
 def integers(low: int, high: int) -> st.SearchStrategy[int]:
