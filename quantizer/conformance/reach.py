@@ -75,8 +75,7 @@ def _unreached(spec: Spec, targets: Sequence[Target], cases: Iterable[tuple[Targ
 
 
 def _reaches_alone(targets: Sequence[Target], entry: str) -> bool:
-    tries = ((target, chooser) for target in targets for chooser in alone(target, entry))
-    return any(entry in coverage(target, outline(target, chooser)) for target, chooser in tries)
+    return any(True for target in targets for _ in alone(target, entry))
 
 
 def _idle_conditions(spec: Spec, cases: Sequence[Case]) -> Iterator[Problem]:

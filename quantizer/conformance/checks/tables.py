@@ -183,19 +183,20 @@ def inverses(table: Table, places: Array) -> tuple[Array, Array]:
 def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
     """Return sat(f) in output codes at each input code, and its budget; None where f has not one input and one scale.
 
-    Outside the domain of f, where it is NaN, the entry is code 0.
+    What float32 loses is relative to the code with its zero point and to that without, which may be far larger. Outside the domain of f, where it is NaN, the entry is code 0.
     """
     operands = list(trial.case.shapes)
     if len(operands) != 1 or trial.spec.outputs["y"].kind != "value":
         return None
     params, output = trial.parameters.inputs[operands[0]], trial.output
     values = (torch.from_numpy(places) - params.zero_point).double() * params.scale
-    real = trial.reference({operands[0]: values}) / float(output.scale) + int(output.zero_point)
+    before = trial.reference({operands[0]: values}) / float(output.scale)
+    real = before + int(output.zero_point)
     if real.shape != places.shape:
         return None
-    real = np.where(np.isnan(real), 0.0, real)
+    before, real = (np.where(np.isnan(codes), 0.0, codes) for codes in (before, real))
     slack = 2.0**-45 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_ENTRIES
-    budget = slack * np.minimum(np.abs(real), output.qmax - output.qmin + 1.0)
+    budget = slack * np.minimum(np.maximum(np.abs(before), np.abs(real)), output.qmax - output.qmin + 1.0)
     return np.clip(real, output.qmin, output.qmax), budget + cancelled(trial, {operands[0]: values})
 
 

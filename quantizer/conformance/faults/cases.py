@@ -11,6 +11,7 @@ from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.neighbours import neighbours
+from quantizer.conformance.generation.whole import whole
 from quantizer.conformance.session import Session
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -29,11 +30,14 @@ def number_of_cases(session: Session, op: str) -> int:
     """Return how many explicit cases the gate profile has for *op*."""
     spec = session.library.spec(op)
     everything = session.all_targets(spec)
-    return sum(len(spec.examples) + len(dealt(everything, target)) + len(neighbours(target)) for target in everything)
+    return sum(
+        len(spec.examples) + len(dealt(everything, target)) + len(neighbours(target)) + len(whole(target))
+        for target in everything
+    )
 
 
 def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None) -> Iterator[tuple[Target, Case]]:
-    """Yield the examples, rows and neighbours of *spec*, each built when it is asked for: one of every target, then the next.
+    """Yield the examples, rows, neighbours and whole domains of *spec*, each built when it is asked for: one of every target, then the next.
 
     most_targets: of so many targets only, spread over all of them.
     """
@@ -78,3 +82,4 @@ def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
     for index, row in enumerate(dealt(everything, target)):
         yield build_case(target, HashChooser(key(index, target.id), row))
     yield from neighbours(target)
+    yield from whole(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -32,6 +33,9 @@ from quantizer.tiling.windows import tileable_axes
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
 MAX_TILES = 6
 ATTEMPTS = 6
+"""Cases that may miss the aim of a data set, before it is a hole."""
+SEARCHED = 256
+"""Structures that are looked through for a bin, before it is a hole."""
 SEED_BITS = 32
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
@@ -76,10 +80,17 @@ def dealt(targets: Sequence[Target], target: Target) -> list[Mapping[str, str]]:
 
 
 def alone(target: Target, entry: str) -> Iterator[HashChooser]:
-    """Yield the choosers that ask for one entry of the coverage, alone: what no row could reach beside its others."""
+    """Yield the choosers that ask for one entry of the coverage, alone: what no row could reach beside its others.
+
+    Of a data set a few, each of which may miss its aim; of all else the first one whose case has the entry, if any has.
+    """
     factor, value = entry.split("=", 1)
-    for attempt in range(ATTEMPTS):
-        yield HashChooser(key(attempt, target.id, entry), {factor: value})
+    seeds = (key(attempt, target.id, entry) for attempt in range(ATTEMPTS if factor == "data" else SEARCHED))
+    choosers = (HashChooser(seed, {factor: value}) for seed in seeds)
+    if factor == "data":
+        yield from choosers
+    else:
+        yield from itertools.islice((c for c in choosers if entry in coverage(target, outline(target, c))), 1)
 
 
 def build_case(target: Target, chooser: Chooser) -> Case:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any
 
@@ -70,7 +71,8 @@ def _filled(recipe: _Recipe) -> dict[str, Array]:
 def _every_code(target: Target, case: Case, name: str) -> Array:
     """Return the values of all codes in turn, or of codes from the first to the last, as far apart as the elements suffice.
 
-    Of many more codes than elements, those too where kernels change their ways: `landmarks`.
+    Of many more codes than elements, those too where kernels change their ways: `landmarks`. Where several activations have
+    elements for every combination of their codes, each goes on when those before it have gone through all of theirs.
     """
     if target.spec.inputs[name].role != "activation":
         return random(site_of(target, case, name))
@@ -79,7 +81,11 @@ def _every_code(target: Target, case: Case, name: str) -> Array:
     size = math.prod(case.shapes[name])
     span = params.qmax - params.qmin
     marked = landmarks(params)
-    if size > span:
+    counts = _codes_of_equals(target, case, name)
+    if len(counts) > 1 and size >= math.prod(counts.values()):
+        before = itertools.takewhile(lambda other: other != name, counts)
+        steps = np.arange(size) // math.prod(counts[other] for other in before) % counts[name]
+    elif size > span:
         steps = np.arange(size)
     elif span > MANY * size and 2 * marked.size <= size:
         evenly = size - marked.size
@@ -89,6 +95,18 @@ def _every_code(target: Target, case: Case, name: str) -> Array:
     codes = np.minimum(params.qmin + steps, params.qmax).reshape(case.shapes[name])
     values: Array = (codes - int(params.zero_point)) * float(params.scale)
     return values
+
+
+def _codes_of_equals(target: Target, case: Case, name: str) -> dict[str, int]:
+    """Return the number of codes of each activation of the shape that *name* has; nothing of one that is no codes itself."""
+    items = target.spec.inputs
+    equals = [
+        n for n in target.spec.activations if items[n].kind == "value" and case.shapes.get(n) == case.shapes[name]
+    ]
+    if name not in equals:
+        return {}
+    known = {other: activation_of(target, case, other) for other in equals}
+    return {other: params.qmax - params.qmin + 1 for other, params in known.items()}
 
 
 def landmarks(params: QParams) -> Array:

@@ -21,6 +21,8 @@ WIDE_STEP = 17
 """Binary places from an accumulator unit to an output code, so that ties lie beyond the 24 bits of float32."""
 TINY = 2.0**-126
 EMPTY: Range = (0.0, 0.0)
+AT_POLES = (1.0, 2.0**-4, 2.0**-6)
+"""Shares of the largest value beside a pole that a range reaches: under all of it, most values round to a few codes."""
 APART = (0.0, 0.25)
 """Where a range at one side of 0 begins, as a share of its width: a rule has to widen it to 0 where that is not 0."""
 
@@ -144,6 +146,9 @@ def output_range(
             return (_float(seen[0]), _float(seen[1]))
         case "small_integers" | "zeros" | "one_hot":
             return (_float(low), _float(high))
+        case "every_code" if target.spec.error_model.kind == "poles":
+            share = chooser.option("y.coverage", AT_POLES)
+            return (_float(low * share), _float(high * share))
     grow = chooser.option("y.coverage", [1.0, 1.0, 0.9, 1.5])
     return (_float(max(low * grow, limits[0])), _float(min(high * grow, limits[1])))
 
@@ -156,8 +161,9 @@ def _near_middle(target: Target, chooser: Chooser) -> int:
 
 
 def _float(value: float) -> float:
-    """Return *value* as the float32 number that a calibration run would report."""
-    return float(np.float32(value))
+    """Return *value* as the float32 number that a calibration run would report; beyond all of them, infinity."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
 
 
 def activation_of(target: Target, case: Case, name: str) -> QParams:

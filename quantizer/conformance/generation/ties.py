@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,8 @@ DEVIATIONS = (SMALL_CODES, 1, 2)
 """Codes by which tied elements of a normalisation lie beside their mean: a unit of the variance counts for few of them."""
 FLOAT16_UNIT = 2.0**-13
 """A quarter of the relative distance of float16 numbers."""
+MOST_DIVISORS = 1 << 12
+"""Divisors that are looked through for those without an exact reciprocal."""
 FLOAT32_BITS = 24
 """Bits of the mantissa of float32."""
 
@@ -47,6 +50,8 @@ def ties(target: Target, case: Case) -> dict[str, Array]:
     for name in case.shapes:
         if target.spec.inputs[name].role == "bias":
             tensors[name] = _solved_bias(target, case, name, tensors)
+    if is_quotient(target):
+        tensors |= _solved_quotient(target, case)
     if case.data.seed % 2 and is_wide_product(target):
         tensors |= _solved_product(target, case, tensors)
     return {name: tensors[name] for name in case.shapes}
@@ -252,6 +257,51 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
     scale = np.resize(weights.scale.numpy(), (sums.shape[axis],)) * float(x_params.scale)
     return scale, scale / float(y_params.scale), sums
+
+
+def is_quotient(target: Target) -> bool:
+    """Return whether the operator divides one activation by another."""
+    return target.spec.error_model.kind == "poles" and len(target.spec.activations) == 2
+
+
+def _solved_quotient(target: Target, case: Case) -> dict[str, Array]:
+    """Return dividends and divisors whose quotients are odd multiples of half a code, some with one code more or less above.
+
+    Three divisors of four are, but for a power of two, numbers that times their reciprocal in float32, or in float64, are not 1.
+    Nothing while the output has no range, or where the codes have no room.
+    """
+    a, b = target.spec.activations
+    if "y" not in case.ranges or np.broadcast_shapes(case.shapes[a], case.shapes[b]) != tuple(case.shapes[a]):
+        return {}
+    seed = case.data.seed
+    known = {name: activation_of(target, case, name) for name in (a, b)}
+    reach = {n: min(p.qmax - int(p.zero_point), int(p.zero_point) - p.qmin) for n, p in known.items()}
+    scales = {name: float(params.scale) for name, params in known.items()}
+    places = round(math.log2(float(activation_of(target, case, "y").scale) * scales[b] / scales[a])) - 1
+    above, below = 1 << max(places, 0), 1 << max(-places, 0)
+    most = min(reach[a] // above, reach[b] // below)
+    if most < 1:
+        return {}
+    every = 1 + integers(seed, b, case.shapes[b], 0, most - 1)
+    inexact = _inexact_divisors(most, (np.float32, np.float64)[seed % 2])
+    listed = inexact[integers(seed, f"{b}.inexact", case.shapes[b], 0, inexact.size - 1)] if inexact.size else every
+    factor = np.where(integers(seed, f"{b}.listed", case.shapes[b], 0, 3) > 0, listed, every)
+    factor *= 2 * integers(seed, f"{b}.sign", case.shapes[b], 0, 1) - 1
+    times = np.broadcast_to(factor, case.shapes[a])
+    room = (reach[a] // above // np.abs(times) + 1) // 2
+    odd = 2 * (integers(seed, a, case.shapes[a], 0, (1 << 30) - 1) % (2 * room) - room) + 1
+    beside = integers(seed, f"{a}.beside", case.shapes[a], -4, 4)
+    top = np.clip(odd * times * above + np.where(np.abs(beside) == 4, beside // 4, 0), -reach[a], reach[a])
+    return {a: top * scales[a], b: factor * below * scales[b]}
+
+
+@functools.cache
+def _inexact_divisors(most: int, kind: type[np.floating[Any]]) -> Array:
+    """Return the numbers up to *most* of which 1, 3 or 5 times, times the rounded reciprocal, is not 1, 3 or 5."""
+    numbers = np.arange(1, min(most, MOST_DIVISORS) + 1)
+    own = numbers.astype(kind)
+    missed = [own * kind(odd) * (kind(1) / own) != kind(odd) for odd in (1, 3, 5)]
+    return numbers[np.any(missed, axis=0)]
 
 
 def is_wide_product(target: Target) -> bool:
