@@ -12,7 +12,7 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
-from quantizer.conformance.shrink import shrink
+from quantizer.conformance.shrink import MAX_KEPT, shrink
 from quantizer.conformance.stored import check_case, target_of
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
@@ -54,3 +54,35 @@ def test_every_operator_shrinks_to_a_legal_case(op):
     for case in cases:
         assert shrink(target, case, lambda _: False) == case
         check_case(spec, shrink(target, case, lambda _: True, runs=100))
+
+
+def large(seed=3) -> tuple:
+    target = next(t for t in SESSION.all_targets(SESSION.library.spec("relu")) if t.id == "relu-a8-ideal")
+    case = build_case(target, HashChooser(seed, {"data": "random"}))
+    return target, case.but(shapes={"x": (96, 96)})
+
+
+@pytest.mark.parametrize("runs", [0, 1, 7, 40])
+def test_no_more_is_run_than_the_budget(runs):
+    target, case = large()
+    asked = []
+    shrink(target, case, lambda smaller: bool(asked.append(smaller)), runs=runs)
+    assert len(asked) <= runs
+    asked.clear()
+    shrink(target, case, lambda smaller: asked.append(smaller) is None and len(asked) % 2 == 0, runs=runs)
+    assert len(asked) <= runs
+
+
+def test_a_case_lists_no_more_elements_than_a_reader_can_use():
+    """A failure that needs most of its elements keeps all of its data."""
+    target, case = large()
+
+    def needs_most(smaller):
+        return smaller.shapes == case.shapes and all(len(kept) > MAX_KEPT for kept in smaller.data.kept.values())
+
+    assert shrink(target, case, needs_most, runs=60).data.kept == {}
+
+    def needs_few(smaller):
+        return smaller.shapes == case.shapes and all(len(kept) > 100 for kept in smaller.data.kept.values())
+
+    assert 100 < len(shrink(target, case, needs_few, runs=60).data.kept["x"]) <= MAX_KEPT

@@ -1,0 +1,76 @@
+"""How a run ends where something around it is wrong: it says so in a line, and writes, judges and compares what it can."""
+
+import json
+
+RAISES = "1 // 0"
+
+
+def records(vendor):
+    return [json.loads(line) for line in (vendor.root / "reports/out/records.jsonl").read_text().splitlines()]
+
+
+def test_a_report_that_cannot_be_written_is_told_and_ends_with_4(vendor):
+    vendor.write()
+    (vendor.root / "taken").write_text("a file")
+    result = vendor.run("-k", "a8-ideal", "--op-report", "taken")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["*the run's records are not written: *taken*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    assert (vendor.root / "taken").read_text() == "a file"
+
+
+def test_a_seed_that_is_no_number_is_no_seed(vendor):
+    """Hypothesis takes any word as a seed."""
+    vendor.write()
+    assert vendor.run("-k", "a8-ideal", "--op-profile", "dev", "--hypothesis-seed", "abc").ret == 0
+    facts = json.loads((vendor.root / "reports/out/run.json").read_text())
+    assert facts.get("seed") is None
+    assert vendor.run("-k", "a8-ideal", "--op-profile", "dev", "--hypothesis-seed", "7").ret == 0
+    assert json.loads((vendor.root / "reports/out/run.json").read_text())["seed"] == 7
+
+
+def test_an_item_that_a_subfolder_names_misses_nothing_of_the_baseline(vendor):
+    vendor.write()
+    vendor.write("twice")
+    assert vendor.run("--op-golden-update", "first").ret == 0
+    baseline = vendor.root / "base.jsonl"
+    baseline.write_bytes((vendor.root / "reports/out/records.jsonl").read_bytes())
+    (vendor.root / "pytest.ini").write_text("[pytest]\nop_plugins = my_plugins\nop_specs = my_specs\n")
+    vendor.pytester.chdir()
+    inside = vendor.pytester.run(
+        "sh", "-c", "cd my_specs && python -m pytest -p no:cacheprovider double.yaml --op-baseline ../base.jsonl"
+    )
+    assert inside.ret == 0, inside.stdout.str()
+    assert {record["op"] for record in records(vendor)} == {"double"}
+    inside.stdout.no_fnmatch_line("baseline: *twice*")
+
+
+def test_the_golden_of_a_forward_that_raises_fails_in_a_line(vendor):
+    vendor.write()
+    assert vendor.run("--op-golden-update", "first").ret == 0
+    vendor.write(result=RAISES)
+    result = vendor.run("-k", "golden")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*double-golden: *ZeroDivisionError*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_parameters_alone_run_no_forward_and_give_no_figure_of_it(vendor):
+    vendor.write(result=RAISES)
+    assert vendor.run("-k", "ideal", "--op-check", "parameters").ret == 0
+    found = [record for record in records(vendor) if record["kind"] == "cases"]
+    assert found
+    for record in found:
+        assert set(record["checks"]) == {"parameters"}
+        assert "metrics" not in record
+
+
+def test_a_plugin_that_would_infer_shapes_is_told_that_specs_do(vendor):
+    vendor.write()
+    plugin = vendor.root / "my_plugins" / "double.py"
+    plugin.write_text(
+        plugin.read_text() + '\n\n@operator("double")\ndef infer_shape(x):\n    """Return it."""\n    return x\n'
+    )
+    result = vendor.run()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*double.py*infer_shape*"])
