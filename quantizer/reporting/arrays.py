@@ -19,6 +19,7 @@ Array = NDArray[Any]
 Word = Literal["EQUAL", "CLOSE", "SIMILAR", "NOT_EQUAL", "NOT_SIMILAR", "NOT_MATCH"]
 PASSING: tuple[Word, ...] = ("EQUAL", "CLOSE", "SIMILAR")
 ATOL = 1e-8
+"""What npz_compare allows beside rtol: numpy's own default."""
 EPSILON = 1e-7
 """Added to the norm that the euclidean similarity divides by."""
 ORDERS = (1, 2)

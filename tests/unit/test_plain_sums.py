@@ -1,0 +1,32 @@
+"""The plain sums beside the kernels: every shipped operator of their families has them, in every case of the gate."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.checks.window_sums import SUMS, mean_counts, window_sums
+from quantizer.conformance.faults.cases import gate_cases
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+
+SESSION = open_session(Options(root=Path.cwd()))
+OPS = [op for op, spec in SESSION.library.specs.items() if spec.quantization.family in SUMS]
+
+
+def test_no_family_is_without_an_operator():
+    assert {SESSION.library.spec(op).quantization.family for op in OPS} == set(SUMS)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_sums_are_known(op):
+    """What raises counts as the sums of somebody else's family: of ours, it would hide a mistake."""
+    for target, case in itertools.islice(gate_cases(SESSION, op), 200):
+        trial = Trial(target, case, SESSION.engine)
+        if trial.refusal is None:
+            found = window_sums(trial)
+            assert found is not None and found.shape == trial.output_shape
+            if trial.spec.error_model.kind == "mean":
+                known = mean_counts(trial)
+                assert known is not None and known.min() >= 0
