@@ -34,7 +34,7 @@ def gemmlowp(request: Request) -> Parameters:
     parameters = default_parameters(request)
     scale = float(parameters.inputs["x"].scale)
     real = torch.tensor(min(scale * 2.0 ** (31 - SCALED_BITS), 2.0**31 - 1), dtype=torch.float64)
-    mantissa, shift = fixed_point(real)
+    mantissa, shift = fixed_point(real, clamped=False)
     left = 31 - int(shift)
     radius = math.floor(((1 << SCALED_BITS) - 1) * 2.0 ** (31 - SCALED_BITS - left))
     distance = torch.arange(DISTANCES)
