@@ -12,12 +12,11 @@ import pytest
 
 from quantizer.conformance.checks.reject import reject_problems
 from quantizer.conformance.failures import describe, graph_line, headline, write_replay
+from quantizer.conformance.generation.beside import BESIDE
 from quantizer.conformance.generation.builder import alone, build_case, dealt, wanted_coverage
 from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.neighbours import neighbours
-from quantizer.conformance.generation.whole import whole
 from quantizer.conformance.golden_update import update_goldens
 from quantizer.conformance.judge import concerns, judge, raised
 from quantizer.conformance.recorder import Recorder
@@ -94,7 +93,7 @@ class Runner:
         return self._built(lambda: build_case(self._target, DrawnChooser(integers)))
 
     def rows(self) -> None:
-        """Run the spec's examples, the rows dealt to this target, cases that hardly differ, and those of every code."""
+        """Run the spec's examples, the rows dealt to this target, cases that hardly differ, of far scales and of every code."""
         reason = self._session.engine.supports(self._spec, self._target.scheme, self._target.platform)
         if reason is not None:
             self._recorder.miss(reason)
@@ -104,7 +103,7 @@ class Runner:
         for index, row in enumerate(dealt(self._session.all_targets(self._spec), self._target)):
             chooser = HashChooser(key(index, self._target.id), row)
             self.run(self._built(functools.partial(build_case, self._target, chooser)))
-        for several in (neighbours, whole):
+        for several in BESIDE:
             for case in self._built(functools.partial(several, self._target)):
                 self.run(case)
         self._reach_the_rest()

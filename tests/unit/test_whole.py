@@ -9,7 +9,8 @@ import torch
 
 from quantizer.conformance.generation.builder import alone, build_case, coverage, wanted_coverage
 from quantizer.conformance.generation.choosers import HashChooser
-from quantizer.conformance.generation.whole import FARTHEST, WIDTHS, whole
+from quantizer.conformance.generation.scaled import FARTHEST
+from quantizer.conformance.generation.whole import WIDTHS, whole
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session

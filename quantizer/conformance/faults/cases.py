@@ -6,12 +6,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from quantizer.conformance.agreement import random_cases, tied_cases
+from quantizer.conformance.generation.beside import BESIDE
 from quantizer.conformance.generation.builder import build_case, dealt, tile_plan
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.neighbours import neighbours
-from quantizer.conformance.generation.whole import whole
 from quantizer.conformance.session import Session
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -31,7 +30,7 @@ def number_of_cases(session: Session, op: str) -> int:
     spec = session.library.spec(op)
     everything = session.all_targets(spec)
     return sum(
-        len(spec.examples) + len(dealt(everything, target)) + len(neighbours(target)) + len(whole(target))
+        len(spec.examples) + len(dealt(everything, target)) + sum(len(several(target)) for several in BESIDE)
         for target in everything
     )
 
@@ -81,5 +80,5 @@ def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
         yield example_case(target, example)
     for index, row in enumerate(dealt(everything, target)):
         yield build_case(target, HashChooser(key(index, target.id), row))
-    yield from neighbours(target)
-    yield from whole(target)
+    for several in BESIDE:
+        yield from several(target)

@@ -18,6 +18,7 @@ from quantizer.conformance.generation.ranges import (
     input_range,
     output_range,
     ranges_within,
+    scaled_range,
 )
 from quantizer.conformance.generation.ties import mean_terms
 from quantizer.conformance.target import Target
@@ -37,6 +38,8 @@ ATTEMPTS = 6
 SEARCHED = 256
 """Structures that are looked through for a bin, before it is a hole."""
 SEED_BITS = 32
+UNSCALED: Mapping[str, float] = {}
+"""Ranges as they are drawn."""
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
@@ -93,12 +96,18 @@ def alone(target: Target, entry: str) -> Iterator[HashChooser]:
         yield from itertools.islice((c for c in choosers if entry in coverage(target, outline(target, c))), 1)
 
 
-def build_case(target: Target, chooser: Chooser) -> Case:
-    """Return one legal case; the same choices give the same case."""
+def build_case(target: Target, chooser: Chooser, factors: Mapping[str, float] = UNSCALED) -> Case:
+    """Return one legal case; the same choices give the same case.
+
+    factors: what the drawn ranges of operands are multiplied by, by role.
+    """
     spec = target.spec
     bound, present, data = _drawn(spec, chooser)
     seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
-    return complete(target, bound, present, data, seed, chooser)
+    given: dict[str, Range] = {}
+    for name in present if factors else ():
+        given[name] = scaled_range(target, name, data, chooser, bound, factors[spec.inputs[name].role])
+    return complete(target, bound, present, data, seed, chooser, given)
 
 
 def outline(target: Target, chooser: HashChooser) -> Case:

@@ -112,6 +112,21 @@ def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Ra
     return (-width, width)
 
 
+def scaled_range(
+    target: Target, name: str, data: str, chooser: Chooser, bound: Mapping[str, Any], factor: float
+) -> Range:
+    """Return a drawn range of activation, weight or bias *name* times *factor*, within its domain; of an index as it is drawn."""
+    item = target.spec.inputs[name]
+    if item.role != "activation":
+        low, high = constant_range(target, name, data, chooser)
+        return low * factor, high * factor
+    low, high = input_range(target, name, data, chooser, bound)
+    if item.kind == "index":
+        return low, high
+    least, most = limits(item, bound)
+    return max(low * factor, least), min(high * factor, most)
+
+
 def output_range(
     target: Target, data: str, y: NDArray[np.float64], chooser: Chooser, hints: dict[str, float],
     limits: Range = (-math.inf, math.inf),

@@ -9,18 +9,17 @@ from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.ranges import input_range
+from quantizer.conformance.generation.ranges import scaled_range
+from quantizer.conformance.generation.scaled import is_near
 from quantizer.conformance.target import Target
-from quantizer.core.case import Case, Range
+from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
 from quantizer.core.errors import QuantizerError
-from quantizer.core.shapes import evaluate, infer_shapes, limits
+from quantizer.core.shapes import evaluate, infer_shapes
 from quantizer.core.spec import NoTiling, Spec
 
 WIDTHS = (1.0, 1.0, 2.0**-10, 2.0**10)
 """What the operands' ranges are multiplied by, a case each: the last two are as small and as large as few calibrations give."""
-FARTHEST = 2.0**40
-"""Beyond it no range is asked for."""
 MOST_BITS = 16
 """Bits of all operands of an element together, up to which every combination is one case."""
 
@@ -40,18 +39,11 @@ def whole(target: Target) -> list[Case]:
         chooser = HashChooser(key(index, target.id, "whole"), {"tiles": "untiled"})
         bound = _bound(spec, bits * len(operands), chooser)
         if _is_one_shape(spec, bound):
-            ranges = {name: _range(target, name, width, chooser, bound) for name in spec.inputs}
+            ranges = {name: scaled_range(target, name, "every_code", chooser, bound, width) for name in spec.inputs}
             case = complete(target, bound, list(spec.inputs), "every_code", index, chooser, ranges)
-            if all(abs(end) <= FARTHEST for span in case.ranges.values() for end in span):
+            if is_near(case):
                 cases.append(case)
     return cases
-
-
-def _range(target: Target, name: str, width: float, chooser: HashChooser, bound: Mapping[str, Any]) -> Range:
-    """Return a drawn range times *width*, within the operand's domain."""
-    low, high = (end * width for end in input_range(target, name, "every_code", chooser, bound))
-    least, most = limits(target.spec.inputs[name], bound)
-    return max(low, least), min(high, most)
 
 
 def _is_pointwise(spec: Spec) -> bool:

@@ -1,0 +1,13 @@
+"""The cases of a target beside its examples and rows, which neither a spec nor the covering array asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quantizer.conformance.generation.neighbours import neighbours
+from quantizer.conformance.generation.scaled import scaled
+from quantizer.conformance.generation.whole import whole
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+
+BESIDE: tuple[Callable[[Target], list[Case]], ...] = (neighbours, scaled, whole)
