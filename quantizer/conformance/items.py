@@ -105,7 +105,7 @@ class Runner:
             self.run(self._built(functools.partial(build_case, self._target, chooser)))
         for several in BESIDE:
             for case in self._built(functools.partial(several, self._target)):
-                self.run(case)
+                self.run(case, figures=False)
         self._reach_the_rest()
 
     def _built(self, make: Callable[[], T]) -> T:
@@ -130,13 +130,13 @@ class Runner:
                 if entry in self._recorder.coverage:
                     break
 
-    def run(self, case: Case) -> None:
-        """Judge one case; the first failure of the item is shrunk, stored and described."""
+    def run(self, case: Case, *, figures: bool = True) -> None:
+        """Judge one case; the first failure of the item is shrunk, stored and described. With *figures* it counts in SQNR and error."""
         if self._failed is not None:
             pytest.fail(self._failed, pytrace=False)
         trial = Trial(self._target, case, self._session.engine)
         verdicts = judge(trial, self._checks(case))
-        self._recorder.add(trial, verdicts)
+        self._recorder.add(trial, verdicts, figures=figures)
         hypothesis.event(f"data: {case.data.set}")
         if any(verdict.failing for verdict in verdicts):
             self._failed = self._explain(case, verdicts)

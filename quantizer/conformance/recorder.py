@@ -44,8 +44,11 @@ class Recorder:
         """What the cases so far reached."""
         return frozenset(self._coverage)
 
-    def add(self, trial: Trial, verdicts: Sequence[Verdict]) -> None:
-        """Add the verdicts of one case and what it covers."""
+    def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
+        """Add the verdicts of one case and what it covers; with *figures* its SQNR and error, too.
+
+        Cases at the ends of what can be asked for have none: the worst of them would hide what becomes worse in all others.
+        """
         self._cases += 1
         if trial.refusal is not None and verdicts[0].check == "engine":
             self._checks["engine"] = _added(self._checks.get("engine", CheckRecord()), verdicts[0])
@@ -60,9 +63,11 @@ class Recorder:
             self._checks[verdict.check] = _added(self._checks.get(verdict.check, CheckRecord()), verdict)
         nothing = failing or any(verdict.status == "defect" and verdict.worst is None for verdict in verdicts)
         ran = any(verdict.check not in ("parameters", "float") for verdict in verdicts)
-        if ran and not nothing and trial.case.data.set == "random":
+        if nothing or not figures:
+            return
+        if ran and trial.case.data.set == "random":
             self._sqnr = min(self._sqnr, sqnr(trial))
-        if not nothing and any(verdict.check == "accuracy" and verdict.status == "pass" for verdict in verdicts):
+        if any(verdict.check == "accuracy" and verdict.status == "pass" for verdict in verdicts):
             self._error = max(self._error or 0.0, error_lsb(trial))
 
     def miss(self, reason: str) -> None:
