@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
 from quantizer.core.case import Case
@@ -58,6 +59,7 @@ class Target:
         """Return what the graph computes: the reference, then the fused activation."""
         return activate(self.reference(operands, case), case.activation)
 
+    @np.errstate(all="ignore")
     def reference(self, operands: Mapping[str, Tensor], case: Case) -> Tensor:
         """Return the built-in's reference on *operands*, whatever plugin replaced it; a new operator's oracle."""
         entry = REGISTRY.built_in(self.spec.op, "reference")

@@ -31,6 +31,7 @@ def test_each_differs_from_the_first_in_one_thing(op):
                 *(name for name in case.attrs if case.attrs[name] != first.attrs[name]),
                 *(name for name in case.ranges if case.ranges[name] != first.ranges[name]),
                 *(["data"] if case.data != first.data else []),
+                *(first.shapes.keys() - case.shapes.keys()),
             ]
             assert len(changed) == 1, (case.to_json(), changed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor
 
 from quantizer.core.platforms import Platform
@@ -21,7 +22,10 @@ from quantizer.runtime.executor import run_node, to_node_order, to_operator_orde
 
 
 class OwnEngine:
-    """Runs whatever the registry holds."""
+    """Runs whatever the registry holds.
+
+    numpy's floating-point warnings are off meanwhile: torch gives the same infinities without, and what comes out is judged.
+    """
 
     name = "own"
     version = ""
@@ -37,6 +41,7 @@ class OwnEngine:
             return f"{spec.op} has no quantized function for {platform.platform}"
         return None
 
+    @np.errstate(all="ignore")
     def quantize(self, request: Request) -> Parameters:
         """Return what the registered rule hands, or what the spec alone decides."""
         infer_shapes(request.spec, request.shapes, request.attrs)
@@ -44,14 +49,17 @@ class OwnEngine:
         parameters: Parameters = entry.function(request) if entry else default_parameters(request)
         return parameters
 
+    @np.errstate(all="ignore")
     def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
         """Return the registered reference in the operands' type."""
         return self._execute(call, operands, None).codes
 
+    @np.errstate(all="ignore")
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Return the registered integer forward."""
         return self._execute(call, codes, parameters)
 
+    @np.errstate(all="ignore")
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
         """Return the registered exact sum, where the operator has one; a plugin's integer forward shows only its own."""
         op, platform = call.spec.op, parameters.platform.platform
