@@ -24,21 +24,21 @@ from quantizer.numerics.qparams import QParams
 
 DRAWS = 4
 """How often another value of an attribute is drawn before it counts as having none."""
-NEAR = 2.0**-6
+NEAR = 2.0**-9
 """How far from a number one near it lies, in parts of its domain."""
 
 
 def neighbours(target: Target) -> list[Case]:
     """Return a case, others that differ from it in one thing, and the first again.
 
-    Other data; one optional operand less; each other choice of an attribute, another number and one near it; other zero points.
+    One optional operand less; other data; each other choice of an attribute, another number and one near it; other zero points.
     """
     optional = {f"with_{name}": "yes" for name, item in target.spec.inputs.items() if item.optional}
     row = {"data": "random", **optional} if "random" in target.spec.data else optional
     first = build_case(target, HashChooser(key(0, target.id, "neighbours"), row)).but(tiles=TilePlan({}))
     other = first.but(data=replace(first.data, seed=first.data.seed ^ 1))
-    changed = [*_without_operands(target, first), *_attributes(target, first), *_zero_points(target, first)]
-    return [first, other, *changed, first]
+    changed = [other, *_attributes(target, first), *_zero_points(target, first)]
+    return [first, *_without_operands(target, first), *changed, first]
 
 
 def _without_operands(target: Target, case: Case) -> Iterator[Case]:
