@@ -73,3 +73,31 @@ def test_a_table_that_is_kept_under_too_short_a_key_is_found(op, key):
     forward = REGISTRY.built_in(op, "quantized", "ideal").function
     assert not failing(where, kept(forward, lambda *_: object()))
     assert failing(where, kept(forward, key))
+
+
+def test_a_bias_that_is_kept_from_the_last_call_is_found():
+    where = target("fully_connected", "w8a8", "ideal")
+    forward, known = REGISTRY.built_in("fully_connected", "quantized", "ideal").function, {}
+
+    def run(x, weight, bias=None, *, parameters):
+        name = weight.numpy().tobytes()
+        if bias is not None:
+            known[name] = bias
+        return forward(x, weight, known.get(name, bias), parameters=parameters)
+
+    assert failing(where, run)
+
+
+@pytest.mark.parametrize(("op", "name", "digits"), [("pad", "value", 1), ("resize_nearest", "rounding", 5)])
+def test_an_attribute_that_is_kept_under_too_short_a_key_is_found(op, name, digits):
+    where = [t for t in SESSION.all_targets(SESSION.library.spec(op)) if t.platform.platform == "ideal"]
+    forward, known = REGISTRY.built_in(op, "quantized", "ideal").function, {}
+
+    def run(x, *, parameters, **attrs):
+        value = attrs[name]
+        short = round(value, digits) if isinstance(value, float) else value[:digits]
+        others = tuple((key, given) for key, given in attrs.items() if key != name)
+        kept = known.setdefault((short, others, tuple(x.shape)), value)
+        return forward(x, parameters=parameters, **{**attrs, name: kept})
+
+    assert any(failing(one, run) for one in where)

@@ -9,6 +9,7 @@ import torch
 
 from quantizer.conformance.generation.builder import alone, build_case, coverage, wanted_coverage
 from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.scaled import FARTHEST
 from quantizer.conformance.generation.whole import WIDTHS, whole
 from quantizer.conformance.judge import judge
@@ -126,3 +127,33 @@ def test_every_bin_of_the_structure_is_reached_alone(op):
                 continue
             (chooser,) = alone(where, entry)
             assert entry in coverage(where, build_case(where, chooser))
+
+
+@pytest.mark.parametrize("name", ["reduce_sum-a16-ideal", "global_avg_pool2d-a16-ideal", "reduce_mean-a16-ideal"])
+def test_float32_after_an_exact_sum_is_found(name):
+    where = target(name)
+    forward = REGISTRY.get(where.spec.op, "quantized", "ideal")
+
+    def in_float32(x, *, parameters, **attrs):
+        sums = where.spec.op == "reduce_sum"
+        exact, (first,), out = (
+            forward(x, parameters=parameters, **attrs),
+            parameters.inputs.values(),
+            parameters.outputs["y"],
+        )
+        axes = attrs.get("axes", (2, 3))
+        total = (x - first.zero_point).sum(dim=axes, keepdim=attrs.get("keepdims", True))
+        count = 1 if sums else x.numel() // max(total.numel(), 1)
+        factor = (first.scale / (out.scale * count)).float()
+        codes = torch.round(total.float() * factor).long() + out.zero_point
+        return codes.clamp(out.qmin, out.qmax).reshape(getattr(exact, "codes", exact).shape)
+
+    with REGISTRY.overridden(where.spec.op, "quantized", in_float32, "ideal"):
+        found = {
+            verdict.check
+            for case in near_ties(where)
+            for verdict in judge(Trial(where, case, SESSION.engine), ("arithmetic",))
+            if verdict.failing
+        }
+    assert found == {"arithmetic"}
+    assert not near_ties(target(name.replace("a16", "a8")))

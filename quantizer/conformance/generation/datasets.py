@@ -14,14 +14,14 @@ from torch import Tensor
 
 from quantizer.conformance.generation.fillers import FILLERS, indices, random, site_of
 from quantizer.conformance.generation.ranges import activation_of
-from quantizer.conformance.generation.ties import ties
+from quantizer.conformance.generation.ties import near_ties, ties
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
 from quantizer.numerics.qparams import QParams
 
 Array = NDArray[Any]
-DIRECTED = ("ties", "every_code")
+DIRECTED = ("ties", "every_code", "near_ties")
 """Sets that follow from the codes that parameters give."""
 MANY = 4
 """Codes for each element from which on every_code shows landmarks and leaves more of the others out."""
@@ -59,6 +59,8 @@ def _filled(recipe: _Recipe) -> dict[str, Array]:
     target, case = recipe.target, recipe.case
     if case.data.set == "ties":
         filled = ties(target, case)
+    elif case.data.set == "near_ties":
+        filled = near_ties(target, case)
     elif case.data.set == "every_code":
         filled = {name: _every_code(target, case, name) for name in case.shapes}
     else:

@@ -28,6 +28,10 @@ FLOAT16_UNIT = 2.0**-13
 """A quarter of the relative distance of float16 numbers."""
 MOST_DIVISORS = 1 << 12
 """Divisors that are looked through for those without an exact reciprocal."""
+NEAREST = 16
+"""Codes next to a tie that a case takes its own from."""
+FLOAT64_TIE = 2.0**-32
+"""Distance from a tie, in codes, under which float64 is no witness that it is none."""
 FLOAT32_BITS = 24
 """Bits of the mantissa of float32."""
 
@@ -121,6 +125,25 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
     reach = min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin)
     values: Array = np.where(kept, np.clip(codes, -reach, reach), 0) * float(params.scale)
     return values
+
+
+def near_ties(target: Target, case: Case) -> dict[str, Array]:
+    """Return zeros but for one element of each sum: a code that the output's step brings next to a tie, and on none.
+
+    As long as the output has no range, any code.
+    """
+    ((name, shape),) = case.shapes.items()
+    params = activation_of(target, case, name)
+    codes = np.arange(1, min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin) + 1)
+    if "y" in case.ranges:
+        ratio = float(params.scale) / (float(activation_of(target, case, "y").scale) * mean_terms(target, case))
+        beside = np.abs(codes * ratio % 1.0 - 0.5)
+        off = codes[beside > FLOAT64_TIE]
+        codes = off[np.argsort(beside[beside > FLOAT64_TIE], kind="stable")][:NEAREST]
+    signs = 2 * integers(case.data.seed, f"{name}.sign", shape, 0, 1) - 1
+    drawn = signs * codes[integers(case.data.seed, name, shape, 0, codes.size - 1)]
+    values: Array = np.where(_picked(target, case, name), drawn, 0) * float(params.scale)
+    return {name: values}
 
 
 def _one_of_each_fold(target: Target, case: Case, name: str, params: QParams) -> Array:
