@@ -13,12 +13,13 @@ from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.domains import bins_of, draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import (
+    Change,
     activation_of,
+    changed_range,
     constant_range,
     input_range,
     output_range,
     ranges_within,
-    scaled_range,
 )
 from quantizer.conformance.generation.ties import mean_terms
 from quantizer.conformance.target import Target
@@ -38,8 +39,6 @@ ATTEMPTS = 6
 SEARCHED = 256
 """Structures that are looked through for a bin, before it is a hole."""
 SEED_BITS = 32
-UNSCALED: Mapping[str, float] = {}
-"""Ranges as they are drawn."""
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
@@ -96,17 +95,12 @@ def alone(target: Target, entry: str) -> Iterator[HashChooser]:
         yield from itertools.islice((c for c in choosers if entry in coverage(target, outline(target, c))), 1)
 
 
-def build_case(target: Target, chooser: Chooser, factors: Mapping[str, float] = UNSCALED) -> Case:
-    """Return one legal case; the same choices give the same case.
-
-    factors: what the drawn ranges of operands are multiplied by, by role.
-    """
+def build_case(target: Target, chooser: Chooser, change: Change | None = None) -> Case:
+    """Return one legal case, its operands' ranges as drawn or as *change* makes them; the same choices give the same case."""
     spec = target.spec
     bound, present, data = _drawn(spec, chooser)
     seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
-    given: dict[str, Range] = {}
-    for name in present if factors else ():
-        given[name] = scaled_range(target, name, data, chooser, bound, factors[spec.inputs[name].role])
+    given = change and {name: changed_range(target, name, data, chooser, bound, change) for name in present}
     return complete(target, bound, present, data, seed, chooser, given)
 
 

@@ -97,7 +97,7 @@ def _is_legal(target: Target, case: Case) -> bool:
 
 
 def _zero_points(target: Target, case: Case) -> Iterator[Case]:
-    """Yield the case with the range of each activation moved: the same scale, another zero point, and those of ranges from 0 on."""
+    """Yield the case with the range of each activation moved: the same scale, another zero point."""
     spec = target.spec
     if spec.quantization.family in target.platform.shared_parameters:
         return
@@ -109,10 +109,9 @@ def _zero_points(target: Target, case: Case) -> Iterator[Case]:
         known = activation_of(target, case, name)
         width = high - low
         little = [(low + part * width, high + part * width) for part in (1 / 4, -1 / 4, 1 / 16, -1 / 16)]
-        for several in (little, [(0.0, width)], [(-width, 0.0)]):
-            legal = (m for m in several if least <= m[0] <= 0.0 <= m[1] <= most)
-            moved = (case.but(ranges={**case.ranges, name: span}) for span in legal)
-            yield from itertools.islice((c for c in moved if _moves_alone(activation_of(target, c, name), known)), 1)
+        legal = (span for span in little if least <= span[0] <= 0.0 <= span[1] <= most)
+        moved = (case.but(ranges={**case.ranges, name: span}) for span in legal)
+        yield from itertools.islice((c for c in moved if _moves_alone(activation_of(target, c, name), known)), 1)
 
 
 def _moves_alone(params: QParams, known: QParams) -> bool:

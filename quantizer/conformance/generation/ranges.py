@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ WIDE_STEP = 17
 """Binary places from an accumulator unit to an output code, so that ties lie beyond the 24 bits of float32."""
 TINY = 2.0**-126
 EMPTY: Range = (0.0, 0.0)
+Change = Callable[[str, Range], Range]
+"""Another range of an operand for the one that was drawn."""
 AT_POLES = (1.0, 2.0**-4, 2.0**-6)
 """Shares of the largest value beside a pole that a range reaches: under all of it, most values round to a few codes."""
 APART = (0.0, 0.25)
@@ -112,19 +114,18 @@ def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Ra
     return (-width, width)
 
 
-def scaled_range(
-    target: Target, name: str, data: str, chooser: Chooser, bound: Mapping[str, Any], factor: float
+def changed_range(
+    target: Target, name: str, data: str, chooser: Chooser, bound: Mapping[str, Any], change: Change
 ) -> Range:
-    """Return a drawn range of activation, weight or bias *name* times *factor*, within its domain; of an index as it is drawn."""
+    """Return what *change* makes of the drawn range of activation, weight or bias *name*, within its domain; of an index the drawn."""
     item = target.spec.inputs[name]
     if item.role != "activation":
-        low, high = constant_range(target, name, data, chooser)
-        return low * factor, high * factor
-    low, high = input_range(target, name, data, chooser, bound)
+        return change(name, constant_range(target, name, data, chooser))
+    drawn = input_range(target, name, data, chooser, bound)
     if item.kind == "index":
-        return low, high
-    least, most = limits(item, bound)
-    return max(low * factor, least), min(high * factor, most)
+        return drawn
+    (low, high), (least, most) = change(name, drawn), limits(item, bound)
+    return max(low, least), min(high, most)
 
 
 def output_range(

@@ -1,4 +1,4 @@
-"""Cases under ranges a thousand times smaller and larger than rows draw: as few calibrations give them, and some do."""
+"""Cases under ranges that rows seldom draw: a thousand times smaller and larger, and those that begin or end at 0."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.ranges import Change, activation_of
 from quantizer.conformance.target import Target
-from quantizer.core.case import Case
+from quantizer.core.case import Case, Range
 
 FACTORS: tuple[Mapping[str, float], ...] = (
     {"activation": 2.0**-10, "weight": 2.0**-6, "bias": 2.0**-16},
@@ -21,13 +22,50 @@ FARTHEST = 2.0**40
 
 
 def scaled(target: Target) -> list[Case]:
-    """Return a case for each of FACTORS, with the data set `random` where the operator has it."""
-    spec = target.spec
-    row = {"data": "random"} if "random" in spec.data else {}
-    constants = any(item.role != "activation" for item in spec.inputs.values())
-    choosers = [HashChooser(key(index, target.id, "scaled"), row) for index in range(len(FACTORS) if constants else 2)]
-    cases = [build_case(target, chooser, factors) for chooser, factors in zip(choosers, FACTORS, strict=False)]
+    """Return a case for each of FACTORS."""
+    items = target.spec.inputs
+    constants = any(item.role != "activation" for item in items.values())
+    changes = [
+        multiplied({name: factors[item.role] for name, item in items.items()})
+        for factors in (FACTORS if constants else FACTORS[:2])
+    ]
+    cases = [_random(target, f"scaled.{index}", change) for index, change in enumerate(changes)]
     return [case for case in cases if is_near(case)]
+
+
+def one_sided(target: Target) -> list[Case]:
+    """Return, for each activation, a case in which its range begins at 0, and one in which it ends there.
+
+    Nothing where its zero point is not the first or the last code then: of symmetric codes, or outside its domain.
+    """
+    cases = []
+    for name in target.spec.coded:
+        for low in (0.0, -1.0):
+            case = _random(target, f"one_sided.{name}.{low}", _beside_zero(name, low))
+            params = activation_of(target, case, name)
+            if int(params.zero_point) in (params.qmin, params.qmax):
+                cases.append(case)
+    return cases
+
+
+def multiplied(factors: Mapping[str, float]) -> Change:
+    """Return the change that multiplies the range of each operand by its own of *factors*."""
+    return lambda name, span: (span[0] * factors[name], span[1] * factors[name])
+
+
+def _beside_zero(moved: str, low: float) -> Change:
+    def change(name: str, span: Range) -> Range:
+        width = span[1] - span[0]
+        return (low * width, (low + 1.0) * width) if name == moved else span
+
+    return change
+
+
+def _random(target: Target, salt: str, change: Change) -> Case:
+    """Return a case of every operand, with the data set `random` where the operator has it."""
+    row = {f"with_{name}": "yes" for name, item in target.spec.inputs.items() if item.optional}
+    row |= {"data": "random"} if "random" in target.spec.data else {}
+    return build_case(target, HashChooser(key(0, target.id, salt), row), change)
 
 
 def is_near(case: Case) -> bool:

@@ -9,8 +9,8 @@ from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.ranges import scaled_range
-from quantizer.conformance.generation.scaled import is_near
+from quantizer.conformance.generation.ranges import changed_range
+from quantizer.conformance.generation.scaled import is_near, multiplied
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
@@ -18,6 +18,7 @@ from quantizer.core.errors import QuantizerError
 from quantizer.core.shapes import evaluate, infer_shapes
 from quantizer.core.spec import NoTiling, Spec
 
+SET = "every_code"
 WIDTHS = (1.0, 1.0, 2.0**-10, 2.0**10)
 """What the operands' ranges are multiplied by, a case each: the last two are as small and as large as few calibrations give."""
 MOST_BITS = 16
@@ -39,11 +40,10 @@ def whole(target: Target) -> list[Case]:
         chooser = HashChooser(key(index, target.id, "whole"), {"tiles": "untiled"})
         bound = _bound(spec, bits * len(operands), chooser)
         if _is_one_shape(spec, bound):
-            ranges = {name: scaled_range(target, name, "every_code", chooser, bound, width) for name in spec.inputs}
-            case = complete(target, bound, list(spec.inputs), "every_code", index, chooser, ranges)
-            if is_near(case):
-                cases.append(case)
-    return cases
+            change = multiplied(dict.fromkeys(spec.inputs, width))
+            ranges = {name: changed_range(target, name, SET, chooser, bound, change) for name in spec.inputs}
+            cases.append(complete(target, bound, list(spec.inputs), SET, index, chooser, ranges))
+    return [case for case in cases if is_near(case)]
 
 
 def _is_pointwise(spec: Spec) -> bool:
