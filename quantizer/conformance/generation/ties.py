@@ -178,7 +178,8 @@ def _mean_axes(target: Target, case: Case, name: str) -> tuple[int, ...]:
     """Return the axes that a mean reduces: its attribute, the error model's, those of an image, else none that is known."""
     if "axes" in case.attrs:
         return tuple(case.attrs["axes"])  # type: ignore[arg-type]
-    rank, axis = len(case.shapes[name]), target.spec.error_model.axis
+    rank, model = len(case.shapes[name]), target.spec.error_model
+    axis = None if model.kind == "linear" else model.axis
     if axis is not None:
         return (int(axis(variables(target.spec, case.shapes, case.attrs))) % rank,)
     return tuple(range(2, rank)) if target.spec.inputs[name].spatial else ()
