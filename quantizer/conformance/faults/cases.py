@@ -36,7 +36,7 @@ def number_of_cases(session: Session, op: str) -> int:
 
 
 def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None) -> Iterator[tuple[Target, Case]]:
-    """Yield the examples, rows, neighbours and whole domains of *spec*, each built when it is asked for: one of every target, then the next.
+    """Yield the examples, the rows and all of BESIDE of *spec*, each built when it is asked for: one of every target, then the next.
 
     most_targets: of so many targets only, spread over all of them.
     """
