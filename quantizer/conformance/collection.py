@@ -16,7 +16,7 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.profiles import PROFILES
 from quantizer.conformance.run_facts import spec_facts
 from quantizer.core.facts import SpecFacts
-from quantizer.core.library import Library, read_spec
+from quantizer.core.library import Library, spec_once
 from quantizer.core.record import Record
 from quantizer.core.spec import Spec
 
@@ -86,7 +86,7 @@ def collect(
     extra: spec files met so far that are not shipped; this one is added where it is new.
     """
     library = options.library(extra)
-    op = read_spec(path)[0].op
+    op = spec_once(path.resolve())[0].op
     if not _is_known(path, library.paths.get(op)):
         extra.append(path)
         library = options.library(extra)
@@ -157,15 +157,29 @@ def _cases(state: State) -> Callable[..., None]:
 class OperatorItem(pytest.Function):
     """An item that reports itself under its own name, at the top of its spec."""
 
+    state: State
+
+    def setup(self) -> None:
+        """Make the test only now: Hypothesis reads its source, which 1,600 items would wait for at collection."""
+        self.obj = function(self.state)
+        super().setup()
+
     def reportinfo(self) -> tuple[Path, int, str]:
         """Return file, line and the name that headings show."""
         return self.path, 0, self.name
 
 
+def _made_at_setup() -> None:
+    """Stand for a test until it runs."""
+
+
 def item(parent: pytest.Collector, state: State) -> OperatorItem:
     """Return the pytest item of *state*, with its markers."""
-    made: OperatorItem = OperatorItem.from_parent(parent, name=state.name, callobj=function(state))
+    made: OperatorItem = OperatorItem.from_parent(parent, name=state.name, callobj=_made_at_setup)
+    made.state = state
     made.add_marker(pytest.mark.op(name=state.spec.op))
+    if state.kind == "cases":
+        made.add_marker("hypothesis")  # Hypothesis itself marks what it finds at collection
     if state.scheme:
         made.add_marker(pytest.mark.scheme(name=state.scheme))
         made.add_marker(pytest.mark.platform(name=state.platform))

@@ -97,7 +97,7 @@ def read_spec(path: Path) -> tuple[Spec, Positions]:
     return read_file(path, Spec, lambda spec: check_spec(spec, path.stem))
 
 
-def _spec_once(path: Path) -> tuple[Spec, Positions]:
+def spec_once(path: Path) -> tuple[Spec, Positions]:
     """Return the one spec of a file, shared by all libraries that have it, as long as the file does not change."""
     try:
         known = path.stat()
@@ -188,7 +188,7 @@ def platform_files(paths: Sequence[Path]) -> list[Path]:
 @functools.lru_cache(maxsize=8)
 def _load_library(paths: tuple[Path, ...]) -> Library:
     problems: list[str] = []
-    specs = _collect(spec_files(paths), _spec_once, lambda spec: spec.op, "operator", problems)
+    specs = _collect(spec_files(paths), spec_once, lambda spec: spec.op, "operator", problems)
     platforms = _collect(platform_files(paths), _read_platform, lambda item: item.platform, "platform", problems)
     schemes = all_schemes(_all_parts(paths, problems))
     if not problems:
