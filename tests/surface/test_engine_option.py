@@ -14,14 +14,11 @@ catalogue._version = lambda name: None
 
 
 @pytest.fixture
-def run(pytester, monkeypatch):
-    for name in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
-        monkeypatch.delenv(name, raising=False)
-
+def run(pytester, nested):
     (pytester.path / "add.yaml").write_bytes((SPECS / "add.yaml").read_bytes())
 
     def run(*args):
-        return pytester.runpytest_subprocess("add.yaml", "-k", "a8-ort", "-p", "no:cacheprovider", *args)
+        return nested("add.yaml", "-k", "a8-ort", "-p", "no:cacheprovider", *args)
 
     return run
 
