@@ -56,7 +56,12 @@ class Warmed:
         words = [str(word) for word in arguments]
         with tempfile.TemporaryDirectory() as folder:
             streams = [str(Path(folder) / name) for name in ("stdout", "stderr")]
-            request = {"words": [program, *words], "cwd": str(cwd or Path.cwd()), "env": environment, "streams": streams}
+            request = {
+                "words": [program, *words],
+                "cwd": str(cwd or Path.cwd()),
+                "env": environment,
+                "streams": streams,
+            }
             assert self._parent.stdin is not None and self._parent.stdout is not None
             print(json.dumps(request), file=self._parent.stdin, flush=True)
             answer = self._parent.stdout.readline()

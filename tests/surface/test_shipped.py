@@ -35,9 +35,7 @@ def test_a_path_on_the_command_line_leaves_the_ini_file_s_out(vendor):
     replace_relu(vendor)
     result = vendor.pytest("--collect-only", "-q", "-p", "no:xdist", "my_specs")
     assert "relu.yaml" not in result.stdout.str()
-    result = vendor.pytest(
-        "--collect-only", "-q", "-p", "no:xdist", "my_specs", "--op-shipped=relu"
-    )
+    result = vendor.pytest("--collect-only", "-q", "-p", "no:xdist", "my_specs", "--op-shipped=relu")
     assert "relu.yaml::relu-a8-compass" in result.stdout.str()
 
 
