@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +103,10 @@ def _become(request: dict[str, Any]) -> int:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    with open(os.devnull, "rb") as nothing:
+    with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     for number, path in enumerate(request["streams"], 1):
-        with open(path, "wb") as stream:
+        with Path(path).open("wb") as stream:
             os.dup2(stream.fileno(), number)
     sys.argv[:] = [request["words"][0], *request["words"][1:]]
     sys.path[:] = _search_path(request["cwd"], before, os.environ)
@@ -126,7 +126,7 @@ def _child(request: dict[str, Any]) -> None:
         code = _become(request)
     except SystemExit as err:
         code = err.code
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a process ends with its traceback, whatever was raised
         traceback.print_exc()
     if isinstance(code, str):
         print(code, file=sys.stderr)

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-
 from warmed import Warmed
 
 SPEC = """\
