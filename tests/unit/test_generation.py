@@ -152,7 +152,7 @@ def test_directed_data_sets_hit_their_aim(op):
 
 def test_plans_stay_small_and_cut_only_legal_axes():
     for target in TARGETS:
-        for seed in range(10):
+        for seed in range(2):
             chooser = HashChooser(key(seed, target.id), {})
             case = build_case(target, chooser)
             plan = tile_plan(target, case, chooser)
