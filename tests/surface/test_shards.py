@@ -122,6 +122,7 @@ def test_an_empty_shard_is_green_and_a_run_of_empty_ones_is_none(vendor, capsys)
     assert "no shard holds a record: nothing was checked." in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_the_same_shards_on_workers(vendor):
     vendor.write()
     found = []
