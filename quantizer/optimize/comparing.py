@@ -212,7 +212,7 @@ def _compare_template(differences: _Differences, folder: Path, work: Work) -> No
         return
     theirs = _recorded(path, _template)
     ours = json.loads(template_of(work))
-    for layer in theirs.keys() | ours.keys():
+    for layer in {**theirs, **ours}:
         wanted, got = theirs.get(layer, {}), ours.get(layer, {})
         for key in sorted(wanted.keys() | got.keys()):
             where = f"{path.name}: {layer}.{key}"
