@@ -87,7 +87,7 @@ def _wide(func: Any, *args: Any, **kwargs: Any) -> Any:
 def _functional(func: Any) -> Any:
     """Return the overload of *func* that returns a new tensor."""
     packet = func.overloadpacket
-    if func._schema.is_mutable:  # noqa: SLF001 - torch says it nowhere else
+    if func._schema.is_mutable:
         return getattr(torch.ops.aten, packet.__name__.removesuffix("_"))
     return func
 
@@ -151,7 +151,7 @@ def _mish(x: Tensor) -> Tensor:
     return x * _tanh(_log1p(exp(x)))
 
 
-def _gelu(func: Any, x: Tensor, *, approximate: str = "none") -> Any:
+def _gelu(_: Any, x: Tensor, *, approximate: str = "none") -> Any:
     if approximate != "none":
         wide = x.double()
         return (wide * 0.5 * (1.0 + torch.tanh(TANH_SLOPE * (wide + TANH_CUBIC * wide**3)))).float()
@@ -163,7 +163,9 @@ def _power(func: Any, x: Any, exponent: Any) -> Any:
         return _functional(func)(x, exponent)
     if exponent == ROOT if isinstance(exponent, float) else False:
         return _of_mkl(func, x, exponent)
-    return _wide(func, x, float(torch.tensor(exponent, dtype=torch.float32)) if isinstance(exponent, float) else exponent)
+    return _wide(
+        func, x, float(torch.tensor(exponent, dtype=torch.float32)) if isinstance(exponent, float) else exponent
+    )
 
 
 def _convolution(
@@ -192,13 +194,17 @@ def _batch_norm(
 
 
 def _bilinear(
-    _: Any, x: Tensor, size: list[int], align_corners: bool, *scales: float | None  # noqa: FBT001 - the operator's own
+    _: Any,
+    x: Tensor,
+    size: list[int],
+    align_corners: bool,  # noqa: FBT001 - the operator's own
+    *scales: float | None,
 ) -> Tensor:
     """Interpolate rows, then columns, in float64."""
     made = x.double()
     for axis, count in zip((2, 3), size, strict=True):
         before = made.shape[axis]
-        scale = scales[axis - 2] if len(scales) == 2 else None  # noqa: PLR2004
+        scale = scales[axis - 2] if len(scales) == 2 else None
         place = torch.arange(count, dtype=torch.float64)
         if align_corners:
             place = place * ((before - 1) / (count - 1) if count > 1 else 0.0)

@@ -269,6 +269,10 @@ STEPS: tuple[Callable[[Work], Work], ...] = (
 )  # fmt: skip
 
 
+AFTER_RANGES = STEPS[5:-2]
+"""What computes a quantized graph from ranges, and writes nothing."""
+
+
 def optimize(options: Options, library: Library, say: Say = lambda text: None) -> Work:  # noqa: ARG005 - quiet
     """Run the steps of a cfg; with skip_optimization only reading and measuring of the given graph."""
     work = Work(options, library, say)

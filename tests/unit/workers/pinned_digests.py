@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from quantizer.numerics.deviates import deviates
 from quantizer.numerics.pinned import pinned
 
-X = torch.from_numpy((np.random.default_rng(3).standard_normal(100_000) * 4).astype(np.float32))
-P = torch.from_numpy(np.abs(X.numpy()) + np.float32(0.01))
+X = torch.from_numpy(deviates((100_000,), (3,))) * 4
+P = X.abs() + 0.01
 IMAGES = X[: 2 * 6 * 20 * 20].reshape(2, 6, 20, 20)
 WEIGHTS = X[5000 : 5000 + 6 * 4 * 9].reshape(6, 4, 3, 3)
 ROWS, LEFT, RIGHT = X.reshape(-1, 50), X[:6000].reshape(2, 30, 100), X[6000:12000].reshape(2, 100, 30)
