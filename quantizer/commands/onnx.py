@@ -14,7 +14,7 @@ from tabulate import tabulate
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.files import check_apart, exists, replace_files
-from quantizer.core.wording import unknown
+from quantizer.core.wording import to_install, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         import onnx
     except ImportError:
-        raise UnsupportedError("onnx is not installed: pip install 'quantizer[onnx]'.") from None
+        raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
     assert onnx
     verbs = {"backend-table": _table, "show": _show, "compass": _compass}
     return verbs[args.verb](args)
