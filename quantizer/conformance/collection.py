@@ -19,6 +19,7 @@ from quantizer.core.facts import SpecFacts
 from quantizer.core.library import Library, spec_once
 from quantizer.core.record import Record
 from quantizer.core.spec import Spec
+from quantizer.core.yaml_source import YAML
 
 if TYPE_CHECKING:
     from quantizer.conformance.items import Runner
@@ -97,7 +98,7 @@ def collect(
 
 def _is_known(path: Path, known: Path | None) -> bool:
     """Return whether *path* is a spec that the library has, or a copy of it (an installed plugin's own source)."""
-    return known is not None and (path.resolve() == known.resolve() or path.read_bytes() == known.read_bytes())
+    return known is not None and (path.resolve() == known.resolve() or YAML.bytes_of(path) == YAML.bytes_of(known))
 
 
 def _states(
