@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from quantizer.core.facts import SpecFacts
 from quantizer.core.library import Library, spec_once
 from quantizer.core.record import Record
 from quantizer.core.spec import Spec
+from quantizer.core.yaml_source import YAML
 
 if TYPE_CHECKING:
     from quantizer.conformance.items import Runner
@@ -85,11 +86,11 @@ def collect(
 
     extra: spec files met so far that are not shipped; this one is added where it is new.
     """
-    library = options.library(extra)
+    library = options.met(extra)
     op = spec_once(path.resolve())[0].op
     if not _is_known(path, library.paths.get(op)):
         extra.append(path)
-        library = options.library(extra)
+        library = options.met(extra)
     spec = library.spec(op)
     facts = spec_facts(path, options.root, spec.version, library.positions[op])
     yield from _states(spec, library, node_id, options, session, facts)
@@ -97,7 +98,7 @@ def collect(
 
 def _is_known(path: Path, known: Path | None) -> bool:
     """Return whether *path* is a spec that the library has, or a copy of it (an installed plugin's own source)."""
-    return known is not None and (path.resolve() == known.resolve() or path.read_bytes() == known.read_bytes())
+    return known is not None and (path.resolve() == known.resolve() or YAML.bytes_of(path) == YAML.bytes_of(known))
 
 
 def _states(
@@ -135,12 +136,15 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
     return st.integers(APART + low, APART + high).map(lambda drawn: drawn - APART)
 
 
+@st.composite
+def _drawn(draw: Callable[[Any], Any], state: State) -> Any:
+    """Return a case of *state*; one strategy for all items, because Hypothesis reads its source to make it."""
+    return state.runner.draw(lambda low, high: draw(integers(low, high)))
+
+
 def _cases(state: State) -> Callable[..., None]:
     """Return the Hypothesis test: the rows of the covering array as its explicit example, then drawn cases."""
-
-    @st.composite
-    def cases(draw: Callable[[Any], Any]) -> Any:
-        return state.runner.draw(lambda low, high: draw(integers(low, high)))
+    cases = partial(_drawn, state)
 
     @PROFILES[state.options.profile].settings()
     @hypothesis.given(case=cases())

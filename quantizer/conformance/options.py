@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -37,6 +37,8 @@ class Options:
     xfails: Path | None = None
     golden_update: str | None = None
     shard: Shard | None = None
+    _met: list[tuple[Sequence[Path], Library]] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The library as far as spec files were met, with these files."""
 
     def __post_init__(self) -> None:
         real = self.real
@@ -73,6 +75,17 @@ class Options:
             for value in values:
                 if value not in known:
                     raise UnsupportedError(f"{option}={value}: no such name.{suggestion(value, known, 'Known')}")
+        return library
+
+    def met(self, extra: list[Path]) -> Library:
+        """Return the library of spec files as they are met, one at a time: the others are not read again."""
+        known, library = self._met.pop() if self._met else ([], None)
+        if library is None or [*known] != extra[: len(known)]:
+            library = self.library(extra)
+        else:
+            for path in extra[len(known) :]:
+                library = library.with_file(path.resolve())
+        self._met.append(([*extra], library))
         return library
 
     def with_xfails(self, library: Library) -> Library:

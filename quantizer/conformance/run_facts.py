@@ -14,7 +14,7 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.xfails import read_xfails
 from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, SpecFacts, TreeFacts
 from quantizer.core.library import SCHEMES_FILE, Library, platform_files, shipped_folder
-from quantizer.core.yaml_source import Positions
+from quantizer.core.yaml_source import YAML, Positions
 from quantizer.plugins.discovery import Plugin
 
 PACKAGES = ("hypothesis", "numpy", "torch")
@@ -94,7 +94,7 @@ def _files(options: Options) -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(YAML.bytes_of(path)).hexdigest()
 
 
 def _plugin(plugin: Plugin, root: Path) -> PluginFacts:

@@ -74,7 +74,7 @@ class ShippedSpecs:
         Cases on platforms where nothing is replaced, goldens and the spec itself are left out: they are judged where they are
         shipped.
         """
-        there = {item.path.resolve() for item in items}
+        there = {path.resolve() for path in {item.path for item in items}}
         for path in self._paths():
             if path.resolve() not in there:
                 items += session.genitems(self._collector(session, path, _replaced_on(path.stem)))

@@ -24,6 +24,7 @@ from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.files import replace_files
 from quantizer.core.library import Library
 from quantizer.core.model import Model
+from quantizer.core.reading import Readable
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.runtime.engines.protocol import Engine
@@ -32,6 +33,7 @@ from quantizer.tiling.windows import tileable_axes
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_CODES = 256
 MAX_FILE = 1 << 20
+STORED = Readable("a file of stored cases", MAX_FILE, CaseError)
 
 
 class _GoldenModel(Model):
@@ -101,21 +103,11 @@ def read_replay(path: Path) -> Replay:
 
 
 def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_FILE:
-            raise CaseError(f"{path}: larger than {MAX_FILE} bytes; stored cases are small.")
-        return path.read_text(encoding="utf-8")
-    except OSError as err:
-        raise CaseError(f"{path}: cannot be read: {err.strerror}.") from None
-    except UnicodeDecodeError as err:
-        raise CaseError(f"{path}: not UTF-8 at byte {err.start}.") from None
+    return STORED.text_of(path, str(path))
 
 
 def _json(text: str, where: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as err:
-        raise CaseError(f"{where}: not JSON: {err}.") from None
+    return STORED.parsed(text, where)
 
 
 def target_of(library: Library, case: Case, where: str) -> Target:

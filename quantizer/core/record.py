@@ -97,13 +97,17 @@ def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        if line.endswith(_LAST):
-            try:
-                yield _DECODER.decode(line)
-                continue
-            except (DecodeError, UnicodeEncodeError):
-                pass
-        yield _read_slowly(line, f"{where}:{number}")
+        yield read_line(line, f"{where}:{number}")
+
+
+def read_line(line: str, place: str) -> Record:
+    """Read one record; CaseError with *place* names the field that is wrong."""
+    if line.endswith(_LAST):
+        try:
+            return _DECODER.decode(line)
+        except (DecodeError, UnicodeEncodeError):
+            pass
+    return _read_slowly(line, place)
 
 
 def _read_slowly(line: str, place: str) -> Record:

@@ -17,6 +17,7 @@ from tabulate import tabulate
 from quantizer.core.errors import FormatError, QuantizerError
 from quantizer.core.files import is_file
 from quantizer.core.library import Library
+from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_read_back import with_parameters
@@ -30,6 +31,8 @@ from quantizer.optimize.registered import dataset_named
 from quantizer.optimize.running import Runner
 from quantizer.optimize.steps import quantized, template_of
 from quantizer.optimize.work import PLATFORM, Work
+
+RECORDED = Readable("a file of a recorded run", 1 << 30, FormatError, "Record the run again.")
 
 COLUMNS = (
     "scales", "zero points", "formats", "multipliers", "shifts", "weights", "biases", "tables", "parameters", "structure",
@@ -96,7 +99,7 @@ def _differences(work: Work, folder: Path, last_bits: LastBits | None) -> _Diffe
     library, found = work.library, _Differences()
     text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, library.specs))
     wanted_text = _recorded(folder / "quant.txt", _text)
-    wanted_blob = _recorded(folder / "quant.bin", Path.read_bytes)
+    wanted_blob = _recorded(folder / "quant.bin", RECORDED.bytes_of)
     _compare_text(found, STAMPED.sub(r"\1", wanted_text), wanted_blob, text, blob)
     found.add("bytes", "quant.bin", wanted_blob == blob)
     _compare_template(found, folder, work, last_bits)
@@ -115,11 +118,11 @@ def _recorded(path: Path, read: Callable[[Path], T]) -> T:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+    return RECORDED.text_of(path)
 
 
 def _template(path: Path) -> dict[str, dict[str, Any]]:
-    found = json.loads(STAMPED.sub(r"\1", _text(path)))
+    found = RECORDED.parsed(STAMPED.sub(r"\1", _text(path)), shown_path(path))
     if not isinstance(found, dict) or not all(isinstance(item, dict) for item in found.values()):
         raise ValueError("no object of layers, each an object of keys")
     return found

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.core.errors import FormatError
+from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.npz import PickledError, read_npy, read_npz
 from quantizer.numerics.deviates import RAW, deviates
@@ -21,6 +22,7 @@ Array = NDArray[Any]
 NO_LABEL = float("-inf")
 LISTS = (".txt", ".lst", ".list")
 LONGEST_LIST = 1 << 20
+FILES = Readable("a list of files", LONGEST_LIST, FormatError)
 
 
 class NumpyDataset:
@@ -141,12 +143,12 @@ def read_array(path: Path) -> Array:
 
 def listed(path: Path) -> list[Path]:
     """Return the files that a text list names, one a line, relative to the list."""
-    if path.stat().st_size > LONGEST_LIST:
-        raise FormatError(f"{shown_path(path)}: more than {LONGEST_LIST} bytes: this is no list of files.")
-    names = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    names = [line.strip() for line in FILES.bytes_of(path).decode("utf-8", "replace").splitlines()]
     found = [path.parent / name for name in names if name and not name.startswith("#")]
     if not found:
         raise FormatError(f"{shown_path(path)}: names no file. Write one .npy file a line.")
+    if lists := [name for name in names if name and not name.startswith("#") and Path(name).suffix in LISTS]:
+        raise FormatError(f"{shown_path(path)}: {lists[0][:80]!r}: a list names no other list. Name the .npy files.")
     return found
 
 

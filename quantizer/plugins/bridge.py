@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import PluginError
+from quantizer.core.reading import Readable
 from quantizer.core.spec import Spec
 from quantizer.core.wording import shown_path
 from quantizer.numerics.activations import activate
@@ -25,6 +26,8 @@ from quantizer.plugins.handed import codes_of
 from quantizer.plugins.layer import Layer, layer_order, operator_order
 from quantizer.plugins.loading import LAYERS
 from quantizer.plugins.rebuild import rebuilt
+
+SOURCE = Readable("a source file", 1 << 24, PluginError)
 
 PLATFORM = "compass"
 STAGE = "/stage/"
@@ -147,7 +150,7 @@ def _reads_activation(connection: Connection) -> bool:
     form = connection.spec.formats.compass
     if form is None or form.activation is None or not connection.spec.fuses:
         return True
-    text = Path(connection.function.file).read_text(encoding="utf-8", errors="replace").casefold()
+    text = SOURCE.bytes_of(Path(connection.function.file)).decode("utf-8", "replace").casefold()
     return form.activation in text and "relu" in text
 
 

@@ -230,9 +230,11 @@ def _one_line(err: QuantizerError) -> str:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write *text*; what the stream's encoding lacks is written as an escape."""
+    """Write *text*; what controls a terminal, or the stream's encoding lacks, is written as an escape."""
+    from quantizer.reporting.figures import visible
+
     encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.write(visible(text).encode(encoding, "backslashreplace").decode(encoding))
 
 
 _VERBS: Mapping[str, Callable[[argparse.Namespace], int]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +20,10 @@ from quantizer.reporting.coverage import coverage_table, heading, hole_table
 from quantizer.reporting.diff import Diff
 from quantizer.reporting.diff_views import diff_headline, diff_sections
 from quantizer.reporting.exceptions import exceptions, exceptions_table
-from quantizer.reporting.figures import NOTHING, count_text, lsb_text, printable, ratio_text, share_text
+from quantizer.reporting.figures import NOTHING, count_text, lsb_text, printable, ratio_text, share_text, visible
 from quantizer.reporting.items import rerun
 from quantizer.reporting.markdown import items_table, reasons_table
+from quantizer.reporting.store import REPLAY
 from quantizer.reporting.tables import Section
 from quantizer.reporting.tally import (
     CASES,
@@ -43,8 +43,6 @@ from quantizer.reporting.terminal import worst_items
 
 WORST = 50
 """Rows of the table of worst items; the operators' own tables hold all."""
-
-_MAX_CASE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def render(
     }
     operators = _operators(everything, drawn, trends or {}, kills or {})
     worst = worst_items(everything)
-    return environment.get_template("report.html").render(
+    page = environment.get_template("report.html").render(
         title=title,
         tiles=_tiles(everything, kills),
         matrix=_matrix(everything),
@@ -127,6 +125,7 @@ def render(
         ill=lambda cell: any(map(is_failing, cell)), rerun=lambda record: rerun(record, facts), NOTHING=NOTHING,
         ids={record.id for record in everything},
     )  # fmt: skip
+    return visible(page)
 
 
 def _sections(records: Sequence[Record]) -> list[Section]:
@@ -254,12 +253,7 @@ def _replay_of(record: Record, folder: Path) -> Path | None:
 
 
 def _read_drawn(path: Path, record: Record) -> Drawn:
-    try:
-        if path.stat().st_size > _MAX_CASE:
-            raise CaseError(f"{path}: larger than {_MAX_CASE} bytes; stored cases are small.")
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as err:
-        raise CaseError(f"{path}: cannot be read as a stored case: {err}.") from None
+    raw = REPLAY.json_of(path, str(path))
     if not isinstance(raw, dict) or "case" not in raw:
         raise CaseError(f"{path}: holds no case. Name the folder of a run as pytest wrote it.")
     case = Case.from_dict(raw["case"], str(path))

@@ -10,10 +10,14 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import FormatError, GraphError
+from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.npz import MAGIC, read_npy, read_npz
 from quantizer.ir.graph import FREE, LARGEST, Graph, check_size, container, nearest
 from quantizer.numerics.deviates import deviates
+
+ARRAYS = Readable("a file of arrays", 1 << 40, FormatError)
+"""Only its first bytes are read here; the arrays are held against their own bounds."""
 
 WIDEST = 8
 """Bytes of the largest number that torch has."""
@@ -76,11 +80,8 @@ def _own_batch(graph: Graph) -> int | None:
 
 
 def _arrays(path: Path, where: str, graph: Graph) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(MAGIC))
-    except OSError as err:
-        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
+    with ARRAYS.opened(path, where) as file:
+        start = file.read(len(MAGIC))
     if start != MAGIC:
         return read_npz(path)
     if len(graph.inputs) != 1:

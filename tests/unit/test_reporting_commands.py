@@ -103,7 +103,7 @@ def test_a_missing_file_is_one_line_and_status_2(
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
-        f"error: {tmp_path / 'nowhere'}: no such file or directory. Name the directory of a run, or a records file.\n"
+        f"error: {tmp_path / 'nowhere'}: cannot be read: no such file or directory. Name the directory of a run, or a records file.\n"
     )
 
 

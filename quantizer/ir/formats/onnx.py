@@ -19,15 +19,17 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import defs
 
 from quantizer.core.errors import FormatError, UnsupportedError
+from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.onnx_contrib import without_contrib
 from quantizer.ir.formats.onnx_fatal import refuse_fatal
 from quantizer.ir.formats.onnx_graph import DOMAINS, NEWEST, OLDEST, File, read_graph
-from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.ir.graph import LARGEST, Graph, Node, Tensor
 from quantizer.ir.verify import verify
 from quantizer.numerics.qparams import QParams
 
 Runs = Callable[[str], bool]
+MODEL = Readable("an ONNX model", LARGEST, FormatError)
 
 
 def load(path: Path | str, runs: Runs | None = None) -> Graph:
@@ -37,19 +39,15 @@ def load(path: Path | str, runs: Runs | None = None) -> Graph:
     """
     path = Path(path)
     where = shown_path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as err:
-        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    return from_bytes(data, where, path.parent, runs)
+    return from_bytes(MODEL.bytes_of(path, where), where, path.parent, runs)
 
 
 def source_files(path: Path) -> list[Path]:
     """Return the files that the model in *path* is read from: itself, and those that hold data of it."""
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(path.read_bytes())
-    except (OSError, DecodeError, RuntimeError):
+        model.ParseFromString(MODEL.bytes_of(path))
+    except (FormatError, DecodeError, RuntimeError):
         return [path]
     return [path, *(path.parent / name for name in dict.fromkeys(_locations(model.graph)))]
 
