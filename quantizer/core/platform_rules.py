@@ -9,8 +9,9 @@ from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
 from quantizer.core.model_errors import Finding
-from quantizer.core.platforms import SIGNS, Platform
+from quantizer.core.platforms import SIGNS, Platform, RoundingMode
 from quantizer.core.wording import suggestion
+from quantizer.core.yaml_source import Location
 
 
 def check_platform(platform: Platform, stem: str) -> list[Finding]:
@@ -53,7 +54,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
 def _random_roundings(platform: Platform) -> Iterator[Finding]:
     """A platform cannot round at random: tiled, repeated and permuted runs must give equal codes."""
     quantizers = {"quantizer": platform.quantizer, "kernel_quantizer": platform.kernel_quantizer}
-    modes = {("rounding",): platform.rounding}
+    modes: dict[Location, RoundingMode] = {("rounding",): platform.rounding}
     modes |= {(key, "rounding"): part.rounding for key, part in quantizers.items() if part is not None}
     for place, mode in modes.items():
         if mode == "stochastic":

@@ -15,6 +15,7 @@ from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.enclosures import ENCLOSURES, known_operands
 from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT, last_roundings
 from quantizer.conformance.checks.stage_errors import stage_error
+from quantizer.conformance.declared import as_declared
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.verdict import Verdict, Worst, hole
@@ -26,6 +27,7 @@ CHECK = "accuracy"
 
 def accuracy(trial: Trial) -> Verdict:
     """Judge dequantized outputs against what exact arithmetic could give for inputs known to half a step."""
+    trial = as_declared(trial)
     kind = trial.spec.error_model.kind
     if kind == "index":
         return _regret(trial)

@@ -18,6 +18,7 @@ from quantizer.conformance.checks.multipliers import multiplier_findings, number
 from quantizer.conformance.checks.norm_parameters import norm_factors, norm_findings
 from quantizer.conformance.checks.resize import resize_findings
 from quantizer.conformance.checks.tables import table_findings
+from quantizer.conformance.declared import kind_findings, with_declared_numbers
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
@@ -54,6 +55,9 @@ def failing(trial: Trial) -> list[Finding]:
 
 
 def _findings(trial: Trial) -> Iterator[Finding]:
+    """Yield what is found of the numbers that were provided; where they are of another kind, of the rule's own."""
+    yield from kind_findings(trial)
+    trial = with_declared_numbers(trial)
     target, case = trial.target, trial.case
     rule, scheme = target.platform.parameters, target.scheme
     inputs: dict[str, Expected] = {}
