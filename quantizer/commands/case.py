@@ -36,6 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
         verb.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
         verb.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+        verb.add_argument("--op-reading", action="append", default=[], help="OPERATOR/PLATFORM:READING")
         verb.add_argument("--op-engine", default="own", help="engine under test (default: %(default)s)")
 
 
@@ -47,7 +48,11 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.plugins.discovery import load_plugins
 
     options = Options(
-        root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins), engine=args.op_engine
+        root=Path.cwd(),
+        specs=tuple(args.op_specs),
+        plugins=tuple(args.op_plugins),
+        engine=args.op_engine,
+        readings=tuple(args.op_reading),
     )
     replay = read_replay(args.file)
     plugins = load_plugins(options.plugins, dict(os.environ))

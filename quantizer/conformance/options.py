@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from quantizer.conformance.readings import with_readings
 from quantizer.conformance.xfails import with_xfails
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import Library, load_library
@@ -35,6 +36,7 @@ class Options:
     cases: Path = Path("cases")
     baseline: Path | None = None
     xfails: Path | None = None
+    readings: tuple[str, ...] = ()
     golden_update: str | None = None
     shard: Shard | None = None
     _met: list[tuple[Sequence[Path], Library]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -68,7 +70,7 @@ class Options:
 
         UnsupportedError for a platform or scheme that no file declares; SpecError for a file that cannot be read.
         """
-        library = load_library((*self.specs, *extra))
+        library = with_readings(load_library((*self.specs, *extra)), self.readings)
         for option, values, known in (
             ("--op-platform", self.platforms, library.platforms), ("--op-scheme", self.schemes, library.schemes),
         ):  # fmt: skip
@@ -115,6 +117,7 @@ class Options:
         parts = [f" --op-specs={path}" for path in self._shown(self.specs)]
         parts += [f" --op-plugins={path}" for path in self._shown(self.plugins)]
         parts += [f" --op-engine={self.engine}"] if self.engine != "own" else []
+        parts += [f" --op-reading={reading}" for reading in self.readings]
         return "".join(parts)
 
     def _shown(self, paths: tuple[Path, ...]) -> list[Path]:

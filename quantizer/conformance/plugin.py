@@ -27,6 +27,7 @@ LISTS = {
     "op_platform": "run only this platform",
     "op_scheme": "run only this scheme",
     "op_check": "run only this check",
+    "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is right for a plugin of the operator there",
 }
 SINGLES = {
     "op_engine": ("own", "engine under test: own, or a real one as `quantizer engine list` names it"),
@@ -125,6 +126,7 @@ def _read_options(config: pytest.Config) -> Options:
         checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
         reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),
         baseline=file("op_baseline"), xfails=file("op_xfails"), golden_update=update,
+        readings=tuple(_value(config, "op_reading")),
         shard=read_shard(shard, "--op-shard") if shard else None,
     )  # fmt: skip
 
@@ -287,6 +289,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
     try:
         facts = run.facts(config, options(config), config.stash[EXTRA], config.stash[PLUGINS])
+        run.readings = facts.readings
         filtered = run.deselected or bool(selection(config))
         run.problems = close_run([*run.records.values()], run.seconds, facts, options(config), filtered=filtered)
     except QuantizerError as err:
@@ -305,6 +308,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     run = config.stash.get(RUN, None)
     if run is None or not run.records:
         return
+    from quantizer.core.readings import READINGS
     from quantizer.core.record import read_records
     from quantizer.reporting.terminal import render
 
@@ -318,6 +322,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"golden: {change}")
     for entry in sorted(run.replaced):
         terminalreporter.write_line(f"replaced: {entry}")
+    for reading in run.readings:
+        terminalreporter.write_line(f"reading: {reading} ({READINGS[reading.rpartition(':')[2]]})")
     for problem in run.problems:
         terminalreporter.write_line(f"baseline: {problem}", red=True)
     if run.unwritten:
@@ -328,4 +334,5 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what decides the numbers of this run."""
     asked = options(config)
     version = f" {asked.real.version or '(not installed)'}" if asked.real else ""
-    return [f"quantizer: profile {asked.profile}, engine {asked.engine}{version}"]
+    lines = [f"quantizer: profile {asked.profile}, engine {asked.engine}{version}"]
+    return lines + [f"quantizer: reading {reading}" for reading in asked.readings]

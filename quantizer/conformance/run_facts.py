@@ -46,6 +46,11 @@ def run_facts(
         specs=dict(sorted(specs.items())),
         plugins=[_plugin(plugin, options.root) for plugin in plugins],
         exceptions=_exceptions(options, library),
+        readings=[
+            f"{op}/{platform}:{reading}"
+            for op in sorted(specs)
+            for platform, reading in sorted(library.spec(op).readings.items())
+        ],
         tree=tree_of(options.root),
         shard=str(options.shard or ""),
     )

@@ -20,7 +20,7 @@ from quantizer.core.errors import GraphError, RefusedError, SpecError
 from quantizer.core.platforms import CHOICE_NAMES, Platform, Variant
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.numerics.activations import LIMITS
-from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
@@ -67,9 +67,7 @@ class Trial:
     @cached_property
     def parameters(self) -> Parameters:
         """What the engine's quantize rule handed."""
-        constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
-        samples = {n: t for n, t in self.tensors.items() if n not in constants}
-        found = self.engine.quantize(self.target.request(self.case, _copies(constants), _copies(samples)))
+        found = self.engine.quantize(self._request())
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
         if lacking := self._lacking(found):
@@ -89,11 +87,18 @@ class Trial:
         rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.platform)
         if rule is not None and rule.origin != BUILT_IN:
             return None
+        found: Parameters = rule.function(self._request()) if rule else default_parameters(self._request())
+        return found
+
+    @cached_property
+    def declared(self) -> Parameters:
+        """What the platform's own rule provides for the case; of an operator without one, what its spec decides."""
+        return self.built_in or default_parameters(self._request())
+
+    def _request(self) -> Request:
         constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
         samples = {n: t for n, t in self.tensors.items() if n not in constants}
-        request = self.target.request(self.case, _copies(constants), _copies(samples))
-        found: Parameters = rule.function(request) if rule else default_parameters(request)
-        return found
+        return self.target.request(self.case, _copies(constants), _copies(samples))
 
     def damaged(self) -> str | None:
         """Return the handed tensor that a forward wrote into, or None."""

@@ -24,6 +24,8 @@ class Run:
         self.replaced: set[str] = set()
         self.changes: list[str] = []
         self.problems: list[str] = []
+        self.readings: list[str] = []
+        """Readings that judged items of the run."""
         self.unwritten = ""
         """Why the run's records could not be written."""
         self.specs: dict[str, SpecFacts] = {}

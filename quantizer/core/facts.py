@@ -83,6 +83,8 @@ class Facts(Model):
     """Operators of the records."""
     plugins: list[PluginFacts] = []
     exceptions: list[ExceptionFacts] = []
+    readings: list[str] = []
+    """OPERATOR/PLATFORM:READING for each reading that judged a plugin."""
     tree: TreeFacts | None = None
     shard: str = ""
     """`2/3`; empty for a whole run, and for one merged from its shards."""

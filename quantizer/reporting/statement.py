@@ -202,6 +202,7 @@ def _run_holes(records: Sequence[Record], facts: Facts) -> list[HoleStatement]:
         said.append("the run lay in no git repository: no tree is named")
     elif not facts.tree.clean:
         said.append("files differ from the commit that is named")
+    said += [f"a plugin was judged by a reading, not by the platform's arithmetic: {name}" for name in facts.readings]
     if facts.profile != "gate" and facts.seed is None:
         said.append("the seed of generated cases was not fixed: another run judges other cases")
     found = [HoleStatement(what="run", reason=reason) for reason in said]
