@@ -30,6 +30,7 @@ from quantizer.core.case import Case
 from quantizer.core.defects import Defect
 from quantizer.core.errors import QuantizerError
 from quantizer.core.files import is_file, is_folder
+from quantizer.core.levels import label
 from quantizer.core.library import shipped_folder
 from quantizer.core.processor import processor
 from quantizer.core.record import Record
@@ -62,11 +63,11 @@ class Runner:
     def __init__(self, state: State) -> None:
         self._state = state
         self._spec = state.spec
-        self._session: Session = state.session()
+        self._session: Session = state.session().at(state.level)
         empty = Record(
             state.name, state.spec.op, state.kind, "skipped", scheme=state.scheme, platform=state.platform,
             engine=_engine_label(self._session.engine, state.platform),
-            processor=processor() if state.platform else "",
+            processor=processor() if state.platform else "", isa=label(self._session.engine.isa),
         )  # fmt: skip
         self._recorder = Recorder(empty)
         self._failure = ""

@@ -28,7 +28,6 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.defects import CASE_NAMES, Defect
 from quantizer.core.errors import EngineError, QuantizerError, RefusedError
 from quantizer.core.expressions import parse
-from quantizer.core.processor import instructions
 from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, hole
 from quantizer.core.wording import shown_path
 from quantizer.numerics.qparams import QParams
@@ -232,8 +231,8 @@ def _declared(trial: Trial, check: str, defects: Sequence[Defect]) -> Iterator[D
 
 
 def concerns(defect: Defect, engine: Engine, platform: str) -> bool:
-    """Return whether *engine* is the one that has *defect*, in a version and on a processor in which it was seen."""
+    """Return whether *engine* is the one that has *defect*, in a version and with instruction sets with which it was seen."""
     if defect.engine is None:
         return True
-    seen = engine.version in defect.versions and defect.seen_with(instructions())
+    seen = engine.version in defect.versions and defect.seen_with(engine.instructions)
     return seen and defect.engine == engine.identity(platform)
