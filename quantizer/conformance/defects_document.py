@@ -7,7 +7,7 @@ from pathlib import Path
 from quantizer.conformance.failures import graph_line
 from quantizer.conformance.stored import read_replay
 from quantizer.core.defects import Defect
-from quantizer.core.levels import LEVELS
+from quantizer.core.levels import DEFAULT, LEVELS
 from quantizer.core.library import Library
 from quantizer.core.platforms import Platform
 from quantizer.core.processor import INSTRUCTIONS
@@ -34,7 +34,7 @@ def defects_document(library: Library, cases: Path) -> str:
 def _entry(platform: Platform, defect: Defect, cases: Path) -> list[str]:
     case = read_replay(cases / defect.case).case
     who = f"engine {defect.engine} {', '.join(defect.versions)}" if defect.engine else f"platform {platform.platform}"
-    engine = f" --op-engine={defect.engine} --op-platform={platform.platform}" if defect.engine else ""
+    engine = f" --op-engine={defect.engine} --op-platform={platform.platform}{_option(defect)}" if defect.engine else ""
     return [
         f"### {defect.id}", "",
         f"* **{who}**: {' '.join(defect.reason.split())}",
@@ -52,6 +52,12 @@ def levels_of(defect: Defect) -> tuple[str, ...]:
     if backend not in PINS:
         return ()
     return tuple(level for level in LEVELS if defect.seen_with(instruction_sets(backend, level, INSTRUCTIONS, {})))
+
+
+def _option(defect: Defect) -> str:
+    """Return the option that holds the engine to a level which shows *defect*, where the default one does not."""
+    held = levels_of(defect)
+    return f" --op-isa={held[0]}" if held and DEFAULT not in held else ""
 
 
 def _processors(defect: Defect) -> str:
