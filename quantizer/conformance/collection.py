@@ -44,12 +44,14 @@ class State:
     options: Options
     session: Callable[[], Session]
     facts: SpecFacts
+    level: str = ""
+    """Of instructions, to which a real engine is held; the name ends with it where a run has several, but for the first."""
 
     @property
     def selection(self) -> str:
-        """The arguments with which pytest runs this item alone; a path outside the root would be another root."""
+        """The arguments with which pytest runs this item alone, at one level; a path outside the root would be another root."""
         if self.node_id.startswith("../"):
-            return f"-k {self.name} --op-shipped={self.spec.op}"
+            return f"-k {self.node_id.rpartition('::')[2]} --op-shipped={self.spec.op}"
         return f"'{self.node_id}'"
 
     @cached_property
@@ -104,16 +106,19 @@ def _is_known(path: Path, known: Path | None) -> bool:
 def _states(
     spec: Spec, library: Library, node_id: str, options: Options, session: Callable[[], Session], facts: SpecFacts
 ) -> Iterator[State]:
-    def state(kind: str, suffix: str, scheme: str = "", platform: str = "") -> State:
-        name = f"{spec.op}-{suffix}"
-        return State(spec, name, kind, scheme, platform, f"{node_id}::{name}", options, session, facts)
+    def states(kind: str, suffix: str, scheme: str = "", platform: str = "") -> Iterator[State]:
+        plain = f"{spec.op}-{suffix}"
+        for level in options.levels:
+            name = plain if level == options.levels[0] else f"{plain}-{level}"
+            place, asked = f"{node_id}::{plain}", options.at(level)
+            yield State(spec, name, kind, scheme, platform, place, asked, session, facts, level)
 
     for platform in library.platforms.values():
         for scheme in library.schemes_for(spec, platform):
             if options.selects(scheme, platform.platform):
-                yield state("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
+                yield from states("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
     for kind in KINDS if options.real is None else ENGINE_KINDS:
-        yield state(kind, kind)
+        yield from states(kind, kind)
 
 
 def function(state: State) -> Callable[..., None]:

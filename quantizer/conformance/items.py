@@ -18,7 +18,7 @@ from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.golden_update import update_goldens
-from quantizer.conformance.judge import concerns, judge, raised
+from quantizer.conformance.judge import concerns, is_overruled, judge, raised
 from quantizer.conformance.recorder import Recorder
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
@@ -30,6 +30,7 @@ from quantizer.core.case import Case
 from quantizer.core.defects import Defect
 from quantizer.core.errors import QuantizerError
 from quantizer.core.files import is_file, is_folder
+from quantizer.core.levels import label
 from quantizer.core.library import shipped_folder
 from quantizer.core.processor import processor
 from quantizer.core.record import Record
@@ -62,11 +63,11 @@ class Runner:
     def __init__(self, state: State) -> None:
         self._state = state
         self._spec = state.spec
-        self._session: Session = state.session()
+        self._session: Session = state.session().at(state.level)
         empty = Record(
             state.name, state.spec.op, state.kind, "skipped", scheme=state.scheme, platform=state.platform,
             engine=_engine_label(self._session.engine, state.platform),
-            processor=processor() if state.platform else "",
+            processor=processor() if state.platform else "", isa=label(self._session.engine.isa),
         )  # fmt: skip
         self._recorder = Recorder(empty)
         self._failure = ""
@@ -237,7 +238,7 @@ class Runner:
                 if type(defect) is not Defect:
                     case = case.but(platform=platform.platform)
                 mine = (case.op, case.platform) == (self._spec.op, platform.platform)
-                if mine and not _shows(defect, self._judged(case, path, CHECKS)):
+                if mine and not self._shows(defect, case, path):
                     text = "its stored case does not fail as declared. Mend the entry, or remove it"
                     problems.append(f"{platform.platform} defect {defect.id}: {text}.")
         return problems
@@ -255,9 +256,16 @@ class Runner:
         computed = options.real.computes(platform, named=platform in options.platforms and defect.engine is not None)
         return computed and concerns(defect, engine, platform) and not set(defect.checks).isdisjoint(engine.checks)
 
-    def _judged(self, case: Case, path: Path, checks: Sequence[str]) -> list[Verdict]:
+    def _shows(self, defect: Defect, case: Case, path: Path) -> bool:
+        """Return whether the stored case fails as *defect* says, or need not because the engine's own defect concerns it."""
+        return _shows(defect, self._judged(case, path, CHECKS)) or is_overruled(defect, self._trial(case, path))
+
+    def _trial(self, case: Case, path: Path) -> Trial:
         target = target_of(self._session.library, case, self._state.options.shown(path))
-        return judge(Trial(target, case, self._session.engine), checks)
+        return Trial(target, case, self._session.engine)
+
+    def _judged(self, case: Case, path: Path, checks: Sequence[str]) -> list[Verdict]:
+        return judge(self._trial(case, path), checks)
 
 
 def _engine_label(engine: Engine, platform: str) -> str:

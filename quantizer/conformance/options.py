@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from quantizer.conformance.readings import with_readings
 from quantizer.conformance.xfails import with_xfails
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.levels import ALL, asked
 from quantizer.core.library import Library, load_library
 from quantizer.core.verdict import CHECKS
 from quantizer.core.wording import suggestion
 from quantizer.reporting.shards import Shard
 from quantizer.reporting.thresholds import Thresholds, read_thresholds
 from quantizer.runtime.engines.catalogue import Chosen, chosen
+from quantizer.runtime.engines.pins import held_to
 
 PROFILES = ("gate", "dev", "nightly")
 
@@ -28,6 +30,8 @@ class Options:
     specs: tuple[Path, ...] = ()
     plugins: tuple[Path, ...] = ()
     engine: str = "own"
+    isa: str = ""
+    """Level of instructions that a real engine is held to, `host` or `all`; empty: the default."""
     platforms: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
     checks: tuple[str, ...] = CHECKS
@@ -50,6 +54,7 @@ class Options:
         ):  # fmt: skip
             if value not in known:
                 raise UnsupportedError(f"{option}={value}: no such name.{suggestion(value, known, 'Known')}")
+        asked(self.isa)
         for platform in self.platforms:
             if real is not None and not real.computes(platform, named=True):
                 home = suggestion(platform, real.entry.home, "It computes")
@@ -59,6 +64,18 @@ class Options:
     def real(self) -> Chosen | None:
         """The real engine that was asked for; None for our own."""
         return chosen(self.engine)
+
+    @cached_property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of instructions that every item is run at, the default one first; one empty name for our own engine."""
+        if self.real is None:
+            return ("",)
+        backend = self.real.backend
+        return tuple(dict.fromkeys(held_to(backend, level) for level in asked(self.isa)))
+
+    def at(self, level: str) -> Options:
+        """Return the options of a run at *level* alone, one of `levels`."""
+        return replace(self, isa=level) if self.isa == ALL and len(self.levels) > 1 else self
 
     @cached_property
     def thresholds(self) -> Thresholds:
@@ -118,6 +135,7 @@ class Options:
         parts += [f" --op-plugins={path}" for path in self._shown(self.plugins)]
         parts += [f" --op-engine={self.engine}"] if self.engine != "own" else []
         parts += [f" --op-reading={reading}" for reading in self.readings]
+        parts += [f" --op-isa={self.isa}"] if self.isa else []
         return "".join(parts)
 
     def _shown(self, paths: tuple[Path, ...]) -> list[Path]:

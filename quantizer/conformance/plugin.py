@@ -31,6 +31,11 @@ LISTS = {
 }
 SINGLES = {
     "op_engine": ("own", "engine under test: own, or a real one as `quantizer engine list` names it"),
+    "op_isa": (
+        "",
+        "level of instructions that a real engine is held to: avx2, avx512, avx512_vnni, amx, host (what the processor has), "
+        "or all, each as items of its own; an engine without such a switch runs unpinned",
+    ),
     "op_profile": ("gate", "gate, dev or nightly"),
     "op_report": ("reports/out", "folder for records, summary and failures"),
     "op_baseline": ("", "records file that the run must not fall behind"),
@@ -38,6 +43,8 @@ SINGLES = {
     "op_shard": ("", "run the K-th of N parts, K/N; `quantizer report merge` makes them one run"),
     "op_cases": ("cases", "folder of golden, regressions and defects"),
 }
+WITHOUT = {"op_isa": "avx2, and host on a processor without it"}
+"""What an option that is left out means."""
 OPTIONS: pytest.StashKey[Options] = pytest.StashKey()
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 STATE: pytest.StashKey[State] = pytest.StashKey()
@@ -53,7 +60,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(_flag(name), action="append", metavar=_meta(name), help=f"{text} (repeatable)")
         parser.addini(name, text, type="linelist", default=[])
     for name, (default, text) in SINGLES.items():
-        group.addoption(_flag(name), metavar=_meta(name), help=f"{text} (default: {default or 'none'})")
+        group.addoption(
+            _flag(name), metavar=_meta(name), help=f"{text} (default: {default or WITHOUT.get(name, 'none')})"
+        )
         parser.addini(name, text, default=default)
     group.addoption("--op-golden-update", metavar="REASON", help="write the goldens of the selected operators anew")
 
@@ -122,7 +131,7 @@ def _read_options(config: pytest.Config) -> Options:
 
     return Options(
         root=root, specs=paths("op_specs"), plugins=paths("op_plugins"), engine=_value(config, "op_engine"),
-        platforms=tuple(_value(config, "op_platform")), schemes=tuple(_value(config, "op_scheme")),
+        isa=_value(config, "op_isa"), platforms=tuple(_value(config, "op_platform")), schemes=tuple(_value(config, "op_scheme")),
         checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
         reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),
         baseline=file("op_baseline"), xfails=file("op_xfails"), golden_update=update,
@@ -332,7 +341,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what decides the numbers of this run."""
+    from quantizer.core.levels import label
+
     asked = options(config)
     version = f" {asked.real.version or '(not installed)'}" if asked.real else ""
-    lines = [f"quantizer: profile {asked.profile}, engine {asked.engine}{version}"]
+    levels = f", instructions {', '.join(map(label, asked.levels))}" if asked.real else ""
+    lines = [f"quantizer: profile {asked.profile}, engine {asked.engine}{version}{levels}"]
     return lines + [f"quantizer: reading {reading}" for reading in asked.readings]

@@ -37,6 +37,7 @@ def run_facts(
         python=machine.python_version(),
         packages={name: _version(name) for name in PACKAGES},
         engine=f"{options.engine} {real.version or ''}".strip() if real else options.engine,
+        isa=list(filter(None, options.levels)),
         profile=options.profile,
         seed=seed,
         checks=list(options.checks),

@@ -69,6 +69,8 @@ class Facts(Model):
     packages: dict[str, str]
     engine: str
     """Engine under test, with its version where it is a real one."""
+    isa: list[str] = []
+    """Levels of instructions that a real engine was held to, or `unpinned`; the records name the processor's."""
     profile: str
     seed: int | None = None
     """Of generated cases; None: derandomized (gate), or not fixed."""
@@ -88,6 +90,11 @@ class Facts(Model):
     tree: TreeFacts | None = None
     shard: str = ""
     """`2/3`; empty for a whole run, and for one merged from its shards."""
+
+    @property
+    def under_test(self) -> str:
+        """The engine and the levels of instructions that it was held to, as reports say it."""
+        return ", ".join((self.engine, *([f"instructions {' '.join(self.isa)}"] if self.isa else [])))
 
     def to_json(self) -> str:
         """Return it as JSON with sorted keys: equal facts give equal bytes."""

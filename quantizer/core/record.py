@@ -48,6 +48,8 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     engine: str = ""
     processor: str = ""
     """Of an item that judges values: what the engine's kernels, and torch's, were chosen by."""
+    isa: str = ""
+    """Of a real engine: the level of instructions that it was held to, or `unpinned` and the processor's level."""
     cases: Count = 0
     checks: Mapping[str, CheckRecord] = {}
     coverage: tuple[str, ...] = ()

@@ -201,7 +201,7 @@ def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
     Where a defect of one of two processors takes cases out, the worst ones are not of the same cases; and the last
     bits of float kernels are another processor's.
     """
-    elsewhere = old.processor != new.processor
+    elsewhere = _elsewhere(old, new)
     for name, now in new.checks.items():
         was = old.checks.get(name)
         if was is None or (elsewhere and (name in FLOATING or _moved(old, new, name))):
@@ -211,6 +211,11 @@ def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
             change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
             if change.before != change.after or change.grown_lsb:
                 yield change
+
+
+def _elsewhere(old: Record, new: Record) -> bool:
+    """Return whether kernels were chosen by other instructions."""
+    return (old.processor, old.isa) != (new.processor, new.isa)
 
 
 def _sorted_ratios(changes: Iterable[RatioChange]) -> tuple[RatioChange, ...]:
@@ -269,7 +274,7 @@ def _moved(old: Record, new: Record, check: str) -> int:
 
     A defect may also leave no sharp arithmetic to trust the accuracy by.
     """
-    if old.processor == new.processor or check not in old.checks:
+    if not _elsewhere(old, new) or check not in old.checks:
         return 0
     was, now = old.checks[check], new.checks[check]
     return now.defects + now.mistrusted - was.defects - was.mistrusted

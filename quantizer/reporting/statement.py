@@ -139,7 +139,7 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
     counts |= {"elements": sum(check.elements for check in checks.values())}
     return Statement(
         result="does not conform" if "failed" in how else "conforms",
-        quantizer=facts.quantizer, python=facts.python, packages=facts.packages, engine=facts.engine,
+        quantizer=facts.quantizer, python=facts.python, packages=facts.packages, engine=facts.under_test,
         profile=facts.profile, seed=facts.seed, plugins=facts.plugins, files=facts.files, tree=facts.tree,
         records_sha256=hashlib.sha256(record_lines(everything).encode()).hexdigest(),
         counts=counts, checks=checks, operators=_operators(everything, facts),

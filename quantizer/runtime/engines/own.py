@@ -30,6 +30,8 @@ class OwnEngine:
     name = "own"
     version = ""
     checks = tuple(name for name in CHECKS if name != "engine")
+    isa = ""
+    instructions: frozenset[str] = frozenset()
 
     def identity(self, platform: str) -> str:  # noqa: ARG002 - the protocol's
         """Return `own`, whatever the platform."""
