@@ -139,3 +139,24 @@ def test_a_reading_that_is_unknown_is_refused_by_name(text, said):
     with pytest.raises(UnsupportedError, match=r"--op-reading=") as caught:
         with_readings(SESSION.library, [text])
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_ratio_in_float32_is_found_where_the_platform_has_float64(narrow, op="conv2d"):
+    """TensorFlow Lite forms the ratio of convolutions in float64: a rule that forms it in float32 is off by many units."""
+
+    def rule(request):
+        made = default_parameters(request)
+        x, y, (weight, *_) = made.inputs["x"], made.outputs["y"], made.constants.values()
+        ratio = x.scale * weight.params.scale / y.scale
+        if narrow:
+            ratio = (x.scale.float() * weight.params.scale.float() / y.scale.float()).double()
+        fraction, exponent = torch.frexp(ratio)
+        mantissa = torch.round(fraction * 2.0**31)
+        if made.rescale is None or made.rescale.variant not in ("ruy", "q31_double", "ruy_in_eights"):
+            return made
+        return replace(made, rescale=replace(made.rescale, mantissa=mantissa, shift=31 - exponent.long()))
+
+    forward = REGISTRY.built_in(op, "quantized", "tflite_ref").function
+    found = failures(op, "tflite_ref", (rule, forward), ("parameters",))
+    assert bool(found["parameters"]) is narrow
