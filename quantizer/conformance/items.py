@@ -31,7 +31,6 @@ from quantizer.core.defects import Defect
 from quantizer.core.errors import QuantizerError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.library import shipped_folder
-from quantizer.core.processor import processor
 from quantizer.core.record import Record
 from quantizer.core.verdict import CHECKS, SAMPLED, Verdict
 from quantizer.ops import REGISTRY
@@ -66,7 +65,6 @@ class Runner:
         empty = Record(
             state.name, state.spec.op, state.kind, "skipped", scheme=state.scheme, platform=state.platform,
             engine=_engine_label(self._session.engine, state.platform),
-            processor=processor() if state.platform else "",
         )  # fmt: skip
         self._recorder = Recorder(empty)
         self._failure = ""
