@@ -30,9 +30,7 @@ from quantizer.core.case import Case
 from quantizer.core.defects import Defect
 from quantizer.core.errors import QuantizerError
 from quantizer.core.files import is_file, is_folder
-from quantizer.core.levels import label
 from quantizer.core.library import shipped_folder
-from quantizer.core.processor import processor
 from quantizer.core.record import Record
 from quantizer.core.verdict import CHECKS, SAMPLED, Verdict
 from quantizer.ops import REGISTRY
@@ -67,7 +65,7 @@ class Runner:
         empty = Record(
             state.name, state.spec.op, state.kind, "skipped", scheme=state.scheme, platform=state.platform,
             engine=_engine_label(self._session.engine, state.platform),
-            processor=processor() if state.platform else "", isa=label(self._session.engine.isa),
+            isa=self._session.engine.isa,
         )  # fmt: skip
         self._recorder = Recorder(empty)
         self._failure = ""

@@ -103,7 +103,7 @@ def compass(
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, bits_ceiling) - 1.0, dtype=torch.float32)
     shift = torch.log2((largest / ratio).double()).float().floor().clamp_max(float(shift_ceiling))
-    power = 2.0**shift
+    power = torch.exp2(shift.double()).float()
     multiplier = (ratio * power + 0.5).floor()
     if positive:
         multiplier = torch.where(shift < 0, largest, multiplier)

@@ -115,6 +115,7 @@ def _statement(args: argparse.Namespace) -> int:
 def _merge(args: argparse.Namespace) -> int:
     from quantizer.core.errors import CaseError
     from quantizer.core.files import check_apart, replace_files
+    from quantizer.reporting.machine import merged, write_machine
     from quantizer.reporting.shards import merge
     from quantizer.reporting.store import FAILURES, RECORDS, replay_files, run_files, write_run, write_timings
     from quantizer.reporting.tally import summary_of
@@ -125,6 +126,8 @@ def _merge(args: argparse.Namespace) -> int:
     replace_files({args.output / FAILURES / name: [text] for name, text in replays.items()}, CaseError)
     write_run(args.output, whole.records, summary_of(whole.records), whole.facts)
     write_timings(args.output, whole.seconds)
+    if (machine := merged(args.shards)) is not None:
+        write_machine(args.output, machine)
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import math
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -14,6 +14,8 @@ from quantizer.reporting import ci_commands, history_commands
 
 if TYPE_CHECKING:
     from quantizer.core.errors import QuantizerError
+    from quantizer.core.record import Record
+    from quantizer.reporting.diff import Diff
 
 T = TypeVar("T")
 FAILED = 1
@@ -150,7 +152,6 @@ def _show(args: argparse.Namespace) -> int:
 
 def _html(args: argparse.Namespace) -> int:
     from quantizer.core.files import check_apart, is_folder, replace_files
-    from quantizer.reporting.diff import compare
     from quantizer.reporting.history import ratios
     from quantizer.reporting.page import render
     from quantizer.reporting.store import read_kills, read_run, read_run_facts, run_files
@@ -161,7 +162,7 @@ def _html(args: argparse.Namespace) -> int:
     page = render(
         records,
         title=args.title,
-        diff=compare(read_run(args.baseline), records) if args.baseline else None,
+        diff=_against(args.baseline, read_run(args.baseline), args.candidate, records) if args.baseline else None,
         failures=args.candidate / "failures" if is_folder(args.candidate) else None,
         trends=ratios(args.history) if args.history else None,
         kills=read_kills(args.faults) if args.faults else None,
@@ -176,15 +177,25 @@ def _width() -> int:
     return max(shutil.get_terminal_size((100, 24)).columns, 80)
 
 
-def _diff(args: argparse.Namespace) -> int:
+def _against(
+    base: Path, before: Sequence[Record], run: Path, after: Sequence[Record], *, filtered: bool = False
+) -> Diff:
+    """Return what changed from the records of *base* to those of *run*, each with its machine file."""
     from quantizer.reporting.diff import compare
+    from quantizer.reporting.machine import paired
+
+    pair = paired(base, before, run, after)
+    return compare(pair.base, pair.run, filtered=filtered, elsewhere=pair.elsewhere)
+
+
+def _diff(args: argparse.Namespace) -> int:
     from quantizer.reporting.diff_views import render
     from quantizer.reporting.gate import reasons_to_fail
     from quantizer.reporting.store import read_run
     from quantizer.reporting.thresholds import FACTOR, Thresholds, read_thresholds
 
     asked = Thresholds(args.fail_on, args.factor, args.lsb).over(read_thresholds(Path()))
-    diff = compare(read_run(args.base), read_run(args.candidate), filtered=args.filtered)
+    diff = _against(args.base, read_run(args.base), args.candidate, read_run(args.candidate), filtered=args.filtered)
     reasons = reasons_to_fail(
         diff, asked.fail_on or (), factor=FACTOR if asked.factor is None else asked.factor,
         lsb=math.inf if asked.lsb is None else asked.lsb,

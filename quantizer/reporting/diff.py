@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.machine import FIGURES
 from quantizer.reporting.tally import (
     ERROR,
     check_order,
@@ -25,9 +26,8 @@ from quantizer.reporting.tally import (
 SHARP = 2.0
 """Widest interval, in codes, that still tells one code from the next; a wider one is a hole in sharpness."""
 
-FLOATING = frozenset({"float", "tiled"})
-"""Checks whose ratios measure float kernels, which a processor's instructions choose; `tiled` is equality elsewhere."""
-
+OWN = "own"
+"""The engine that is our own functions."""
 _RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
 """How much an item that stands so is worth; passed -> failed is a new failure, every other step down lost coverage."""
 
@@ -127,20 +127,22 @@ class Diff:
         return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
 
 
-def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False) -> Diff:
+def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False, elsewhere: bool = False) -> Diff:
     """Return what changed from *base* to *run*, item by item; the order of the records does not matter.
 
-    *filtered*: the run was a selection, so items and checks that it leaves out are no change.
+    *filtered*: the run was a selection, so items and checks that it leaves out are no change. *elsewhere*: the runs are not
+    known to be of one processor, by which real engines choose their kernels.
     """
     before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
     both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]
-    ratios = [change for old, new in both for change in _ratios(old, new)]
+    ratios = [change for old, new in both for change in _ratios(old, new, elsewhere=elsewhere)]
     lost: list[CoverageChange] = []
     gained: list[CoverageChange] = []
     for old, new in both:
         names = _covered_otherwise(old, new)
-        lost += [loss for loss in _losses(old, new, names) if not (filtered and loss.what == "check")]
-        gained += map(_swapped, _losses(new, old, names))
+        moves = _moves(new, elsewhere=elsewhere)
+        lost += [loss for loss in _losses(old, new, names, elsewhere=moves) if not (filtered and loss.what == "check")]
+        gained += map(_swapped, _losses(new, old, names, elsewhere=moves))
     return Diff(
         base_items=len(before),
         run_items=len(after),
@@ -195,27 +197,27 @@ def _appearance(record: Record) -> ItemAppearance:
     return ItemAppearance(record.id, record.kind, record.outcome, record.cases, len(item_holes(record)))
 
 
-def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
+def _moves(record: Record, *, elsewhere: bool) -> bool:
+    """Return whether what ran chose its kernels by a processor that may be another one; our own functions do not."""
+    return elsewhere and record.engine != OWN
+
+
+def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChange]:
     """Yield the checks that gave a verdict in both runs, and another worst ratio or error.
 
     Where a defect of one of two processors takes cases out, the worst ones are not of the same cases; and the last
     bits of float kernels are another processor's.
     """
-    elsewhere = _elsewhere(old, new)
+    elsewhere = elsewhere or old.isa != new.isa
     for name, now in new.checks.items():
         was = old.checks.get(name)
-        if was is None or (elsewhere and (name in FLOATING or _moved(old, new, name))):
+        if was is None or (elsewhere and (name in FIGURES or _moved(old, new, name))):
             continue
         if decided(was) and decided(now):
             errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
             change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
             if change.before != change.after or change.grown_lsb:
                 yield change
-
-
-def _elsewhere(old: Record, new: Record) -> bool:
-    """Return whether kernels were chosen by other instructions."""
-    return (old.processor, old.isa) != (new.processor, new.isa)
 
 
 def _sorted_ratios(changes: Iterable[RatioChange]) -> tuple[RatioChange, ...]:
@@ -242,7 +244,7 @@ def _covered(record: Record, name: str) -> tuple[float, ...]:
     return (check.passed, check.failed, check.holes, check.width) if check else ()
 
 
-def _losses(old: Record, new: Record, names: Iterable[str]) -> Iterator[CoverageChange]:
+def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) -> Iterator[CoverageChange]:
     """Yield what *old* covers and *new* does not, in the checks of these *names* and beside them.
 
     Called the other way round it yields the gains.
@@ -265,7 +267,8 @@ def _losses(old: Record, new: Record, names: Iterable[str]) -> Iterator[Coverage
             if decided(was):
                 yield CoverageChange(new.id, "check", name, decided(was), 0)
         else:
-            yield from _check_losses(new.id, name, was, now, fewer_cases, _moved(old, new, name))
+            moved = _moved(old, new, name) if elsewhere else 0
+            yield from _check_losses(new.id, name, was, now, fewer_cases, moved)
     yield from _entry_losses(old, new)
 
 
@@ -274,7 +277,7 @@ def _moved(old: Record, new: Record, check: str) -> int:
 
     A defect may also leave no sharp arithmetic to trust the accuracy by.
     """
-    if not _elsewhere(old, new) or check not in old.checks:
+    if check not in old.checks:
         return 0
     was, now = old.checks[check], new.checks[check]
     return now.defects + now.mistrusted - was.defects - was.mistrusted

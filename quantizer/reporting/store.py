@@ -14,6 +14,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.files import is_file, is_folder, replace_files
 from quantizer.core.reading import Readable
 from quantizer.core.record import CheckRecord, Record, read_line
+from quantizer.reporting.machine import MACHINE
 
 if TYPE_CHECKING:
     from quantizer.core.facts import Facts
@@ -45,7 +46,7 @@ def run_files(path: Path) -> list[Path]:
     """Return the files that a run is read from: a records file, or those in a directory."""
     if not is_folder(path):
         return [path]
-    return [*(path / name for name in (RECORDS, SUMMARY, FACTS, TIMINGS)), *(path / FAILURES).glob("*.json")]
+    return [*(path / name for name in (RECORDS, SUMMARY, FACTS, MACHINE, TIMINGS)), *(path / FAILURES).glob("*.json")]
 
 
 def replay_files(directory: Path) -> dict[str, bytes]:
