@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct
 
 from quantizer.core.errors import CaseError
@@ -202,24 +204,33 @@ def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
     bits of float kernels are another processor's.
     """
     elsewhere = old.processor != new.processor
-    for name, now in new.checks.items():
-        was = old.checks.get(name)
+    for name in _in_order(tuple(new.checks)):
+        was, now = old.checks.get(name), new.checks[name]
         if was is None or (elsewhere and (name in FLOATING or _moved(old, new, name))):
             continue
-        if decided(was) and decided(now):
+        if (was.ratio != now.ratio or name == "accuracy") and decided(was) and decided(now):
             errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
             change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
             if change.before != change.after or change.grown_lsb:
                 yield change
 
 
+@functools.lru_cache(maxsize=4096)
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=check_order))
+
+
 def _sorted_ratios(changes: Iterable[RatioChange]) -> tuple[RatioChange, ...]:
-    return tuple(
-        sorted(
-            changes,
-            key=lambda c: (-c.factor, -abs(c.grown_lsb), -max(c.before, c.after), c.id, check_order(c.check)),
-        )
-    )
+    """Sort by factor, then error, then ratio; what is equal stays in the order of ids and checks, in which it was found."""
+    found = [*changes]
+    if len(found) < 2:
+        return tuple(found)
+    before, after = (np.array([getattr(c, side) for c in found], np.float64) for side in ("before", "after"))
+    large, small = np.maximum(before, after), np.minimum(before, after)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.where(small == large, 1.0, large / small)
+    errors = np.array([abs(c.grown_lsb) for c in found], np.float64)
+    return tuple(found[place] for place in np.lexsort((-large, -errors, -factor)))
 
 
 def _swapped(loss: CoverageChange) -> CoverageChange:
@@ -228,13 +239,17 @@ def _swapped(loss: CoverageChange) -> CoverageChange:
 
 def _covered_otherwise(old: Record, new: Record) -> list[str]:
     """Return the checks that one record has alone, or whose verdicts, holes or widths are others."""
-    names = [*old.checks, *(name for name in new.checks if name not in old.checks)]
-    return sorted((name for name in names if _covered(old, name) != _covered(new, name)), key=check_order)
-
-
-def _covered(record: Record, name: str) -> tuple[float, ...]:
-    check = record.checks.get(name)
-    return (check.passed, check.failed, check.holes, check.width) if check else ()
+    found = [name for name in new.checks if name not in old.checks]
+    for name, was in old.checks.items():
+        now = new.checks.get(name)
+        if now is None or (was.passed, was.failed, was.holes, was.width) != (
+            now.passed,
+            now.failed,
+            now.holes,
+            now.width,
+        ):
+            found.append(name)
+    return sorted(found, key=check_order)
 
 
 def _losses(old: Record, new: Record, names: Iterable[str]) -> Iterator[CoverageChange]:
