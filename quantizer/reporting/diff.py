@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-import numpy as np
 from msgspec import Struct
 
 from quantizer.core.errors import CaseError
@@ -222,15 +221,18 @@ def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _sorted_ratios(changes: Iterable[RatioChange]) -> tuple[RatioChange, ...]:
     """Sort by factor, then error, then ratio; what is equal stays in the order of ids and checks, in which it was found."""
-    found = [*changes]
-    if len(found) < 2:
-        return tuple(found)
-    before, after = (np.array([getattr(c, side) for c in found], np.float64) for side in ("before", "after"))
-    large, small = np.maximum(before, after), np.minimum(before, after)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        factor = np.where(small == large, 1.0, large / small)
-    errors = np.array([abs(c.grown_lsb) for c in found], np.float64)
-    return tuple(found[place] for place in np.lexsort((-large, -errors, -factor)))
+    return tuple(sorted(changes, key=_size))
+
+
+def _size(change: RatioChange) -> tuple[float, float, float]:
+    """Return the key of `_sorted_ratios`; written out, as a diff of two large runs asks for it a million times."""
+    small, large = change.before, change.after
+    if small > large:
+        small, large = large, small
+    grown = 0.0 if change.lsb_before is None or change.lsb_after is None else abs(change.lsb_after - change.lsb_before)
+    if small == large:
+        return (-1.0, -grown, -large)
+    return (-math.inf if small == 0 or large == math.inf else -large / small, -grown, -large)
 
 
 def _swapped(loss: CoverageChange) -> CoverageChange:

@@ -147,12 +147,14 @@ def render(
 
 def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:
     """Return the items that a page must show: what fails, and what changed for the worse since the baseline."""
-    found = {record.id for record in records if standing(record) != "passed"}
+    everything = [*records]
+    found = [record.id for record in everything if is_failing(record)]
     if diff is not None:
-        found |= {
+        found += [
             change.id for change in (*diff.new_failures, *diff.fixed, *diff.lost, *diff.added, *diff.grown[:MOST])
-        }
-    return found
+        ]
+    found += [record.id for record in everything if standing(record) != "passed"]
+    return set([*dict.fromkeys(found)][:WHOLE])
 
 
 def _first(section: Section, *, whole: bool) -> Section:
