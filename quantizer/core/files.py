@@ -151,12 +151,22 @@ def _put_back(before: Mapping[Path, Path | None], error: type[QuantizerError]) -
                 target.unlink(missing_ok=True)
             elif exists(target) and target.samefile(kept):
                 kept.unlink()
-            else:
+            elif exists(target) or not _linked(kept, target):
                 kept.replace(target)
         except OSError as err:
             where = f" What it held is {shown_path(kept)}." if kept else ""
             reason = (err.strerror or str(err)).lower()
             raise error(f"{shown_path(target)}: was written and cannot be put back: {reason}.{where}") from None
+
+
+def _linked(kept: Path, target: Path) -> bool:
+    """Give *kept* its name *target* again where nothing stands there; False where the file system has no second names."""
+    try:
+        target.hardlink_to(kept)
+    except OSError:
+        return False
+    kept.unlink()
+    return True
 
 
 def _write_into(path: Path, content: Content, error: type[QuantizerError]) -> None:

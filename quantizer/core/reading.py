@@ -17,6 +17,9 @@ from typing import Any, BinaryIO
 from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import shown_path
 
+_MORE = 1 << 20
+"""Bytes that are asked for at once behind the end that a file says it has."""
+
 
 @dataclass(frozen=True)
 class Readable:
@@ -55,9 +58,11 @@ class Readable:
         """Return the bytes of the file at *path*; errors as in `opened`."""
         where = where or shown_path(path)
         with self.opened(path, where) as file:
-            raw = file.read(self.most + 1)  # a file may grow, and some of /proc's say that they are empty
-        if len(raw) > self.most:
-            raise self._too_long(where)
+            raw = file.read(os.fstat(file.fileno()).st_size)
+            while more := file.read(_MORE):  # a file may grow, and those of /proc say that they are empty
+                raw += more
+                if len(raw) > self.most:
+                    raise self._too_long(where)
         return raw
 
     def text_of(self, path: Path, where: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import shutil
 import sys
@@ -99,6 +100,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     html.add_argument("--baseline", metavar="BASE", type=Path, help="also show what changed since this run")
     _figures(html)
     html.add_argument("--history", metavar="FILE", type=Path, help="trends, from `quantizer report history`")
+    html.add_argument("--op", metavar="OP", action="append", help="only this operator, every target of it (repeatable)")
     html.add_argument("--title", default="Conformance of quantized operators", help="heading (default: %(default)s)")
     html.add_argument(
         "-o", "--output", type=Path, default=Path("report.html"), help="file to write (default: %(default)s)"
@@ -126,11 +128,16 @@ def run(args: argparse.Namespace) -> int:
     """Do what the parsed arguments ask; return the exit status."""
     from quantizer.core.errors import QuantizerError
 
+    collects = gc.isenabled()
+    gc.disable()  # a run of a large vendor is a million objects that live to the end, which the collector walks again and again
     try:
         return _VERBS[args.report_verb](args)
     except QuantizerError as err:
         _write(sys.stderr, f"error: {_one_line(err)}\n")
         return BAD_INPUT
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -151,7 +158,9 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _html(args: argparse.Namespace) -> int:
+    from quantizer.core.errors import UnsupportedError
     from quantizer.core.files import check_apart, is_folder, replace_files
+    from quantizer.core.wording import suggestion
     from quantizer.reporting.history import ratios
     from quantizer.reporting.page import render
     from quantizer.reporting.store import read_kills, read_run, read_run_facts, run_files
@@ -159,10 +168,18 @@ def _html(args: argparse.Namespace) -> int:
     runs = [file for run in (args.candidate, args.baseline) if run for file in run_files(run)]
     check_apart([*runs, *filter(None, (args.history, args.faults))], [args.output])
     records = read_run(args.candidate)
+    base = read_run(args.baseline) if args.baseline else None
+    if args.op:
+        known = {record.op for record in records}
+        if missing := [op for op in args.op if op not in known]:
+            raise UnsupportedError(f"--op {missing[0]}: no item of the run.{suggestion(missing[0], known, 'It has')}")
+        records = [record for record in records if record.op in args.op]
+        base = [record for record in base if record.op in args.op] if base is not None else None
     page = render(
         records,
+        run=str(args.candidate),
         title=args.title,
-        diff=_against(args.baseline, read_run(args.baseline), args.candidate, records) if args.baseline else None,
+        diff=_against(args.baseline, base, args.candidate, records) if base is not None else None,
         failures=args.candidate / "failures" if is_folder(args.candidate) else None,
         trends=ratios(args.history) if args.history else None,
         kills=read_kills(args.faults) if args.faults else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -209,24 +210,36 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
     bits of float kernels are another processor's.
     """
     elsewhere = elsewhere or old.isa != new.isa
-    for name, now in new.checks.items():
-        was = old.checks.get(name)
+    for name in _in_order(tuple(new.checks)):
+        was, now = old.checks.get(name), new.checks[name]
         if was is None or (elsewhere and (name in FIGURES or _moved(old, new, name))):
             continue
-        if decided(was) and decided(now):
+        if (was.ratio != now.ratio or name == "accuracy") and decided(was) and decided(now):
             errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
             change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
             if change.before != change.after or change.grown_lsb:
                 yield change
 
 
+@functools.lru_cache(maxsize=4096)
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=check_order))
+
+
 def _sorted_ratios(changes: Iterable[RatioChange]) -> tuple[RatioChange, ...]:
-    return tuple(
-        sorted(
-            changes,
-            key=lambda c: (-c.factor, -abs(c.grown_lsb), -max(c.before, c.after), c.id, check_order(c.check)),
-        )
-    )
+    """Sort by factor, then error, then ratio; what is equal stays in the order of ids and checks, in which it was found."""
+    return tuple(sorted(changes, key=_size))
+
+
+def _size(change: RatioChange) -> tuple[float, float, float]:
+    """Return the key of `_sorted_ratios`; written out, as a diff of two large runs asks for it a million times."""
+    small, large = change.before, change.after
+    if small > large:
+        small, large = large, small
+    grown = 0.0 if change.lsb_before is None or change.lsb_after is None else abs(change.lsb_after - change.lsb_before)
+    if small == large:
+        return (-1.0, -grown, -large)
+    return (-math.inf if small == 0 or large == math.inf else -large / small, -grown, -large)
 
 
 def _swapped(loss: CoverageChange) -> CoverageChange:
@@ -235,13 +248,17 @@ def _swapped(loss: CoverageChange) -> CoverageChange:
 
 def _covered_otherwise(old: Record, new: Record) -> list[str]:
     """Return the checks that one record has alone, or whose verdicts, holes or widths are others."""
-    names = [*old.checks, *(name for name in new.checks if name not in old.checks)]
-    return sorted((name for name in names if _covered(old, name) != _covered(new, name)), key=check_order)
-
-
-def _covered(record: Record, name: str) -> tuple[float, ...]:
-    check = record.checks.get(name)
-    return (check.passed, check.failed, check.holes, check.width) if check else ()
+    found = [name for name in new.checks if name not in old.checks]
+    for name, was in old.checks.items():
+        now = new.checks.get(name)
+        if now is None or (was.passed, was.failed, was.holes, was.width) != (
+            now.passed,
+            now.failed,
+            now.holes,
+            now.width,
+        ):
+            found.append(name)
+    return sorted(found, key=check_order)
 
 
 def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) -> Iterator[CoverageChange]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from quantizer.core.record import Record
 from quantizer.reporting.coverage import compact_table
@@ -16,7 +17,7 @@ from quantizer.reporting.figures import (
     shortened,
     wrapped,
 )
-from quantizer.reporting.tables import Column, Section, text_table
+from quantizer.reporting.tables import Column, Rows, Section, text_table
 from quantizer.reporting.tally import (
     CASES,
     STANDINGS,
@@ -69,7 +70,7 @@ def worst_items(records: Iterable[Record]) -> Section:
     rows = value_rows(records)
     several = len({_engine(row.record) for row in rows}) > 1
     columns = (*_COLUMNS[:3], Column("engine", cut="middle", code=True), *_COLUMNS[3:]) if several else _COLUMNS
-    return Section("Worst items", columns, tuple(_cells(row, several=several) for row in rows))
+    return Section("Worst items", columns, Rows(rows, partial(_cells, several=several)))
 
 
 def _engine(record: Record) -> str:

@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert
 
-from quantizer.conformance.campaign.plan import PLANNED, Count
+from quantizer.conformance.campaign.plan import Count
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
-from quantizer.core.reading import one_line
+from quantizer.core.reading import Readable, one_line
 
+JOURNALED = Readable("an entry of a journal", 1 << 40, CaseError, "Name another folder.")
+"""The lines of a journal are read one by one."""
 BINS = 20
 """Bins of a histogram of ratios from 0 to 1; one more holds what lies above."""
 
@@ -46,7 +48,7 @@ class ShrunkEntry(Struct, forbid_unknown_fields=True):
 
 def read_entry(line: bytes, where: str) -> dict[str, Any]:
     """Return the entry that *line* is, checked; CaseError with *where* for anything else."""
-    raw = PLANNED.parsed(PLANNED.decoded(line, where), where)
+    raw = JOURNALED.parsed(JOURNALED.decoded(line, where), where)
     try:
         if isinstance(raw, dict) and "shrunk" in raw:
             cases = [convert(raw, ShrunkEntry).case]

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from quantizer.conformance.campaign.entries import read_entry
+from quantizer.conformance.campaign.entries import JOURNALED, read_entry
 from quantizer.conformance.campaign.plan import PLANNED, Plan
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.files import replace_files
-from quantizer.core.reading import Readable
 
 PLAN, JOURNAL = "plan.json", "journal.jsonl"
 LARGEST_LINE = 1 << 24
-JOURNALED = Readable("the journal of a campaign", 1 << 40, CaseError, "Name another folder.")
-"""Its lines are read one by one."""
 
 
 class Journal:
