@@ -384,10 +384,11 @@ def _unknown_names(
 ) -> Iterator[str]:
     """Yield a message for each scheme or platform that a file names and that nothing declares."""
     for platform in platforms.values():
-        for index, name in enumerate(platform.model.schemes):
-            if name not in schemes:
-                text = f"no such scheme.{suggestion(name, schemes, 'Known schemes')}"
-                yield platform.positions.message(("schemes", index), text)
+        for key, names in (("schemes", platform.model.schemes), ("graph_schemes", platform.model.graph_schemes)):
+            for index, name in enumerate(names):
+                if name not in schemes:
+                    text = f"no such scheme.{suggestion(name, schemes, 'Known schemes')}"
+                    yield platform.positions.message((key, index), text)
     yield from _unknown_excludes(specs.values(), platforms, schemes)
 
 

@@ -132,10 +132,10 @@ def archive(rng: random.Random, raw: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(raw)) as old, zipfile.ZipFile(out, "w") as new:
         names = old.namelist()
         changed = rng.choice(names)
-        for name in names:
-            content = old.read(name)
+        for entry in names:
+            name, content = entry, old.read(entry)
             kind = zipfile.ZIP_STORED
-            if name == changed:
+            if entry == changed:
                 match rng.randrange(6):
                     case 0:
                         content = npy_header(rng, content)
