@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from quantizer.conformance.options import Options
 from quantizer.conformance.profiles import PROFILES
+from quantizer.conformance.regressions import has_regressions
 from quantizer.conformance.run_facts import spec_facts
 from quantizer.core.facts import SpecFacts
 from quantizer.core.library import Library, read_spec
@@ -51,6 +52,11 @@ class State:
             return f"-k {self.name} --op-shipped={self.spec.op}"
         return f"'{self.node_id}'"
 
+    @property
+    def op(self) -> str:
+        """The operator."""
+        return self.spec.op
+
     @cached_property
     def runner(self) -> Runner:
         """Judges the item's cases."""
@@ -71,11 +77,29 @@ class State:
         """The command that runs the item again."""
         return f"pytest {self.selection}{self.options.arguments}"
 
-    def record(self, outcome: str) -> Record:
-        """Return the item's record under pytest's word for how it ended."""
+    def record(self, outcome: str, failure: str = "") -> Record:
+        """Return the item's record under pytest's word for how it ended; *failure*: why, where the item itself does not say."""
         if "runner" not in self.__dict__:
-            return Record(self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform)
-        return self.runner.record(outcome)
+            return Record(
+                self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform,
+                failure=failure,
+            )  # fmt: skip
+        return self.runner.record(outcome, failure)
+
+    @property
+    def left_out(self) -> str | None:
+        """Why the item does not run, where the engine or a declaration says so; never what a function under test says."""
+        return self.runner.left_out if "runner" in self.__dict__ else None
+
+    def empty(self, record: Record) -> str | None:
+        """Return `skipped` or `failed` for an item that ended without one comparison, None for any other.
+
+        Nothing is left to compare where a selection, an engine's refusals or a declaration took it away.
+        """
+        if any(check.passed or check.failed for check in record.checks.values()):
+            return None
+        beside = any(check.holes or check.defects or check.overflow for check in record.checks.values())
+        return "skipped" if beside or self.options.narrowings or self.kind == "regressions" else "failed"
 
 
 def collect(
@@ -112,6 +136,10 @@ def _states(
             if options.selects(scheme, platform.platform):
                 yield state("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
     for kind in KINDS if options.real is None else ENGINE_KINDS:
+        if kind == "reject" and not spec.constraints:
+            continue
+        if kind == "regressions" and not has_regressions(options, library, spec.op):
+            continue
         yield state(kind, kind)
 
 
