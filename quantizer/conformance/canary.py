@@ -26,8 +26,8 @@ from quantizer.runtime.engines.protocol import Call, Engine
 
 FAR = 1 << 20
 """A step of codes that leaves every format of up to 16 bits."""
-NEAR = 2
-"""A step of codes that leaves an interval of one code, even at a tie."""
+NEAR = 1
+"""A step of codes that leaves an interval of one code."""
 CODES = ("arithmetic", "accuracy", "engine")
 """The checks that judge codes by what they must be; those of one run with another would not see a constant step."""
 

@@ -91,15 +91,21 @@ class State:
         """Why the item does not run, where the engine or a declaration says so; never what a function under test says."""
         return self.runner.left_out if "runner" in self.__dict__ else None
 
-    def empty(self, record: Record) -> str | None:
-        """Return `skipped` or `failed` for an item that ended without one comparison, None for any other.
+    def ended(self, record: Record) -> tuple[str, str] | None:
+        """Return outcome and reason of an item that pytest takes for passed and that is not; None for any other.
 
-        Nothing is left to compare where a selection, an engine's refusals or a declaration took it away.
+        A check failed; or nothing was compared, which is no failure where a selection, an engine's refusals or a
+        declaration took away what there was.
         """
-        if any(check.passed or check.failed for check in record.checks.values()):
+        checks = record.checks.values()
+        if any(check.failed for check in checks):
+            return "failed", "a check failed, and nothing made the item fail"
+        if any(check.passed for check in checks):
             return None
-        beside = any(check.holes or check.defects or check.overflow for check in record.checks.values())
-        return "skipped" if beside or self.options.narrowings or self.kind == "regressions" else "failed"
+        beside = any(check.holes or check.defects or check.overflow for check in checks)
+        if beside or self.options.narrowings or self.kind == "regressions":
+            return "skipped", "compared nothing, with what was asked for"
+        return "failed", "compared nothing"
 
 
 def collect(

@@ -320,10 +320,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         return (yield)
     state = item.stash[STATE]
     record = _record(state, call)
-    ended = None if call.excinfo else state.empty(record)
+    ended = None if call.excinfo else state.ended(record)
     if ended is not None:
-        said = "compared nothing, with what was asked for" if ended == "skipped" else "compared nothing"
-        record = state.record(ended, said)
+        record = state.record(*ended)
     figures = {"op": record.op, "scheme": record.scheme, "platform": record.platform, "cases": record.cases}
     item.user_properties += [(name, value) for name, value in figures.items() if value]
     item.user_properties.append(("rerun", state.rerun))
@@ -333,8 +332,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     if ended is not None:
         text = f"{state.name}: {record.failure}"
-        report.outcome = ended
-        report.longrepr = text if ended == "failed" else (str(item.path), 0, f"Skipped: {text}")
+        report.outcome = ended[0]
+        report.longrepr = text if report.failed else (str(item.path), 0, f"Skipped: {text}")
     report.op_record = record.to_json()
     report.op_replaced = state.replaced()
     report.op_changes = state.changes()
@@ -435,9 +434,10 @@ def _account(config: pytest.Config, run: Run) -> None:
     from quantizer.conformance.closing import functions
     from quantizer.core.errors import QuantizerError
 
+    extra: list[Path] = config.stash[EXTRA]
     if config.stash[PLUGINS] and not config.getoption("collectonly"):
         with contextlib.suppress(QuantizerError):
-            functions(run, [], options(config).library(config.stash[EXTRA]).platforms, options(config))
+            functions(run, [], options(config).library(extra).platforms, options(config))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

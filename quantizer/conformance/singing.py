@@ -73,7 +73,7 @@ def _seen(
     session = replace(runner.session, engine=fault.engine(runner.session.engine))
     mine.__dict__["runner"] = _Singer(mine, session, found.case)
     assert passed.parent is not None
-    made = item(passed.parent, mine)  # type: ignore[arg-type]
+    made = item(passed.parent, mine)
     made.stash[stash] = mine
     with fault.block():
         reports = runtestprotocol(made, log=False, nextitem=None)

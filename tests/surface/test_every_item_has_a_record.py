@@ -82,6 +82,7 @@ def test_a_kernel_that_ends_the_process_leaves_a_run_that_nothing_reads(vendor, 
 def refused(root, capsys, text, where="reports/out"):
     """Hold where each command that makes something of a run refuses it, and writes nothing."""
     out = root / where
+    capsys.readouterr()
     for words in (
         ("show", out, "--check"), ("diff", out, out), ("statement", out, "-o", root / "s"),
         ("junit", out, "-o", root / "j.xml"), ("annotate", out), ("html", out, "-o", root / "h.html"),
