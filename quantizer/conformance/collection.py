@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from quantizer.conformance.options import Options
 from quantizer.conformance.profiles import PROFILES
+from quantizer.conformance.regressions import has_regressions
 from quantizer.conformance.run_facts import spec_facts
 from quantizer.core.facts import SpecFacts
 from quantizer.core.library import Library, spec_once
@@ -54,6 +55,11 @@ class State:
             return f"-k {self.node_id.rpartition('::')[2]} --op-shipped={self.spec.op}"
         return f"'{self.node_id}'"
 
+    @property
+    def op(self) -> str:
+        """The operator."""
+        return self.spec.op
+
     @cached_property
     def runner(self) -> Runner:
         """Judges the item's cases."""
@@ -74,11 +80,35 @@ class State:
         """The command that runs the item again."""
         return f"pytest {self.selection}{self.options.arguments}"
 
-    def record(self, outcome: str) -> Record:
-        """Return the item's record under pytest's word for how it ended."""
+    def record(self, outcome: str, failure: str = "") -> Record:
+        """Return the item's record under pytest's word for how it ended; *failure*: why, where the item itself does not say."""
         if "runner" not in self.__dict__:
-            return Record(self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform)
-        return self.runner.record(outcome)
+            return Record(
+                self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform,
+                failure=failure,
+            )  # fmt: skip
+        return self.runner.record(outcome, failure)
+
+    @property
+    def left_out(self) -> str | None:
+        """Why the item does not run, where the engine or a declaration says so; never what a function under test says."""
+        return self.runner.left_out if "runner" in self.__dict__ else None
+
+    def ended(self, record: Record) -> tuple[str, str] | None:
+        """Return outcome and reason of an item that pytest takes for passed and that is not; None for any other.
+
+        A check failed; or nothing was compared, which is no failure where a selection, an engine's refusals or a
+        declaration took away what there was.
+        """
+        checks = record.checks.values()
+        if any(check.failed for check in checks):
+            return "failed", "a check failed, and nothing made the item fail"
+        if any(check.passed for check in checks):
+            return None
+        beside = any(check.holes or check.defects or check.overflow for check in checks)
+        if beside or self.options.narrowings or self.kind == "regressions":
+            return "skipped", "compared nothing, with what was asked for"
+        return "failed", "compared nothing"
 
 
 def collect(
@@ -118,6 +148,10 @@ def _states(
             if options.selects(scheme, platform.platform):
                 yield from states("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
     for kind in KINDS if options.real is None else ENGINE_KINDS:
+        if kind == "reject" and not spec.constraints:
+            continue
+        if kind == "regressions" and not has_regressions(options, library, spec.op):
+            continue
         yield from states(kind, kind)
 
 

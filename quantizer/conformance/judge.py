@@ -61,6 +61,8 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     A case that an engine has no way to run is one hole, unless it is what was handed that is wrong. A function under test that raises fails the check that ran it; a rule that hands nothing fails `parameters` alone.
     """
     try:
+        if trial.unsupported is not None:
+            return [hole("engine", trial.unsupported)]
         _ = trial.parameters
     except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
         return [failure("parameters", f"the quantize rule: {raised(err)}")]

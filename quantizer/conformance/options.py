@@ -10,10 +10,12 @@ from pathlib import Path
 from quantizer.conformance.readings import with_readings
 from quantizer.conformance.xfails import with_xfails
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.files import exists, is_file, is_folder
 from quantizer.core.levels import ALL, asked
-from quantizer.core.library import Library, load_library
+from quantizer.core.library import SCHEMES_FILE, Library, load_library, platform_files, spec_files
 from quantizer.core.verdict import CHECKS
 from quantizer.core.wording import suggestion
+from quantizer.plugins.discovery import Plugin
 from quantizer.reporting.shards import Shard
 from quantizer.reporting.thresholds import Thresholds, read_thresholds
 from quantizer.runtime.engines.catalogue import Chosen, chosen
@@ -106,6 +108,28 @@ class Options:
                 library = library.with_file(path.resolve())
         self._met.append(([*extra], library))
         return library
+
+    def check_named(self) -> None:
+        """Refuse an engine that is not installed, and a path of specs that does not exist or holds nothing of ours."""
+        if self.real is not None and self.real.missing is not None:
+            raise UnsupportedError(f"--op-engine={self.engine}: {self.real.missing.removeprefix('engine ')}.")
+        for path in self.specs:
+            shown = self.shown(path)
+            if not exists(path):
+                raise UnsupportedError(f"--op-specs={shown}: no such file or folder.")
+            if is_folder(path) and not (spec_files([path]) or platform_files([path]) or is_file(path / SCHEMES_FILE)):
+                raise UnsupportedError(
+                    f"--op-specs={shown}: holds no spec, platform or scheme. Name a folder of *.yaml."
+                )
+
+    def check_plugins(self, plugins: Sequence[Plugin]) -> None:
+        """Refuse a path of plugins of which no file registers anything."""
+        for path in self.plugins:
+            mine = [plugin for plugin in plugins if Path(plugin.origin).resolve().is_relative_to(path.resolve())]
+            if mine and not any(one.operators or one.datasets or one.metrics or one.specs for one in mine):
+                raise UnsupportedError(
+                    f"--op-plugins={self.shown(path)}: registers nothing. Decorate its functions with @operator."
+                )
 
     def with_xfails(self, library: Library) -> Library:
         """Return *library* with the known failures of the run; SpecError where their file is wrong or out of date."""

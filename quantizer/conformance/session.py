@@ -13,7 +13,7 @@ from quantizer.core.errors import PluginError
 from quantizer.core.library import Library
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
-from quantizer.ops import REGISTRY, check_signature, load_built_ins
+from quantizer.ops import REGISTRY, check_declared, check_signature, load_built_ins
 from quantizer.plugins.bridge import connect
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.own import OwnEngine
@@ -76,5 +76,6 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
             known = suggestion(entry.platform, library.platforms, "Known")
             raise PluginError(f"{entry}: platform {entry.platform!r}: no such name.{known}")
         check_signature(spec, entry)
+        check_declared(spec, entry)
     engine = OwnEngine() if options.real is None else ExternalEngine(options.real, options.levels[0])
     return Session(options, library, engine)

@@ -24,6 +24,7 @@ from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.runtime.engines.own import target_values
 from quantizer.runtime.engines.protocol import Call, Engine
 
 Array = NDArray[Any]
@@ -124,8 +125,17 @@ class Trial:
         return self.run(self.call, self.codes, self.parameters)
 
     @cached_property
+    def unsupported(self) -> str | None:
+        """Why a function of a plugin does not compute the case, as it declared when it was registered; or None."""
+        values = {**self.bound, **target_values(self.target.scheme, self.target.platform)}
+        values["activation"] = self.case.activation
+        return REGISTRY.unsupported(self.spec.op, self.target.platform.platform, values)
+
+    @cached_property
     def refusal(self) -> str | None:
-        """Why a real engine has no way to run the case, or None."""
+        """Why the case does not run: a plugin declares so, or a real engine has no way to; None where it runs."""
+        if self.unsupported is not None:
+            return self.unsupported
         try:
             if self._leaves_reach():
                 return f"a ratio of scales of 2**{TOSA_REACH} and more: no multiplier of the platform has it"

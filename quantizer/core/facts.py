@@ -32,6 +32,19 @@ class PluginFacts(Model):
     operators: list[str] = []
 
 
+class FunctionFacts(Model):
+    """A function that a plugin registered, and what became of it in the run."""
+
+    name: str
+    """Operator, kind, platform where it has one, and version, as `relu.quantized on compass 2`."""
+    origin: str
+    """The plugin's."""
+    standing: Literal["judged", "unjudged", "shadowed"]
+    """judged: it ran in an item whose checks said pass or fail; shadowed: another version runs wherever it could."""
+    by: str = ""
+    """Of a shadowed function: what runs in its place."""
+
+
 class ExceptionFacts(Model):
     """A failure that is declared: a defect of a platform, or an entry of `--op-xfails`."""
 
@@ -90,6 +103,16 @@ class Facts(Model):
     tree: TreeFacts | None = None
     shard: str = ""
     """`2/3`; empty for a whole run, and for one merged from its shards."""
+    functions: list[FunctionFacts] = []
+    """Every function of every plugin."""
+    items: list[str] = []
+    """The items that were collected and not left out: each has a record."""
+    exit: int = 0
+    """pytest's exit status, before the baseline was consulted; 0 for an empty shard."""
+    lacks: list[str] = []
+    """Why the run is not whole; empty for one that is."""
+    digests: dict[str, str] = {}
+    """File of the run -> SHA-256: files of two runs are told apart."""
 
     @property
     def under_test(self) -> str:
@@ -101,10 +124,21 @@ class Facts(Model):
         return json.dumps(self.model_dump(), sort_keys=True, indent=1, ensure_ascii=False) + "\n"
 
 
+class UnfinishedError(CaseError):
+    """A run has not ended, or was killed: it says nothing of itself but why it is not whole."""
+
+
+def unfinished(reason: str) -> str:
+    """Return what stands in the place of facts until a run has them, with the *reason* why it is not whole."""
+    return json.dumps({"unfinished": reason, "version": 1}, sort_keys=True) + "\n"
+
+
 def read_facts(text: str, where: str) -> Facts:
-    """Read what `to_json` wrote; CaseError names the field that is wrong."""
+    """Read what `to_json` wrote; CaseError names the field that is wrong, UnfinishedError why the run is not whole."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as err:
         raise CaseError(f"{where}: not JSON: {err}. Run again; pytest writes it.") from None
+    if isinstance(raw, dict) and raw.keys() == {"unfinished", "version"}:
+        raise UnfinishedError(f"{where}: {raw['unfinished']}")
     return read_model(Facts, raw, where)

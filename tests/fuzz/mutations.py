@@ -119,7 +119,21 @@ def _changed(rng: random.Random, value: Any) -> Any:
 
 def npy_header(rng: random.Random, raw: bytes) -> bytes:
     """Give an .npy file another header."""
-    dtype = rng.choice(("'<f4'", "'<i8'", "'|O'", "'<U3'", "'<c8'", "'V0'", "[('a', '<f4')]", "'<f4" + "4" * 30 + "'", "None", "'>f8'", "3"))
+    dtype = rng.choice(
+        (
+            "'<f4'",
+            "'<i8'",
+            "'|O'",
+            "'<U3'",
+            "'<c8'",
+            "'V0'",
+            "[('a', '<f4')]",
+            "'<f4" + "4" * 30 + "'",
+            "None",
+            "'>f8'",
+            "3",
+        )
+    )
     text = f"{{'descr': {dtype}, 'fortran_order': {rng.choice(('False', 'True', '1', 'None'))}, 'shape': {rng.choice(HEADERS)}, }}"
     version = rng.choice((b"\x01\x00", b"\x01\x00", b"\x02\x00", b"\x03\x00", b"\x09\x09"))
     length = len(text).to_bytes(2 if version[:1] == b"\x01" else 4, "little")
