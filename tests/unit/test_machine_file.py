@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from reporting_facts import written as whole_run
 
 from quantizer.cli import main
 from quantizer.core.errors import CaseError
@@ -60,7 +61,7 @@ def test_ratios_of_float_kernels_are_compared_on_one_processor(
         for folder in (base, run):
             record = read_run(folder)[0]
             kept = {name: replace(check, ratio=0.0) for name, check in record.checks.items()}
-            write_run(folder, [replace(record, checks=kept)], {})
+            whole_run(folder, [replace(record, checks=kept)])
         code = main(["report", "diff", str(base), str(run), "--fail-on", "regression"])
         assert code == expected, capsys.readouterr().out
 
