@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from quantizer.conformance.options import Options
 from quantizer.conformance.profiles import PROFILES
+from quantizer.conformance.regressions import has_regressions
 from quantizer.conformance.run_facts import spec_facts
 from quantizer.core.facts import SpecFacts
 from quantizer.core.library import Library, spec_once
 from quantizer.core.record import Record
 from quantizer.core.spec import Spec
+from quantizer.core.yaml_source import YAML
 
 if TYPE_CHECKING:
     from quantizer.conformance.items import Runner
@@ -43,13 +45,20 @@ class State:
     options: Options
     session: Callable[[], Session]
     facts: SpecFacts
+    level: str = ""
+    """Of instructions, to which a real engine is held; the name ends with it where a run has several, but for the first."""
 
     @property
     def selection(self) -> str:
-        """The arguments with which pytest runs this item alone; a path outside the root would be another root."""
+        """The arguments with which pytest runs this item alone, at one level; a path outside the root would be another root."""
         if self.node_id.startswith("../"):
-            return f"-k {self.name} --op-shipped={self.spec.op}"
+            return f"-k {self.node_id.rpartition('::')[2]} --op-shipped={self.spec.op}"
         return f"'{self.node_id}'"
+
+    @property
+    def op(self) -> str:
+        """The operator."""
+        return self.spec.op
 
     @cached_property
     def runner(self) -> Runner:
@@ -71,11 +80,35 @@ class State:
         """The command that runs the item again."""
         return f"pytest {self.selection}{self.options.arguments}"
 
-    def record(self, outcome: str) -> Record:
-        """Return the item's record under pytest's word for how it ended."""
+    def record(self, outcome: str, failure: str = "") -> Record:
+        """Return the item's record under pytest's word for how it ended; *failure*: why, where the item itself does not say."""
         if "runner" not in self.__dict__:
-            return Record(self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform)
-        return self.runner.record(outcome)
+            return Record(
+                self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform,
+                failure=failure,
+            )  # fmt: skip
+        return self.runner.record(outcome, failure)
+
+    @property
+    def left_out(self) -> str | None:
+        """Why the item does not run, where the engine or a declaration says so; never what a function under test says."""
+        return self.runner.left_out if "runner" in self.__dict__ else None
+
+    def ended(self, record: Record) -> tuple[str, str] | None:
+        """Return outcome and reason of an item that pytest takes for passed and that is not; None for any other.
+
+        A check failed; or nothing was compared, which is no failure where a selection, an engine's refusals or a
+        declaration took away what there was.
+        """
+        checks = record.checks.values()
+        if any(check.failed for check in checks):
+            return "failed", "a check failed, and nothing made the item fail"
+        if any(check.passed for check in checks):
+            return None
+        beside = any(check.holes or check.defects or check.overflow for check in checks)
+        if beside or self.options.narrowings or self.kind == "regressions":
+            return "skipped", "compared nothing, with what was asked for"
+        return "failed", "compared nothing"
 
 
 def collect(
@@ -85,11 +118,11 @@ def collect(
 
     extra: spec files met so far that are not shipped; this one is added where it is new.
     """
-    library = options.library(extra)
+    library = options.met(extra)
     op = spec_once(path.resolve())[0].op
     if not _is_known(path, library.paths.get(op)):
         extra.append(path)
-        library = options.library(extra)
+        library = options.met(extra)
     spec = library.spec(op)
     facts = spec_facts(path, options.root, spec.version, library.positions[op])
     yield from _states(spec, library, node_id, options, session, facts)
@@ -97,22 +130,29 @@ def collect(
 
 def _is_known(path: Path, known: Path | None) -> bool:
     """Return whether *path* is a spec that the library has, or a copy of it (an installed plugin's own source)."""
-    return known is not None and (path.resolve() == known.resolve() or path.read_bytes() == known.read_bytes())
+    return known is not None and (path.resolve() == known.resolve() or YAML.bytes_of(path) == YAML.bytes_of(known))
 
 
 def _states(
     spec: Spec, library: Library, node_id: str, options: Options, session: Callable[[], Session], facts: SpecFacts
 ) -> Iterator[State]:
-    def state(kind: str, suffix: str, scheme: str = "", platform: str = "") -> State:
-        name = f"{spec.op}-{suffix}"
-        return State(spec, name, kind, scheme, platform, f"{node_id}::{name}", options, session, facts)
+    def states(kind: str, suffix: str, scheme: str = "", platform: str = "") -> Iterator[State]:
+        plain = f"{spec.op}-{suffix}"
+        for level in options.levels:
+            name = plain if level == options.levels[0] else f"{plain}-{level}"
+            place, asked = f"{node_id}::{plain}", options.at(level)
+            yield State(spec, name, kind, scheme, platform, place, asked, session, facts, level)
 
     for platform in library.platforms.values():
         for scheme in library.schemes_for(spec, platform):
             if options.selects(scheme, platform.platform):
-                yield state("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
+                yield from states("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
     for kind in KINDS if options.real is None else ENGINE_KINDS:
-        yield state(kind, kind)
+        if kind == "reject" and not spec.constraints:
+            continue
+        if kind == "regressions" and not has_regressions(options, library, spec.op):
+            continue
+        yield from states(kind, kind)
 
 
 def function(state: State) -> Callable[..., None]:
@@ -135,12 +175,15 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
     return st.integers(APART + low, APART + high).map(lambda drawn: drawn - APART)
 
 
+@st.composite
+def _drawn(draw: Callable[[Any], Any], state: State) -> Any:
+    """Return a case of *state*; one strategy for all items, because Hypothesis reads its source to make it."""
+    return state.runner.draw(lambda low, high: draw(integers(low, high)))
+
+
 def _cases(state: State) -> Callable[..., None]:
     """Return the Hypothesis test: the rows of the covering array as its explicit example, then drawn cases."""
-
-    @st.composite
-    def cases(draw: Callable[[Any], Any]) -> Any:
-        return state.runner.draw(lambda low, high: draw(integers(low, high)))
+    cases = partial(_drawn, state)
 
     @PROFILES[state.options.profile].settings()
     @hypothesis.given(case=cases())

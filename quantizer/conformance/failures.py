@@ -10,6 +10,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.files import replace_files
 from quantizer.core.verdict import Verdict
+from quantizer.reporting.figures import visible
 
 SUSPECTS = {
     "parameters": "the quantize rule",
@@ -39,7 +40,7 @@ def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict]
     lines += [f"  graph       {graph_line(case)}", f"  data        {_data_line(case)}"]
     lines += _parameter_lines(trial)
     lines += [f"  rerun       {rerun}", f"  replay      {replay}"]
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def _stage(verdict: Verdict) -> str:

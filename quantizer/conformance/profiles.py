@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from hypothesis import Phase, settings
@@ -16,6 +17,7 @@ class Profile:
     derandomized: bool
     database: bool
 
+    @functools.cache  # noqa: B019 - there are three profiles, and they live as long as the program
     def settings(self) -> settings:
         """Return Hypothesis settings: no deadline, nothing suppressed; shrinking is ours, on whole cases."""
         phases = [Phase.explicit, Phase.reuse, Phase.generate]

@@ -14,7 +14,7 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.xfails import read_xfails
 from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, SpecFacts, TreeFacts
 from quantizer.core.library import SCHEMES_FILE, Library, platform_files, shipped_folder
-from quantizer.core.yaml_source import Positions
+from quantizer.core.yaml_source import YAML, Positions
 from quantizer.plugins.discovery import Plugin
 
 PACKAGES = ("hypothesis", "numpy", "torch")
@@ -37,6 +37,7 @@ def run_facts(
         python=machine.python_version(),
         packages={name: _version(name) for name in PACKAGES},
         engine=f"{options.engine} {real.version or ''}".strip() if real else options.engine,
+        isa=list(filter(None, options.levels)),
         profile=options.profile,
         seed=seed,
         checks=list(options.checks),
@@ -46,6 +47,11 @@ def run_facts(
         specs=dict(sorted(specs.items())),
         plugins=[_plugin(plugin, options.root) for plugin in plugins],
         exceptions=_exceptions(options, library),
+        readings=[
+            f"{op}/{platform}:{reading}"
+            for op in sorted(specs)
+            for platform, reading in sorted(library.spec(op).readings.items())
+        ],
         tree=tree_of(options.root),
         shard=str(options.shard or ""),
     )
@@ -94,7 +100,7 @@ def _files(options: Options) -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(YAML.bytes_of(path)).hexdigest()
 
 
 def _plugin(plugin: Plugin, root: Path) -> PluginFacts:

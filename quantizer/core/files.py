@@ -7,10 +7,10 @@ import errno
 import os
 import stat
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from quantizer.core.drafts import Draft, new_token, open_draft, sync_folders
 from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import shown_path
 
@@ -56,18 +56,26 @@ Content = str | Iterable[bytes]
 def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] = WriteError) -> None:
     """Write each file in one step, over what stands there; *error*, and all as before, where that is not possible.
 
+    Of several files the last one makes the set whole: it goes first and comes last. A process that is killed leaves the old set,
+    the new one, or one without its last file, which no reader takes for whole; never files of both.
+    Rights stay as they are; a new file has those that the umask leaves. Everything is on the disk before this returns.
     Of a link the file that it names is written; a device, a pipe or our own output is written into, after the files.
     """
     streams = {path: content for path, content in contents.items() if _is_stream(path)}
+    files = {path: content for path, content in contents.items() if path not in streams}
     before: dict[Path, Path | None] = {}
 
-    def replace(draft: Path, target: Path) -> None:
-        if len(contents) > 1:
-            before[target] = _set_aside(target, draft.with_name(f"{draft.name}~")) if exists(target) else None
-        draft.replace(target)
+    def replace(drafts: Sequence[Draft]) -> None:
+        for draft in drafts if len(contents) > 1 else ():
+            before[draft.target] = _set_aside(draft) if exists(draft.target) else None
+        if len(drafts) > 1:
+            drafts[-1].target.unlink(missing_ok=True)
+            sync_folders([drafts[-1].target.parent])
+        for draft in drafts:
+            draft.path.replace(draft.target)
 
     try:
-        _write({path: content for path, content in contents.items() if path not in streams}, replace, error, _resolved)
+        _write(files, replace, error, _resolved)
         for path, content in streams.items():
             _write_into(path, content, error)
     except BaseException:
@@ -81,13 +89,14 @@ def create_files(contents: Mapping[Path, Content]) -> None:
     """Write all of *contents*, or none of them where one exists already or cannot be written."""
     created: list[Path] = []
 
-    def create(draft: Path, path: Path) -> None:
-        try:
-            path.hardlink_to(draft)
-        except FileExistsError:
-            text = f"{shown_path(path)}: exists already and is not replaced. Nothing was written."
-            raise WriteError(text) from None
-        created.append(path)
+    def create(drafts: Sequence[Draft]) -> None:
+        for draft in drafts:
+            try:
+                draft.target.hardlink_to(draft.path)
+            except FileExistsError:
+                text = f"{shown_path(draft.target)}: exists already and is not replaced. Nothing was written."
+                raise WriteError(text) from None
+            created.append(draft.target)
 
     try:
         _write(contents, create, WriteError, lambda path: path)
@@ -125,13 +134,13 @@ def _resolved(path: Path) -> Path:
     return target
 
 
-def _set_aside(target: Path, name: Path) -> Path:
-    """Give *target* a second *name*; the only one where the file system has no second ones."""
+def _set_aside(draft: Draft) -> Path:
+    """Give the target of *draft* a second name; the only one where the file system has no second ones."""
     try:
-        name.hardlink_to(target)
+        draft.before.hardlink_to(draft.target)
     except OSError:
-        target.rename(name)
-    return name
+        draft.target.rename(draft.before)
+    return draft.before
 
 
 def _put_back(before: Mapping[Path, Path | None], error: type[QuantizerError]) -> None:
@@ -142,12 +151,22 @@ def _put_back(before: Mapping[Path, Path | None], error: type[QuantizerError]) -
                 target.unlink(missing_ok=True)
             elif exists(target) and target.samefile(kept):
                 kept.unlink()
-            else:
+            elif exists(target) or not _linked(kept, target):
                 kept.replace(target)
         except OSError as err:
             where = f" What it held is {shown_path(kept)}." if kept else ""
             reason = (err.strerror or str(err)).lower()
             raise error(f"{shown_path(target)}: was written and cannot be put back: {reason}.{where}") from None
+
+
+def _linked(kept: Path, target: Path) -> bool:
+    """Give *kept* its name *target* again where nothing stands there; False where the file system has no second names."""
+    try:
+        target.hardlink_to(kept)
+    except OSError:
+        return False
+    kept.unlink()
+    return True
 
 
 def _write_into(path: Path, content: Content, error: type[QuantizerError]) -> None:
@@ -156,42 +175,51 @@ def _write_into(path: Path, content: Content, error: type[QuantizerError]) -> No
     sys.stdout.flush()
     try:
         with path.open("wb") if own is None else os.fdopen(os.dup(own), "wb") as file:
-            file.writelines([content.encode()] if isinstance(content, str) else content)
+            file.writelines(_pieces(content))
     except OSError as err:
         raise _refused(path, err, error) from None
 
 
 def _write(
     contents: Mapping[Path, Content],
-    place: Callable[[Path, Path], object],
+    place: Callable[[Sequence[Draft]], object],
     error: type[QuantizerError],
     target_of: Callable[[Path], Path],
 ) -> None:
     targets: dict[Path, Path] = {}
     named: set[Path] = set()
-    drafts: dict[Path, Path] = {}
+    drafts: dict[Path, Draft] = {}
     path = Path()
+    token = new_token()
     try:
         for path in contents:
             targets[path] = target_of(path)
             if targets[path] in named:
                 raise error(f"{shown_path(path)}: is named for two files. Name two. Nothing was written.")
             named.add(targets[path])
-        for path, content in contents.items():
-            folder = targets[path].parent
-            folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
-            drafts[path] = Path(name)
-            with os.fdopen(handle, "wb") as file:
-                file.writelines([content.encode()] if isinstance(content, str) else content)
-            drafts[path].chmod(0o644)
-        for path, draft in drafts.items():
-            place(draft, targets[path])
+        # The draft that takes its place last in a folder is made first there: its lock speaks for all of them.
+        guards = set({targets[path].parent: path for path in contents}.values())
+        for path in sorted(contents, key=lambda path: path not in guards):
+            drafts[path] = open_draft(targets[path], token)
+            drafts[path].fill(_pieces(contents[path]), keep=path in guards)
+        place([drafts[path] for path in contents])
+        sync_folders(target.parent for target in targets.values())
     except OSError as err:
-        raise _refused(path, err, error) from None
+        raise _refused(_at_fault(err, targets, path), err, error) from None
     finally:
         for draft in drafts.values():
-            draft.unlink(missing_ok=True)
+            draft.close()
+
+
+def _at_fault(err: OSError, targets: Mapping[Path, Path], path: Path) -> Path:
+    """Return which of the paths asked for an error is about: the one whose target it names, else the last one begun."""
+    named = {str(err.filename), str(err.filename2)}
+    return next((asked for asked, target in targets.items() if str(target) in named), path)
+
+
+def _pieces(content: Content) -> Iterable[bytes]:
+    """Return the bytes of *content*; half of a surrogate pair, which has none, is written as an escape."""
+    return [content.encode("utf-8", "backslashreplace")] if isinstance(content, str) else content
 
 
 def _refused(path: Path, err: OSError, error: type[QuantizerError]) -> QuantizerError:

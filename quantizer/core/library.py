@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -24,6 +24,8 @@ from quantizer.core.wording import shown_path, suggestion
 from quantizer.core.yaml_source import Location, Positions, load_yaml
 
 MAX_LINES = 400
+MOST_FILES = 16384
+"""Files that are remembered, so that a run of as many specs reads each once."""
 SCHEMES_FILE = "schemes.yaml"
 INSTALLED = "site-packages"
 """The folder in which pip puts what it installs: specs of an installed plugin lie below it."""
@@ -62,6 +64,20 @@ class Library:
             and (self.schemes[name].weight is not None) == spec.has_weights
             and (not self.schemes[name].activation.fast or spec.quantization.family in platform.tables.fast)
         ]
+
+    def with_file(self, path: Path) -> Library:
+        """Return the library and one spec file more, at the cost of that file; SpecError as `load_library` raises it."""
+        spec, positions = spec_once(path)
+        if spec.op in self.specs:
+            raise SpecError(_twice("operator", spec.op, self.paths[spec.op], positions))
+        if problems := [*_unknown_excludes([_Entry(spec, positions, path)], self.platforms, self.schemes)]:
+            raise SpecError("\n".join(problems))
+        return replace(
+            self,
+            specs=MappingProxyType({**self.specs, spec.op: spec}),
+            paths=MappingProxyType({**self.paths, spec.op: path}),
+            positions=MappingProxyType({**self.positions, spec.op: positions}),
+        )
 
     def spec(self, op: str) -> Spec:
         """Return the spec of *op*; SpecError with the nearest name where there is none."""
@@ -106,7 +122,7 @@ def spec_once(path: Path) -> tuple[Spec, Positions]:
     return _unchanged(path, known.st_mtime_ns, known.st_size)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=MOST_FILES)
 def _unchanged(path: Path, _modified: int, _size: int) -> tuple[Spec, Positions]:
     return read_spec(path)
 
@@ -228,15 +244,19 @@ def _collect(
             continue
         name = name_of(model)
         if name in found:
-            first = shown_path(found[name].path)
-            step = "Rename one of the two."
-            if INSTALLED in found[name].path.parts:
-                step = "Rename one of the two; if that is your package as it was, install it again."
-            text = f"{what} {name!r} is declared in {first} too. {step}"
-            problems.append(positions.message((what if what == "platform" else "op",), text))
+            problems.append(_twice(what, name, found[name].path, positions))
         else:
             found[name] = _Entry(model, positions, path)
     return found
+
+
+def _twice(what: str, name: str, first: Path, positions: Positions) -> str:
+    """Return the message about a name that the file *first* declares already."""
+    step = "Rename one of the two."
+    if INSTALLED in first.parts:
+        step = "Rename one of the two; if that is your package as it was, install it again."
+    text = f"{what} {name!r} is declared in {shown_path(first)} too. {step}"
+    return positions.message((what if what == "platform" else "op",), text)
 
 
 def _all_parts(paths: Sequence[Path], problems: list[str]) -> Schemes:
@@ -269,11 +289,10 @@ def unused_names(library: Library) -> Iterator[str]:
             if op not in library.specs:
                 text = f"no such operator.{suggestion(op, library.specs, 'Known')}"
                 yield positions.message(location, text, key=location[-1] == op)
-        for key, rules in (("requantize", platform.requantize), ("output_signs", platform.output_signs)):
-            for family in rules:
-                if family not in families and family not in platform.activations:
-                    text = f"no operator is of that family.{suggestion(family, sorted(families), 'Known')}"
-                    yield positions.message((key, family), text, key=True)
+        for location, family in _families_named(platform):
+            if family not in families and family not in platform.activations:
+                text = f"no operator is of that family.{suggestion(family, sorted(families), 'Known')}"
+                yield positions.message(location, text, key=location[-1] == family)
 
 
 def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
@@ -281,8 +300,34 @@ def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     yield from ((("fixed_outputs", op), op) for op in platform.fixed_outputs)
     yield from ((("fixed_ranges", op), op) for op in platform.fixed_ranges)
     yield from ((("whole_formats", index), op) for index, op in enumerate(platform.whole_formats))
+    yield from ((("padded_tiles", op), op) for op in platform.padded_tiles)
+    sums = platform.accumulator.float32_sums
+    yield from ((("accumulator", "float32_sums", index), op) for index, op in enumerate(sums))
     for index, defect in enumerate(platform.defects):
         yield from ((("defects", index, "ops", place), op) for place, op in enumerate(defect.ops or ()))
+
+
+FAMILY_LISTS = (
+    "absorbs_zero_point", "negated", "per_channel_weights", "per_tensor_weights", "same_as_equal_inputs", "same_as_input",
+    "shared_parameters", "wide_units", "within_limits",
+)  # fmt: skip
+FAMILY_KEYS = ("aligned_within", "bias_effective_bits", "output_signs", "requantize", "variants", "weight_bits")
+
+
+def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:
+    """Yield the place and the name of each operator family that *platform* has a rule for."""
+    lists: dict[Location, Sequence[str]] = {(key,): getattr(platform, key) for key in FAMILY_LISTS}
+    lists |= {
+        ("multiplier", "own_shifts"): platform.multiplier.own_shifts,
+        ("tables", "unrepeated"): platform.tables.unrepeated,
+        ("accumulator", "float32"): platform.accumulator.float32,
+    }
+    keyed: dict[Location, Mapping[str, object]] = {(key,): getattr(platform, key) for key in FAMILY_KEYS}
+    keyed |= {("multiplier", "ratio"): platform.multiplier.ratio, ("tables", "fast"): platform.tables.fast}
+    for location, names in lists.items():
+        yield from (((*location, index), family) for index, family in enumerate(names))
+    for location, rules in keyed.items():
+        yield from (((*location, family), family) for family in rules)
 
 
 def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
@@ -339,11 +384,18 @@ def _unknown_names(
 ) -> Iterator[str]:
     """Yield a message for each scheme or platform that a file names and that nothing declares."""
     for platform in platforms.values():
-        for index, name in enumerate(platform.model.schemes):
-            if name not in schemes:
-                text = f"no such scheme.{suggestion(name, schemes, 'Known schemes')}"
-                yield platform.positions.message(("schemes", index), text)
-    for spec in specs.values():
+        for key, names in (("schemes", platform.model.schemes), ("graph_schemes", platform.model.graph_schemes)):
+            for index, name in enumerate(names):
+                if name not in schemes:
+                    text = f"no such scheme.{suggestion(name, schemes, 'Known schemes')}"
+                    yield platform.positions.message((key, index), text)
+    yield from _unknown_excludes(specs.values(), platforms, schemes)
+
+
+def _unknown_excludes(
+    specs: Iterable[_Entry[Spec]], platforms: Collection[str], schemes: Mapping[str, Scheme]
+) -> Iterator[str]:
+    for spec in specs:
         for index, item in enumerate(spec.model.excludes):
             if item.scheme is not None and item.scheme not in schemes:
                 text = f"no such scheme.{suggestion(item.scheme, schemes, 'Known schemes')}"

@@ -47,7 +47,9 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     platform: str = ""
     engine: str = ""
     processor: str = ""
-    """Of an item that judges values: what the engine's kernels, and torch's, were chosen by."""
+    """Of records up to 0.1: a run says its processor in machine.json (ADR 0028)."""
+    isa: str = ""
+    """Of a real engine: the level of instructions that it was held to, or `unpinned`."""
     cases: Count = 0
     checks: Mapping[str, CheckRecord] = {}
     coverage: tuple[str, ...] = ()
@@ -97,13 +99,17 @@ def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        if line.endswith(_LAST):
-            try:
-                yield _DECODER.decode(line)
-                continue
-            except (DecodeError, UnicodeEncodeError):
-                pass
-        yield _read_slowly(line, f"{where}:{number}")
+        yield read_line(line, f"{where}:{number}")
+
+
+def read_line(line: str, place: str) -> Record:
+    """Read one record; CaseError with *place* names the field that is wrong."""
+    if line.endswith(_LAST):
+        try:
+            return _DECODER.decode(line)
+        except (DecodeError, UnicodeEncodeError):
+            pass
+    return _read_slowly(line, place)
 
 
 def _read_slowly(line: str, place: str) -> Record:

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple, NoReturn
 import yaml
 
 from quantizer.core.errors import SpecError
+from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 
 MAX_BYTES = 1 << 20
+YAML = Readable("a YAML file of this package", MAX_BYTES, SpecError)
 MAX_DEPTH = 40
 MAX_DIGITS = 40
 SHOWN = 110
@@ -101,14 +103,7 @@ def load_yaml(source: Path | str, name: str | None = None) -> tuple[Data, Positi
 
 
 def _read(path: Path, name: str) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as err:
-        reason = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
-        raise SpecError(f"{name}: cannot be read: {reason}.") from None
-    if len(raw) > MAX_BYTES:
-        raise SpecError(f"{name}: more than {MAX_BYTES} bytes; a larger file is not read.")
+    raw = YAML.bytes_of(path, name)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as err:

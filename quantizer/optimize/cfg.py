@@ -11,6 +11,7 @@ from pathlib import Path
 
 from quantizer.core.errors import FormatError, UnsupportedError
 from quantizer.core.files import is_file
+from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.optimize.fields import FIELDS, TARGETS, Field, defaults
 from quantizer.optimize.per_layer import SYNTAX, PerLayer, parse_per_layer
@@ -18,6 +19,7 @@ from quantizer.optimize.values import Value
 
 SECTION = "[Common]"
 LARGEST = 1 << 20
+CFG = Readable("a cfg file", LARGEST, FormatError)
 COMMENTS = ("#", ";", "//", ",")
 FILES = ("graph", "bin", "calibration_data", "data", "label", "opt_config", "statistic_file")
 SAMPLES = ("calibration_data", "data")
@@ -143,14 +145,7 @@ def _split(line: str) -> tuple[str, str, str]:
 
 
 def _text(path: Path) -> str:
-    try:
-        if path.is_file() and path.stat().st_size > LARGEST:
-            raise FormatError(f"{shown_path(path)}: more than {LARGEST} bytes: this is no cfg file.")
-        return path.read_text(encoding="utf-8")
-    except OSError as err:
-        raise FormatError(f"{shown_path(path)}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"{shown_path(path)}: is no text in UTF-8: this is no cfg file.") from None
+    return CFG.text_of(path)
 
 
 def _place(path: Path, line: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import zipfile
 from collections.abc import Sequence
@@ -13,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.core.errors import FormatError
+from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.npz import PickledError, read_npy, read_npz
+from quantizer.numerics.deviates import RAW, deviates
 from quantizer.optimize.pickled_arrays import LARGEST, read_arrays
 
 Array = NDArray[Any]
 NO_LABEL = float("-inf")
 LISTS = (".txt", ".lst", ".list")
 LONGEST_LIST = 1 << 20
-RAW = 16
-"""Bytes that a deviate is made of."""
+FILES = Readable("a list of files", LONGEST_LIST, FormatError)
 
 
 class NumpyDataset:
@@ -143,12 +143,12 @@ def read_array(path: Path) -> Array:
 
 def listed(path: Path) -> list[Path]:
     """Return the files that a text list names, one a line, relative to the list."""
-    if path.stat().st_size > LONGEST_LIST:
-        raise FormatError(f"{shown_path(path)}: more than {LONGEST_LIST} bytes: this is no list of files.")
-    names = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    names = [line.strip() for line in FILES.bytes_of(path).decode("utf-8", "replace").splitlines()]
     found = [path.parent / name for name in names if name and not name.startswith("#")]
     if not found:
         raise FormatError(f"{shown_path(path)}: names no file. Write one .npy file a line.")
+    if lists := [name for name in names if name and not name.startswith("#") and Path(name).suffix in LISTS]:
+        raise FormatError(f"{shown_path(path)}: {lists[0][:80]!r}: a list names no other list. Name the .npy files.")
     return found
 
 
@@ -181,16 +181,6 @@ def check_lengths(path: Path, columns: Sequence[Array], label: Array | None) -> 
     lengths = {len(column) for column in columns} | ({len(label)} if label is not None and label.ndim else set())
     if len(lengths) > 1:
         raise FormatError(f"{shown_path(path)}: {sorted(lengths)} samples and labels: their numbers must be equal.")
-
-
-def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> Array:
-    """Return float32 normal deviates: Box and Muller's, of the bytes that SHAKE-128 makes of the seed."""
-    count = int(np.prod(shape))
-    raw = hashlib.shake_128(repr(seed).encode()).digest(RAW * count)
-    uniform = (np.frombuffer(raw, "<u8").reshape(2, -1) >> np.uint64(11)) * 2.0**-53
-    radius = np.sqrt(-2.0 * np.log1p(-uniform[0]))
-    found: Array = (radius * np.cos(2.0 * np.pi * uniform[1])).astype(np.float32).reshape(shape)
-    return found
 
 
 def _recipe(text: str) -> tuple[list[tuple[int, ...]], int, int]:

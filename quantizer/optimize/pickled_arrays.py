@@ -16,10 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.core.errors import FormatError
+from quantizer.core.reading import Readable, one_line, shown_value
 from quantizer.core.wording import shown_path
+from quantizer.ir.formats.npz import BAD_HEADERS
 
 Array = NDArray[Any]
 LARGEST = 4 << 30
+PICKLED = Readable("a file of pickled arrays", LARGEST, FormatError, "Save the arrays with numpy.savez.")
+MOST_STEPS = 1_000_000
+"""Instructions of one pickle; a dict of a thousand arrays takes 30,000."""
 NUMBERS = "fiub"
 RECONSTRUCT = (("numpy._core.multiarray", "_reconstruct"), ("numpy.core.multiarray", "_reconstruct"))
 NDARRAY, DTYPE = ("numpy", "ndarray"), ("numpy", "dtype")
@@ -82,19 +87,15 @@ def read_arrays(path: Path) -> dict[str, Array]:
     """Return key -> array of a .npy file that holds one dict of arrays; FormatError for anything else."""
     where = shown_path(path)
     try:
-        if path.stat().st_size > LARGEST:
-            raise FormatError(f"{where}: more than {LARGEST} bytes of pickled data. Save the arrays with numpy.savez.")
-        with path.open("rb") as file:
+        with PICKLED.opened(path, where) as file:
             np.lib.format.read_magic(file)
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)
             if not dtype.hasobject or shape != ():
                 raise RefusedError("holds no dict")
             found = _followed(file.read())
-    except OSError as err:
-        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    except (RefusedError, ValueError, IndexError, KeyError, TypeError) as err:
+    except (RefusedError, *BAD_HEADERS) as err:
         raise FormatError(
-            f"{where}: pickled objects are refused, but for a dict of plain numeric arrays: {err}. Save the arrays with"
+            f"{where}: pickled objects are refused, but for a dict of plain numeric arrays: {one_line(err)}. Save the arrays with"
             " numpy.savez, or as one .npy file with allow_pickle=False."
         ) from None
     return found
@@ -102,7 +103,9 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 def _followed(raw: bytes) -> dict[str, Array]:
     machine = _Machine()
-    for opcode, argument, _ in pickletools.genops(raw):
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(raw)):
+        if count >= MOST_STEPS:
+            raise RefusedError(f"more than {MOST_STEPS} instructions")
         step = _STEPS.get(opcode.name)
         if step is None:
             raise RefusedError(f"instruction {opcode.name}")
@@ -115,7 +118,7 @@ def _followed(raw: bytes) -> dict[str, Array]:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise RefusedError(f"key {key!r} is no text")
+        raise RefusedError(f"a key is no text but a {type(key).__name__}")  # its repr may take for ever
     return key
 
 
@@ -139,9 +142,9 @@ def _array(built: object) -> Array:
 
 def _dtype(built: _Built) -> np.dtype[Any]:
     code, order = built.state
-    kind = np.dtype(str(code))
+    kind = np.dtype(code if isinstance(code, str) else "O")
     if kind.kind not in NUMBERS:
-        raise RefusedError(f"number format {code}")
+        raise RefusedError(f"number format {shown_value(code)}")
     return kind.newbyteorder(order) if order in ("<", ">") else kind
 
 
@@ -158,9 +161,9 @@ def _reduce(machine: _Machine, _: object) -> None:
     elif called == DTYPE and arguments and isinstance(arguments[0], str):
         machine.stack.append(_Built("dtype", (arguments[0], "=")))
     elif called == PROTOCOL_2_BYTES and len(arguments) == 2 and arguments[1] == "latin1":
-        machine.stack.append(str(arguments[0]).encode("latin1"))
+        machine.stack.append(_key(arguments[0]).encode("latin1"))
     else:
-        raise RefusedError(f"a call of {name.module}.{name.name}")
+        raise RefusedError(f"a call of {shown_value(name.module)}.{shown_value(name.name)}")
 
 
 def _build(machine: _Machine, _: object) -> None:
@@ -181,7 +184,9 @@ def _global(machine: _Machine, argument: object) -> None:
 
 def _stack_global(machine: _Machine, _: object) -> None:
     module, name = machine.pop(2)
-    machine.stack.append(_Name(str(module), str(name)))
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise RefusedError("an import without a name")
+    machine.stack.append(_Name(module, name))
 
 
 def _set_items(machine: _Machine, _: object) -> None:

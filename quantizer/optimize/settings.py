@@ -13,6 +13,7 @@ from quantizer.calibration.statistics import Wanted
 from quantizer.calibration.strategies import Strategy, parse_strategy
 from quantizer.core.errors import FormatError
 from quantizer.core.platforms import Platform
+from quantizer.core.reading import Readable
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.core.wording import shown_path, suggestion
 from quantizer.numerics.powers_of_two import BY_TABLES, LEAST_FRACTION
@@ -41,6 +42,7 @@ KEYS: Mapping[str, str] = {
 DISPLAYED = ("just_for_display", "extra_params", "approx_params")
 """Keys of opt_template.json that say what a run did; read and left."""
 LARGEST = 64 << 20
+OPT_CONFIG = Readable("an opt_config file", LARGEST, FormatError)
 ACTIVATION_MULTIPLIER = (
     "rectifier", "clamping", "softmax", "log_softmax", "absolute", "division", "mean", "sum", "trigonometric",
 )  # fmt: skip
@@ -270,14 +272,7 @@ def _property(where: str, name: str, value: object) -> Value:
 
 
 def _json(path: Path) -> dict[str, object]:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise FormatError(f"{shown_path(path)}: more than {LARGEST} bytes: this is no opt_config file.")
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as err:
-        raise FormatError(f"{shown_path(path)}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    except (ValueError, RecursionError) as err:
-        raise FormatError(f"{shown_path(path)}: is no JSON: {err}.") from None
+    found = OPT_CONFIG.json_of(path)
     if not isinstance(found, dict):
         raise FormatError(f"{shown_path(path)}: must be an object of layers, such as the opt_template.json of a run.")
     return found

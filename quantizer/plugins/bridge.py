@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import PluginError
+from quantizer.core.reading import Readable
 from quantizer.core.spec import Spec
 from quantizer.core.wording import shown_path
 from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.ops import BUILT_IN, REGISTRY, FunctionKind, Registration
+from quantizer.ops import BUILT_IN, REGISTRY, FunctionKind, Registration, unwrapped
 from quantizer.plugins import flow
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.registration import LayerFunction
@@ -25,6 +26,8 @@ from quantizer.plugins.handed import codes_of
 from quantizer.plugins.layer import Layer, layer_order, operator_order
 from quantizer.plugins.loading import LAYERS
 from quantizer.plugins.rebuild import rebuilt
+
+SOURCE = Readable("a source file", 1 << 24, PluginError)
 
 PLATFORM = "compass"
 STAGE = "/stage/"
@@ -87,7 +90,7 @@ class Connection:
     def _forward(self, request: Request) -> flow.Forward:
         """Return what runs before the quantize function: the plugin's own forward, or any other reference."""
         entry = REGISTRY.find(self.spec.op, "reference", PLATFORM)
-        owner = getattr(entry.function, "__self__", None) if entry else None
+        owner = getattr(unwrapped(entry.function), "__self__", None) if entry else None
         if isinstance(owner, Connection):
             return PluginForward(owner.function)
         if entry is None:
@@ -147,7 +150,7 @@ def _reads_activation(connection: Connection) -> bool:
     form = connection.spec.formats.compass
     if form is None or form.activation is None or not connection.spec.fuses:
         return True
-    text = Path(connection.function.file).read_text(encoding="utf-8", errors="replace").casefold()
+    text = SOURCE.bytes_of(Path(connection.function.file)).decode("utf-8", "replace").casefold()
     return form.activation in text and "relu" in text
 
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from quantizer.core.facts import Facts
 from quantizer.core.record import Record
-from quantizer.reporting.figures import counted, printable, shortened
+from quantizer.reporting.figures import counted, printable, shortened, visible
 from quantizer.reporting.items import place, rerun
 from quantizer.reporting.tally import check_order, failing_checks, is_failing
 
@@ -80,7 +80,7 @@ def workflow_command(level: str, message: str, *, title: str, **properties: str 
     """Return `::error file=...,line=...,title=...::message` as GitHub's runner reads it."""
     named = {**properties, "title": shortened(printable(title), _TITLE)}
     shown = ",".join(f"{name}={_property(str(value))}" for name, value in named.items())
-    return f"::{level} {shown}::{_data(message)}"
+    return visible(f"::{level} {shown}::{_data(message)}")
 
 
 def _data(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from quantizer.core.record import Record
@@ -51,9 +51,13 @@ def hole_table(records: Iterable[Record]) -> Section:
     )  # fmt: skip
     rows = []
     for op in sorted(targets):
-        for check in sorted({name for record in targets[op] for name in _holes(record)}, key=check_order):
-            missing = [record for record in targets[op] if check in _holes(record)]
-            count = sum(_holes(record)[check] for record in missing)
+        by_check: dict[str, list[tuple[Record, int]]] = defaultdict(list)
+        for record in targets[op]:
+            for name, number in _holes(record).items():
+                by_check[name].append((record, number))
+        for check in sorted(by_check, key=check_order):
+            missing = [record for record, _ in by_check[check]]
+            count = sum(number for _, number in by_check[check])
             cases = f"{count:,}" if check == COVERAGE else f"{count:,} of {sum(r.cases for r in missing):,}"
             rows.append((op, check, f"{len(missing):,} of {len(targets[op]):,}", cases, _where(missing, targets[op])))
     return Section(
@@ -63,14 +67,13 @@ def hole_table(records: Iterable[Record]) -> Section:
 
 def compact_table(records: Iterable[Record]) -> Section:
     """Return one line an operator, those that lack something first: schemes passed on each platform, holes by check."""
-    everything = [record for record in records if record.kind == CASES]
-    found = _by_platform(everything)
+    found = _by_platform(records)
     platforms = _platforms(found)
     lines = []
     for op in sorted(found):
         holes: dict[str, int] = defaultdict(int)
-        for record in everything:
-            for check, count in _holes(record).items() if record.op == op else ():
+        for record in (record for own in found[op].values() for record in own):
+            for check, count in _holes(record).items():
                 holes[check] += count
         text = ", ".join(f"{check} {holes[check]:,}" for check in sorted(holes, key=check_order))
         lines.append((op, *(_passed(found[op].get(name, ())) for name in platforms), text or NOTHING))
@@ -95,9 +98,10 @@ def _holes(record: Record) -> dict[str, int]:
 
 def _by_platform(records: Iterable[Record]) -> dict[str, dict[str, list[Record]]]:
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        if record.kind == CASES:
-            found[record.op][record.platform].append(record)
+    cases = [record for record in records if record.kind == CASES]
+    several = len({record.isa for record in cases}) > 1
+    for record in cases:
+        found[record.op][f"{record.platform} {record.isa}" if several else record.platform].append(record)
     return found
 
 
@@ -124,11 +128,14 @@ def _where(missing: Sequence[Record], everything: Sequence[Record]) -> str:
     """Name targets by platform: `ideal: a4 a8`; a platform alone where all its schemes are among them."""
     if len(missing) == len(everything):
         return "everywhere"
-    parts = []
-    for platform in sorted({record.platform for record in missing}):
-        own = [record for record in missing if record.platform == platform]
-        whole = len(own) == sum(record.platform == platform for record in everything)
-        parts.append(platform if whole else f"{platform}: {_named(own)}")
+    counts = Counter(record.platform for record in everything)
+    by_platform: dict[str, list[Record]] = defaultdict(list)
+    for record in missing:
+        by_platform[record.platform].append(record)
+    parts = [
+        platform if len(own) == counts[platform] else f"{platform}: {_named(own)}"
+        for platform, own in sorted(by_platform.items())
+    ]
     return "; ".join(parts)
 
 

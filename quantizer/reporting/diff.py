@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,6 +12,7 @@ from msgspec import Struct
 
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.machine import FIGURES
 from quantizer.reporting.tally import (
     ERROR,
     check_order,
@@ -25,9 +27,8 @@ from quantizer.reporting.tally import (
 SHARP = 2.0
 """Widest interval, in codes, that still tells one code from the next; a wider one is a hole in sharpness."""
 
-FLOATING = frozenset({"float", "tiled"})
-"""Checks whose ratios measure float kernels, which a processor's instructions choose; `tiled` is equality elsewhere."""
-
+OWN = "own"
+"""The engine that is our own functions."""
 _RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
 """How much an item that stands so is worth; passed -> failed is a new failure, every other step down lost coverage."""
 
@@ -127,20 +128,22 @@ class Diff:
         return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
 
 
-def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False) -> Diff:
+def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False, elsewhere: bool = False) -> Diff:
     """Return what changed from *base* to *run*, item by item; the order of the records does not matter.
 
-    *filtered*: the run was a selection, so items and checks that it leaves out are no change.
+    *filtered*: the run was a selection, so items and checks that it leaves out are no change. *elsewhere*: the runs are not
+    known to be of one processor, by which real engines choose their kernels.
     """
     before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
     both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]
-    ratios = [change for old, new in both for change in _ratios(old, new)]
+    ratios = [change for old, new in both for change in _ratios(old, new, elsewhere=elsewhere)]
     lost: list[CoverageChange] = []
     gained: list[CoverageChange] = []
     for old, new in both:
         names = _covered_otherwise(old, new)
-        lost += [loss for loss in _losses(old, new, names) if not (filtered and loss.what == "check")]
-        gained += map(_swapped, _losses(new, old, names))
+        moves = _moves(new, elsewhere=elsewhere)
+        lost += [loss for loss in _losses(old, new, names, elsewhere=moves) if not (filtered and loss.what == "check")]
+        gained += map(_swapped, _losses(new, old, names, elsewhere=moves))
     return Diff(
         base_items=len(before),
         run_items=len(after),
@@ -195,31 +198,48 @@ def _appearance(record: Record) -> ItemAppearance:
     return ItemAppearance(record.id, record.kind, record.outcome, record.cases, len(item_holes(record)))
 
 
-def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
+def _moves(record: Record, *, elsewhere: bool) -> bool:
+    """Return whether what ran chose its kernels by a processor that may be another one; our own functions do not."""
+    return elsewhere and record.engine != OWN
+
+
+def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChange]:
     """Yield the checks that gave a verdict in both runs, and another worst ratio or error.
 
     Where a defect of one of two processors takes cases out, the worst ones are not of the same cases; and the last
     bits of float kernels are another processor's.
     """
-    elsewhere = old.processor != new.processor
-    for name, now in new.checks.items():
-        was = old.checks.get(name)
-        if was is None or (elsewhere and (name in FLOATING or _moved(old, new, name))):
+    elsewhere = elsewhere or old.isa != new.isa
+    for name in _in_order(tuple(new.checks)):
+        was, now = old.checks.get(name), new.checks[name]
+        if was is None or (elsewhere and (name in FIGURES or _moved(old, new, name))):
             continue
-        if decided(was) and decided(now):
+        if (was.ratio != now.ratio or name == "accuracy") and decided(was) and decided(now):
             errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
             change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
             if change.before != change.after or change.grown_lsb:
                 yield change
 
 
+@functools.lru_cache(maxsize=4096)
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=check_order))
+
+
 def _sorted_ratios(changes: Iterable[RatioChange]) -> tuple[RatioChange, ...]:
-    return tuple(
-        sorted(
-            changes,
-            key=lambda c: (-c.factor, -abs(c.grown_lsb), -max(c.before, c.after), c.id, check_order(c.check)),
-        )
-    )
+    """Sort by factor, then error, then ratio; what is equal stays in the order of ids and checks, in which it was found."""
+    return tuple(sorted(changes, key=_size))
+
+
+def _size(change: RatioChange) -> tuple[float, float, float]:
+    """Return the key of `_sorted_ratios`; written out, as a diff of two large runs asks for it a million times."""
+    small, large = change.before, change.after
+    if small > large:
+        small, large = large, small
+    grown = 0.0 if change.lsb_before is None or change.lsb_after is None else abs(change.lsb_after - change.lsb_before)
+    if small == large:
+        return (-1.0, -grown, -large)
+    return (-math.inf if small == 0 or large == math.inf else -large / small, -grown, -large)
 
 
 def _swapped(loss: CoverageChange) -> CoverageChange:
@@ -228,16 +248,20 @@ def _swapped(loss: CoverageChange) -> CoverageChange:
 
 def _covered_otherwise(old: Record, new: Record) -> list[str]:
     """Return the checks that one record has alone, or whose verdicts, holes or widths are others."""
-    names = [*old.checks, *(name for name in new.checks if name not in old.checks)]
-    return sorted((name for name in names if _covered(old, name) != _covered(new, name)), key=check_order)
+    found = [name for name in new.checks if name not in old.checks]
+    for name, was in old.checks.items():
+        now = new.checks.get(name)
+        if now is None or (was.passed, was.failed, was.holes, was.width) != (
+            now.passed,
+            now.failed,
+            now.holes,
+            now.width,
+        ):
+            found.append(name)
+    return sorted(found, key=check_order)
 
 
-def _covered(record: Record, name: str) -> tuple[float, ...]:
-    check = record.checks.get(name)
-    return (check.passed, check.failed, check.holes, check.width) if check else ()
-
-
-def _losses(old: Record, new: Record, names: Iterable[str]) -> Iterator[CoverageChange]:
+def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) -> Iterator[CoverageChange]:
     """Yield what *old* covers and *new* does not, in the checks of these *names* and beside them.
 
     Called the other way round it yields the gains.
@@ -260,7 +284,8 @@ def _losses(old: Record, new: Record, names: Iterable[str]) -> Iterator[Coverage
             if decided(was):
                 yield CoverageChange(new.id, "check", name, decided(was), 0)
         else:
-            yield from _check_losses(new.id, name, was, now, fewer_cases, _moved(old, new, name))
+            moved = _moved(old, new, name) if elsewhere else 0
+            yield from _check_losses(new.id, name, was, now, fewer_cases, moved)
     yield from _entry_losses(old, new)
 
 
@@ -269,7 +294,7 @@ def _moved(old: Record, new: Record, check: str) -> int:
 
     A defect may also leave no sharp arithmetic to trust the accuracy by.
     """
-    if old.processor == new.processor or check not in old.checks:
+    if check not in old.checks:
         return 0
     was, now = old.checks[check], new.checks[check]
     return now.defects + now.mistrusted - was.defects - was.mistrusted

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from quantizer.core.errors import CaseError
 from quantizer.core.files import exists, is_file
+from quantizer.core.reading import Readable, one_line, shown_value
 from quantizer.core.record import Record
 from quantizer.reporting.gate import GRADED
 from quantizer.reporting.tally import CASES, is_failing, item_holes, worst_ratio
@@ -21,6 +23,8 @@ VERSION = 1
 WAIT = 120.0
 """Seconds for which a job waits until others have written."""
 
+HISTORY = Readable("a history", 1 << 40, CaseError, "It was left as it is; name another.")
+"""SQLite reads it page by page."""
 _SQLITE = b"SQLite format 3\x00"
 
 
@@ -53,6 +57,13 @@ CREATE TABLE figures (
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
+
+_MADE = {
+    ("table", words[2], statement.strip())
+    for statement in _SCHEMA.split(";")
+    if (words := statement.split()) and words[:2] == ["CREATE", "TABLE"]
+} | {("table", "sqlite_sequence", "CREATE TABLE sqlite_sequence(name,seq)")}
+"""What the tables of a history are, as SQLite keeps it."""
 
 
 def figures_of(
@@ -111,14 +122,14 @@ def prune(file: Path, keep: int) -> int:
 def runs(file: Path) -> list[str]:
     """Return the names of all runs, the oldest first."""
     with _reading(file) as database:
-        return [name for (name,) in database.execute("SELECT name FROM runs ORDER BY position")]
+        return [_text(name, file) for (name,) in database.execute("SELECT name FROM runs ORDER BY position")]
 
 
 def of_run(file: Path, name: str) -> dict[str, Figures]:
     """Return operator -> figures of one run."""
     query = f"SELECT op, {', '.join(COLUMNS)} FROM figures JOIN runs USING (position) WHERE name = ? ORDER BY op"  # noqa: S608
     with _reading(file) as database:
-        return {op: Figures(*row) for op, *row in database.execute(query, (name,))}
+        return {_text(op, file): _read(row, file) for op, *row in database.execute(query, (name,))}
 
 
 def trend(file: Path, *, op: str | None = None, last: int = 1_000) -> list[tuple[str, str, Figures]]:
@@ -129,7 +140,8 @@ def trend(file: Path, *, op: str | None = None, last: int = 1_000) -> list[tuple
         " ORDER BY op, position"
     )
     with _reading(file) as database:
-        return [(of, name, Figures(*row)) for of, name, *row in database.execute(query, (last, op))]
+        rows = database.execute(query, (last, op))
+        return [(_text(of, file), _text(name, file), _read(row, file)) for of, name, *row in rows]
 
 
 def ratios(file: Path, last: int = 100) -> dict[str, list[float | None]]:
@@ -140,7 +152,7 @@ def ratios(file: Path, last: int = 100) -> dict[str, list[float | None]]:
         place = {row: number for number, (row,) in enumerate(reversed(database.execute(newest, (last,)).fetchall()))}
         found: dict[str, list[float | None]] = defaultdict(lambda: [None] * len(place))
         for op, position, ratio in database.execute(query, (last,)):
-            found[op][place[position]] = ratio
+            found[_text(op, file)][place[position]] = _number(ratio, "ratio", file)
     return dict(found)
 
 
@@ -153,6 +165,30 @@ def _add(database: sqlite3.Connection, name: str, figures: Mapping[str, Figures]
     marks = ", ".join("?" * (len(COLUMNS) + 2))
     rows = ((position, op, *astuple(figures[op])) for op in sorted(figures))
     database.executemany(f"INSERT INTO figures VALUES ({marks})", rows)  # noqa: S608 - question marks
+
+
+def _read(row: Sequence[object], file: Path) -> Figures:
+    """Return the figures of a row; SQLite keeps texts and blobs in columns of numbers, which no reader expects."""
+    values: list[Any] = []
+    for name, value in zip(COLUMNS, row, strict=True):
+        may_lack = name in ("sqnr_db", "seconds", "killed", "planted")
+        values.append(None if value is None and may_lack else _number(value, name, file))
+    return Figures(*values)
+
+
+def _number(value: object, name: str, file: Path) -> float:
+    whole = name in ("cases", "failed", "holes", "killed", "planted")
+    if not isinstance(value, int if whole else int | float):
+        text = f"{name}: {shown_value(value)} where a number must be"
+        raise CaseError(f"{file}: damaged ({text}). It was left as it is; restore it, or name another.")
+    return value
+
+
+def _text(value: object, file: Path) -> str:
+    if not isinstance(value, str):
+        text = f"{shown_value(value)} where a name must be"
+        raise CaseError(f"{file}: damaged ({text}). It was left as it is; restore it, or name another.")
+    return value
 
 
 def _exists(file: Path) -> None:
@@ -188,13 +224,14 @@ def _writing(file: Path) -> Iterator[sqlite3.Connection]:
 def _opened(file: Path) -> Iterator[sqlite3.Connection]:
     try:
         if exists(file):
-            with file.open("rb") as stream:
+            with HISTORY.opened(file, str(file)) as stream:
                 if (head := stream.read(len(_SQLITE))) and head != _SQLITE:
                     raise CaseError(f"{file}: is no SQLite file. It was left as it is; name another.")
         with closing(sqlite3.connect(file, timeout=WAIT, isolation_level=None)) as database:
             yield database
-    except (sqlite3.Error, OSError) as err:
-        raise CaseError(f"{file}: {err}. It was left as it is; restore it, or name another.") from None
+    except (sqlite3.Error, OSError, UnicodeError, OverflowError) as err:
+        why = "holds text that is not UTF-8" if isinstance(err, UnicodeError) else one_line(err)
+        raise CaseError(f"{file}: {why}. It was left as it is; restore it, or name another.") from None
 
 
 def _checked(database: sqlite3.Connection, file: Path) -> bool:
@@ -208,6 +245,9 @@ def _checked(database: sqlite3.Connection, file: Path) -> bool:
         raise CaseError(f"{file}: is a SQLite file of something else. It was left as it is; name another.")
     if version != VERSION:
         raise CaseError(f"{file}: version {version}, must be {VERSION}. Use the quantizer that wrote it.")
+    made = {tuple(row) for row in database.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    if made != _MADE:  # a view, a trigger or another table may say anything, and take for ever to say it
+        raise CaseError(f"{file}: its tables are not those of a history. It was left as it is; name another.")
     (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if said != "ok":
         raise CaseError(f"{file}: damaged ({said.splitlines()[0]}). It was left as it is; restore it, or name another.")

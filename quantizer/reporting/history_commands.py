@@ -65,12 +65,12 @@ def _verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str,
 
 def _add(args: argparse.Namespace) -> int:
     from quantizer.reporting.history import append, figures_of
-    from quantizer.reporting.store import read_kills, read_run, read_timings
+    from quantizer.reporting.store import read_kills, read_timings
+    from quantizer.reporting.whole import read_either
 
+    records, _ = read_either(args.run)
     seconds = read_timings(args.run) if is_folder(args.run) else {}
-    append(
-        args.file, args.name, figures_of(read_run(args.run), seconds, read_kills(args.faults) if args.faults else {})
-    )
+    append(args.file, args.name, figures_of(records, seconds, read_kills(args.faults) if args.faults else {}))
     return 0
 
 
@@ -91,6 +91,7 @@ def _prune(args: argparse.Namespace) -> int:
 
 def _trend(args: argparse.Namespace) -> int:
     from quantizer.core.errors import UnsupportedError
+    from quantizer.reporting.figures import visible
     from quantizer.reporting.history import COLUMNS, trend
 
     found = trend(args.file, op=args.op, last=args.last)
@@ -104,14 +105,14 @@ def _trend(args: argparse.Namespace) -> int:
         writer = csv.DictWriter(text, ["op", "run", *COLUMNS], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        sys.stdout.write(text.getvalue())
+        sys.stdout.write(visible(text.getvalue()))
     else:
         from tabulate import tabulate
 
         shown = [[op, name, *_texts(figures)] for op, name, figures in found]
         align = ("left", "left", *("right" for _ in COLUMNS))
         table = tabulate(shown, headers=["op", "run", *COLUMNS], disable_numparse=True, colalign=align)
-        sys.stdout.write(table + "\n")
+        sys.stdout.write(visible(table) + "\n")
     return 0
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from quantizer.core.facts import Facts
 from quantizer.core.record import Record
-from quantizer.reporting.figures import printable
+from quantizer.reporting.figures import printable, visible
 from quantizer.reporting.items import rerun, spec_path
 from quantizer.reporting.markdown import failing_text
 from quantizer.reporting.tally import standing, worst_ratio
@@ -22,12 +22,17 @@ def render(records: Iterable[Record], facts: Facts | None = None) -> str:
     root = ET.Element("testsuites")
     suite = ET.SubElement(root, "testsuite", {"name": "quantizer"} | {key: str(n) for key, n in counts.items()})
     if facts is not None:
-        said = {"quantizer": facts.quantizer, "engine": facts.engine, "profile": facts.profile, "python": facts.python}
+        said = {
+            "quantizer": facts.quantizer,
+            "engine": facts.under_test,
+            "profile": facts.profile,
+            "python": facts.python,
+        }
         _properties(suite, said | facts.packages)
     for record in everything:
         _case(suite, record, facts)
     ET.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + visible(ET.tostring(root, encoding="unicode")) + "\n"
 
 
 def _case(suite: ET.Element, record: Record, facts: Facts | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +20,10 @@ from quantizer.reporting.coverage import coverage_table, heading, hole_table
 from quantizer.reporting.diff import Diff
 from quantizer.reporting.diff_views import diff_headline, diff_sections
 from quantizer.reporting.exceptions import exceptions, exceptions_table
-from quantizer.reporting.figures import NOTHING, count_text, lsb_text, printable, ratio_text, share_text
+from quantizer.reporting.figures import NOTHING, count_text, lsb_text, printable, ratio_text, share_text, visible
 from quantizer.reporting.items import rerun
 from quantizer.reporting.markdown import items_table, reasons_table
+from quantizer.reporting.store import REPLAY
 from quantizer.reporting.tables import Section
 from quantizer.reporting.tally import (
     CASES,
@@ -41,10 +41,14 @@ from quantizer.reporting.tally import (
 )
 from quantizer.reporting.terminal import worst_items
 
+WHOLE = 5_000
+"""Value items of which a page shows each; of a larger run it shows what fails or changed and the worst, and counts the rest."""
+SHOWN = 4
+"""Rows of an operator of a larger run, beside those that fail or changed."""
+MOST = 200
+"""Rows of one table, and of one operator, of a larger run."""
 WORST = 50
 """Rows of the table of worst items; the operators' own tables hold all."""
-
-_MAX_CASE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class Operator:
     name: str
     standing: Standing
     rows: tuple[Row, ...]
+    targets: int
+    """How many it has; the page of a large run shows `rows` of them."""
     checks: tuple[str, ...]
     """The checks that gave a ratio on some target."""
     ratios: Mapping[str, Markup]
@@ -91,15 +97,19 @@ def render(
     kills: Mapping[str, tuple[int, int]] | None = None,
     facts: Facts | None = None,
     as_of: str = "",
+    run: str = "",
 ) -> str:
     """Return the page.
 
     *failures*: the folder of replay files of the run. *trends*: operator -> worst graded ratio, oldest run first.
     *kills*: operator -> (faults killed, faults with an effect). *facts*: what the run says of itself.
-    *as_of*: the day that ages are told by, else that of the run's commit.
+    *as_of*: the day that ages are told by, else that of the run's commit. *run*: where it is, for commands.
+    Of a run of more than `WHOLE` value items the page shows what fails or changed and the worst; the rest is counted.
     """
     everything = sorted(records, key=lambda record: record.id)
     drawn = _drawn(failures, everything)
+    whole = sum(record.kind == CASES for record in everything) <= WHOLE
+    urgent = None if whole else _urgent(everything, diff)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -111,22 +121,49 @@ def render(
         "count": count_text,
         "share": share_text,
     }
-    operators = _operators(everything, drawn, trends or {}, kills or {})
+    operators = _operators(everything, drawn, trends or {}, kills or {}, urgent)
+    ids = {row.record.id for op in operators for row in op.rows} | {r.id for op in operators for r in op.others}
     worst = worst_items(everything)
-    return environment.get_template("report.html").render(
+    page = environment.get_template("report.html").render(
         title=title,
         tiles=_tiles(everything, kills),
         matrix=_matrix(everything),
+        whole=whole,
+        command=f"quantizer report html {run} --op" if run else "quantizer report html RUN --op",
         operators=operators,
         worst=replace(worst, rows=worst.rows[:WORST]),
-        sections=[items_table("Failures", everything, "failed"), *_sections(everything)],
-        known=_exceptions(everything, facts, as_of),
-        diff=None if diff is None else {"headline": diff_headline(diff), "sections": diff_sections(diff)},
+        sections=[_first(one, whole=whole) for one in (items_table("Failures", everything, "failed"), *_sections(everything))],
+        known=_first(_exceptions(everything, facts, as_of), whole=whole),
+        diff=None if diff is None else {
+            "headline": diff_headline(diff), "sections": [_first(one, whole=whole) for one in diff_sections(diff)],
+        },
         cell=lambda record, name: record.checks.get(name),
         gave=_gave, worst_ratio=worst_ratio, standing=standing, worst_standing=_worst_standing,
         ill=lambda cell: any(map(is_failing, cell)), rerun=lambda record: rerun(record, facts), NOTHING=NOTHING,
-        ids={record.id for record in everything},
+        ids=ids,
     )  # fmt: skip
+    return visible(page)
+
+
+def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:
+    """Return the items that a page must show: what fails, and what changed for the worse since the baseline."""
+    everything = [*records]
+    found = [record.id for record in everything if is_failing(record)]
+    if diff is not None:
+        found += [
+            change.id for change in (*diff.new_failures, *diff.fixed, *diff.lost, *diff.added, *diff.grown[:MOST])
+        ]
+    found += [record.id for record in everything if standing(record) != "passed"]
+    return set([*dict.fromkeys(found)][:WHOLE])
+
+
+def _first(section: Section, *, whole: bool) -> Section:
+    """Return the first rows of a long table of a large run, and say so."""
+    count = len(section.rows)
+    if whole or count <= MOST:
+        return section
+    note = f"The first {MOST:,} of {count:,}; `quantizer report diff` and `show` write all. {section.note}".strip()
+    return replace(section, rows=section.rows[:MOST], note=note)
 
 
 def _sections(records: Sequence[Record]) -> list[Section]:
@@ -181,13 +218,19 @@ def _operators(
     drawn: Mapping[str, Drawn],
     trends: Mapping[str, Sequence[float | None]],
     kills: Mapping[str, tuple[int, int]],
+    urgent: set[str] | None,
 ) -> list[Operator]:
     by_op: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_op[record.op].append(record)
+    order = sorted(by_op, key=lambda op: (not any(map(is_failing, by_op[op])), op))
+    charted = [op for op in order if urgent is None or any(record.id in urgent for record in by_op[op])]
+    if urgent is not None:
+        charted = charted[:MOST]
+    drawing = set(charted)
     return [
-        _operator(op, by_op[op], drawn, trends.get(op, ()), kills.get(op))
-        for op in sorted(by_op, key=lambda op: (not any(map(is_failing, by_op[op])), op))
+        _operator(op, by_op[op], drawn, trends.get(op, ()), kills.get(op), urgent, charted=op in drawing)
+        for op in order
     ]
 
 
@@ -197,8 +240,12 @@ def _operator(
     drawn: Mapping[str, Drawn],
     trend: Sequence[float | None],
     kills: tuple[int, int] | None,
+    urgent: set[str] | None,
+    *,
+    charted: bool,
 ) -> Operator:
     rows = value_rows(records)
+    shown = rows if urgent is None else _shown(rows, urgent)
     ratios: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         for check, found in row.record.checks.items():
@@ -208,21 +255,29 @@ def _operator(
     points = [
         (bits, row.record.metrics["sqnr_db"])
         for row in rows
-        if "sqnr_db" in row.record.metrics and (bits := _activation_bits(row.record.scheme))
+        if charted and "sqnr_db" in row.record.metrics and (bits := _activation_bits(row.record.scheme))
     ]
     how: Standing = "failed" if any(map(is_failing, records)) else "passed"
     return Operator(
         name=name,
         standing=how,
-        rows=tuple(rows),
+        rows=tuple(shown),
+        targets=len(rows),
         checks=checks,
-        ratios={check: charts.histogram(ratios[check]) for check in checks},
+        ratios={check: charts.histogram(ratios[check]) for check in checks if charted},
         sqnr=charts.scatter(points) if points else Markup(""),
         trend=charts.sparkline(trend),
         kill_rate=f"{kills[0]:,} of {kills[1]:,}" if kills else "",
         others=tuple(record for record in records if record.kind != CASES),
-        failing=tuple(drawn[record.id] for record in records if record.id in drawn),
+        failing=tuple(drawn[row.record.id] for row in shown if row.record.id in drawn),
     )
+
+
+def _shown(rows: Sequence[Row], urgent: set[str]) -> list[Row]:
+    """Return the rows of an operator that a large page shows: the worst few, and at most `MOST` that fail or changed."""
+    first = {row.record.id for row in rows[:SHOWN]}
+    found = [row for row in rows if row.record.id in urgent or row.record.id in first]
+    return found[:MOST]
 
 
 def _gave(check: object) -> bool:
@@ -240,26 +295,23 @@ def _drawn(folder: Path | None, records: Sequence[Record]) -> dict[str, Drawn]:
     found: dict[str, Drawn] = {}
     if folder is None or not folder.is_dir():
         return found
+    stored: dict[str, list[Path]] = defaultdict(list)
+    for path in sorted(folder.glob("*-????????????.json")):
+        stored[path.stem[:-13]].append(path)
     for record in records:
-        if failing_checks(record) and (path := _replay_of(record, folder)):
+        if failing_checks(record) and (path := _replay_of(record, stored.get(record.id, ()))):
             found[record.id] = _read_drawn(path, record)
     return found
 
 
-def _replay_of(record: Record, folder: Path) -> Path | None:
+def _replay_of(record: Record, files: Sequence[Path]) -> Path | None:
     """Return the replay file whose digest the failure names; every item leaves one for its smallest case."""
-    files = sorted(folder.glob(f"{record.id}-????????????.json"))
     named = [path for path in files if path.stem[-12:] in record.failure]
     return next(iter(named or files), None)
 
 
 def _read_drawn(path: Path, record: Record) -> Drawn:
-    try:
-        if path.stat().st_size > _MAX_CASE:
-            raise CaseError(f"{path}: larger than {_MAX_CASE} bytes; stored cases are small.")
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as err:
-        raise CaseError(f"{path}: cannot be read as a stored case: {err}.") from None
+    raw = REPLAY.json_of(path, str(path))
     if not isinstance(raw, dict) or "case" not in raw:
         raise CaseError(f"{path}: holds no case. Name the folder of a run as pytest wrote it.")
     case = Case.from_dict(raw["case"], str(path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quantizer.reporting.figures import NOTHING, count_text, counted, printable, ratio_text
+from quantizer.reporting.figures import NOTHING, count_text, counted, printable, ratio_text, visible
 from quantizer.reporting.statement import OperatorStatement, Statement
 from quantizer.reporting.tables import MAX_BYTES, Column, Section, capped
 
@@ -20,7 +20,7 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
         *(f"* {printable(line)}" for line in _versions(statement)),
     ]  # fmt: skip
     sections = [_holes(statement), _exceptions(statement), _operators(statement), _checks(statement), _files(statement)]
-    return capped(head, sections, max_bytes)
+    return visible(capped(head, sections, max_bytes))
 
 
 def _versions(statement: Statement) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +13,9 @@ from msgspec.structs import replace
 
 from quantizer.core.errors import CaseError
 from quantizer.core.files import is_file, is_folder, replace_files
-from quantizer.core.record import CheckRecord, Record, read_records
+from quantizer.core.reading import Readable
+from quantizer.core.record import CheckRecord, Record, read_line
+from quantizer.reporting.machine import MACHINE
 
 if TYPE_CHECKING:
     from quantizer.core.facts import Facts
@@ -20,6 +24,11 @@ RECORDS = "records.jsonl"
 SUMMARY = "summary.json"
 FACTS = "run.json"
 TIMINGS = "timings.jsonl"
+RUN = Readable("a records file", 1 << 30, CaseError, "Name the directory of a run, or a records file.")
+SAID = Readable("what a run says of itself", 1 << 26, CaseError, "Run again; pytest writes it.")
+TIMED = Readable("the timings of a run", 1 << 28, CaseError, "Remove it, or run again.")
+KILLS = Readable("a kill matrix", 1 << 28, CaseError, "Name what `quantizer faults --json` wrote.")
+REPLAY = Readable("a stored case", 1_000_000, CaseError)
 FAILURES = "failures"
 """Folder of the replay files of a run."""
 
@@ -27,24 +36,28 @@ FAILURES = "failures"
 def write_run(
     directory: Path, records: Iterable[Record], summary: Mapping[str, object], facts: Facts | None = None
 ) -> None:
-    """Write a run into *directory*: the same records give the same bytes in any order; whole files or nothing."""
-    contents = {directory / RECORDS: record_lines(records), directory / SUMMARY: _json(summary, indent=2) + "\n"}
+    """Write a run into *directory*: the same records give the same bytes in any order; whole files or nothing.
+
+    The facts name the digests of the other files, so that readers tell files of two runs apart.
+    """
+    contents = {RECORDS: record_lines(records), SUMMARY: _json(summary, indent=2) + "\n"}
     if facts is not None:
-        contents[directory / FACTS] = facts.to_json()
-    replace_files(contents, CaseError)
+        digests = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in contents.items()}
+        contents[FACTS] = facts.model_copy(update={"digests": digests}).to_json()
+    replace_files({directory / name: content for name, content in contents.items()}, CaseError)
 
 
 def run_files(path: Path) -> list[Path]:
     """Return the files that a run is read from: a records file, or those in a directory."""
     if not is_folder(path):
         return [path]
-    return [*(path / name for name in (RECORDS, SUMMARY, FACTS, TIMINGS)), *(path / FAILURES).glob("*.json")]
+    return [*(path / name for name in (RECORDS, SUMMARY, FACTS, MACHINE, TIMINGS)), *(path / FAILURES).glob("*.json")]
 
 
 def replay_files(directory: Path) -> dict[str, bytes]:
     """Return name -> content of the replay files of a run."""
     try:
-        return {path.name: path.read_bytes() for path in sorted((directory / FAILURES).glob("*.json"))}
+        return {path.name: REPLAY.bytes_of(path, str(path)) for path in sorted((directory / FAILURES).glob("*.json"))}
     except OSError as err:
         raise CaseError(f"{directory / FAILURES}: {_reason(err)}.") from None
 
@@ -67,13 +80,7 @@ def read_run(path: Path) -> list[Record]:
         file = path / RECORDS
         if not file.exists():
             raise CaseError(f"{path}: holds no {RECORDS}. Name the directory of a run, or a records file.")
-    try:
-        text = file.read_bytes().decode()
-    except UnicodeDecodeError as err:
-        raise CaseError(f"{file}: byte {err.start} is not UTF-8. A records file has one JSON object a line.") from None
-    except OSError as err:
-        raise CaseError(f"{file}: {_reason(err)}. Name the directory of a run, or a records file.") from None
-    return _parse(text.split("\n"), str(file))
+    return _parse(RUN.lines_of(file, str(file)), str(file))
 
 
 def read_run_facts(path: Path) -> Facts | None:
@@ -83,12 +90,7 @@ def read_run_facts(path: Path) -> Facts | None:
     file = path / FACTS
     if not is_file(file):
         return None
-    try:
-        return read_facts(file.read_text(encoding="utf-8"), str(file))
-    except UnicodeDecodeError as err:
-        raise CaseError(f"{file}: byte {err.start} is not UTF-8. Run again; pytest writes it.") from None
-    except OSError as err:
-        raise CaseError(f"{file}: {_reason(err)}.") from None
+    return read_facts(SAID.text_of(file, str(file)), str(file))
 
 
 def read_timings(directory: Path) -> dict[str, float]:
@@ -96,37 +98,36 @@ def read_timings(directory: Path) -> dict[str, float]:
     file = directory / TIMINGS
     if not is_file(file):
         return {}
-    try:
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        return {str(row["id"]): float(row["seconds"]) for row in rows}
-    except OSError as err:
-        raise CaseError(f"{file}: {_reason(err)}.") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise CaseError(f"{file}: holds no timings. Remove it, or run again.") from None
+    found: dict[str, float] = {}
+    for number, line in TIMED.lines_of(file, str(file)):
+        row = TIMED.parsed(line, f"{file}:{number}")
+        item, seconds = (row.get("id"), row.get("seconds")) if isinstance(row, dict) else (None, None)
+        if not isinstance(item, str) or type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
+            raise CaseError(f"{file}:{number}: holds no timing of an item. Remove the file, or run again.")
+        found[item] = float(seconds)
+    return found
 
 
 def read_kills(path: Path) -> dict[str, tuple[int, int]]:
     """Return operator -> (faults killed, faults with an effect) from what `quantizer faults --json` wrote."""
+    raw = KILLS.json_of(path, str(path))
     try:
-        pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
+        pairs = raw["pairs"]
         found: dict[str, tuple[int, int]] = {}
         for pair in pairs:
             if pair["outcome"] in ("killed", "survives"):
                 killed, planted = found.get(pair["op"], (0, 0))
                 found[pair["op"]] = (killed + (pair["outcome"] == "killed"), planted + 1)
-    except OSError as err:
-        raise CaseError(f"{path}: {_reason(err)}. Name what `quantizer faults --json` wrote.") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         raise CaseError(f"{path}: is no kill matrix. Name what `quantizer faults --json` wrote.") from None
     return found
 
 
-def _parse(lines: list[str], where: str) -> list[Record]:
-    reader = read_records(lines, where)
+def _parse(lines: Iterable[tuple[int, str]], where: str) -> list[Record]:
     found: dict[str, tuple[int, Record]] = {}
-    for number in (number for number, line in enumerate(lines, start=1) if line.strip()):
+    for number, line in lines:
         place = f"{where}:{number}"
-        record = next(reader)
+        record = read_line(line, place)
         if record.id in found:
             raise CaseError(
                 f"{place}: id: {record.id!r} is already the id of line {found[record.id][0]}. "

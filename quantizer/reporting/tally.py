@@ -38,6 +38,17 @@ def is_failing(record: Record) -> bool:
     return standing(record) == "failed"
 
 
+def reasons_against(records: Iterable[Record], status: int) -> list[str]:
+    """Return why a run may not pass by itself: items that fail, none that passed, or pytest's exit *status* alone."""
+    everything = list(records)
+    failing = [record.id for record in everything if is_failing(record)]
+    if failing:
+        return [f"{len(failing):,} of {len(everything):,} items fail, such as {failing[0]}."]
+    if not any(standing(record) == "passed" for record in everything):
+        return ["No item passed: nothing was judged."]
+    return [f"pytest ended with exit status {status}, and no item fails: something else did."] if status else []
+
+
 def check_order(name: str) -> tuple[int, str]:
     """Sort checks in the order in which they are read; those of plugins last, by name."""
     return (_ORDER.get(name, len(_ORDER)), name)
@@ -70,6 +81,8 @@ def item_holes(record: Record) -> tuple[tuple[str, str], ...]:
     """Return the distinct holes of an item as (check, reason), coverage that was not reached last."""
     found: list[tuple[str, str]] = []
     left = [name for name, check in record.checks.items() if check.holes]
+    if not left and not record.holes:
+        return ()
     for name in sorted(left, key=check_order):
         reasons = set(record.checks[name].reasons) - defect_reasons(record.checks[name]) or {"no reason given"}
         found += [(name, reason) for reason in sorted(reasons)]
@@ -94,18 +107,20 @@ class Row:
 
 
 def _row(record: Record) -> Row:
-    checks = record.checks
-    gave = [name for name, check in checks.items() if decided(check) or check.mistrusted or check.elements]
-    worst = min(gave, key=lambda name: (-worst_ratio(checks[name]), check_order(name)), default="")
+    worst, ratio, mistrusted, failed, vacuous = "", -1.0, 0, 0, 0.0
+    for name, check in record.checks.items():  # one pass: a run of a large vendor has a million checks
+        mistrusted += check.mistrusted
+        failed += check.failed
+        if check.vacuous:
+            vacuous = max(vacuous, check.vacuous / max(check.elements, 1))
+        if check.passed or check.failed or check.mistrusted or check.elements:
+            own = worst_ratio(check)
+            if own > ratio or (own == ratio and check_order(name) < check_order(worst)):
+                worst, ratio = name, own
     return Row(
-        record=record,
-        check=worst,
-        ratio=worst_ratio(checks[worst]) if worst else 0.0,
-        mistrusted=sum(check.mistrusted for check in checks.values()),
-        vacuous=max((check.vacuous / max(check.elements, 1) for check in checks.values()), default=0.0),
-        holes=len(item_holes(record)),
-        failed=sum(check.failed for check in checks.values()),
-    )
+        record=record, check=worst, ratio=max(ratio, 0.0), mistrusted=mistrusted, vacuous=vacuous,
+        holes=len(item_holes(record)), failed=failed,
+    )  # fmt: skip
 
 
 def value_rows(records: Iterable[Record]) -> list[Row]:
@@ -170,19 +185,27 @@ def totals(records: Iterable[Record]) -> Totals:
     for record in everything:
         if record.kind != CASES:
             others[record.kind if record.kind in ITEM_CHECKS else "other"].append(record)
-    named = [pair for record in values for pair in record.checks.items()]
-    checks = [check for _, check in named]
-    blind = {name for name, check in named if check.vacuous}
-    elements = sum(check.elements for name, check in named if name in blind)
+    passed = failed = mistrusted = overflow = 0
+    elements: dict[str, int] = defaultdict(int)
+    vacuous: dict[str, int] = defaultdict(int)
+    for record in values:
+        for name, check in record.checks.items():
+            passed += check.passed
+            failed += check.failed
+            mistrusted += check.mistrusted
+            overflow += check.overflow
+            elements[name] += check.elements
+            vacuous[name] += check.vacuous
+    seen = sum(elements[name] for name, count in vacuous.items() if count)
     return Totals(
         items=_stand(values),
         cases=sum(record.cases for record in values),
-        verdicts=sum(decided(check) for check in checks),
-        failed=sum(check.failed for check in checks),
-        mistrusted=sum(check.mistrusted for check in checks),
-        overflow=sum(check.overflow for check in checks),
+        verdicts=passed + failed,
+        failed=failed,
+        mistrusted=mistrusted,
+        overflow=overflow,
         holes=sum(len(item_holes(record)) for record in values),
-        vacuous=sum(check.vacuous for check in checks) / max(elements, 1),
+        vacuous=sum(vacuous.values()) / max(seen, 1),
         others={kind: _stand(others[kind]) for kind in sorted(others, key=kind_order)},
     )
 

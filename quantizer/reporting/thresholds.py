@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantizer.core.errors import SpecError
+from quantizer.core.reading import Readable, one_line, shown_value
 from quantizer.core.wording import suggestion
 
 FAIL_ON = ("new-failure", "regression", "coverage")
 FACTOR = 1.25
 """By how many times a ratio of a graded check may grow within what is allowed."""
+PROJECT = Readable("a settings file of a project", 1 << 20, SpecError)
 TOX, SECTION = "tox.ini", "quantizer"
 PYPROJECT, TABLE = "pyproject.toml", "tool.quantizer"
 
@@ -54,17 +56,17 @@ def _stated(folder: Path) -> dict[str, Mapping[str, object] | None]:
     try:
         if tox.is_file():
             parser = configparser.ConfigParser(interpolation=None)
-            parser.read_string(tox.read_text(encoding="utf-8"), source=str(tox))
+            parser.read_string(PROJECT.text_of(tox, str(tox)), source=str(tox))
             stated[f"{tox}: [{SECTION}]"] = dict(parser[SECTION]) if SECTION in parser else None
         file = pyproject
         if pyproject.is_file():
-            tools = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {})
+            tools = tomllib.loads(PROJECT.text_of(pyproject, str(pyproject))).get("tool", {})
             table = tools.get(SECTION) if isinstance(tools, dict) else tools
             if table is not None and not isinstance(table, dict):
-                raise SpecError(f"{pyproject}: {TABLE}: must be a table, got {table!r}.")
+                raise SpecError(f"{pyproject}: {TABLE}: must be a table, got {shown_value(table)}.")
             stated[f"{pyproject}: [{TABLE}]"] = table
-    except (OSError, UnicodeDecodeError, configparser.Error, tomllib.TOMLDecodeError) as err:
-        raise SpecError(f"{file}: thresholds cannot be read: {' '.join(str(err).split())}.") from None
+    except (configparser.Error, ValueError, RecursionError) as err:  # a number may have more digits than Python reads
+        raise SpecError(f"{file}: thresholds cannot be read: {one_line(err)}.") from None
     return stated
 
 
@@ -84,7 +86,7 @@ def read_reasons(value: object, where: str) -> frozenset[str]:
     """Read reasons to fail, `new-failure,regression` or a list, or `none`; SpecError for another word."""
     parts = value.replace("\n", ",").split(",") if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        raise SpecError(f"{where}: must be words, got {value!r}. Choose from {', '.join(FAIL_ON)}, or none.")
+        raise SpecError(f"{where}: must be words, got {shown_value(value)}. Choose from {', '.join(FAIL_ON)}, or none.")
     words = [part.strip() for part in parts if part.strip()]
     if words == ["none"]:
         return frozenset()
@@ -100,8 +102,8 @@ def read_number(value: object, where: str, *, least: float) -> float:
     """Read a finite number of at least *least*; SpecError for anything else."""
     try:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
-    except ValueError:
+    except (ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number >= least):
-        raise SpecError(f"{where}: must be a number of {least:g} or more, got {value!r}.")
+        raise SpecError(f"{where}: must be a number of {least:g} or more, got {shown_value(value)}.")
     return number

@@ -49,7 +49,7 @@ def test_a_missing_engine_is_a_counted_hole(run, pytester):
     (cases,) = [record for record in records(pytester) if record["kind"] == "cases"]
     assert cases["outcome"] == "skipped"
     assert cases["holes"] == [
-        "engine onnxruntime: onnxruntime and onnx not installed; pip install 'quantizer[engines]'"
+        "engine onnxruntime: onnxruntime and onnx not installed; pip install 'quantizer-conformance[engines]'"
     ]
 
 

@@ -78,7 +78,7 @@ def test_text_that_is_not_a_case_is_one_clear_error(text, tmp_path, capsys):
 
 def test_a_missing_file_is_one_clear_error(capsys):
     assert main(["case", "replay", "nowhere.json"]) == 2
-    assert "nowhere.json: cannot be read: No such file or directory." in capsys.readouterr().err
+    assert "nowhere.json: cannot be read: no such file or directory." in capsys.readouterr().err
 
 
 def test_a_right_file_replays(capsys):

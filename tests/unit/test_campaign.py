@@ -14,6 +14,7 @@ from quantizer.conformance.campaign.control import run_campaign, store_failures
 from quantizer.conformance.campaign.journal import JOURNAL, Journal
 from quantizer.conformance.campaign.plan import UNIT, Plan
 from quantizer.conformance.campaign.record import Totals, markdown
+from quantizer.conformance.campaign.work import Tally
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.ops import REGISTRY, load_built_ins
@@ -68,7 +69,7 @@ def test_units_deal_the_examples_to_all_targets() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"targets": 3}', "null"])
 def test_a_plan_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(CaseError, match="here: not the plan of a campaign"):
+    with pytest.raises(CaseError, match="not the plan of a campaign"):
         Plan.from_json(text, "here")
 
 
@@ -107,8 +108,11 @@ def test_a_folder_of_another_campaign_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_journal_is_named_with_its_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path, PLAN)
-    (tmp_path / JOURNAL).write_text('{"unit": 0, "target": "relu-a8-ideal"}\nnonsense\n')
-    with pytest.raises(CaseError, match=rf"{JOURNAL}:2: not an entry of a journal"):
+    (tmp_path / JOURNAL).write_text(Tally(0, "relu-a8-ideal").to_json() + "\nnonsense\n")
+    with pytest.raises(CaseError, match=rf"{JOURNAL}:2: not JSON.*: this is not an entry of a journal"):
+        list(journal.entries())
+    (tmp_path / JOURNAL).write_text('{"unit": 0, "target": "relu-a8-ideal"}\n')
+    with pytest.raises(CaseError, match=rf"{JOURNAL}:1: not an entry of a journal: .*missing"):
         list(journal.entries())
 
 

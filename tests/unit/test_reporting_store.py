@@ -190,7 +190,9 @@ def test_an_infinite_ratio_and_keys_in_any_order_are_read(tmp_path: Path) -> Non
 
 
 def test_a_place_that_holds_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CaseError, match=r"nowhere: no such file or directory\. Name the directory of a run"):
+    with pytest.raises(
+        CaseError, match=r"nowhere: cannot be read: no such file or directory\. Name the directory of a run"
+    ):
         read_run(tmp_path / "nowhere")
     with pytest.raises(CaseError, match=r"holds no records\.jsonl"):
         read_run(tmp_path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from quantizer.conformance.campaign.plan import Plan
+from quantizer.conformance.campaign.entries import JOURNALED, read_entry
+from quantizer.conformance.campaign.plan import PLANNED, Plan
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.files import replace_files
 
@@ -24,7 +24,7 @@ class Journal:
         self._path = folder / JOURNAL
         known = folder / PLAN
         if known.exists():
-            found = Plan.from_json(known.read_text(encoding="utf-8"), str(known))
+            found = Plan.from_json(PLANNED.text_of(known, str(known)), str(known))
             if found != plan:
                 raise UnsupportedError(
                     f"{folder}: holds another campaign (seed {found.seed}, {found.examples} examples of "
@@ -41,13 +41,10 @@ class Journal:
         if not self._path.exists():
             return
         seen: set[int] = set()
-        with self._path.open("rb") as stream:
+        with JOURNALED.opened(self._path, str(self._path)) as stream:
             for number, line in enumerate(iter(lambda: stream.readline(LARGEST_LINE), b""), start=1):
-                try:
-                    entry = json.loads(line)
-                    unit = entry.get("unit")
-                except (ValueError, AttributeError):
-                    raise CaseError(f"{self._path}:{number}: not an entry of a journal. Name another folder.") from None
+                entry = read_entry(line, f"{self._path}:{number}")
+                unit = entry.get("unit")
                 if unit is not None and unit in seen:
                     continue
                 seen.add(unit)
@@ -63,6 +60,8 @@ class Journal:
     def _drop_torn_line(self) -> None:
         if not self._path.exists():
             return
+        with JOURNALED.opened(self._path, str(self._path)):
+            pass  # nothing else than a file is truncated
         with self._path.open("rb+") as stream:
             stream.seek(0, os.SEEK_END)
             end = stream.tell()

@@ -7,10 +7,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, ValidationError, convert
 
 from quantizer.conformance.options import Options
 from quantizer.core.errors import CaseError, UnsupportedError
+from quantizer.core.reading import Readable, one_line
 
+PLANNED = Readable("the plan of a campaign", 1 << 26, CaseError, "Name another folder.")
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 UNIT = 50
 """Examples of one unit, all of one target."""
 
@@ -21,7 +27,7 @@ class Plan:
 
     targets: tuple[str, ...]
     """Names of targets, `op-scheme-platform`."""
-    examples: int | None
+    examples: Count | None
     """How many in all; None: until the time is over."""
     seed: int = 0
     engine: str = "own"
@@ -40,14 +46,11 @@ class Plan:
     @staticmethod
     def from_json(text: str, where: str) -> Plan:
         """Read what `to_json` wrote; CaseError with *where* for anything else."""
+        raw = PLANNED.parsed(text, where)
         try:
-            raw = json.loads(text)
-            lists = (tuple(map(str, raw[name])) for name in ("targets", "specs", "plugins"))
-            targets, specs, plugins = lists
-            examples = None if raw["examples"] is None else int(raw["examples"])
-            return Plan(targets, examples, int(raw["seed"]), str(raw["engine"]), specs, plugins)
-        except (ValueError, KeyError, TypeError) as err:
-            raise CaseError(f"{where}: not the plan of a campaign: {err}. Name another folder.") from None
+            return convert(raw, Plan)
+        except (ValidationError, UnicodeEncodeError) as err:
+            raise CaseError(f"{where}: not the plan of a campaign: {one_line(err)}. Name another folder.") from None
 
     def options(self) -> Options:
         """Return what a session of the plan is opened with."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from quantizer.conformance.campaign.entries import BINS
 from quantizer.conformance.campaign.plan import Plan
-from quantizer.conformance.campaign.work import BINS
 
 
 @dataclass

@@ -7,6 +7,7 @@ import json
 import os
 from typing import Any
 
+from quantizer.conformance.campaign.entries import BINS
 from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.failures import headline
 from quantizer.conformance.generation.builder import build_case
@@ -21,8 +22,6 @@ from quantizer.core.case import Case
 from quantizer.core.verdict import Verdict
 from quantizer.plugins.discovery import load_plugins
 
-BINS = 20
-"""Bins of a histogram of ratios from 0 to 1; one more holds what lies above."""
 SHRINK_RUNS = 200
 
 

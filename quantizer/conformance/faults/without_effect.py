@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from quantizer.core.errors import CaseError
+from quantizer.core.files import exists
+from quantizer.core.reading import Readable
 
 FILE = Path("faults") / "without_effect.jsonl"
 """Below the folder of stored cases."""
 _KEYS = {"fault", "ops", "reason"}
+LISTED = Readable("a list of faults", 1 << 24, CaseError, 'Write {"fault": "...", "ops": ["..."], "reason": "..."}.')
 Pair = tuple[str, str]
 
 
@@ -22,13 +24,9 @@ def read_without_effect(cases: Path) -> Mapping[Pair, str]:
     """
     path = cases / FILE
     found: dict[Pair, str] = {}
-    if not path.exists():
+    if not exists(path):
         return found
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeError) as err:
-        raise CaseError(f"{path}: cannot be read: {err}.") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in LISTED.lines_of(path, str(path)):
         where = f"{path}:{number}"
         row = _row(line, where)
         for op in row["ops"]:
@@ -39,11 +37,8 @@ def read_without_effect(cases: Path) -> Mapping[Pair, str]:
 
 
 def _row(line: str, where: str) -> dict[str, Any]:
-    wanted = 'Write {"fault": "...", "ops": ["..."], "reason": "..."}.'
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as err:
-        raise CaseError(f"{where}: not JSON: {err}. {wanted}") from None
+    wanted = LISTED.hint
+    row = LISTED.parsed(line, where)
     if not isinstance(row, dict) or row.keys() != _KEYS:
         raise CaseError(f"{where}: must be an object of fault, ops and reason. {wanted}")
     if not isinstance(row["ops"], list) or not all(isinstance(op, str) for op in row["ops"]):

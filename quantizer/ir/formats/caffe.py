@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper
 
 from quantizer.core.errors import FormatError, QuantizerError, UnsupportedError
+from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats import onnx as onnx_format
 from quantizer.ir.formats.caffe_layers import LAYERS, Writer
@@ -19,6 +20,8 @@ from quantizer.ir.graph import LARGEST, Graph
 
 OPSET, IR_VERSION = 13, 8
 LONGEST_TEXT = 1 << 24
+PROTOTXT = Readable("a prototxt", LONGEST_TEXT, FormatError, "Give the prototxt first.")
+CAFFEMODEL = Readable("a caffemodel", LARGEST, FormatError)
 """Bytes of the longest prototxt that is read."""
 TEST = 1
 
@@ -75,14 +78,7 @@ def _is_tested(layer: Any) -> bool:
 
 
 def _text(path: Path, where: str) -> Any:
-    try:
-        if path.stat().st_size > LONGEST_TEXT:
-            raise FormatError(f"{where}: more than {LONGEST_TEXT} bytes: this is no prototxt.")
-        source = path.read_text(encoding="utf-8")
-    except OSError as err:
-        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    except UnicodeDecodeError as err:
-        raise FormatError(f"{where}: is no text in UTF-8 (byte {err.start}): give the prototxt first.") from None
+    source = PROTOTXT.text_of(path, where)
     try:
         net = text_format.Parse(source, net_parameter()())
     except text_format.ParseError as err:
@@ -114,12 +110,7 @@ def _refuse_unsupported(net: Any, where: str) -> None:
 
 def _blobs(path: Path, where: str) -> dict[str, list[np.ndarray[Any, Any]]]:
     """Return the constants of each layer by its name."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise FormatError(f"{where}: more than {LARGEST} bytes, which no protobuf file may have.")
-        data = path.read_bytes()
-    except OSError as err:
-        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
+    data = CAFFEMODEL.bytes_of(path, where)
     net = net_parameter()()
     try:
         net.ParseFromString(data)

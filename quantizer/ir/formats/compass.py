@@ -8,6 +8,7 @@ from pathlib import Path
 
 from quantizer.core.errors import FormatError, GraphError
 from quantizer.core.files import replace_files
+from quantizer.core.reading import Readable
 from quantizer.ir.formats.compass_foreign import foreign
 from quantizer.ir.formats.compass_graph import Blob, parse_graph
 from quantizer.ir.formats.compass_native import native
@@ -15,6 +16,9 @@ from quantizer.ir.formats.compass_text import PathLike, check_file, read_section
 from quantizer.ir.formats.compass_write import format_graph
 from quantizer.ir.graph import Graph
 from quantizer.ir.verify import verify
+
+CONSTANTS = Readable("a file of constants", 1 << 40, FormatError)
+"""Such a file is read in pieces, each of a constant's size."""
 
 __all__ = ["foreign", "from_bytes", "native", "read", "to_bytes", "write"]
 
@@ -29,7 +33,7 @@ def read(text_path: PathLike, bin_path: PathLike) -> Graph:
     name = os.fspath(bin_path)
     check_file(name)
     try:
-        with Path(name).open("rb") as file:
+        with CONSTANTS.opened(Path(name), name) as file:
             graph = parse_graph(sections, Blob(name, file))
     except OSError as err:
         raise FormatError(f"{name}: cannot be read: {err.strerror}.") from None

@@ -13,10 +13,12 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import FormatError
 from quantizer.core.files import is_file, is_folder
+from quantizer.core.reading import Readable
 from quantizer.ir.graph import AttrValue, nearest
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 MAX_TEXT = 256 << 20
+IR_TEXT = Readable("a text of the Compass IR", MAX_TEXT, FormatError, "Constants belong into the .bin file.")
 MAX_DEPTH = 16
 MAX_RANK = 16
 MAX_SIZE = (1 << 31) - 1
@@ -287,13 +289,7 @@ def check_file(name: str) -> None:
 
 def _decoded(name: str) -> str:
     check_file(name)
-    try:
-        with Path(name).open("rb") as file:
-            raw = file.read(MAX_TEXT + 1)
-    except OSError as err:
-        raise FormatError(f"{name}: cannot be read: {err.strerror}.") from None
-    if len(raw) > MAX_TEXT:
-        raise FormatError(f"{name}: more than {MAX_TEXT} bytes of text: constants belong into the .bin file.")
+    raw = IR_TEXT.bytes_of(Path(name), name)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as err:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from quantizer.core.errors import FormatError
+from quantizer.core.reading import Readable
 
 MAX_TEXT = 64 << 20
 """Bytes of the longest text that is read."""
@@ -57,13 +58,9 @@ def _escaped(found: re.Match[str]) -> str:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of the file at *path*; FormatError where it is too long or no UTF-8."""
     where = os.fspath(path)
-    try:
-        with Path(where).open("rb") as file:
-            raw = file.read(MAX_TEXT + 1)
-    except OSError as err:
-        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    if len(raw) > MAX_TEXT:
-        raise FormatError(f"{where}: more than {MAX_TEXT} bytes: weights belong into the .npz file.")
+    raw = Readable("a Top MLIR text", MAX_TEXT, FormatError, "Weights belong into the .npz file.").bytes_of(
+        Path(where), where
+    )
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as err:

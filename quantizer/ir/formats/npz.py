@@ -16,12 +16,17 @@ from typing import IO, Any, BinaryIO, Literal, TypeAlias, cast
 import numpy as np
 
 from quantizer.core.errors import FormatError
+from quantizer.core.reading import Readable, shown_value
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that an archive can name: every entry has it."""
 LARGEST = 2 << 30
 """Bytes that the arrays of one archive may take together."""
+FREELY = 256 << 20
+"""Bytes that any archive may unpack to, however small it is."""
+PACKED = 20
+"""How many times its own bytes a larger one may unpack to: packed weights and activations reach 3."""
 MOST = 65536
 """Arrays that one archive may hold."""
 MAGIC = b"\x93NUMPY"
@@ -31,7 +36,7 @@ NUMBERS = "biuf"
 TEXTS = "SU"
 """Kinds that are texts."""
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_BAD_HEADERS = (
+BAD_HEADERS = (
     ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError, tokenize.TokenError, OverflowError, RecursionError,
     MemoryError,
 )  # fmt: skip
@@ -40,6 +45,11 @@ _DAMAGED = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError, RuntimeError, OverflowError, MemoryError,
 )  # fmt: skip
 """What zipfile and numpy raise for damaged archives, and for arrays that memory does not hold."""
+
+
+ARCHIVE = Readable("an .npz archive", 1 << 40, FormatError)
+ARRAY = Readable("an .npy file", 1 << 40, FormatError)
+"""Neither is read whole: sizes that their headers say are held against bounds first."""
 
 
 class PickledError(FormatError):
@@ -67,8 +77,9 @@ def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts:
     where = os.fspath(path)
     found: dict[str, Array] = {}
     try:
-        with zipfile.ZipFile(Path(where)) as archive:
-            for entry in _entries(where, archive, LARGEST if largest is None else largest):
+        with ARCHIVE.opened(Path(where), where) as stream, zipfile.ZipFile(stream) as archive:
+            held = os.fstat(stream.fileno()).st_size
+            for entry in _entries(where, archive, LARGEST if largest is None else largest, held):
                 name = entry.filename.removesuffix(".npy")
                 if name in found:
                     raise FormatError(f"{where}: array {name!r} stands twice: every array needs a name of its own.")
@@ -76,8 +87,6 @@ def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts:
                     found[name] = _array(f"{where}: array {name!r}", file, entry.file_size, texts=texts)
     except FormatError:
         raise
-    except OSError as err:
-        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
     except _DAMAGED as err:
         raise FormatError(
             f"{where}: is no sound .npz archive: {_line(err)}. Save the arrays with numpy.savez."
@@ -89,7 +98,7 @@ def read_npy(path: str | os.PathLike[str], *, texts: bool = False) -> Array:
     """Return the array of the .npy file at *path*, read as it is used; FormatError as in `read_npz`."""
     where = os.fspath(path)
     try:
-        with Path(where).open("rb") as file:
+        with ARRAY.opened(Path(where), where) as file:
             shape, order, dtype = _header(where, file, texts=texts)
             start = file.tell()
             held = os.fstat(file.fileno()).st_size - start
@@ -97,18 +106,23 @@ def read_npy(path: str | os.PathLike[str], *, texts: bool = False) -> Array:
         if wanted > held:
             raise FormatError(f"{where}: shape {list(shape)} of {dtype} needs {wanted} bytes, the file holds {held}.")
         return np.memmap(where, dtype, "r", start, shape, order) if wanted else np.empty(shape, dtype)
-    except OSError as err:
-        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    except _DAMAGED as err:
+    except FormatError:
+        raise
+    except (OSError, *_DAMAGED) as err:
         raise FormatError(f"{where}: is no .npy file of one numeric array: {_line(err)}.") from None
 
 
-def _entries(where: str, archive: zipfile.ZipFile, largest: int) -> Iterator[zipfile.ZipInfo]:
+def _entries(where: str, archive: zipfile.ZipFile, largest: int, held: int) -> Iterator[zipfile.ZipInfo]:
     entries = archive.infolist()
     total = sum(entry.file_size for entry in entries)
     if len(entries) > MOST or total > largest:
         raise FormatError(
             f"{where}: {len(entries)} arrays of {total} bytes: at most {MOST}, of {largest} bytes together."
+        )
+    if total > max(FREELY, PACKED * held):
+        raise FormatError(
+            f"{where}: {held} bytes that unpack to {total}: more than {PACKED} times as many. Save the arrays with numpy.savez,"
+            " which packs nothing."
         )
     for entry in entries:
         if not entry.filename.endswith(".npy"):
@@ -139,13 +153,15 @@ def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...
                 f"{place}: .npy of version {version}: must be 1.0 or 2.0, as numpy writes arrays of numbers."
             )
         shape, fortran, dtype = _HEADERS[version](cast("BinaryIO", file))
-    except _BAD_HEADERS as err:
+    except BAD_HEADERS as err:
         raise FormatError(f"{place}: is no .npy file of one numeric array: {_line(err)}.") from None
     if dtype.hasobject:
         raise PickledError(f"{place}: elements of type {dtype}: pickled objects are refused. Save numeric arrays.")
     if dtype.kind not in (NUMBERS + TEXTS if texts else NUMBERS):
         wanted = "real numbers, bools or texts" if texts else "real numbers or bools"
         raise FormatError(f"{place}: elements of type {dtype}: must be {wanted}.")
+    if not all(type(length) is int for length in shape):
+        raise FormatError(f"{place}: shape {shown_value(shape)}: must be whole numbers.")
     if any(length < 0 for length in shape):
         raise FormatError(f"{place}: shape {list(shape)}: no size may be negative.")
     return shape, "F" if fortran else "C", dtype

@@ -1,4 +1,4 @@
-"""ONNX models in the one IR: opsets 7 to the newest, nodes under ONNX's names with every default filled in.
+"""ONNX models in the one IR: opsets 7 to 28, nodes under ONNX's names with every default filled in.
 
 A `Constant` becomes a constant, a function of the model is inlined, bodies of control flow become subgraphs. Source of the
 rules: onnx/onnx.proto and docs/IR.md of the ONNX project. Nothing is run here: `quantizer.runtime.onnx_model.load_onnx_graph`
@@ -19,15 +19,17 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import defs
 
 from quantizer.core.errors import FormatError, UnsupportedError
+from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.onnx_contrib import without_contrib
 from quantizer.ir.formats.onnx_fatal import refuse_fatal
-from quantizer.ir.formats.onnx_graph import DOMAINS, OLDEST, File, read_graph
-from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.ir.formats.onnx_graph import DOMAINS, NEWEST, OLDEST, File, read_graph
+from quantizer.ir.graph import LARGEST, Graph, Node, Tensor
 from quantizer.ir.verify import verify
 from quantizer.numerics.qparams import QParams
 
 Runs = Callable[[str], bool]
+MODEL = Readable("an ONNX model", LARGEST, FormatError)
 
 
 def load(path: Path | str, runs: Runs | None = None) -> Graph:
@@ -37,19 +39,15 @@ def load(path: Path | str, runs: Runs | None = None) -> Graph:
     """
     path = Path(path)
     where = shown_path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as err:
-        raise FormatError(f"{where}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
-    return from_bytes(data, where, path.parent, runs)
+    return from_bytes(MODEL.bytes_of(path, where), where, path.parent, runs)
 
 
 def source_files(path: Path) -> list[Path]:
     """Return the files that the model in *path* is read from: itself, and those that hold data of it."""
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(path.read_bytes())
-    except (OSError, DecodeError, RuntimeError):
+        model.ParseFromString(MODEL.bytes_of(path))
+    except (FormatError, DecodeError, RuntimeError):
         return [path]
     return [path, *(path.parent / name for name in dict.fromkeys(_locations(model.graph)))]
 
@@ -160,11 +158,15 @@ def _refuse_unknown(file: File, graph: Graph, runs: Runs | None) -> None:
 
 def _opsets(model: onnx.ModelProto, where: str) -> dict[str, int]:
     found = {"" if item.domain in DOMAINS else item.domain: int(item.version) for item in model.opset_import}
-    newest = defs.onnx_opset_version()
+    newest = min(NEWEST, defs.onnx_opset_version())
     if any(not isinstance(domain, str) for domain in found):
         raise FormatError(f"{where}: the domain of an opset: must be text in UTF-8.")
     if "" not in found:
         raise FormatError(f"{where}: imports no opset of ONNX itself: name a version from {OLDEST} to {newest}.")
+    if newest < found[""] <= NEWEST:
+        raise UnsupportedError(
+            f"{where}: opset {found['']}: the installed onnx {onnx.__version__} knows opsets up to {newest}. Install a later one."
+        )
     if not 1 <= found[""] <= newest:
         raise UnsupportedError(f"{where}: opset {found['']}: must be from {OLDEST} to {newest}.")
     return found

@@ -13,7 +13,11 @@ from onnx import TensorProto, numpy_helper
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import FormatError, UnsupportedError
 from quantizer.core.files import is_file
+from quantizer.core.reading import Readable
 from quantizer.ir.graph import LARGEST, Tensor, container
+
+EXTERNAL = Readable("a file of external data", 1 << 40, FormatError)
+"""Such a file is read in pieces, each of a tensor's size."""
 
 ONNX_DTYPES: dict[int, DType] = {
     int(getattr(TensorProto, theirs)): DTYPES[ours]
@@ -123,7 +127,7 @@ def _read_external(place: str, proto: Any, folder: Path | None, size: int) -> No
         raise FormatError(f"{place}: external data {location!r}: offset and length must be whole numbers.") from None
     if length != size or offset < 0 or offset + size > path.stat().st_size:
         raise FormatError(f"{place}: external data {location!r}: {size} bytes from byte {offset} on are not all there.")
-    with path.open("rb") as file:
+    with EXTERNAL.opened(path) as file:
         file.seek(offset)
         proto.raw_data = file.read(size)
     proto.data_location = TensorProto.DEFAULT

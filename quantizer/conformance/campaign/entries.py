@@ -1,0 +1,61 @@
+"""The schema of a journal's lines: what a unit found, and the smallest case of a failure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert
+
+from quantizer.conformance.campaign.plan import Count
+from quantizer.core.case import Case
+from quantizer.core.errors import CaseError
+from quantizer.core.reading import Readable, one_line
+
+JOURNALED = Readable("an entry of a journal", 1 << 40, CaseError, "Name another folder.")
+"""The lines of a journal are read one by one."""
+BINS = 20
+"""Bins of a histogram of ratios from 0 to 1; one more holds what lies above."""
+
+
+class Found(Struct, forbid_unknown_fields=True):
+    """One failing case of a unit; the case is empty where none could be built."""
+
+    cause: str
+    check: str
+    finding: str
+    case: str
+
+
+class UnitEntry(Struct, forbid_unknown_fields=True):
+    """What the examples of one unit showed."""
+
+    unit: Count
+    target: str
+    examples: Count
+    elements: Count
+    checks: dict[str, dict[str, Count]]
+    histograms: dict[str, Annotated[list[Count], Meta(min_length=BINS + 1, max_length=BINS + 1)]]
+    failures: list[Found]
+
+
+class ShrunkEntry(Struct, forbid_unknown_fields=True):
+    """The smallest case of the failures of one cause, found from the case of one unit."""
+
+    shrunk: str
+    of: Count
+    case: str
+
+
+def read_entry(line: bytes, where: str) -> dict[str, Any]:
+    """Return the entry that *line* is, checked; CaseError with *where* for anything else."""
+    raw = JOURNALED.parsed(JOURNALED.decoded(line, where), where)
+    try:
+        if isinstance(raw, dict) and "shrunk" in raw:
+            cases = [convert(raw, ShrunkEntry).case]
+        else:
+            cases = [found.case for found in convert(raw, UnitEntry).failures if found.case]
+    except (ValidationError, UnicodeEncodeError) as err:
+        raise CaseError(f"{where}: not an entry of a journal: {one_line(err)}. Name another folder.") from None
+    for case in cases:
+        Case.from_json(case, where)
+    return dict(raw)

@@ -1,0 +1,149 @@
+"""Drafts of files that are being written: hidden, locked by who writes them, on the disk before they take their place.
+
+A process that is killed leaves its drafts behind. The system releases its locks then, and the next process that writes into
+the folder removes what nobody holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: drafts are not locked there, and none is removed
+    fcntl = None  # type: ignore[assignment]
+
+_NAME = re.compile(r"\..+\.(?P<token>[0-9a-f]{12})\.(draft|before)", re.DOTALL)
+_LONGEST = 200
+"""Characters of a file's name that stand in the name of its draft: file systems allow 255 bytes."""
+_swept: set[Path] = set()
+
+
+@dataclass
+class Draft:
+    """A file that is being written beside its *target*; the lock lasts as long as *handle* is open."""
+
+    target: Path
+    path: Path
+    handle: int | None
+
+    @property
+    def before(self) -> Path:
+        """Where the earlier content of the target is kept meanwhile."""
+        return self.path.with_suffix(".before")
+
+    def fill(self, pieces: Iterable[bytes], *, keep: bool) -> None:
+        """Write the content and wait until it is on the disk; *keep* the lock, or release it."""
+        if self.handle is None:
+            raise ValueError(f"{self.path} is written already")
+        with os.fdopen(os.dup(self.handle), "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        if not keep:
+            self._release()
+
+    def close(self) -> None:
+        """Remove the draft where it did not take its place, and release the lock."""
+        self.path.unlink(missing_ok=True)
+        self._release()
+
+    def _release(self) -> None:
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
+
+
+def new_token() -> str:
+    """Return what the drafts of one set of files have in common."""
+    return secrets.token_hex(6)
+
+
+def open_draft(target: Path, token: str) -> Draft:
+    """Return a new locked draft beside *target*: with the rights of the file that it replaces, else with the user's."""
+    folder = target.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    _sweep(folder)
+    path = folder / f".{target.name[:_LONGEST]}.{token}.draft"
+    known = _status(target)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    # A draft of a private file is private from its first byte on; for a new file the system applies the umask.
+    handle = os.open(path, flags, 0o600 if known else 0o666)
+    try:
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if known is not None:
+            _take_rights(path, known)
+    except BaseException:
+        os.close(handle)
+        path.unlink(missing_ok=True)
+        raise
+    return Draft(target, path, handle)
+
+
+def sync_folders(folders: Iterable[Path]) -> None:
+    """Wait until the names in *folders* are on the disk, where the system can say so."""
+    for folder in dict.fromkeys(folders):
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def _status(target: Path) -> os.stat_result | None:
+    try:
+        return target.stat()
+    except OSError as err:
+        if err.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise
+
+
+def _take_rights(path: Path, known: os.stat_result) -> None:
+    own = path.stat()
+    if hasattr(os, "chown") and (own.st_uid, own.st_gid) != (known.st_uid, known.st_gid):
+        with contextlib.suppress(OSError):  # only root may give a file away
+            os.chown(path, known.st_uid, known.st_gid)
+    path.chmod(stat.S_IMODE(known.st_mode))
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes that ended left in *folder*; once a process, before its own first draft there."""
+    if folder in _swept or fcntl is None:
+        return
+    _swept.add(folder)
+    left: dict[str, list[Path]] = {}
+    for entry in os.scandir(folder):
+        if (found := _NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
+            left.setdefault(found["token"], []).append(folder / entry.name)
+    for paths in left.values():
+        if not any(path.suffix == ".draft" and _held(path) for path in paths):
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def _held(path: Path) -> bool:
+    """Return whether a process that lives holds the lock of a draft."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -1,0 +1,132 @@
+"""Read files in bounds: regular files alone, never more bytes than such a file may have, one error for whatever is wrong.
+
+Every module that reads what others wrote reads it through here; a test holds that no other module opens files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from quantizer.core.errors import QuantizerError
+from quantizer.core.wording import shown_path
+
+_MORE = 1 << 20
+"""Bytes that are asked for at once behind the end that a file says it has."""
+
+
+@dataclass(frozen=True)
+class Readable:
+    """A kind of file: what it is called, how many bytes it may have, and the error that a wrong one raises."""
+
+    what: str
+    """With its article: `a cfg file`."""
+    most: int
+    error: type[QuantizerError]
+    hint: str = ""
+    """What to do instead, a sentence; behind every message."""
+
+    def refused(self, where: str, why: str) -> QuantizerError:
+        """Return the error of a file that is not as it must be."""
+        return self.error(f"{where}: {why}." + (f" {self.hint}" if self.hint else ""))
+
+    @contextmanager
+    def opened(self, path: Path, where: str = "") -> Iterator[BinaryIO]:
+        """Open a file of at most `most` bytes; `error` for a longer one, a folder, a device, a pipe or none at all."""
+        where = where or shown_path(path)
+        try:
+            self._check(os.stat(path), where)  # noqa: PTH116 - a name that no file can have is an error of ours too
+            # A pipe that takes the file's place after the check is not waited for.
+            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+            with os.fdopen(handle, "rb") as file:
+                self._check(os.fstat(handle), where)
+                yield file
+        except OSError as err:
+            raise self.refused(where, f"cannot be read: {(err.strerror or str(err)).lower()}") from None
+        except ValueError as err:
+            if "null" not in str(err):
+                raise
+            raise self.refused(where, "cannot be read: its name holds a null character") from None
+
+    def bytes_of(self, path: Path, where: str = "") -> bytes:
+        """Return the bytes of the file at *path*; errors as in `opened`."""
+        where = where or shown_path(path)
+        with self.opened(path, where) as file:
+            raw = file.read(os.fstat(file.fileno()).st_size)
+            while more := file.read(_MORE):  # a file may grow, and those of /proc say that they are empty
+                raw += more
+                if len(raw) > self.most:
+                    raise self._too_long(where)
+        return raw
+
+    def text_of(self, path: Path, where: str = "") -> str:
+        """Return the text of the file at *path*, UTF-8 with or without its mark; errors as in `opened`."""
+        where = where or shown_path(path)
+        return self.decoded(self.bytes_of(path, where), where)
+
+    def decoded(self, raw: bytes, where: str) -> str:
+        """Return *raw* as text; the error names the first byte that is not UTF-8."""
+        try:
+            return raw.decode("utf-8-sig")
+        except UnicodeDecodeError as err:
+            raise self.refused(where, f"byte {err.start} is not UTF-8: this is not {self.what}") from None
+
+    def json_of(self, path: Path, where: str = "") -> Any:
+        """Return what the file at *path* holds as JSON; errors as in `opened`."""
+        where = where or shown_path(path)
+        return self.parsed(self.text_of(path, where), where)
+
+    def parsed(self, text: str, where: str) -> Any:
+        """Return the JSON value that *text* is; text that is nested too deeply, or holds too long a number, is none."""
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as err:
+            raise self.refused(where, f"not JSON: {one_line(err)}: this is not {self.what}") from None
+
+    def lines_of(self, path: Path, where: str = "") -> Iterator[tuple[int, str]]:
+        """Yield number and text of each line that is not blank, one at a time; errors as in `opened`."""
+        where = where or shown_path(path)
+        with self.opened(path, where) as file:
+            number = taken = 0
+            while raw := file.readline(self.most + 1 - taken):
+                number, taken = number + 1, taken + len(raw)
+                if taken > self.most:
+                    raise self._too_long(where)
+                line = self.decoded(raw, f"{where}:{number}").strip("\r\n")
+                if line.strip():
+                    yield number, line
+
+    def _check(self, found: os.stat_result, where: str) -> None:
+        if stat.S_ISDIR(found.st_mode):
+            raise self.refused(where, "cannot be read: is a directory")
+        if not stat.S_ISREG(found.st_mode):
+            raise self.refused(where, f"is a device or a pipe, not {self.what}")
+        if found.st_size > self.most:
+            raise self._too_long(where)
+
+    def _too_long(self, where: str) -> QuantizerError:
+        return self.refused(where, f"more than {self.most} bytes: this is not {self.what}")
+
+
+def one_line(err: BaseException) -> str:
+    """Return what went wrong on one line of at most 200 characters."""
+    text = " ".join(str(err).split()) or type(err).__name__
+    return (text if len(text) <= 200 else f"{text[:197]}...").rstrip(".")
+
+
+def shown_value(value: object) -> str:
+    """Return a value as a message may show it: of at most 80 characters; one that cannot be written, by its type.
+
+    A number of more digits than Python writes, and lists nested too deeply, are such values.
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} that is too large to show"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,191 @@
+"""Every reader of files that others write, with a sound file of its own and the mutations that know its form."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import mutations as m
+import numpy as np
+
+from quantizer.conformance.campaign.journal import JOURNAL, PLAN, Journal
+from quantizer.conformance.campaign.plan import Plan
+from quantizer.conformance.campaign.record import Totals
+from quantizer.conformance.campaign.work import Tally
+from quantizer.conformance.faults.without_effect import FILE, read_without_effect
+from quantizer.conformance.stored import read_goldens, read_replay
+from quantizer.conformance.xfails import read_xfails
+from quantizer.core.case import Case
+from quantizer.core.library import load_platform, load_schemes, load_spec
+from quantizer.ir.formats import compass, top_mlir
+from quantizer.ir.formats.npz import read_npy, read_npz
+from quantizer.optimize.cfg import parse_cfg
+from quantizer.optimize.datasets import read_array, read_columns
+from quantizer.optimize.pickled_arrays import read_arrays
+from quantizer.optimize.settings import read_opt_config
+from quantizer.reporting import history, junit, page, terminal
+from quantizer.reporting.annotations import annotate
+from quantizer.reporting.diff import compare
+from quantizer.reporting.history import ratios, runs, trend
+from quantizer.reporting.statement import read_statement
+from quantizer.reporting.store import read_kills, read_run, read_run_facts, read_timings
+from quantizer.reporting.thresholds import read_thresholds
+
+ROOT = Path(__file__).parents[2]
+CASES, SPECS = ROOT / "cases", ROOT / "op_specs"
+CONTROL = {*map(chr, range(32)), "\x7f", "\x85", "\x9b", "\u202e"} - {"\n", "\t"}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One reader: the name of its file, a sound one, what reads it, how it is mutated, and how often."""
+
+    name: str
+    file: str
+    sound: bytes
+    read: Callable[[Path], object]
+    forms: tuple[m.Mutation, ...] = ()
+    weight: int = 4
+    beside: tuple[tuple[str, bytes], ...] = ()
+
+
+def _first(pattern: str) -> Path:
+    return min(CASES.glob(pattern))
+
+
+def _of_records(path: Path) -> None:
+    """Read records and write every report of them: no control character reaches one, and JUnit stays XML."""
+    records = read_run(path)
+    ET.fromstring(junit.render(records).encode())
+    shown = ["\n".join(annotate(records)), page.render(records, title="run", diff=compare(SOUND, records))]
+    assert not CONTROL.intersection("".join(shown)), "a control character reaches a report"
+    "".join(terminal.render(records))
+
+
+def _of_history(path: Path) -> None:
+    trend(path)
+    ratios(path)
+    for name in runs(path):
+        history.of_run(path, name)
+
+
+def _of_journal(path: Path) -> None:
+    totals = Totals()
+    for entry in Journal(path.parent, PLANNED).entries():
+        totals.add(entry)
+    totals.record(PLANNED, "tree")
+
+
+def _bytes(write: Callable[[Path], object]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "made"
+        write(path)
+        return path.read_bytes()
+
+
+def _npy(values: object, **options: bool) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(values), **options)
+    return stream.getvalue()
+
+
+PLANNED = Plan(("relu-a8-ideal", "add-a8-ort"), 130, 1)
+SOUND = read_run(ROOT / "reports/baselines/gate.jsonl")[:6]
+RECORDS = b"".join((ROOT / "reports/baselines/gate.jsonl").read_bytes().splitlines(keepends=True)[:6])
+FACTS = {
+    "quantizer": "1", "python": "3.11.0", "packages": {"numpy": "2"}, "engine": "own", "profile": "gate", "seed": None, "checks": ["float"],
+    "selection": [], "arguments": "", "files": {"op_specs/schemes.yaml": "0" * 64}, "shard": "1/3",
+    "specs": {"add": {"version": "1", "path": "op_specs/add.yaml", "sha256": "0" * 64, "lines": {"op": 1}}},
+    "tree": {"commit": "0" * 40, "tree": "0" * 40, "date": "2026-01-01", "clean": True},
+}  # fmt: skip
+FIGURES = history.Figures(0.5, 30.0, 1.0, 4, 0, 1, 3, 4)
+DICT = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "y": np.arange(2)}
+COMPASS = CASES / "reference/compass/elt_add/default"
+REPLAY = _first("defects/*.json").read_bytes()
+CASE = Case.from_dict(json.loads(REPLAY)["case"], "replay")
+
+
+def _entry() -> bytes:
+    tally = Tally(0, "relu-a8-ideal")
+    tally.broke("no case could be built")
+    whole = json.loads(tally.to_json())
+    whole["failures"].append({"cause": "c", "check": "float", "finding": "f", "case": CASE.to_json()})
+    whole |= {"checks": {"float": {"pass": 3}}, "histograms": {"float": [0] * 21}}
+    shrunk = {"shrunk": "c", "of": 0, "case": CASE.to_json()}
+    return b"".join(json.dumps(entry, sort_keys=True).encode() + b"\n" for entry in (whole, shrunk))
+
+
+def _mlir(path: Path) -> None:
+    top_mlir.from_bytes(path.read_text("utf-8", "replace"), {}, "module")
+
+
+JSON = (m.json_line, m.json_line, m.json_line)
+READERS = (
+    Reader("records", "records.jsonl", RECORDS, _of_records, JSON, 10),
+    Reader("run facts", "run.json", json.dumps(FACTS).encode(), lambda path: read_run_facts(path.parent), JSON, 6),
+    Reader("timings", "timings.jsonl", b'{"id":"a","seconds":1.5}\n{"id":"b","seconds":2}\n', lambda path: read_timings(path.parent), JSON, 6),
+    Reader("kills", "kills.json", b'{"pairs": [{"fault": "f", "op": "add", "outcome": "killed"}]}', read_kills, JSON, 6),
+    Reader("statement", "s.json", b'{"version": 1}', lambda path: read_statement(path.read_text("utf-8", "replace"), "s"), JSON, 2),
+    Reader("replay", "replay.json", REPLAY, read_replay, JSON, 8),
+    Reader("golden", "add.jsonl", (CASES / "golden/add.jsonl").read_bytes()[:4000], read_goldens, JSON, 4),
+    Reader("faults without effect", FILE.name, b'{"fault": "f", "ops": ["add"], "reason": "r"}\n', lambda path: read_without_effect(path.parents[1]), JSON, 4),
+    Reader("plan", PLAN, PLANNED.to_json().encode(), lambda path: Journal(path.parent, PLANNED), JSON, 8),
+    Reader("journal", JOURNAL, _entry(), _of_journal, JSON, 8, beside=((PLAN, PLANNED.to_json().encode()),)),
+    Reader("history", "h.sqlite", _bytes(lambda path: [history.append(path, f"run {n}", {"add": FIGURES, "mul": FIGURES}) for n in (1, 2)]), _of_history, (m.flip,), 6),
+    Reader("tox.ini", "tox.ini", b"[quantizer]\nfail_on = new-failure, coverage\nfactor = 1.25\nlsb = 0.25\n", lambda path: read_thresholds(path.parent), (), 8),
+    Reader("pyproject", "pyproject.toml", b'[tool.quantizer]\nfail_on = ["coverage"]\nfactor = 1.5\nlsb = 0\n', lambda path: read_thresholds(path.parent), (), 8),
+    Reader("npz", "a.npz", m.arrays(**DICT), read_npz, (m.archive, m.archive), 8),
+    Reader("npy", "a.npy", _npy(DICT["x"]), read_npy, (m.npy_header, m.npy_header), 8),
+    Reader("pickled npy", "d.npy", _npy(DICT, allow_pickle=True), read_arrays, (m.npy_header,), 10),
+    Reader("columns", "d.npy", _npy(DICT, allow_pickle=True), read_columns, (m.npy_header,), 4),
+    Reader("list of files", "list.txt", b"a.npy\na.npy\n# comment\n", read_array, (), 4, beside=(("a.npy", _npy(DICT["x"])),)),
+    Reader("cfg", "opt.cfg", (COMPASS / "opt.cfg").read_bytes(), lambda path: parse_cfg(path.read_bytes().decode("utf-8", "replace"), path), (m.digits,), 6),
+    Reader("opt_config", "c.json", b'{"conv": {"weight_bits": "8", "cast_dtypes_for_lib": "false"}}', lambda path: read_opt_config(path, {}), JSON, 4),
+    Reader("Compass IR", "quant.txt", (COMPASS / "quant.txt").read_bytes(), lambda path: compass.read(path, path.with_suffix(".bin")), (m.digits,), 3,
+           beside=(("quant.bin", (COMPASS / "quant.bin").read_bytes()),)),
+    Reader("Top MLIR", "module.mlir", b"module {\n}\n", _mlir, (), 3),
+    Reader("spec", "relu.yaml", (SPECS / "relu.yaml").read_bytes(), load_spec, (m.digits,), 2),
+    Reader("platform", "ort.yaml", (SPECS / "platforms/ort.yaml").read_bytes(), load_platform, (m.digits,), 1),
+    Reader("schemes", "schemes.yaml", (SPECS / "schemes.yaml").read_bytes(), load_schemes, (m.digits,), 1),
+    Reader("xfails", "x.yaml", b"xfails:\n- {id: a, reason: r, owner: o, expires: 2027-01-01, platforms: [ort], case: c.json}\n", read_xfails, (m.digits,), 3),
+)  # fmt: skip
+
+
+def optional() -> list[Reader]:
+    """Return the readers of formats that need packages of the extras."""
+    try:
+        import onnx
+        from onnx import TensorProto, helper
+    except ImportError:
+        return []
+    from quantizer.ir.formats import caffe
+    from quantizer.ir.formats import onnx as onnx_format
+    from quantizer.ir.formats.caffe_proto import net_parameter
+
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Add", ["h", "w"], ["y"])], "g",
+        [value("x", TensorProto.FLOAT, [1, 3])], [value("y", TensorProto.FLOAT, [1, 3])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    text = b'input: "x" input_shape { dim: 1 dim: 4 }\nlayer { name: "l" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 2 } }\n'
+    net = net_parameter()()
+    layer = net.layer.add(name="l")
+    for shape in ((2, 4), (2,)):
+        blob = layer.blobs.add(data=[1.0] * int(np.prod(shape)))
+        blob.shape.dim.extend(shape)
+    weights = net.SerializeToString()
+    return [
+        Reader("ONNX", "m.onnx", model.SerializeToString(), onnx_format.load, (), 5),
+        Reader("prototxt", "n.prototxt", text, lambda path: caffe.load(path, path.with_suffix(".caffemodel")), (m.digits,), 4,
+               beside=(("n.caffemodel", weights),)),
+        Reader("caffemodel", "n.caffemodel", weights, lambda path: caffe.load(path.with_suffix(".prototxt"), path), (), 4,
+               beside=(("n.prototxt", text),)),
+    ]  # fmt: skip
