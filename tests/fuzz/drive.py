@@ -39,10 +39,23 @@ def _mutated(rng: random.Random, reader: Reader, folder: Path) -> bytes:
     raw = reader.sound
     forms = [*m.BYTES, *reader.forms, *reader.forms, *([m.database(folder)] * 6 if reader.name == "history" else [])]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        with warnings.catch_warnings(), contextlib.suppress(OSError, EOFError, ValueError, NotImplementedError, RuntimeError, *_archive_errors()):
+        with (
+            warnings.catch_warnings(),
+            contextlib.suppress(OSError, EOFError, ValueError, NotImplementedError, RuntimeError, *_archive_errors()),
+        ):
             warnings.simplefilter("ignore")  # an archive that names an array twice is meant
             raw = rng.choice(forms)(rng, raw) or raw
     return raw
+
+
+def _put(reader: Reader, content: bytes, folder: Path) -> None:
+    """Write the file of a reader and those that it needs, and nothing else, into *folder*."""
+    folder.mkdir(exist_ok=True)
+    for left in folder.iterdir():
+        left.unlink()
+    for name, other in reader.beside:
+        (folder / name).write_bytes(other)
+    (folder / reader.file).write_bytes(content)
 
 
 def _archive_errors() -> tuple[type[Exception], ...]:
@@ -59,20 +72,26 @@ def drive(count: int, seed: int) -> dict[str, object]:
     refused: Counter[str] = Counter()
     broken: list[dict[str, str]] = []
     signal.signal(signal.SIGPROF, _stop)
-    used = int(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize")).split()[1]) << 10
+    used = (
+        int(
+            next(
+                line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize")
+            ).split()[1]
+        )
+        << 10
+    )
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("error")
+        for reader in readers:
+            _put(reader, reader.sound, Path(name) / "faults")
+            reader.read(Path(name) / "faults" / reader.file)  # a file that is refused as it is would test nothing
         for index in range(count):
             rng = random.Random(f"{seed} {index}")
             (reader,) = rng.choices(readers, [one.weight for one in readers])
             folder = Path(name) / "faults"
-            folder.mkdir(exist_ok=True)
-            for other, content in reader.beside:
-                (folder / other).write_bytes(content)
             path = folder / reader.file
-            raw = _mutated(rng, reader, Path(name))
-            path.write_bytes(raw)
+            _put(reader, _mutated(rng, reader, Path(name)), folder)
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 with contextlib.redirect_stderr(io.StringIO()):
@@ -81,7 +100,9 @@ def drive(count: int, seed: int) -> dict[str, object]:
             except QuantizerError as err:
                 refused[reader.name] += 1
                 if not str(err).strip() or len(str(err)) > 20_000:
-                    broken.append({"reader": reader.name, "index": str(index), "what": f"a message of {len(str(err))} characters"})
+                    broken.append(
+                        {"reader": reader.name, "index": str(index), "what": f"a message of {len(str(err))} characters"}
+                    )
             except BaseException as err:  # noqa: BLE001 - whatever it is, it is no answer to a damaged file
                 place = traceback.extract_tb(err.__traceback__)[-1]
                 what = f"{type(err).__name__}: {str(err)[:200]} at {Path(place.filename).name}:{place.lineno}"
@@ -90,9 +111,13 @@ def drive(count: int, seed: int) -> dict[str, object]:
                     raise
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
-            for left in folder.iterdir():
-                left.unlink()
-    return {"read": read, "refused": refused, "broken": broken[:MOST_SHOWN], "count": len(broken), "readers": len(readers)}
+    return {
+        "read": read,
+        "refused": refused,
+        "broken": broken[:MOST_SHOWN],
+        "count": len(broken),
+        "readers": len(readers),
+    }
 
 
 if __name__ == "__main__":

@@ -119,7 +119,21 @@ def _changed(rng: random.Random, value: Any) -> Any:
 
 def npy_header(rng: random.Random, raw: bytes) -> bytes:
     """Give an .npy file another header."""
-    dtype = rng.choice(("'<f4'", "'<i8'", "'|O'", "'<U3'", "'<c8'", "'V0'", "[('a', '<f4')]", "'<f4" + "4" * 30 + "'", "None", "'>f8'", "3"))
+    dtype = rng.choice(
+        (
+            "'<f4'",
+            "'<i8'",
+            "'|O'",
+            "'<U3'",
+            "'<c8'",
+            "'V0'",
+            "[('a', '<f4')]",
+            "'<f4" + "4" * 30 + "'",
+            "None",
+            "'>f8'",
+            "3",
+        )
+    )
     text = f"{{'descr': {dtype}, 'fortran_order': {rng.choice(('False', 'True', '1', 'None'))}, 'shape': {rng.choice(HEADERS)}, }}"
     version = rng.choice((b"\x01\x00", b"\x01\x00", b"\x02\x00", b"\x03\x00", b"\x09\x09"))
     length = len(text).to_bytes(2 if version[:1] == b"\x01" else 4, "little")
@@ -134,7 +148,7 @@ def archive(rng: random.Random, raw: bytes) -> bytes:
         changed = rng.choice(names)
         for name in names:
             content = old.read(name)
-            kind = zipfile.ZIP_STORED
+            kind, written = zipfile.ZIP_STORED, name
             if name == changed:
                 match rng.randrange(6):
                     case 0:
@@ -144,12 +158,12 @@ def archive(rng: random.Random, raw: bytes) -> bytes:
                     case 2:
                         content, kind = content + bytes(1 << 20), zipfile.ZIP_DEFLATED
                     case 3:
-                        name = rng.choice(("x.txt", "../x.npy", "x", "\x1b.npy", "x.npy"))
+                        written = rng.choice(("x.txt", "../x.npy", "x", "\x1b.npy", "x.npy"))
                     case 4:
                         kind = zipfile.ZIP_BZIP2
                     case _:
                         continue
-            new.writestr(zipfile.ZipInfo(name), content, kind)
+            new.writestr(zipfile.ZipInfo(written), content, kind)
     found = out.getvalue()
     return flip(rng, found) if rng.random() < 0.2 else found
 
