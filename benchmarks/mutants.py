@@ -313,7 +313,7 @@ def findings(session: Session, cases: Sequence[tuple[Target, Case]]) -> Iterator
     for op, spec in specs.items():
         path = ROOT / "cases" / "golden" / f"{op}.jsonl"
         targets = session.all_targets(spec)
-        yield "golden" if golden_problems(targets, targets, session.engine, path, str(path), "") else ""
+        yield "golden" if golden_problems(targets, targets, session.engine, path, str(path), "").problems else ""
     started = time.process_time()
     streams = [explicit_cases(session, spec) for spec in specs.values()]
     while streams and time.process_time() - started < PATIENCE:

@@ -1,3 +1,9 @@
 """Conformance gate for quantized operators: one spec per operator, verdicts with derived bounds."""
 
+from pathlib import Path
+
+from quantizer_conformance import refuse_clash
+
 __version__ = "0.1.0"
+
+refuse_clash(Path(__file__).parent)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.wording import to_install
 
 if TYPE_CHECKING:
     from quantizer.ir.graph import Graph
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         import onnx
     except ImportError:
-        raise UnsupportedError("onnx is not installed: pip install 'quantizer[onnx]'.") from None
+        raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
     assert onnx
     found = analysed(args)
     if args.json:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.files import check_apart, replace_files
-from quantizer.core.wording import suggestion
+from quantizer.core.wording import suggestion, to_install
 from quantizer.core.workers import worker_pool
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:
     try:
         from distributed import Client
     except ImportError:
-        raise UnsupportedError("--cluster: distributed is not installed; pip install 'quantizer[cluster]'.") from None
+        raise UnsupportedError(f"--cluster: distributed is not installed; {to_install('cluster')}.") from None
     try:
         client = Client(address, timeout="10s")
     except (OSError, ValueError, TimeoutError) as err:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantizer.core.errors import CaseError, UnsupportedError
+from quantizer.core.levels import ALL
 
 if TYPE_CHECKING:
     from quantizer.conformance.session import Session
@@ -36,7 +37,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
         verb.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
         verb.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+        verb.add_argument("--op-reading", action="append", default=[], help="OPERATOR/PLATFORM:READING")
         verb.add_argument("--op-engine", default="own", help="engine under test (default: %(default)s)")
+        verb.add_argument(
+            "--op-isa", default="", metavar="LEVEL", help="level of instructions that a real engine is held to"
+        )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,8 +51,15 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.conformance.stored import read_replay
     from quantizer.plugins.discovery import load_plugins
 
+    if args.op_isa == ALL:
+        raise UnsupportedError("--op-isa=all: a stored case runs at one level. Name it.")
     options = Options(
-        root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins), engine=args.op_engine
+        root=Path.cwd(),
+        specs=tuple(args.op_specs),
+        plugins=tuple(args.op_plugins),
+        engine=args.op_engine,
+        readings=tuple(args.op_reading),
+        isa=args.op_isa,
     )
     replay = read_replay(args.file)
     plugins = load_plugins(options.plugins, dict(os.environ))

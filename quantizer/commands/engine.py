@@ -40,6 +40,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--elements", type=int, default=20_000, help="elements of each population (default: %(default)s)"
     )
     agreement.add_argument("--op-platform", action="append", default=[], help="only this platform (repeatable)")
+    agreement.add_argument(
+        "--op-isa", default="", metavar="LEVEL",
+        help="level of instructions that engines are held to where they have a "
+        "switch: avx2, avx512, avx512_vnni, amx, host, or all, in columns of their own (default: avx2)",
+    )  # fmt: skip
     defects = verbs.add_parser("defects", help="what is known to be wrong with platforms and engines, smallest cases")
     for verb in (agreement, defects):
         verb.add_argument("-o", "--output", type=Path, help="write markdown to this file")
@@ -84,7 +89,7 @@ def _agreement(args: argparse.Namespace) -> int:
 
 
 def _sessions(args: argparse.Namespace) -> Iterator[Session]:
-    """Yield a session for each engine that was asked for; one that is not installed is named on the error stream."""
+    """Yield a session for each engine and level that was asked for; one that is not installed is named on the error stream."""
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
     from quantizer.runtime.engines.catalogue import BACKENDS, chosen
@@ -99,11 +104,12 @@ def _sessions(args: argparse.Namespace) -> Iterator[Session]:
         if real.missing:
             sys.stderr.write(f"hole: {real.missing}\n")
             continue
-        session = open_session(Options(root=Path.cwd(), engine=name, platforms=tuple(platforms)))
+        options = Options(root=Path.cwd(), engine=name, isa=args.op_isa, platforms=tuple(platforms))
+        session = open_session(options)
         for op in args.op:
             if op not in session.library.specs:
                 raise UnsupportedError(f"--op={op}: no such name.{suggestion(op, session.library.specs, 'Known')}")
-        yield session
+        yield from (session.at(level) for level in options.levels)
 
 
 def _pairings(session: Session, args: argparse.Namespace) -> Iterator[Any]:
@@ -113,7 +119,9 @@ def _pairings(session: Session, args: argparse.Namespace) -> Iterator[Any]:
 
     specs = [spec for name, spec in session.library.specs.items() if not args.op or name in args.op]
     targets = [target for spec in specs for target in session.targets(spec)]
-    for target in tqdm(targets, unit="target", desc=session.engine.name, disable=None, file=sys.stderr):
+    for target in tqdm(
+        targets, unit="target", desc=f"{session.engine.name} {session.engine.isa}", disable=None, file=sys.stderr
+    ):
         if session.engine.supports(target.spec, target.scheme, target.platform) is None:
             yield pair(target, session.engine, args.elements)
 

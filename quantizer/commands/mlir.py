@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.wording import to_install
 
 PASSED = 0
 
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         import xdsl
     except ImportError:
-        raise UnsupportedError("xdsl is not installed: pip install 'quantizer[mlir]'.") from None
+        raise UnsupportedError(f"xdsl is not installed: {to_install('mlir')}.") from None
     from quantizer.ir.formats.mlir_text import read_text
     from quantizer.ir.formats.top_dialect import verify_text
     from quantizer.ir.formats.top_mlir import read

@@ -147,4 +147,4 @@ def _compare(args: argparse.Namespace) -> int:
             f"{args.compare[0]}: no opt.cfg with a quant.txt beside it. Name a folder of recorded runs."
         )
     sys.stdout.write(table(found) + "\n")
-    return DONE if all(result.equal for result in found) else DIFFERS
+    return DONE if all(result.verdict != "different" for result in found) else DIFFERS

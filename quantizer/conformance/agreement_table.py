@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tabulate import tabulate
@@ -12,8 +12,12 @@ from quantizer.conformance.failures import graph_line
 from quantizer.conformance.judge import concerns
 from quantizer.conformance.target import Target
 from quantizer.core.defects import Defect
+from quantizer.core.levels import label
 from quantizer.core.processor import processor
 from quantizer.runtime.engines.protocol import Engine
+
+NAMED = ("operator", "scheme")
+MEASURED = ("random", "tied", "elements", "largest", "refused", "explained by")
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Pairing:
 
     engine: str
     version: str
+    isa: str
+    """The level of instructions that the engine was held to, or that nothing was pinned."""
     target: Target
     random: Agreement
     tied: Agreement
@@ -48,7 +54,7 @@ def pair(target: Target, engine: Engine, elements: int) -> Pairing:
         if defect.engine and defect.concerns(target.spec.op) and concerns(defect, engine, platform.platform)
     ]
     return Pairing(
-        engine.identity(platform.platform), engine.version, target,
+        engine.identity(platform.platform), engine.version, label(engine.isa), target,
         compare(target, engine, "random", elements), compare(target, engine, "tied", elements), tuple(known),
     )  # fmt: skip
 
@@ -64,7 +70,7 @@ def percent(found: Agreement) -> str:
 
 def summary(pairings: Sequence[Pairing]) -> str:
     """Return the table for a terminal, and one line that sums it up."""
-    rows = [_row(pairing) for pairing in pairings]
+    rows = [{"instructions": pairing.isa, **_row(pairing)} for pairing in pairings]
     equal = sum(not pairing.differs for pairing in pairings)
     elements = sum(p.random.elements + p.tied.elements for p in pairings)
     line = f"{len(pairings)} pairings, {equal} bit for bit; {elements:,} elements"
@@ -72,20 +78,25 @@ def summary(pairings: Sequence[Pairing]) -> str:
 
 
 def document(pairings: Sequence[Pairing]) -> str:
-    """Return the markdown document: the machine, a table for each engine, and every first case that differs."""
+    """Return the markdown document: the machine, a table for each engine, and every first case that differs.
+
+    Each level of instructions that an engine was held to has columns of its own.
+    """
     engines = list(dict.fromkeys((p.engine, p.version, p.target.platform.platform) for p in pairings))
     lines = [
         "# Real engines and their platforms, element by element", "",
         "Written by `quantizer engine agreement -o docs/agreement.md`. Codes of the real engine against codes of our functions of",
         "the platform, under the same handed parameters, on generated cases: *random* data under scales of any value, and *tied*",
         "ones, whose scales are powers of two so that sums lie exactly between two codes. *largest*: the largest difference in",
-        "codes; *refused*: cases that the engine has no way to express.", "",
+        "codes; *refused*: cases that the engine has no way to express. An engine that can be held to a level of instructions",
+        "(`--op-isa`) has columns for each level; *unpinned*: it runs as the processor below has it.", "",
         f"Processor: {processor()}.", "",
     ]  # fmt: skip
     for name, version, platform in engines:
         own = [p for p in pairings if (p.engine, p.target.platform.platform) == (name, platform)]
-        rows = [{k: v for k, v in _row(p).items() if k not in ("engine", "platform")} for p in own]
-        lines += [f"## {name} {version} on platform {platform}", "", *_markdown(rows), ""]
+        levels = list(dict.fromkeys(p.isa for p in own))
+        said = f"Instructions: {', '.join(levels)}."
+        lines += [f"## {name} {version} on platform {platform}", "", said, "", *_markdown(_rows(own, levels)), ""]
         for pairing in own:
             lines += _explanation(pairing)
     return "\n".join(lines).rstrip() + "\n"
@@ -93,6 +104,25 @@ def document(pairings: Sequence[Pairing]) -> str:
 
 def _markdown(rows: list[dict[str, str]]) -> list[str]:
     return tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True).splitlines()
+
+
+def _rows(pairings: Sequence[Pairing], levels: Sequence[str]) -> list[dict[str, str]]:
+    """Return a row for each target; what was measured in columns of each of *levels*, where there are several."""
+    found: dict[str, dict[str, str]] = {}
+    for pairing in pairings:
+        row = found.setdefault(pairing.target.id, {})
+        for name, text in _row(pairing).items():
+            if name in ("engine", "platform"):
+                continue
+            heading = f"{name}, {pairing.isa}" if len(levels) > 1 and name in MEASURED else name
+            row[heading] = text
+    return [{name: row.get(name, "") for name in _headings(found.values())} for row in found.values()]
+
+
+def _headings(rows: Iterable[dict[str, str]]) -> list[str]:
+    """Return the headings of all rows: targets first, then what was measured, level by level."""
+    every = list(dict.fromkeys(name for row in rows for name in row))
+    return [name for name in every if name in NAMED] + [name for name in every if name not in NAMED]
 
 
 def _row(pairing: Pairing) -> dict[str, str]:
@@ -116,7 +146,7 @@ def _explanation(pairing: Pairing) -> list[str]:
     if not pairing.differs:
         return []
     target = pairing.target
-    lines = [f"**{target.spec.op} {target.scheme.name}**", ""]
+    lines = [f"**{target.spec.op} {target.scheme.name}**, {pairing.isa}", ""]
     lines += [f"* `{defect.id}`: {' '.join(defect.reason.split())}" for defect in pairing.defects]
     for name, found in (("random", pairing.random), ("tied", pairing.tied)):
         lines += [f"* {name}, the engine failed: {text}" for text in sorted(set(found.errors))[:2]]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from quantizer.conformance.options import Options
 from quantizer.conformance.profiles import PROFILES
+from quantizer.conformance.regressions import has_regressions
 from quantizer.conformance.run_facts import spec_facts
 from quantizer.core.facts import SpecFacts
 from quantizer.core.library import Library, spec_once
@@ -44,13 +45,20 @@ class State:
     options: Options
     session: Callable[[], Session]
     facts: SpecFacts
+    level: str = ""
+    """Of instructions, to which a real engine is held; the name ends with it where a run has several, but for the first."""
 
     @property
     def selection(self) -> str:
-        """The arguments with which pytest runs this item alone; a path outside the root would be another root."""
+        """The arguments with which pytest runs this item alone, at one level; a path outside the root would be another root."""
         if self.node_id.startswith("../"):
-            return f"-k {self.name} --op-shipped={self.spec.op}"
+            return f"-k {self.node_id.rpartition('::')[2]} --op-shipped={self.spec.op}"
         return f"'{self.node_id}'"
+
+    @property
+    def op(self) -> str:
+        """The operator."""
+        return self.spec.op
 
     @cached_property
     def runner(self) -> Runner:
@@ -72,11 +80,35 @@ class State:
         """The command that runs the item again."""
         return f"pytest {self.selection}{self.options.arguments}"
 
-    def record(self, outcome: str) -> Record:
-        """Return the item's record under pytest's word for how it ended."""
+    def record(self, outcome: str, failure: str = "") -> Record:
+        """Return the item's record under pytest's word for how it ended; *failure*: why, where the item itself does not say."""
         if "runner" not in self.__dict__:
-            return Record(self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform)
-        return self.runner.record(outcome)
+            return Record(
+                self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform,
+                failure=failure,
+            )  # fmt: skip
+        return self.runner.record(outcome, failure)
+
+    @property
+    def left_out(self) -> str | None:
+        """Why the item does not run, where the engine or a declaration says so; never what a function under test says."""
+        return self.runner.left_out if "runner" in self.__dict__ else None
+
+    def ended(self, record: Record) -> tuple[str, str] | None:
+        """Return outcome and reason of an item that pytest takes for passed and that is not; None for any other.
+
+        A check failed; or nothing was compared, which is no failure where a selection, an engine's refusals or a
+        declaration took away what there was.
+        """
+        checks = record.checks.values()
+        if any(check.failed for check in checks):
+            return "failed", "a check failed, and nothing made the item fail"
+        if any(check.passed for check in checks):
+            return None
+        beside = any(check.holes or check.defects or check.overflow for check in checks)
+        if beside or self.options.narrowings or self.kind == "regressions":
+            return "skipped", "compared nothing, with what was asked for"
+        return "failed", "compared nothing"
 
 
 def collect(
@@ -87,7 +119,7 @@ def collect(
     extra: spec files met so far that are not shipped; this one is added where it is new.
     """
     library = options.met(extra)
-    op = spec_once(path)[0].op
+    op = spec_once(path.resolve())[0].op
     if not _is_known(path, library.paths.get(op)):
         extra.append(path)
         library = options.met(extra)
@@ -104,16 +136,23 @@ def _is_known(path: Path, known: Path | None) -> bool:
 def _states(
     spec: Spec, library: Library, node_id: str, options: Options, session: Callable[[], Session], facts: SpecFacts
 ) -> Iterator[State]:
-    def state(kind: str, suffix: str, scheme: str = "", platform: str = "") -> State:
-        name = f"{spec.op}-{suffix}"
-        return State(spec, name, kind, scheme, platform, f"{node_id}::{name}", options, session, facts)
+    def states(kind: str, suffix: str, scheme: str = "", platform: str = "") -> Iterator[State]:
+        plain = f"{spec.op}-{suffix}"
+        for level in options.levels:
+            name = plain if level == options.levels[0] else f"{plain}-{level}"
+            place, asked = f"{node_id}::{plain}", options.at(level)
+            yield State(spec, name, kind, scheme, platform, place, asked, session, facts, level)
 
     for platform in library.platforms.values():
         for scheme in library.schemes_for(spec, platform):
             if options.selects(scheme, platform.platform):
-                yield state("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
+                yield from states("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
     for kind in KINDS if options.real is None else ENGINE_KINDS:
-        yield state(kind, kind)
+        if kind == "reject" and not spec.constraints:
+            continue
+        if kind == "regressions" and not has_regressions(options, library, spec.op):
+            continue
+        yield from states(kind, kind)
 
 
 def function(state: State) -> Callable[..., None]:
@@ -161,15 +200,29 @@ def _cases(state: State) -> Callable[..., None]:
 class OperatorItem(pytest.Function):
     """An item that reports itself under its own name, at the top of its spec."""
 
+    state: State
+
+    def setup(self) -> None:
+        """Make the test only now: Hypothesis reads its source, which 1,600 items would wait for at collection."""
+        self.obj = function(self.state)
+        super().setup()
+
     def reportinfo(self) -> tuple[Path, int, str]:
         """Return file, line and the name that headings show."""
         return self.path, 0, self.name
 
 
+def _made_at_setup() -> None:
+    """Stand for a test until it runs."""
+
+
 def item(parent: pytest.Collector, state: State) -> OperatorItem:
     """Return the pytest item of *state*, with its markers."""
-    made: OperatorItem = OperatorItem.from_parent(parent, name=state.name, callobj=function(state))
+    made: OperatorItem = OperatorItem.from_parent(parent, name=state.name, callobj=_made_at_setup)
+    made.state = state
     made.add_marker(pytest.mark.op(name=state.spec.op))
+    if state.kind == "cases":
+        made.add_marker("hypothesis")  # Hypothesis itself marks what it finds at collection
     if state.scheme:
         made.add_marker(pytest.mark.scheme(name=state.scheme))
         made.add_marker(pytest.mark.platform(name=state.platform))

@@ -7,8 +7,11 @@ from pathlib import Path
 from quantizer.conformance.failures import graph_line
 from quantizer.conformance.stored import read_replay
 from quantizer.core.defects import Defect
+from quantizer.core.levels import DEFAULT, LEVELS
 from quantizer.core.library import Library
 from quantizer.core.platforms import Platform
+from quantizer.core.processor import INSTRUCTIONS
+from quantizer.runtime.engines.pins import PINS, instruction_sets
 
 
 def defects_document(library: Library, cases: Path) -> str:
@@ -17,7 +20,8 @@ def defects_document(library: Library, cases: Path) -> str:
         "# Known defects of real systems", "",
         "Written by `quantizer engine defects -o docs/defects.md` from op_specs/platforms. Each was found by a generated case, and",
         "its stored case must fail as declared, or the gate is red. A defect of a *platform* is computed by our functions too; one",
-        "of an *engine* was seen in the running system, in the versions named, and our functions of the platform do not have it.", "",
+        "of an *engine* was seen in the running system, in the versions named, and our functions of the platform do not have it.",
+        "Where an engine can be held to a level of instructions (`--op-isa`), its defects name the levels that show them.", "",
     ]  # fmt: skip
     for platform in library.platforms.values():
         if platform.defects:
@@ -30,7 +34,7 @@ def defects_document(library: Library, cases: Path) -> str:
 def _entry(platform: Platform, defect: Defect, cases: Path) -> list[str]:
     case = read_replay(cases / defect.case).case
     who = f"engine {defect.engine} {', '.join(defect.versions)}" if defect.engine else f"platform {platform.platform}"
-    engine = f" --op-engine={defect.engine} --op-platform={platform.platform}" if defect.engine else ""
+    engine = f" --op-engine={defect.engine} --op-platform={platform.platform}{_option(defect)}" if defect.engine else ""
     return [
         f"### {defect.id}", "",
         f"* **{who}**: {' '.join(defect.reason.split())}",
@@ -42,6 +46,31 @@ def _entry(platform: Platform, defect: Defect, cases: Path) -> list[str]:
     ]  # fmt: skip
 
 
+def levels_of(defect: Defect) -> tuple[str, ...]:
+    """Return the levels of `--op-isa` at which *defect* shows, of an engine that can be held to one; else none."""
+    backend = (defect.engine or "").partition(":")[0]
+    if backend not in PINS:
+        return ()
+    return tuple(level for level in LEVELS if defect.seen_with(instruction_sets(backend, level, INSTRUCTIONS, {})))
+
+
+def _option(defect: Defect) -> str:
+    """Return the option that holds the engine to a level which shows *defect*, where the default one does not."""
+    held = levels_of(defect)
+    return f" --op-isa={held[0]}" if held and DEFAULT not in held else ""
+
+
 def _processors(defect: Defect) -> str:
+    backend = (defect.engine or "").partition(":")[0]
+    if backend in PINS and (defect.needs or defect.lacks):
+        held = levels_of(defect)
+        where = (
+            f"at --op-isa={', '.join(held)}" if held else "at no level of --op-isa, under variables of the environment"
+        )
+        return f"; {where}{_sets(defect, ': ')}"
+    return _sets(defect, "; on processors ")
+
+
+def _sets(defect: Defect, before: str) -> str:
     named = [f"with {name}" for name in defect.needs] + [f"without {name}" for name in defect.lacks]
-    return f"; on processors {', '.join(named)}" if named else ""
+    return f"{before}{', '.join(named)}" if named else ""

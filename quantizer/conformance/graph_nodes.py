@@ -21,7 +21,7 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import dequantize
 from quantizer.runtime.engines.own import OwnEngine
-from quantizer.runtime.integer import scheme_of
+from quantizer.runtime.integer import check_declared
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.onnx.kernels import specs
 
@@ -41,14 +41,11 @@ class NodeRatio:
 class NodeTrial(Trial):
     """A node of an integer graph on codes that reached it, as the checks look at a case."""
 
-    def __init__(self, node: Node, codes: Mapping[str, Tensor]) -> None:
-        """Take the operands' codes by the spec's names, in the operator's axis order."""
+    def __init__(self, node: Node, graph: Graph, codes: Mapping[str, Tensor]) -> None:
+        """Take the operands' codes by the spec's names, in the operator's axis order; UnsupportedError as the executor."""
         handed = node.parameters
         assert isinstance(handed, Parameters)
-        spec, output = specs()[node.op], next(iter(handed.outputs.values()))
-        scheme = scheme_of(
-            output, next((c for key, c in handed.constants.items() if spec.inputs[key].role == "weight"), None)
-        )
+        spec, scheme = specs()[node.op], check_declared(node, graph)
         case = Case(
             node.op, scheme.name, handed.platform.platform, {key: tuple(values.shape) for key, values in codes.items()},
             cast("Mapping[str, AttrValue]", node.attrs), {}, node.order, TilePlan({}), DataRecipe("random", 0), node.activation,
@@ -74,7 +71,7 @@ def enclosure_ratios(graph: Graph, batches: Iterable[Any]) -> list[NodeRatio]:
         for node in nodes:
             named = zip(specs()[node.op].inputs, node.inputs, strict=False)
             codes = {key: values[name].to(torch.int64) for key, name in named if name is not None}
-            found = _judged(node, codes)
+            found = _judged(node, graph, codes)
             if node.name not in worst or _order(found) > _order(worst[node.name]):
                 worst[node.name] = found
     if not worst:
@@ -82,12 +79,12 @@ def enclosure_ratios(graph: Graph, batches: Iterable[Any]) -> list[NodeRatio]:
     return [NodeRatio(n.name, n.op, v.status, v.ratio, v.reason) for n in nodes for v in (worst[n.name],)]
 
 
-def _judged(node: Node, codes: Mapping[str, Tensor]) -> Verdict:
+def _judged(node: Node, graph: Graph, codes: Mapping[str, Tensor]) -> Verdict:
     handed = node.parameters
     assert isinstance(handed, Parameters)
     if any(key not in (*handed.inputs, *handed.constants) for key in codes):
         return hole("accuracy", "an operand has no parameters")
-    return accuracy(NodeTrial(node, codes))
+    return accuracy(NodeTrial(node, graph, codes))
 
 
 def _order(verdict: Verdict) -> tuple[bool, float]:

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, TypeVar
 import hypothesis
 import pytest
 
+from quantizer.conformance.canary import Witness, witness
 from quantizer.conformance.checks.reject import reject_problems
 from quantizer.conformance.failures import describe, graph_line, headline, write_replay
+from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.beside import BESIDE
 from quantizer.conformance.generation.builder import alone, build_case, dealt, wanted_coverage
 from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.golden_update import update_goldens
-from quantizer.conformance.judge import concerns, judge, raised
+from quantizer.conformance.judge import concerns, is_overruled, judge, raised
 from quantizer.conformance.recorder import Recorder
+from quantizer.conformance.regressions import stored_regressions
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
 from quantizer.conformance.stored import golden_problems, read_replay, target_of
@@ -28,10 +31,9 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.defects import Defect
-from quantizer.core.errors import QuantizerError
+from quantizer.core.errors import FunctionError, QuantizerError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.library import shipped_folder
-from quantizer.core.processor import processor
 from quantizer.core.record import Record
 from quantizer.core.verdict import CHECKS, SAMPLED, Verdict
 from quantizer.ops import REGISTRY
@@ -62,11 +64,11 @@ class Runner:
     def __init__(self, state: State) -> None:
         self._state = state
         self._spec = state.spec
-        self._session: Session = state.session()
+        self.session: Session = state.session().at(state.level)
         empty = Record(
             state.name, state.spec.op, state.kind, "skipped", scheme=state.scheme, platform=state.platform,
-            engine=_engine_label(self._session.engine, state.platform),
-            processor=processor() if state.platform else "",
+            engine=_engine_label(self.session.engine, state.platform),
+            isa=self.session.engine.isa,
         )  # fmt: skip
         self._recorder = Recorder(empty)
         self._failure = ""
@@ -74,15 +76,19 @@ class Runner:
         """What an update changed in the goldens."""
         self._failed: str | None = None
         self._first = True
+        self.left_out: str | None = None
+        """Why the item does not run, where the engine or a declaration says so."""
+        self.witness: Witness | None = None
+        """A case that passed, in which a planted fault must be seen."""
         if state.scheme:
-            library = self._session.library
+            library = self.session.library
             self._target = Target(state.spec, library.scheme(state.scheme), library.platform(state.platform))
 
-    def record(self, outcome: str) -> Record:
-        """Return the item's record under pytest's word for how it ended."""
+    def record(self, outcome: str, failure: str = "") -> Record:
+        """Return the item's record under pytest's word for how it ended; *failure*: why, where the item itself does not know."""
         complete = self._state.kind == "cases" and outcome == "passed"
         wanted = wanted_coverage(self._spec, self._target.platform) if complete else ()
-        return self._recorder.record(outcome, wanted, self._failure)
+        return self._recorder.record(outcome, wanted, self._failure or failure)
 
     def replaced(self) -> list[str]:
         """Return which built-in functions of the operator a plugin replaces."""
@@ -94,13 +100,14 @@ class Runner:
 
     def rows(self) -> None:
         """Run the spec's examples, the rows dealt to this target, cases that hardly differ, of far scales and of every code."""
-        reason = self._session.engine.supports(self._spec, self._target.scheme, self._target.platform)
+        reason = self.session.engine.supports(self._spec, self._target.scheme, self._target.platform)
         if reason is not None:
             self._recorder.miss(reason)
+            self.left_out = reason
             pytest.skip(reason)
         for example in self._spec.examples:
             self.run(self._built(functools.partial(example_case, self._target, example)))
-        for index, row in enumerate(dealt(self._session.all_targets(self._spec), self._target)):
+        for index, row in enumerate(dealt(self.session.all_targets(self._spec), self._target)):
             chooser = HashChooser(key(index, self._target.id), row)
             self.run(self._built(functools.partial(build_case, self._target, chooser)))
         for several in BESIDE:
@@ -114,6 +121,8 @@ class Runner:
             return make()
         except hypothesis.errors.HypothesisException:
             raise
+        except FunctionError as err:
+            problem = f"the reference raised {err}"
         except QuantizerError as err:
             problem = f"the spec generates a case that is not legal: {err} Bound its domains."
         except Exception as err:  # noqa: BLE001 - whatever a plugin's reference raises is its failure
@@ -134,13 +143,15 @@ class Runner:
         """Judge one case; the first failure of the item is shrunk, stored and described. With *figures* it counts in SQNR and error."""
         if self._failed is not None:
             pytest.fail(self._failed, pytrace=False)
-        trial = Trial(self._target, case, self._session.engine)
+        trial = Trial(self._target, case, self.session.engine)
         verdicts = judge(trial, self._checks(case))
         self._recorder.add(trial, verdicts, figures=figures)
         hypothesis.event(f"data: {case.data.set}")
         if any(verdict.failing for verdict in verdicts):
-            self._failed = self._explain(case, verdicts)
+            self._failed = self.explained(case, verdicts)
             pytest.fail(self._failed, pytrace=False)
+        if self.witness is None:
+            self.witness = witness(trial, verdicts)
 
     def _checks(self, case: Case) -> tuple[str, ...]:
         """Return the checks that a case runs: the costly ones on the item's first case and one in eight others."""
@@ -150,8 +161,9 @@ class Runner:
             return tuple(asked)
         return tuple(name for name in asked if name not in SAMPLED)
 
-    def _explain(self, case: Case, verdicts: list[Verdict]) -> str:
-        engine, options = self._session.engine, self._state.options
+    def explained(self, case: Case, verdicts: list[Verdict]) -> str:
+        """Return what a failure says: of the smallest case that fails alike, which is stored."""
+        engine, options = self.session.engine, self._state.options
         first = next(v for v in verdicts if v.failing)
 
         def fails(candidate: Case) -> bool:
@@ -174,80 +186,92 @@ class Runner:
 
     def _own_spec(self) -> str:
         """Return the option that names the operator's spec to a command, where none that is repeated anyway does."""
-        options, path = self._state.options, self._session.library.paths[self._spec.op]
+        options, path = self._state.options, self.session.library.paths[self._spec.op]
         known = any(path.is_relative_to(folder) for folder in (shipped_folder(), *options.specs))
         return "" if known else f" --op-specs={options.shown(path)}"
 
     def once(self) -> None:
         """Run an item that is not made of generated cases."""
-        problems = {
-            "spec": lambda: spec_problems(self._session, self._spec),
+        found = {
+            "spec": lambda: spec_problems(self.session, self._spec),
             "golden": self._golden,
             "reject": self._reject,
             "regressions": self._regressions,
         }[self._state.kind]()
-        if problems:
-            self._failure = problems[0].splitlines()[0]
-            pytest.fail("\n".join(f"{self._state.name}: {problem}" for problem in problems), pytrace=False)
+        self._recorder.compared(self._state.kind, found)
+        if found.problems:
+            self._failure = found.problems[0].splitlines()[0]
+            pytest.fail("\n".join(f"{self._state.name}: {problem}" for problem in found.problems), pytrace=False)
 
-    def _golden(self) -> list[str]:
+    def _golden(self) -> Findings:
         options = self._state.options
         path = options.cases / "golden" / f"{self._spec.op}.jsonl"
-        targets, everything = self._session.targets(self._spec), self._session.all_targets(self._spec)
+        targets, everything = self.session.targets(self._spec), self.session.all_targets(self._spec)
         if options.golden_update is not None:
             try:
-                self.changes = update_goldens(path, targets, everything, self._session.engine, options.golden_update)
+                self.changes = update_goldens(path, targets, everything, self.session.engine, options.golden_update)
             except QuantizerError as err:
-                return [str(err)]
+                return Findings([str(err)])
             except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
-                return [f"no golden is written: raised {raised(err)}"]
+                return Findings([f"no golden is written: raised {raised(err)}"])
         reason = "why the codes change" if path.exists() else "first goldens"
         step = f"Run pytest {self._state.selection} --op-golden-update '{reason}'{options.arguments}."
-        return golden_problems(targets, everything, self._session.engine, path, options.shown(path), step)
+        return golden_problems(targets, everything, self.session.engine, path, options.shown(path), step)
 
-    def _reject(self) -> list[str]:
-        targets = self._session.targets(self._spec)
-        return reject_problems(targets[0], self._session.engine) if targets else []
+    def _reject(self) -> Findings:
+        targets = self.session.targets(self._spec)
+        return reject_problems(targets[0], self.session.engine) if targets else Findings()
 
-    def _regressions(self) -> list[str]:
+    def _regressions(self) -> Findings:
         """Every failure once found passes; every case that shows a declared defect still shows it.
 
         A plugin in place of the built-in owes a real system's defects to nobody.
         """
-        problems = []
+        found = Findings()
         options = self._state.options
-        for path in sorted((options.cases / "regressions").glob(f"{self._spec.op}-*.json")):
+        for path in stored_regressions(options.cases, self._spec.op):
             case = read_replay(path).case
             if options.real is not None and not options.selects(case.scheme, case.platform):
                 continue
-            failing = [v for v in self._judged(case, path, options.checks) if v.failing]
-            problems += [f"{path.name}: {headline(verdict)}; {graph_line(case)}" for verdict in failing[:1]]
-        for platform in self._session.library.platforms.values():
+            verdicts = self._judged(case, path, options.checks)
+            failing = [v for v in verdicts if v.failing]
+            if all(v.status == "hole" for v in verdicts):
+                found.refused += [v.reason for v in verdicts[:1]]
+                continue
+            problems = [f"{path.name}: {headline(verdict)}; {graph_line(case)}" for verdict in failing[:1]]
+            found.compare(problems, sum(v.elements for v in verdicts))
+        for platform in self.session.library.platforms.values():
             for defect in platform.defects:
-                if not self._owes(platform.platform, defect):
-                    continue
-                path = options.cases / defect.case
-                if not is_file(path):
-                    problems.append(f"{platform.platform} defect {defect.id}: no stored case {defect.case}.")
-                    continue
-                case = read_replay(path).case
-                if not defect.concerns(case.op):
-                    problems.append(f"{platform.platform} defect {defect.id}: {defect.case} is of another operator.")
-                    continue
-                if type(defect) is not Defect:
-                    case = case.but(platform=platform.platform)
-                mine = (case.op, case.platform) == (self._spec.op, platform.platform)
-                if mine and not _shows(defect, self._judged(case, path, CHECKS)):
-                    text = "its stored case does not fail as declared. Mend the entry, or remove it"
-                    problems.append(f"{platform.platform} defect {defect.id}: {text}.")
-        return problems
+                if self._owes(platform.platform, defect):
+                    self._show(found, platform.platform, defect)
+        return found
+
+    def _show(self, found: Findings, platform: str, defect: Defect) -> None:
+        """Judge the stored case of a declared defect, which must fail as declared."""
+        options = self._state.options
+        path, said = options.cases / defect.case, f"{platform} defect {defect.id}:"
+        if not is_file(path):
+            found.compare([f"{said} no stored case {defect.case}."])
+            return
+        case = read_replay(path).case
+        if not defect.concerns(case.op):
+            found.compare([f"{said} {defect.case} is of another operator."])
+            return
+        if type(defect) is not Defect:
+            case = case.but(platform=platform)
+        if (case.op, case.platform) == (self._spec.op, platform):
+            verdicts = self._judged(case, path, CHECKS)
+            text = "its stored case does not fail as declared. Mend the entry, or remove it"
+            shown = _shows(defect, verdicts) or is_overruled(defect, self._trial(case, path))
+            problems = [] if shown else [f"{said} {text}."]
+            found.compare(problems, sum(v.elements for v in verdicts))
 
     def _owes(self, platform: str, defect: Defect) -> bool:
         """Return whether the stored case of *defect* must fail here: what runs has the defect, and a check can show it.
 
         Another variant of the system need not have what the platform's own has.
         """
-        engine, options = self._session.engine, self._state.options
+        engine, options = self.session.engine, self._state.options
         if not defect.concerns(self._spec.op) or not is_folder((options.cases / defect.case).parent):
             return False
         if options.real is None:
@@ -255,9 +279,12 @@ class Runner:
         computed = options.real.computes(platform, named=platform in options.platforms and defect.engine is not None)
         return computed and concerns(defect, engine, platform) and not set(defect.checks).isdisjoint(engine.checks)
 
+    def _trial(self, case: Case, path: Path) -> Trial:
+        target = target_of(self.session.library, case, self._state.options.shown(path))
+        return Trial(target, case, self.session.engine)
+
     def _judged(self, case: Case, path: Path, checks: Sequence[str]) -> list[Verdict]:
-        target = target_of(self._session.library, case, self._state.options.shown(path))
-        return judge(Trial(target, case, self._session.engine), checks)
+        return judge(self._trial(case, path), checks)
 
 
 def _engine_label(engine: Engine, platform: str) -> str:

@@ -28,7 +28,6 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.defects import CASE_NAMES, Defect
 from quantizer.core.errors import EngineError, QuantizerError, RefusedError
 from quantizer.core.expressions import parse
-from quantizer.core.processor import instructions
 from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, hole
 from quantizer.core.wording import shown_path
 from quantizer.numerics.qparams import QParams
@@ -62,6 +61,8 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     A case that an engine has no way to run is one hole, unless it is what was handed that is wrong. A function under test that raises fails the check that ran it; a rule that hands nothing fails `parameters` alone.
     """
     try:
+        if trial.unsupported is not None:
+            return [hole("engine", trial.unsupported)]
         _ = trial.parameters
     except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
         return [failure("parameters", f"the quantize rule: {raised(err)}")]
@@ -231,9 +232,18 @@ def _declared(trial: Trial, check: str, defects: Sequence[Defect]) -> Iterator[D
         yield from (defect for defect in concerned if parse(defect.predicate)(names))
 
 
+def is_overruled(defect: Defect, trial: Trial) -> bool:
+    """Return whether an engine's own defect concerns the case of a platform's *defect*: the engine then need not show it."""
+    if defect.engine is not None:
+        return False
+    platform = trial.target.platform
+    own = [other for other in platform.defects if other.engine and concerns(other, trial.engine, platform.platform)]
+    return any(True for check in defect.checks for _ in _declared(trial, check, own))
+
+
 def concerns(defect: Defect, engine: Engine, platform: str) -> bool:
-    """Return whether *engine* is the one that has *defect*, in a version and on a processor in which it was seen."""
+    """Return whether *engine* is the one that has *defect*, in a version and with instruction sets with which it was seen."""
     if defect.engine is None:
         return True
-    seen = engine.version in defect.versions and defect.seen_with(instructions())
+    seen = engine.version in defect.versions and defect.seen_with(engine.instructions)
     return seen and defect.engine == engine.identity(platform)

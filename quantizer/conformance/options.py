@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from quantizer.conformance.readings import with_readings
 from quantizer.conformance.xfails import with_xfails
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.library import Library, load_library
+from quantizer.core.files import exists, is_file, is_folder
+from quantizer.core.levels import ALL, asked
+from quantizer.core.library import SCHEMES_FILE, Library, load_library, platform_files, spec_files
 from quantizer.core.verdict import CHECKS
 from quantizer.core.wording import suggestion
+from quantizer.plugins.discovery import Plugin
 from quantizer.reporting.shards import Shard
 from quantizer.reporting.thresholds import Thresholds, read_thresholds
 from quantizer.runtime.engines.catalogue import Chosen, chosen
+from quantizer.runtime.engines.pins import held_to
 
 PROFILES = ("gate", "dev", "nightly")
 
@@ -27,6 +32,8 @@ class Options:
     specs: tuple[Path, ...] = ()
     plugins: tuple[Path, ...] = ()
     engine: str = "own"
+    isa: str = ""
+    """Level of instructions that a real engine is held to, `host` or `all`; empty: the default."""
     platforms: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
     checks: tuple[str, ...] = CHECKS
@@ -35,6 +42,7 @@ class Options:
     cases: Path = Path("cases")
     baseline: Path | None = None
     xfails: Path | None = None
+    readings: tuple[str, ...] = ()
     golden_update: str | None = None
     shard: Shard | None = None
     _met: list[tuple[Sequence[Path], Library]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -48,6 +56,7 @@ class Options:
         ):  # fmt: skip
             if value not in known:
                 raise UnsupportedError(f"{option}={value}: no such name.{suggestion(value, known, 'Known')}")
+        asked(self.isa)
         for platform in self.platforms:
             if real is not None and not real.computes(platform, named=True):
                 home = suggestion(platform, real.entry.home, "It computes")
@@ -59,6 +68,18 @@ class Options:
         return chosen(self.engine)
 
     @cached_property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of instructions that every item is run at, the default one first; one empty name for our own engine."""
+        if self.real is None:
+            return ("",)
+        backend = self.real.backend
+        return tuple(dict.fromkeys(held_to(backend, level) for level in asked(self.isa)))
+
+    def at(self, level: str) -> Options:
+        """Return the options of a run at *level* alone, one of `levels`."""
+        return replace(self, isa=level) if self.isa == ALL and len(self.levels) > 1 else self
+
+    @cached_property
     def thresholds(self) -> Thresholds:
         """What the project holds against a run that falls behind its baseline."""
         return read_thresholds(self.root)
@@ -68,7 +89,7 @@ class Options:
 
         UnsupportedError for a platform or scheme that no file declares; SpecError for a file that cannot be read.
         """
-        library = load_library((*self.specs, *extra))
+        library = with_readings(load_library((*self.specs, *extra)), self.readings)
         for option, values, known in (
             ("--op-platform", self.platforms, library.platforms), ("--op-scheme", self.schemes, library.schemes),
         ):  # fmt: skip
@@ -87,6 +108,28 @@ class Options:
                 library = library.with_file(path.resolve())
         self._met.append(([*extra], library))
         return library
+
+    def check_named(self) -> None:
+        """Refuse an engine that is not installed, and a path of specs that does not exist or holds nothing of ours."""
+        if self.real is not None and self.real.missing is not None:
+            raise UnsupportedError(f"--op-engine={self.engine}: {self.real.missing.removeprefix('engine ')}.")
+        for path in self.specs:
+            shown = self.shown(path)
+            if not exists(path):
+                raise UnsupportedError(f"--op-specs={shown}: no such file or folder.")
+            if is_folder(path) and not (spec_files([path]) or platform_files([path]) or is_file(path / SCHEMES_FILE)):
+                raise UnsupportedError(
+                    f"--op-specs={shown}: holds no spec, platform or scheme. Name a folder of *.yaml."
+                )
+
+    def check_plugins(self, plugins: Sequence[Plugin]) -> None:
+        """Refuse a path of plugins of which no file registers anything."""
+        for path in self.plugins:
+            mine = [plugin for plugin in plugins if Path(plugin.origin).resolve().is_relative_to(path.resolve())]
+            if mine and not any(one.operators or one.datasets or one.metrics or one.specs for one in mine):
+                raise UnsupportedError(
+                    f"--op-plugins={self.shown(path)}: registers nothing. Decorate its functions with @operator."
+                )
 
     def with_xfails(self, library: Library) -> Library:
         """Return *library* with the known failures of the run; SpecError where their file is wrong or out of date."""
@@ -115,6 +158,8 @@ class Options:
         parts = [f" --op-specs={path}" for path in self._shown(self.specs)]
         parts += [f" --op-plugins={path}" for path in self._shown(self.plugins)]
         parts += [f" --op-engine={self.engine}"] if self.engine != "own" else []
+        parts += [f" --op-reading={reading}" for reading in self.readings]
+        parts += [f" --op-isa={self.isa}"] if self.isa else []
         return "".join(parts)
 
     def _shown(self, paths: tuple[Path, ...]) -> list[Path]:

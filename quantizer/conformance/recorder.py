@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.aims import hit
 from quantizer.conformance.generation.builder import coverage
 from quantizer.conformance.judge import SHARP_WIDTH
@@ -69,6 +70,10 @@ class Recorder:
             self._sqnr = min(self._sqnr, sqnr(trial))
         if any(verdict.check == "accuracy" and verdict.status == "pass" for verdict in verdicts):
             self._error = max(self._error or 0.0, error_lsb(trial))
+
+    def compared(self, name: str, found: Findings) -> None:
+        """Count what an item that is not made of generated cases compared, under its own *name*."""
+        self._checks[name] = found.check()
 
     def miss(self, reason: str) -> None:
         """Count what was asked for and cannot be run here at all."""

@@ -105,20 +105,24 @@ def area_reciprocal(terms: int) -> tuple[int, int]:
     return ((1 << 30) + 1) * (1 << k) // terms, 30 + k
 
 
-def fixed_point(
-    scales: list[float], output: float, variant: str, arithmetic: str, *, per_channel: bool, clamped: bool
-) -> tuple[float, int]:
-    """Return TensorFlow Lite's multiplier and shift of a ratio of scales; the float64 ratio itself for half_away."""
-    ratio = math.prod(scales) / output
+def ratio_of(scales: list[float], output: float, variant: str, arithmetic: str, *, per_channel: bool) -> float:
+    """Return the ratio of scales as TensorFlow Lite's kernel of the family forms it: in float64, or partly in float32."""
     narrow: Any = F32(scales[0])
     for scale in scales[1:]:
         narrow = narrow * F32(scale)
     if arithmetic == "float32":
-        ratio = float(narrow / F32(output))
-    elif arithmetic == "float32_product" or (
-        arithmetic == "float32_product_of_one" and not per_channel and variant != "half_away"
-    ):
-        ratio = float(narrow) / output
+        return float(narrow / F32(output))
+    of_one = arithmetic == "float32_product_of_one" and not per_channel and variant != "half_away"
+    if arithmetic == "float32_product" or of_one:
+        return float(narrow) / output
+    return math.prod(scales) / output
+
+
+def fixed_point(
+    scales: list[float], output: float, variant: str, arithmetic: str, *, per_channel: bool, clamped: bool
+) -> tuple[float, int]:
+    """Return TensorFlow Lite's multiplier and shift of a ratio of scales; the float64 ratio itself for half_away."""
+    ratio = ratio_of(scales, output, variant, arithmetic, per_channel=per_channel)
     if variant == "half_away":
         return ratio, 0
     fraction, exponent = math.frexp(ratio)

@@ -37,6 +37,7 @@ def run_facts(
         python=machine.python_version(),
         packages={name: _version(name) for name in PACKAGES},
         engine=f"{options.engine} {real.version or ''}".strip() if real else options.engine,
+        isa=list(filter(None, options.levels)),
         profile=options.profile,
         seed=seed,
         checks=list(options.checks),
@@ -46,6 +47,11 @@ def run_facts(
         specs=dict(sorted(specs.items())),
         plugins=[_plugin(plugin, options.root) for plugin in plugins],
         exceptions=_exceptions(options, library),
+        readings=[
+            f"{op}/{platform}:{reading}"
+            for op in sorted(specs)
+            for platform, reading in sorted(library.spec(op).readings.items())
+        ],
         tree=tree_of(options.root),
         shard=str(options.shard or ""),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ from quantizer.core.errors import PluginError
 from quantizer.core.library import Library
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
-from quantizer.ops import REGISTRY, check_signature, load_built_ins
+from quantizer.ops import REGISTRY, check_declared, check_signature, load_built_ins
 from quantizer.plugins.bridge import connect
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.own import OwnEngine
@@ -27,6 +27,16 @@ class Session:
     options: Options
     library: Library
     engine: Engine
+    _others: dict[str, Session] = field(default_factory=dict, repr=False, compare=False)
+
+    def at(self, level: str) -> Session:
+        """Return this session with the engine held to *level*, one of the options' levels; its worker is kept."""
+        if self.options.real is None or level == self.engine.isa:
+            return self
+        if level not in self._others:
+            engine = ExternalEngine(self.options.real, level)
+            self._others[level] = replace(self, engine=engine, options=self.options.at(level))
+        return self._others[level]
 
     def targets(self, spec: Spec) -> list[Target]:
         """Return every scheme x platform under which *spec* is judged in this run."""
@@ -66,4 +76,6 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
             known = suggestion(entry.platform, library.platforms, "Known")
             raise PluginError(f"{entry}: platform {entry.platform!r}: no such name.{known}")
         check_signature(spec, entry)
-    return Session(options, library, OwnEngine() if options.real is None else ExternalEngine(options.real))
+        check_declared(spec, entry)
+    engine = OwnEngine() if options.real is None else ExternalEngine(options.real, options.levels[0])
+    return Session(options, library, engine)

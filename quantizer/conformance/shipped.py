@@ -28,12 +28,11 @@ def _replaced_on(op: str) -> set[str] | None:
 
 
 class ShippedSpecs:
-    """Adds the items of shipped specs to a run, and names replaced functions that no item of it judged."""
+    """Adds the items of shipped specs to a run."""
 
     def __init__(self, config: pytest.Config, collector: Collecting) -> None:
         self._config = config
         self._collector = collector
-        self._complete = True
 
     def names(self) -> list[str]:
         """Return the operators asked for; those of the ini file only where the command line names no path."""
@@ -78,28 +77,3 @@ class ShippedSpecs:
         for path in self._paths():
             if path.resolve() not in there:
                 items += session.genitems(self._collector(session, path, _replaced_on(path.stem)))
-
-    def pytest_deselected(self) -> None:
-        """Remember that what is missing may have been left out on purpose."""
-        self._complete = False
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Name every replaced function of a built-in operator of which no item ran, in a run without paths or choices."""
-        config = self._config
-        chosen = config.args_source is pytest.Config.ArgsSource.ARGS or config.getoption("keyword")
-        if hasattr(config, "workerinput") or chosen or not self._complete or config.getoption("collectonly"):
-            return
-        from quantizer.ops import REGISTRY
-
-        ran = {
-            dict(report.user_properties).get("op")
-            for word in ("passed", "failed", "skipped")
-            for report in terminalreporter.stats.get(word, [])
-            if hasattr(report, "user_properties")
-        }
-        for entry in REGISTRY.replacements():
-            if entry.op not in ran:
-                terminalreporter.write_line(
-                    f"not judged: {entry} replaces a built-in, and no item of it ran. Add --op-shipped={entry.op}.",
-                    yellow=True,
-                )

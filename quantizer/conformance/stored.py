@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.datasets import DIRECTED
 from quantizer.conformance.generation.fillers import FILLERS
 from quantizer.conformance.golden_review import Change, ChangeModel
 from quantizer.conformance.judge import known_defect, raised
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trial import Array, Trial
 from quantizer.core.case import AttrValue, Case
 from quantizer.core.case_file import MAX_ELEMENTS, read_model
 from quantizer.core.domains import fits, wanted
@@ -164,24 +165,28 @@ def _plain(value: AttrValue) -> object:
 
 def golden_problems(
     targets: Sequence[Target], everything: Sequence[Target], engine: Engine, path: Path, shown: str, step: str
-) -> list[str]:
+) -> Findings:
     """Return what is wrong with one operator's goldens: missing, stale, unused or different; each with the next step."""
+    found = Findings()
     if not path.exists():
-        return [f"{shown}: there is no golden. Once the operator's other items are green, store its codes. {step}"]
+        text = f"{shown}: there is no golden. Once the operator's other items are green, store its codes. {step}"
+        return Findings([text])
     chosen, known = {target.id: target for target in targets}, {target.id for target in everything}
-    problems = []
     seen = set()
     for golden in read_goldens(path):
         name = target_id(golden.case)
         seen.add(name)
         if name in chosen:
             try:
-                problems += [f"{text} {step}" for text in _differences(chosen[name], engine, golden)]
+                _compare(found, chosen[name], engine, golden, step)
             except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
-                problems.append(f"{name}: raised {raised(err)}")
+                found.problems.append(f"{name}: raised {raised(err)}")
         elif name not in known:
-            problems.append(f"{name}: a golden in {shown} that nothing uses. {step}")
-    return problems + [f"{name}: no golden in {shown}. {step}" for name in chosen if name not in seen]
+            found.problems.append(f"{name}: a golden in {shown} that nothing uses. {step}")
+    for name, target in chosen.items():
+        if name not in seen and engine.supports(target.spec, target.scheme, target.platform) is None:
+            found.problems.append(f"{name}: no golden in {shown}. {step}")
+    return found
 
 
 def target_id(case: Case) -> str:
@@ -189,24 +194,32 @@ def target_id(case: Case) -> str:
     return f"{case.op}-{case.scheme}-{case.platform}"
 
 
-def _differences(target: Target, engine: Engine, golden: Golden) -> list[str]:
+def _compare(found: Findings, target: Target, engine: Engine, golden: Golden, step: str) -> None:
+    """Add one golden to what was found: its codes compared, or why the engine does not run its case."""
     try:
         check_case(target.spec, golden.case)
     except QuantizerError as err:
-        return [f"{target.id}: the golden is stale: {err}"]
+        found.compare([f"{target.id}: the golden is stale: {err} {step}"])
+        return
     trial = Trial(target, golden.case, engine)
-    if engine.supports(target.spec, target.scheme, target.platform) is not None or trial.refusal is not None:
-        return []
-    got = trial.got
-    wanted = np.array(golden.codes)
+    refused = engine.supports(target.spec, target.scheme, target.platform) or trial.refusal
+    if refused is not None:
+        found.refused.append(refused)
+        return
+    got, wanted = trial.got, np.array(golden.codes)
+    found.compare([f"{text} {step}" for text in _differences(trial, got, wanted)], wanted.size)
+
+
+def _differences(trial: Trial, got: Array, wanted: Array) -> list[str]:
+    name = trial.target.id
     if got.size != wanted.size:
-        return [f"{target.id}: the golden has {wanted.size} codes, the engine gives {got.size}."]
+        return [f"{name}: the golden has {wanted.size} codes, the engine gives {got.size}."]
     wrong = np.flatnonzero(got.ravel() != wanted)
-    if not wrong.size or (engine.version and known_defect(trial, "engine") is not None):
+    if not wrong.size or (trial.engine.version and known_defect(trial, "engine") is not None):
         return []
     index = tuple(int(i) for i in np.unravel_index(int(wrong[0]), got.shape))
     return [
-        f"{target.id}: {wrong.size} of {wanted.size} codes differ from the golden; first y{list(index)}: "
+        f"{name}: {wrong.size} of {wanted.size} codes differ from the golden; first y{list(index)}: "
         f"expected {wanted[wrong[0]]}, got {got[index]}."
     ]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.faults import CATALOGUE, Subject, explicit_cases
+from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
@@ -31,15 +32,18 @@ QUICK_TARGETS = 3
 """How many cases, of how many targets, show a fault or compare a built-in reference with its oracle."""
 
 
-def spec_problems(session: Session, spec: Spec) -> list[str]:
-    """Return what keeps *spec* from being supported, each with the next step; the finer questions once the plain ones are settled."""
+def spec_problems(session: Session, spec: Spec) -> Findings:
+    """Find what keeps *spec* from being supported, each with the next step; the finer questions once the plain ones are settled.
+
+    What counts as compared: the shape of the first case, the reference with its oracle, each fault that was planted.
+    """
     path = session.library.paths[spec.op]
     reference = REGISTRY.find(spec.op, "reference")
     if reference is None:
-        return [
-            f"no module registers a reference. Write @operator({spec.op!r}) def reference(...), or name its plugin."
-        ]
-    problems = []
+        text = f"no module registers a reference. Write @operator({spec.op!r}) def reference(...), or name its plugin."
+        return Findings([text])
+    found = Findings()
+    problems = found.problems
     if not any(REGISTRY.find(spec.op, "quantized", name) for name in (None, *session.library.platforms)):
         problems.append(f"no quantized function. Write @operator({spec.op!r}) def quantized(..., *, parameters).")
     if REGISTRY.built_in(spec.op, "reference") is reference and reference.origin != BUILT_IN and spec.oracle is None:
@@ -48,14 +52,18 @@ def spec_problems(session: Session, spec: Spec) -> list[str]:
             "`oracle: torch.nn.functional.relu`, or `oracle: none` with the reason in the summary."
         )
     if not session.all_targets(spec):
-        return [*problems, "no platform and scheme apply. Check `excludes` and the platforms' `schemes` and `ops`."]
-    problems += _first_case_problems(session, spec)
+        problems.append("no platform and scheme apply. Check `excludes` and the platforms' `schemes` and `ops`.")
+        return found
+    found.compare(_first_case_problems(session, spec))
     if problems:
-        return problems
+        return found
     try:
-        return [*_spec_key_problems(session, spec), *_oracle_problems(session, spec), *_fault_problems(session, spec)]
+        problems += _spec_key_problems(session, spec)
+        _compare_with_oracle(found, session, spec)
+        _plant_faults(found, session, spec)
     except QuantizerError as err:
-        return [f"the spec generates a case that is not legal: {err} Bound its domains."]
+        return Findings([f"the spec generates a case that is not legal: {err} Bound its domains."])
+    return found
 
 
 def _first_case_problems(session: Session, spec: Spec) -> list[str]:
@@ -90,8 +98,8 @@ def _spec_key_problems(session: Session, spec: Spec) -> Iterator[str]:
     yield from (positions.message(location, text) for location, text in found)
 
 
-def _oracle_problems(session: Session, spec: Spec) -> Iterator[str]:
-    """Yield the first case in which a built-in reference differs from the oracle that its spec names.
+def _compare_with_oracle(found: Findings, session: Session, spec: Spec) -> None:
+    """Compare a built-in reference with the oracle that its spec names, up to the first case in which they differ.
 
     By more than the float check allows a float32 forward. A plugin's reference is judged by its oracle in every case.
     """
@@ -104,8 +112,10 @@ def _oracle_problems(session: Session, spec: Spec) -> Iterator[str]:
         wanted, own = oracle(**trial.doubles, **case.attrs).double().numpy(), trial.reference(trial.doubles)
         if wanted.shape != own.shape or not _near(wanted, own, float_radius(trial)):
             text = "the reference differs from the oracle by more than rounding. Correct one of the two."
-            yield f"{target.id}: {spec.oracle}: {text} Shapes {dict(case.shapes)}, attributes {dict(case.attrs)}."
+            said = f"{target.id}: {spec.oracle}: {text} Shapes {dict(case.shapes)}, attributes {dict(case.attrs)}."
+            found.compare([said], wanted.size)
             return
+        found.compare([], wanted.size)
 
 
 def _near(wanted: Array, got: Array, radius: Array) -> bool:
@@ -114,16 +124,17 @@ def _near(wanted: Array, got: Array, radius: Array) -> bool:
     return bool((close | (wanted == got) | (np.isnan(wanted) & np.isnan(got))).all())
 
 
-def _fault_problems(session: Session, spec: Spec) -> list[str]:
-    """Return what the gate does not see of three faults that every operator can have."""
+def _plant_faults(found: Findings, session: Session, spec: Spec) -> None:
+    """Plant three faults that every operator can have, and add those that the gate does not see."""
     if not isinstance(session.engine, OwnEngine):
-        return []
+        return
     cases = _some_cases(session, spec)
     subject = Subject(session, spec.op, cases)
-    planted = [(fault, subject.examine(fault)) for fault in CATALOGUE if fault.id in QUICK]
-    survivors = [fault for fault, found in planted if found.effect and not found.kills]
-    return [
-        f"fault {fault.id} ({fault.place}) is found by no check in {len(cases)} cases: the operator is not judged. "
-        f"Give its `error_model` a kind that has bounds, and run `quantizer faults --op {spec.op}`."
-        for fault in survivors
-    ]
+    for fault in (fault for fault in CATALOGUE if fault.id in QUICK):
+        seen = subject.examine(fault)
+        said = (
+            f"fault {fault.id} ({fault.place}) is found by no check in {len(cases)} cases: the operator is not judged. "
+            f"Give its `error_model` a kind that has bounds, and run `quantizer faults --op {spec.op}`."
+        )
+        if seen.effect:
+            found.compare([] if seen.kills else [said])

@@ -29,6 +29,11 @@ class Target:
     platform: Platform
 
     @property
+    def reading(self) -> str | None:
+        """The reading of the platform's arithmetic that the owner of the run chose for the operator there."""
+        return self.spec.readings.get(self.platform.platform)
+
+    @property
     def id(self) -> str:
         """The name of the item: op-scheme-platform."""
         return f"{self.spec.op}-{self.scheme.name}-{self.platform.platform}"

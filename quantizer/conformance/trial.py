@@ -20,10 +20,11 @@ from quantizer.core.errors import GraphError, RefusedError, SpecError
 from quantizer.core.platforms import CHOICE_NAMES, Platform, Variant
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.numerics.activations import LIMITS
-from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.runtime.engines.own import target_values
 from quantizer.runtime.engines.protocol import Call, Engine
 
 Array = NDArray[Any]
@@ -67,9 +68,7 @@ class Trial:
     @cached_property
     def parameters(self) -> Parameters:
         """What the engine's quantize rule handed."""
-        constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
-        samples = {n: t for n, t in self.tensors.items() if n not in constants}
-        found = self.engine.quantize(self.target.request(self.case, _copies(constants), _copies(samples)))
+        found = self.engine.quantize(self._request())
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
         if lacking := self._lacking(found):
@@ -89,11 +88,18 @@ class Trial:
         rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.platform)
         if rule is not None and rule.origin != BUILT_IN:
             return None
+        found: Parameters = rule.function(self._request()) if rule else default_parameters(self._request())
+        return found
+
+    @cached_property
+    def declared(self) -> Parameters:
+        """What the platform's own rule provides for the case; of an operator without one, what its spec decides."""
+        return self.built_in or default_parameters(self._request())
+
+    def _request(self) -> Request:
         constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
         samples = {n: t for n, t in self.tensors.items() if n not in constants}
-        request = self.target.request(self.case, _copies(constants), _copies(samples))
-        found: Parameters = rule.function(request) if rule else default_parameters(request)
-        return found
+        return self.target.request(self.case, _copies(constants), _copies(samples))
 
     def damaged(self) -> str | None:
         """Return the handed tensor that a forward wrote into, or None."""
@@ -119,8 +125,17 @@ class Trial:
         return self.run(self.call, self.codes, self.parameters)
 
     @cached_property
+    def unsupported(self) -> str | None:
+        """Why a function of a plugin does not compute the case, as it declared when it was registered; or None."""
+        values = {**self.bound, **target_values(self.target.scheme, self.target.platform)}
+        values["activation"] = self.case.activation
+        return REGISTRY.unsupported(self.spec.op, self.target.platform.platform, values)
+
+    @cached_property
     def refusal(self) -> str | None:
-        """Why a real engine has no way to run the case, or None."""
+        """Why the case does not run: a plugin declares so, or a real engine has no way to; None where it runs."""
+        if self.unsupported is not None:
+            return self.unsupported
         try:
             if self._leaves_reach():
                 return f"a ratio of scales of 2**{TOSA_REACH} and more: no multiplier of the platform has it"

@@ -8,15 +8,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from quantizer.conformance.collection import State
     from quantizer.conformance.options import Options
-    from quantizer.core.facts import Facts, SpecFacts
+    from quantizer.core.facts import Facts, FunctionFacts, SpecFacts
     from quantizer.plugins.discovery import Plugin
+    from quantizer.reporting.folder import RunFolder
+
+ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""How a session ends that ran to its end."""
 
 
 class Run:
-    """Records, seconds and specs of the items that finished."""
+    """Records, seconds and specs of the items that finished, and which others there are."""
 
     def __init__(self) -> None:
+        self.folder: RunFolder | None = None
+        """Where the run is written; None until it is known that there is anything to write."""
+        self.items: dict[str, State | None] = {}
+        """Node id of each item of ours that was collected and not left out; a worker of xdist keeps its state."""
         self.records: dict[str, str] = {}
         """Of each item the last: a plugin of pytest's may run one again."""
         self.seconds: dict[str, float] = {}
@@ -24,19 +33,74 @@ class Run:
         self.replaced: set[str] = set()
         self.changes: list[str] = []
         self.problems: list[str] = []
+        self.readings: list[str] = []
+        """Readings that judged items of the run."""
+        self.lacks: list[str] = []
+        """Why the run is not whole."""
         self.unwritten = ""
         """Why the run's records could not be written."""
         self.specs: dict[str, SpecFacts] = {}
+        self.functions: list[FunctionFacts] = []
+        self.uncollected: list[str] = []
+        self.crashed: dict[str, str] = {}
+        """Item that ended its worker -> what xdist says."""
+        self._judging: set[str] = set()
+        """Workers of xdist whose items judged values."""
+        self._sung: dict[str, tuple[int, str]] = {}
+        """Worker, or nothing without xdist -> what came of its canary."""
+        self._dead: set[str] = set()
+
+    def expect(self, items: dict[str, State | None]) -> None:
+        """Remember the items of ours that the session will run."""
+        self.items.update(items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Remember what the workers of xdist collected: all of them the same."""
+        self.expect({name: None for name in ids if ".yaml::" in name and name not in self.items})
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Remember what could not be collected: with --continue-on-collection-errors the others run all the same."""
+        if report.failed:
+            self.uncollected.append(report.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the record that came with a report."""
         text = getattr(report, "op_record", None)
         if text is not None:
             self.records[report.nodeid] = text
-            self.seconds[report.nodeid.rsplit("::", 1)[-1]] = report.duration
+            if report.when == "call":
+                self.seconds[report.nodeid.rsplit("::", 1)[-1]] = report.duration
             self.replaced.update(getattr(report, "op_replaced", ()))
             self.changes += getattr(report, "op_changes", ())
             self._keep_spec(*report.op_spec)
+            if self.folder is not None:
+                self.folder.note(text)
+            if report.passed and "-" in report.nodeid and getattr(report, "op_witnessed", False):
+                self._judging.add(_worker(report))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        """Remember the item that ended its worker, and the worker."""
+        self.crashed[crashitem] = (str(report.longrepr).splitlines() or [""])[0].strip()
+        self._dead.add(_worker(report))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a worker of xdist says of its canary."""
+        said = getattr(node, "workeroutput", {}).get("op_canary")
+        if said is not None:
+            self.sung(node.gateway.id, tuple(said))
+
+    def sung(self, worker: str, said: tuple[int, str]) -> None:
+        """Keep what came of the canary of a process."""
+        self._sung[worker] = said
+
+    def damage(self) -> list[str]:
+        """Return what keeps the verdicts from being believed: a planted fault called right, a worker that says nothing."""
+        found = sorted({problem for _, problem in self._sung.values() if problem})
+        silent = sorted(self._judging - self._sung.keys() - self._dead)
+        return found + [f"worker {name} judged, and ended before it showed that its judge is whole." for name in silent]
 
     def _keep_spec(self, op: str, facts: dict[str, Any]) -> None:
         from quantizer.core.facts import SpecFacts
@@ -57,6 +121,12 @@ class Run:
             asked, asked.library(extra), plugins, self.specs,
             seed=int(seed) if seed.isdecimal() else None, selection=(*selection(config), *asked.narrowings),
         )  # fmt: skip
+
+
+def _worker(report: Any) -> str:
+    """Return the worker of xdist that a report comes from; empty without xdist."""
+    node = getattr(report, "node", None)
+    return "" if node is None else str(node.gateway.id)
 
 
 def selection(config: pytest.Config) -> list[str]:

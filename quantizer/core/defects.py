@@ -8,9 +8,9 @@ from datetime import date
 
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
+from quantizer.core.levels import known_sets
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding
-from quantizer.core.processor import INSTRUCTIONS
 from quantizer.core.verdict import CHECKS
 from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
@@ -54,9 +54,13 @@ class Defect(Model):
     versions: list[str] = []
     """Versions of that engine in which it was seen; another one is not excused."""
     needs: list[str] = []
-    """Instruction sets that a processor must have to show it, as Linux names them: the engine chooses kernels by them."""
+    """Instruction sets that the engine must have to show it, as Linux names them: it chooses kernels by them.
+
+    What counts is what the level of the run (`--op-isa`) leaves of the processor. A set that one library of the engine
+    must have bears its name: onednn.avx512_vnni.
+    """
     lacks: list[str] = []
-    """Instruction sets that a processor must not have to show it."""
+    """Instruction sets that the engine, or one of its libraries, must not have to show it."""
     unstable: bool = False
     """The engine's result changes from run to run, right ones among them: a case counts as known, failing or not."""
 
@@ -65,7 +69,7 @@ class Defect(Model):
         return self.ops is None or op in self.ops
 
     def seen_with(self, instructions: Collection[str]) -> bool:
-        """Return whether a processor with *instructions* shows it."""
+        """Return whether an engine that has *instructions* shows it."""
         return set(self.needs) <= set(instructions) and set(self.lacks).isdisjoint(instructions)
 
 
@@ -105,10 +109,11 @@ def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
         said = [name for name in ("unstable", "needs", "lacks") if getattr(defect, name)]
         text = "our functions do the same everywhere: name the real engine that differs in `engine`."
         yield from (Finding((*at, name), text) for name in said)
+    known = known_sets(defect.engine or "")
     for key in ("needs", "lacks"):
         for place, name in enumerate(getattr(defect, key)):
-            if name not in INSTRUCTIONS:
-                text = f"{name!r}: no such instruction set.{suggestion(name, INSTRUCTIONS, 'Known')}"
+            if name not in known:
+                text = f"{name!r}: no such instruction set.{suggestion(name, known, 'Known')}"
                 yield Finding((*at, key, place), text)
 
 

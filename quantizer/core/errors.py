@@ -45,7 +45,14 @@ class UnsupportedError(QuantizerError):
 
 
 class RefusedError(QuantizerError):
-    """A real engine has no way to express a case; the message says why. Counted as a hole."""
+    """A real engine has no way to express a case; the message says why. Counted as a hole.
+
+    A plugin's function that raises it fails: what it does not support it declares when it registers.
+    """
+
+
+class FunctionError(QuantizerError):
+    """A function of a plugin tried to skip, refuse or end what ran it."""
 
 
 class EngineError(QuantizerError):

@@ -32,6 +32,19 @@ class PluginFacts(Model):
     operators: list[str] = []
 
 
+class FunctionFacts(Model):
+    """A function that a plugin registered, and what became of it in the run."""
+
+    name: str
+    """Operator, kind, platform where it has one, and version, as `relu.quantized on compass 2`."""
+    origin: str
+    """The plugin's."""
+    standing: Literal["judged", "unjudged", "shadowed"]
+    """judged: it ran in an item whose checks said pass or fail; shadowed: another version runs wherever it could."""
+    by: str = ""
+    """Of a shadowed function: what runs in its place."""
+
+
 class ExceptionFacts(Model):
     """A failure that is declared: a defect of a platform, or an entry of `--op-xfails`."""
 
@@ -69,6 +82,8 @@ class Facts(Model):
     packages: dict[str, str]
     engine: str
     """Engine under test, with its version where it is a real one."""
+    isa: list[str] = []
+    """Levels of instructions that a real engine was held to, or `unpinned`; the records name the processor's."""
     profile: str
     seed: int | None = None
     """Of generated cases; None: derandomized (gate), or not fixed."""
@@ -83,19 +98,47 @@ class Facts(Model):
     """Operators of the records."""
     plugins: list[PluginFacts] = []
     exceptions: list[ExceptionFacts] = []
+    readings: list[str] = []
+    """OPERATOR/PLATFORM:READING for each reading that judged a plugin."""
     tree: TreeFacts | None = None
     shard: str = ""
     """`2/3`; empty for a whole run, and for one merged from its shards."""
+    functions: list[FunctionFacts] = []
+    """Every function of every plugin."""
+    items: list[str] = []
+    """The items that were collected and not left out: each has a record."""
+    exit: int = 0
+    """pytest's exit status, before the baseline was consulted; 0 for an empty shard."""
+    lacks: list[str] = []
+    """Why the run is not whole; empty for one that is."""
+    digests: dict[str, str] = {}
+    """File of the run -> SHA-256: files of two runs are told apart."""
+
+    @property
+    def under_test(self) -> str:
+        """The engine and the levels of instructions that it was held to, as reports say it."""
+        return ", ".join((self.engine, *([f"instructions {' '.join(self.isa)}"] if self.isa else [])))
 
     def to_json(self) -> str:
         """Return it as JSON with sorted keys: equal facts give equal bytes."""
         return json.dumps(self.model_dump(), sort_keys=True, indent=1, ensure_ascii=False) + "\n"
 
 
+class UnfinishedError(CaseError):
+    """A run has not ended, or was killed: it says nothing of itself but why it is not whole."""
+
+
+def unfinished(reason: str) -> str:
+    """Return what stands in the place of facts until a run has them, with the *reason* why it is not whole."""
+    return json.dumps({"unfinished": reason, "version": 1}, sort_keys=True) + "\n"
+
+
 def read_facts(text: str, where: str) -> Facts:
-    """Read what `to_json` wrote; CaseError names the field that is wrong."""
+    """Read what `to_json` wrote; CaseError names the field that is wrong, UnfinishedError why the run is not whole."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as err:
         raise CaseError(f"{where}: not JSON: {err}. Run again; pytest writes it.") from None
+    if isinstance(raw, dict) and raw.keys() == {"unfinished", "version"}:
+        raise UnfinishedError(f"{where}: {raw['unfinished']}")
     return read_model(Facts, raw, where)

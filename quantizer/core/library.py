@@ -289,11 +289,10 @@ def unused_names(library: Library) -> Iterator[str]:
             if op not in library.specs:
                 text = f"no such operator.{suggestion(op, library.specs, 'Known')}"
                 yield positions.message(location, text, key=location[-1] == op)
-        for key, rules in (("requantize", platform.requantize), ("output_signs", platform.output_signs)):
-            for family in rules:
-                if family not in families and family not in platform.activations:
-                    text = f"no operator is of that family.{suggestion(family, sorted(families), 'Known')}"
-                    yield positions.message((key, family), text, key=True)
+        for location, family in _families_named(platform):
+            if family not in families and family not in platform.activations:
+                text = f"no operator is of that family.{suggestion(family, sorted(families), 'Known')}"
+                yield positions.message(location, text, key=location[-1] == family)
 
 
 def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
@@ -301,8 +300,34 @@ def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     yield from ((("fixed_outputs", op), op) for op in platform.fixed_outputs)
     yield from ((("fixed_ranges", op), op) for op in platform.fixed_ranges)
     yield from ((("whole_formats", index), op) for index, op in enumerate(platform.whole_formats))
+    yield from ((("padded_tiles", op), op) for op in platform.padded_tiles)
+    sums = platform.accumulator.float32_sums
+    yield from ((("accumulator", "float32_sums", index), op) for index, op in enumerate(sums))
     for index, defect in enumerate(platform.defects):
         yield from ((("defects", index, "ops", place), op) for place, op in enumerate(defect.ops or ()))
+
+
+FAMILY_LISTS = (
+    "absorbs_zero_point", "negated", "per_channel_weights", "per_tensor_weights", "same_as_equal_inputs", "same_as_input",
+    "shared_parameters", "wide_units", "within_limits",
+)  # fmt: skip
+FAMILY_KEYS = ("aligned_within", "bias_effective_bits", "output_signs", "requantize", "variants", "weight_bits")
+
+
+def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:
+    """Yield the place and the name of each operator family that *platform* has a rule for."""
+    lists: dict[Location, Sequence[str]] = {(key,): getattr(platform, key) for key in FAMILY_LISTS}
+    lists |= {
+        ("multiplier", "own_shifts"): platform.multiplier.own_shifts,
+        ("tables", "unrepeated"): platform.tables.unrepeated,
+        ("accumulator", "float32"): platform.accumulator.float32,
+    }
+    keyed: dict[Location, Mapping[str, object]] = {(key,): getattr(platform, key) for key in FAMILY_KEYS}
+    keyed |= {("multiplier", "ratio"): platform.multiplier.ratio, ("tables", "fast"): platform.tables.fast}
+    for location, names in lists.items():
+        yield from (((*location, index), family) for index, family in enumerate(names))
+    for location, rules in keyed.items():
+        yield from (((*location, family), family) for family in rules)
 
 
 def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
@@ -359,10 +384,11 @@ def _unknown_names(
 ) -> Iterator[str]:
     """Yield a message for each scheme or platform that a file names and that nothing declares."""
     for platform in platforms.values():
-        for index, name in enumerate(platform.model.schemes):
-            if name not in schemes:
-                text = f"no such scheme.{suggestion(name, schemes, 'Known schemes')}"
-                yield platform.positions.message(("schemes", index), text)
+        for key, names in (("schemes", platform.model.schemes), ("graph_schemes", platform.model.graph_schemes)):
+            for index, name in enumerate(names):
+                if name not in schemes:
+                    text = f"no such scheme.{suggestion(name, schemes, 'Known schemes')}"
+                    yield platform.positions.message((key, index), text)
     yield from _unknown_excludes(specs.values(), platforms, schemes)
 
 

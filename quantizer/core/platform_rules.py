@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from quantizer.core.defects import check_defects
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
 from quantizer.core.model_errors import Finding
-from quantizer.core.platforms import SIGNS, Platform
+from quantizer.core.platforms import SIGNS, Platform, RoundingMode
 from quantizer.core.wording import suggestion
+from quantizer.core.yaml_source import Location
 
 
 def check_platform(platform: Platform, stem: str) -> list[Finding]:
@@ -33,6 +36,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
                 if not parse(sign).names - {"unknown"} or sign.isidentifier():
                     text = f"must be {', '.join(SIGNS)} or an expression over attributes, got {sign!r}."
                     findings.append(Finding(("output_signs", family), text + suggestion(sign, SIGNS, "Known")))
+    findings += list(_random_roundings(platform))
     if "default" not in platform.requantize:
         findings.append(
             Finding(("requantize", "default"), "must be given: the variant of families that are not named.")
@@ -45,3 +49,16 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
         for name in sorted(expression.names - {"activation_bits"}):
             findings.append(Finding(("significant_bits", key), f"name {name!r} is not activation_bits."))
     return findings + check_defects(platform.defects, "defects")
+
+
+def _random_roundings(platform: Platform) -> Iterator[Finding]:
+    """A platform cannot round at random: tiled, repeated and permuted runs must give equal codes."""
+    quantizers = {"quantizer": platform.quantizer, "kernel_quantizer": platform.kernel_quantizer}
+    modes: dict[Location, RoundingMode] = {("rounding",): platform.rounding}
+    modes |= {(key, "rounding"): part.rounding for key, part in quantizers.items() if part is not None}
+    for place, mode in modes.items():
+        if mode == "stochastic":
+            text = (
+                "stochastic: tiled, repeated and permuted runs could not be compared. Write a deterministic rounding."
+            )
+            yield Finding(place, text)

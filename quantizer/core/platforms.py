@@ -103,6 +103,8 @@ class Quantizer(Model):
     """How ties and fractions become a code."""
     zero_point: Literal["before", "after"] = "after"
     """Whether the zero point is added before or after rounding; before, ties depend on its parity."""
+    nan: Literal["zero", "lowest"] = "zero"
+    """Code of what is no number: 0 (Compass), or the smallest code (ONNX Runtime)."""
 
 
 class ParameterRule(Model):
@@ -253,6 +255,8 @@ class Platform(Model):
     """Which chip or version of the system."""
     schemes: list[str] = Field(min_length=1)
     """Scheme names (weights x activations, and activations alone) that the system has."""
+    graph_schemes: list[str] = []
+    """Schemes that its kernels compute too where a graph brings them, though its own quantizer makes none."""
     ops: list[str] | None = None
     """Operators that the system has; None: every operator."""
     named: str | None = None

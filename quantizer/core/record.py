@@ -47,7 +47,9 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     platform: str = ""
     engine: str = ""
     processor: str = ""
-    """Of an item that judges values: what the engine's kernels, and torch's, were chosen by."""
+    """Of records up to 0.1: a run says its processor in machine.json (ADR 0028)."""
+    isa: str = ""
+    """Of a real engine: the level of instructions that it was held to, or `unpinned`."""
     cases: Count = 0
     checks: Mapping[str, CheckRecord] = {}
     coverage: tuple[str, ...] = ()

@@ -54,6 +54,7 @@ class _RecordModel(Model):
     platform: str = ""
     engine: str = ""
     processor: str = ""
+    isa: str = ""
     cases: Count = 0
     checks: dict[str, _CheckModel] = {}
     coverage: list[str] = []

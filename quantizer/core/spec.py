@@ -12,6 +12,7 @@ from quantizer.core.errors import SpecError
 from quantizer.core.expressions import Expression, parse, parse_axes
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER, NUMBERS
+from quantizer.core.readings import ReadingName
 from quantizer.core.wording import got
 
 Scalar = bool | int | float | str
@@ -413,6 +414,8 @@ class Spec(Model):
     """Metamorphic relations that hold bit for bit on codes."""
     excludes: list[Exclude] = []
     """Schemes and platforms that do not apply; everything else does."""
+    readings: dict[Identifier, ReadingName] = {}
+    """Platform -> another arithmetic that is right for a plugin of this operator there, for every case of its items."""
     oracle: str | None = None
     """A torch, numpy, scipy.special or onnx function that judges the reference of a new operator; none: there is no such function."""
     formats: Formats = Formats()

@@ -7,7 +7,14 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from quantizer_conformance import DISTRIBUTION
+
 MOST_LISTED = 24
+
+
+def to_install(extra: str) -> str:
+    """Return the line that installs what an extra of this package needs; the package itself is there."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def got(value: object) -> str:

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.numerics.avx512 import softmax
+from quantizer.numerics.lanes import softmax
 from quantizer.numerics.multipliers import FLOAT32_EPSILON, compass
 from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Staged, Table
 from quantizer.numerics.quotient import floor_divide
 from quantizer.numerics.rules import activation_params
@@ -28,10 +29,11 @@ SHORT_AXIS, ROWS, PLACES = 8, 128, 11
 """Below so many elements, of a multiple of so many rows, a quotient of so many binary places is taken instead of a reciprocal."""
 
 
+@pinned()
 def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
     """Return the real values whose ranges are calibrated: shares of at least float32's epsilon, and their logarithms."""
     shares = softmax(x.float(), axis).clamp(FLOAT32_EPSILON, 1.0)
-    return {SHARES: shares, LOGARITHMS: torch.log(shares.double()).float()}
+    return {SHARES: shares, LOGARITHMS: torch.log(shares)}
 
 
 def handed(request: Request) -> Parameters:
@@ -83,17 +85,19 @@ def looked_up(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     return Staged(codes, {"exp": exponentials, SHARES: shares})
 
 
+@pinned()
 def _exponentials(x: QParams, size: int) -> Tensor:
     codes, steps, zero = 1 << x.bits, _steps(x), x.zero_point.float()
     top = torch.round(steps * torch.tensor(math.log(LARGEST), dtype=torch.float32) + zero)
     values = (linspace(0, codes - 1, size) + top - codes - zero) * (1 / steps)
-    return torch.exp(values.double()).float().round().clamp(0, LARGEST).long()
+    return torch.exp(values).round().clamp(0, LARGEST).long()
 
 
+@pinned()
 def _logarithms(y: QParams, size: int) -> Tensor:
     """Return the codes of logarithms of shares from 0 to 1; that of 0 is that of the next."""
     shares = linspace(0, 1, size)[1:]
-    found = torch.round(torch.log(shares.double()).float() * _steps(y) + y.zero_point.float())
+    found = torch.round(torch.log(shares) * _steps(y) + y.zero_point.float())
     found = found.clamp(y.qmin, y.qmax).long()
     return torch.cat([found[:1], found])
 

@@ -98,12 +98,12 @@ def compass(
     """Return Compass's int64 (multiplier, shift) of a float32 ratio, in its own float32 arithmetic.
 
     The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with *positive*
-    a negative one becomes 0 and its multiplier the largest. Where all channels come out as exactly 1, the pair is (1, 0).
+    a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64. Where all channels come out as exactly 1, the pair is (1, 0).
     """
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, bits_ceiling) - 1.0, dtype=torch.float32)
-    shift = torch.log2(largest / ratio).floor().clamp_max(float(shift_ceiling))
-    power = 2.0**shift
+    shift = torch.log2((largest / ratio).double()).float().floor().clamp_max(float(shift_ceiling))
+    power = torch.exp2(shift.double()).float()
     multiplier = (ratio * power + 0.5).floor()
     if positive:
         multiplier = torch.where(shift < 0, largest, multiplier)

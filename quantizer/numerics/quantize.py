@@ -14,21 +14,22 @@ from quantizer.numerics.rounding import round_tensor
 def quantize(x: Tensor, params: QParams, quantizer: Quantizer, *, seed: int = 0) -> Tensor:
     """Return `clamp(round(x / scale) + zero_point)` as int64 codes.
 
-    x: float32 or float64, any shape. Infinities saturate; NaN gives code 0 (Compass) clamped into the codes.
+    x: float32 or float64, any shape. Infinities saturate; NaN gives code 0 clamped into the codes, or the smallest one.
     The operation and its float type are the platform's: see `core.platforms.Quantizer`.
     """
     zero = params.along(params.zero_point, x.dim())
+    nan = 0.0 if quantizer.nan == "zero" else float(params.qmin)
     if quantizer.operation == "inverse_float32" and quantizer.zero_point == "before":
         inverse = 1.0 / params.along(params.scale, x.dim()).float()
         fused = multiply_add(x.float(), inverse, zero.float())
         rounded = round_tensor(fused.double(), quantizer.rounding, seed=seed)
-        return rounded.nan_to_num(nan=0.0).clamp(params.qmin, params.qmax).to(torch.int64)
+        return rounded.nan_to_num(nan=nan).clamp(params.qmin, params.qmax).to(torch.int64)
     ratio = _ratio(x, params, quantizer)
     if quantizer.zero_point == "before":
         rounded = round_tensor((ratio + zero.to(ratio.dtype)).double(), quantizer.rounding, seed=seed)
     else:
         rounded = round_tensor(ratio.double(), quantizer.rounding, seed=seed) + zero
-    return rounded.nan_to_num(nan=0.0).clamp(params.qmin, params.qmax).to(torch.int64)
+    return rounded.nan_to_num(nan=nan).clamp(params.qmin, params.qmax).to(torch.int64)
 
 
 def _ratio(x: Tensor, params: QParams, quantizer: Quantizer) -> Tensor:

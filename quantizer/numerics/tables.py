@@ -12,6 +12,7 @@ from torch import Tensor
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import NARROW_BITS, RoundingMode
 from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Table
 from quantizer.numerics.rounding import round_tensor
 
@@ -122,6 +123,7 @@ def _entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: R
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
+@pinned()
 def _float32_entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
     """Return what `_entries` returns with each step in float32 (ONNX Runtime)."""
     real = (codes - inp.zero_point).to(torch.float32) * inp.scale.to(torch.float32)
@@ -129,6 +131,7 @@ def _float32_entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rou
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
+@pinned()
 def _linspace_entries(f: Function, size: int, first: int, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
     """Return Compass's entries: f at `linspace(qmin, qmax)`, twice at qmin where the table starts below it."""
     lacking = first < inp.qmin

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from quantizer.numerics.pinned import pinned
+
 KERNEL, TILE, STEP = 3, 4, 2
 """Places of a kernel row, of the input that two outputs read, and of the outputs."""
 INPUT = torch.tensor([[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, -1.0, 1.0, 0.0], [0.0, 1.0, 0.0, -1.0]])
@@ -20,11 +22,13 @@ OUTPUT = torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, -1.0]])
 """A^T."""
 
 
+@pinned()
 def transformed(weights: Tensor) -> Tensor:
     """Return weights [o, c, 3, 3] with every row transformed, [o, c, 3, 4]."""
     return weights.float().reshape(-1, KERNEL).matmul(WEIGHT.t()).reshape(*weights.shape[:-1], TILE)
 
 
+@pinned()
 def convolved(x: Tensor, weights: Tensor, padding: tuple[int, int, int, int], size: tuple[int, int]) -> Tensor:
     """Return sums [n, o, height, width] of x [n, c, h, w] and transformed weights; *padding*: top, left, bottom, right zeros."""
     top, left, bottom, right = padding

@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
-from quantizer.core.errors import PluginError, UnsupportedError
+from quantizer.core.errors import PluginError, SpecError, UnsupportedError
+from quantizer.core.expressions import parse
+from quantizer.core.shield import shielded
 from quantizer.core.spec import Spec
+from quantizer.core.wording import suggestion
 from quantizer.numerics.finish import finish
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
@@ -52,6 +56,8 @@ class Registration:
     """Whether it can run with a fused activation."""
     activates: bool = False
     """Whether it applies a fused activation itself; a reference is then told which, by `activation`."""
+    unsupported: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Predicate over a case, without its values -> why the function does not support it: such cases are counted as holes."""
 
     def __str__(self) -> str:
         where = f" on {self.platform}" if self.platform else ""
@@ -102,14 +108,25 @@ class Registry:
 
     entries: dict[tuple[str, FunctionKind, str | None], list[Registration]] = field(default_factory=dict)
     origin: str | None = None
-    """Where functions come from that are registered now; None: from the module that defines them."""
+    """Where functions come from that are registered now: whoever loads them says so, never they themselves."""
+    sealed: bool = False
+    """Whether all built-in functions are there: no other one is."""
 
     def add(self, entry: Registration) -> None:
-        """Add one function; two plugins of equal version are an error, a plugin beats a built-in of its version."""
+        """Add one function; two plugins of equal version are an error, a plugin beats a built-in of its version.
+
+        A function of others is shielded: what it raises steers nothing but its case.
+        """
+        if self.origin is not None:
+            entry = replace(entry, origin=self.origin)
+        elif entry.origin == BUILT_IN and self.sealed:
+            raise PluginError(f"{entry}: is not part of quantizer. Register it from a plugin that is loaded as one.")
+        if entry.origin != BUILT_IN:
+            entry = replace(entry, function=shielded(entry.function))
         known = self.entries.setdefault((entry.op, entry.kind, entry.platform), [])
         for other in known:
             if other.version == entry.version and (other.origin == BUILT_IN) == (entry.origin == BUILT_IN):
-                if other.origin == entry.origin and other.function is entry.function:
+                if other.origin == entry.origin and unwrapped(other.function) == unwrapped(entry.function):
                     return
                 raise PluginError(
                     f"{entry}: {other.origin} registers the same function with the same version. Raise one version."
@@ -183,6 +200,18 @@ class Registry:
             if op in ours and known[-1].origin != BUILT_IN and self.find(op, kind, platform) is known[-1]
         ]
 
+    def unsupported(self, op: str, platform: str, values: Mapping[str, Any]) -> str | None:
+        """Return why a function that runs declares not to compute a case of these *values*; None where none says so.
+
+        A predicate that names more than *values* holds says nothing.
+        """
+        for entry in filter(None, (self.find(op, kind, platform) for kind in KINDS)):
+            for text, reason in entry.unsupported.items():
+                predicate = parse(text)
+                if predicate.names <= values.keys() and predicate(values):
+                    return f"declared: {reason}"
+        return None
+
     @contextmanager
     def loading(self, origin: str) -> Iterator[None]:
         """Register what the block registers as coming from *origin*; take it back where the block raises."""
@@ -198,12 +227,24 @@ class Registry:
 
     @contextmanager
     def overridden(
-        self, op: str, kind: FunctionKind, function: Function, platform: str | None, *, origin: str = OVERRIDE
+        self,
+        op: str,
+        kind: FunctionKind,
+        function: Function,
+        platform: str | None,
+        *,
+        origin: str = OVERRIDE,
+        like: Registration | None = None,
     ) -> Iterator[None]:
-        """Run a block with *function* in place of the registered one (how faults are applied): a plugin's, or of *origin*."""
+        """Run a block with *function* in place of the registered one (how faults are applied).
+
+        It counts as a plugin's, as one of *origin*, or as what the registration is *like* that it stands in for.
+        """
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
-        self.entries[key] = [*before, Registration(op, kind, function, (1 << 30,), platform, origin)]
+        entry = like or Registration(op, kind, function, (1 << 30,), platform, origin)
+        entry = replace(entry, function=function, kind=kind, version=(1 << 30,), platform=platform)
+        self.entries[key] = [*before, entry]
         try:
             yield
         finally:
@@ -228,14 +269,26 @@ def _precedence(entry: Registration) -> tuple[tuple[int, ...], bool, bool]:
 REGISTRY = Registry()
 
 
+TARGET_NAMES = ("scheme", "platform", "activation_bits", "weight_bits")
+DECLARED_NAMES = (*TARGET_NAMES, "activation")
+"""What `unsupported` may name beside dimensions and attributes; activation: the fused one."""
+_FOLDER = str(Path(__file__).resolve().parent)
+
+
 def operator(
-    op: str, *, version: str = "1.0", platform: str | tuple[str, ...] | None = None, origin: str | None = None
+    op: str,
+    *,
+    version: str = "1.0",
+    platform: str | tuple[str, ...] | None = None,
+    unsupported: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]:
     """Register the decorated function under its own name as one of *op*'s functions.
 
-    For a platform the name ends in the platform's; for several in one word for them.
+    For a platform the name ends in the platform's; for several in one word for them. *unsupported*: predicate -> reason, of
+    the cases that it does not compute, such as {"groups > 1": "no grouped kernel"}; in words of the spec and DECLARED_NAMES.
     """
     platforms = platform if isinstance(platform, tuple) else (platform,)
+    declared = dict(unsupported or {})
 
     def register(function: F) -> F:
         kind = function.__name__
@@ -243,13 +296,41 @@ def operator(
             kind = kind.rpartition("_")[0] if len(platforms) > 1 else kind.removesuffix(f"_{platforms[0]}")
         if kind not in KINDS:
             raise PluginError(f"{op}: function {function.__name__!r} must be called one of {', '.join(KINDS)}.")
-        built_in = BUILT_IN if function.__module__.startswith("quantizer.ops.") else None
-        where = origin or built_in or REGISTRY.origin or function.__module__
+        for predicate, reason in declared.items():
+            try:
+                parse(predicate)
+            except SpecError as err:
+                raise PluginError(f"{op}.{kind}: unsupported: {err}") from None
+            if not str(reason).strip():
+                raise PluginError(f"{op}.{kind}: unsupported: {predicate}: says no reason. Give one.")
+        where = BUILT_IN if _is_own(function) else function.__module__
         for name in platforms:
-            REGISTRY.add(Registration(op, kind, function, parse_version(version), name, where))
+            REGISTRY.add(Registration(op, kind, function, parse_version(version), name, where, unsupported=declared))
         return function
 
     return register
+
+
+def _is_own(function: Function) -> bool:
+    """Return whether *function* is of a module of this package, by its name and by its file."""
+    code = getattr(function, "__code__", None)
+    own = function.__module__.startswith(f"{__name__}.")
+    return own and code is not None and str(Path(code.co_filename).resolve().parent) == _FOLDER
+
+
+def unwrapped(function: Function) -> Function:
+    """Return the function that a plugin wrote, behind its shield."""
+    found: Function = getattr(function, "__wrapped__", function)
+    return found
+
+
+def check_declared(spec: Spec, entry: Registration) -> None:
+    """Refuse a predicate of what a function does not support that names what no case of the operator has."""
+    known = [*spec.dims, *spec.attrs, *DECLARED_NAMES]
+    for predicate in entry.unsupported:
+        for name in sorted(parse(predicate).names.difference(known)):
+            hint = suggestion(name, known, "Known")
+            raise PluginError(f"{entry}: unsupported: {predicate}: name {name!r} is unknown.{hint}")
 
 
 def check_signature(spec: Spec, entry: Registration) -> None:
@@ -271,6 +352,7 @@ def load_built_ins() -> None:
     """Import every module of this package, so that its functions are registered."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+    REGISTRY.sealed = True
 
 
 def named(values: Mapping[str, Any]) -> dict[str, Any]:

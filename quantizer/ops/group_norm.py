@@ -26,7 +26,7 @@ def reference(
     parts = []
     for part in x.split(x.shape[1] // num_groups, dim=1):
         deviation = part - part.mean(dim=(1, 2, 3), keepdim=True)
-        variance = (deviation**2).mean(dim=(1, 2, 3), keepdim=True)
+        variance = part.var(dim=(1, 2, 3), keepdim=True, unbiased=False)
         parts.append(deviation * (1.0 / torch.pow(variance + epsilon, 0.5)))
     normal = torch.cat(parts, dim=1)
     scaled = normal if gamma is None else gamma[:, None, None] * normal

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from quantizer.numerics import logarithm_tables
 from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.rounding import round_tensor
 from quantizer.numerics.tables import linspace
@@ -60,7 +61,8 @@ def quantize_compass(request: Request) -> Parameters:
         raise ValueError("compass parameters carry steps")
     size, last = 1 << min(bits, request.scheme.activation.lut_bits), (1 << bits) - 1
     values = linspace(0, last, size) * (1 / -x.steps)
-    entries = torch.exp(values.double()).float().flip(0)
+    with pinned():
+        entries = torch.exp(values).flip(0)
     table = Table(entries, first=-last, step=(last + 1) // size, unit=1.0, bits=24)
     return replace(parameters, outputs={"y": replace(y, qmin=y.first)}, tables={"exp": table})
 
@@ -75,7 +77,8 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, axis: int) -> Staged
         raise ValueError("compass parameters carry steps")
     distance = x - x.amax(dim=axis, keepdim=True)
     exponentials = _chord(distance - table.first, table)
-    logarithm = torch.log(exponentials.sum(dim=axis, keepdim=True))
+    with pinned():
+        logarithm = torch.log(exponentials.sum(dim=axis, keepdim=True))
     codes = torch.round(distance.float() * (output.steps / inp.steps) - logarithm * output.steps).long()
     return Staged((codes + output.zero_point).clamp(output.qmin, output.qmax), {})
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics import aten, kernels
+from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
@@ -30,4 +31,6 @@ def quantized_torch(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
         centred(codes, parameters.inputs[name]).float() * parameters.inputs[name].scale.float()
         for name, codes in (("a", a), ("b", b))
     )
-    return aten.to_codes(torch.matmul(left, right), parameters.outputs["y"])
+    with pinned():
+        product = torch.matmul(left, right)
+    return aten.to_codes(product, parameters.outputs["y"])

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from quantizer.core.platforms import NARROW_BITS
-from quantizer.numerics import aten, float24, litert, powers_of_two, softmax_tables
+from quantizer.numerics import aten, float24, lanes, litert, powers_of_two, softmax_tables
 from quantizer.numerics.multipliers import compass
 from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.quotient import divide, floor_divide
 from quantizer.numerics.tables import linspace, lookup
@@ -52,7 +53,7 @@ def quantize_compass(request: Request) -> Parameters:
     """Hand exponentials of so many bits as the platform says over linspace, and the multiplier of the output's steps.
 
     Source: the Compass Optimizer's table method; float32, in its order of operations (facts: cases/reference/compass/softmax).
-    Logarithm and exponentials are rounded from float64: that is what its float32 ones gave, whatever machine this runs on.
+    The logarithm is rounded from float64: that is what its float32 one gave.
     """
     tables = request.platform.tables
     method = tables.fast["softmax"] if request.scheme.activation.fast else tables.exponential
@@ -68,7 +69,8 @@ def quantize_compass(request: Request) -> Parameters:
     last, largest = (1 << bits) - 1, (1 << wide) - 1
     offset = torch.tensor(math.log(largest), dtype=torch.float32) + x.zero_point / x.steps
     values = (linspace(0, last, size) - last - x.zero_point) * (1 / x.steps) + offset
-    entries = torch.exp(values.double()).float().round().clamp(0, largest).to(torch.int64)
+    with pinned():
+        entries = torch.exp(values).round().clamp(0, largest).to(torch.int64)
     step = 1 << (bits - int(math.log2(size)))
     table = Table(entries, first=-last, step=step, unit=1.0 / largest, bits=wide)
     mantissa, shift = compass(y.steps, bits, positive=request.platform.multiplier.positive_shifts)
@@ -171,7 +173,7 @@ def quantize_torch(request: Request) -> Parameters:
 def quantized_torch(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     """Divide float32 exponentials of dequantized codes by their sum, as torch does on float32, then quantize."""
     params = parameters.inputs["x"]
-    values = torch.softmax((x - params.zero_point).float() * params.scale.float(), dim=axis)
+    values = lanes.softmax((x - params.zero_point).float() * params.scale.float(), axis)
     return Staged(aten.to_codes(values, parameters.outputs["y"]), {})
 
 

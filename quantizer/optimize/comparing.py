@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_read_back import with_parameters
 from quantizer.ir.formats.npz import read_npz
 from quantizer.ir.graph import Graph
-from quantizer.optimize.cfg import Options, read_cfg
+from quantizer.optimize.cfg import read_cfg
+from quantizer.optimize.forgiving import SHOWN, LastBits
 from quantizer.optimize.loader import Loader
 from quantizer.optimize.lone_layers import with_own_layers
 from quantizer.optimize.registered import dataset_named
@@ -44,6 +46,9 @@ Lines = dict[str, dict[str, str]]
 T = TypeVar("T")
 
 
+Verdict = Literal["equal", "equal but for last bits", "different"]
+
+
 @dataclass(frozen=True)
 class Compared:
     """How many of a run's fields are equal, by column."""
@@ -52,11 +57,15 @@ class Compared:
     equal_of: Mapping[str, tuple[int, int]]
     first: str = ""
     """The first difference."""
+    forgiven: tuple[str, ...] = ()
+    """Last bits of float32 functions and sums of a library that differ, each inside the error analysis of what made it."""
 
     @property
-    def equal(self) -> bool:
-        """Whether everything is equal."""
-        return not self.first and all(equal == count for equal, count in self.equal_of.values())
+    def verdict(self) -> Verdict:
+        """equal: to the byte. equal but for last bits: what is forgiven explains every difference."""
+        if self.first or not all(equal == count for equal, count in self.equal_of.values()):
+            return "different"
+        return "equal but for last bits" if self.forgiven else "equal"
 
 
 def compare_folder(folder: Path, library: Library) -> Iterator[Compared]:
@@ -71,17 +80,31 @@ def compare_run(cfg: Path, library: Library, name: str) -> Compared:
     try:
         options = read_cfg(cfg)
         work = quantized(options, library)
-        text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, library.specs))
-        differences = _Differences()
-        wanted_text = _recorded(cfg.parent / "quant.txt", _text)
-        wanted_blob = _recorded(cfg.parent / "quant.bin", RECORDED.bytes_of)
-        _compare_text(differences, STAMPED.sub(r"\1", wanted_text), wanted_blob, text, blob)
-        differences.add("bytes", "quant.bin", wanted_blob == blob)
-        _compare_template(differences, cfg.parent, work)
-        _compare_codes(differences, options, cfg.parent, library, work, read_back(text, blob, library))
+        differences = _differences(work, cfg.parent, None)
+        if not differences.first:
+            return Compared(name, differences.counts)
+        last_bits = LastBits(work)
+        path = _template_path(work, cfg.parent)
+        again = last_bits.with_recorded_ranges(_recorded(path, _template) if path.is_file() else {})
+        explained = _differences(again, cfg.parent, last_bits)
     except QuantizerError as err:
         return Compared(name, {}, str(err))
-    return Compared(name, differences.counts, differences.first)
+    if explained.first or not last_bits.listed:
+        return Compared(name, differences.counts, differences.first)
+    return Compared(name, explained.counts, forgiven=tuple(dict.fromkeys(last_bits.listed)))
+
+
+def _differences(work: Work, folder: Path, last_bits: LastBits | None) -> _Differences:
+    """Compare all that a run gives with what is recorded in *folder*; *last_bits*: what may differ nevertheless."""
+    library, found = work.library, _Differences()
+    text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, library.specs))
+    wanted_text = _recorded(folder / "quant.txt", _text)
+    wanted_blob = _recorded(folder / "quant.bin", RECORDED.bytes_of)
+    _compare_text(found, STAMPED.sub(r"\1", wanted_text), wanted_blob, text, blob)
+    found.add("bytes", "quant.bin", wanted_blob == blob)
+    _compare_template(found, folder, work, last_bits)
+    _compare_codes(found, folder, work, read_back(text, blob, library))
+    return found
 
 
 def _recorded(path: Path, read: Callable[[Path], T]) -> T:
@@ -124,10 +147,19 @@ def table(found: list[Compared]) -> str:
     for column in COLUMNS:
         pairs = [item.equal_of[column] for item in found if column in item.equal_of]
         totals.append(_percent((sum(e for e, _ in pairs), sum(c for _, c in pairs)) if pairs else None))
-    rows.append([f"{sum(item.equal for item in found)} of {len(found)} equal", *totals])
+    rows.append([counted(found), *totals])
     lines = [tabulate(rows, headers=["run", *COLUMNS], disable_numparse=True)]
     lines += [f"{item.run}: {item.first}" for item in found if item.first]
+    lines += [f"{item.run}: equal but for last bits: {what}" for item in found for what in item.forgiven]
     return "\n".join(lines)
+
+
+def counted(found: Sequence[Compared]) -> str:
+    """Return how many runs are equal, and how many more but for last bits."""
+    counts = Counter(item.verdict for item in found)
+    text = f"{counts['equal']} of {len(found)} equal"
+    near = counts["equal but for last bits"]
+    return f"{text}, {near} more but for last bits" if near else text
 
 
 def _percent(pair: tuple[int, int] | None) -> str:
@@ -208,24 +240,30 @@ def _column(key: str, stems: set[str]) -> str:
     return "structure" if key.startswith(("layer_", "model_", "input_", "output_")) else "parameters"
 
 
-def _compare_template(differences: _Differences, folder: Path, work: Work) -> None:
+def _template_path(work: Work, folder: Path) -> Path:
+    return folder / f"{work.options.text('model_name')}_opt_template.json"
+
+
+def _compare_template(differences: _Differences, folder: Path, work: Work, last_bits: LastBits | None) -> None:
     """Compare opt_template.json where the run left one: every setting, number and similarity of every layer."""
-    path = folder / f"{work.options.text('model_name')}_opt_template.json"
+    path = _template_path(work, folder)
     if not path.is_file():
         return
     theirs = _recorded(path, _template)
     ours = json.loads(template_of(work))
-    for layer in theirs.keys() | ours.keys():
+    for layer in {**theirs, **ours}:
         wanted, got = theirs.get(layer, {}), ours.get(layer, {})
         for key in sorted(wanted.keys() | got.keys()):
             where = f"{path.name}: {layer}.{key}"
-            differences.add("template", where, wanted.get(key) == got.get(key), wanted.get(key), got.get(key))
+            same = wanted.get(key) == got.get(key)
+            if not same and key == SHOWN and last_bits is not None:
+                same = last_bits.forgives(layer, wanted.get(key), got.get(key))
+            differences.add("template", where, same, wanted.get(key), got.get(key))
 
 
-def _compare_codes(
-    differences: _Differences, options: Options, folder: Path, library: Library, work: Work, graph: Graph
-) -> None:
+def _compare_codes(differences: _Differences, folder: Path, work: Work, graph: Graph) -> None:
     """Compare output codes of the graph that was read back, on the samples that ref.npz has."""
+    options, library = work.options, work.library
     file = folder / "ref.npz"
     if not file.is_file():
         return

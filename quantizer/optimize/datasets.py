@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import zipfile
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from quantizer.core.errors import FormatError
 from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.npz import PickledError, read_npy, read_npz
+from quantizer.numerics.deviates import RAW, deviates
 from quantizer.optimize.pickled_arrays import LARGEST, read_arrays
 
 Array = NDArray[Any]
@@ -23,8 +23,6 @@ NO_LABEL = float("-inf")
 LISTS = (".txt", ".lst", ".list")
 LONGEST_LIST = 1 << 20
 FILES = Readable("a list of files", LONGEST_LIST, FormatError)
-RAW = 16
-"""Bytes that a deviate is made of."""
 
 
 class NumpyDataset:
@@ -183,16 +181,6 @@ def check_lengths(path: Path, columns: Sequence[Array], label: Array | None) -> 
     lengths = {len(column) for column in columns} | ({len(label)} if label is not None and label.ndim else set())
     if len(lengths) > 1:
         raise FormatError(f"{shown_path(path)}: {sorted(lengths)} samples and labels: their numbers must be equal.")
-
-
-def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> Array:
-    """Return float32 normal deviates: Box and Muller's, of the bytes that SHAKE-128 makes of the seed."""
-    count = int(np.prod(shape))
-    raw = hashlib.shake_128(repr(seed).encode()).digest(RAW * count)
-    uniform = (np.frombuffer(raw, "<u8").reshape(2, -1) >> np.uint64(11)) * 2.0**-53
-    radius = np.sqrt(-2.0 * np.log1p(-uniform[0]))
-    found: Array = (radius * np.cos(2.0 * np.pi * uniform[1])).astype(np.float32).reshape(shape)
-    return found
 
 
 def _recipe(text: str) -> tuple[list[tuple[int, ...]], int, int]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.ir.graph import Graph
+from quantizer.numerics import mkl
 from quantizer.optimize.loader import Batches
 from quantizer.optimize.registered import called
 from quantizer.optimize.running import DEQUANTIZE, QUANTIZE, Runner, real
@@ -77,5 +78,6 @@ def dequantized(graph: Graph, name: str, values: Tensor) -> Tensor:
 def _similarity(wanted: Tensor, got: Tensor) -> Similarity:
     a, b = wanted.double().flatten(), got.double().flatten()
     norms = float(a.norm() * b.norm())
-    cosine = float(a @ b) / norms if norms else float(bool(torch.equal(a, b)))
+    product = a @ b if mkl.is_pinned() else (a * b).sum()
+    cosine = float(product) / norms if norms else float(bool(torch.equal(a, b)))
     return Similarity(cosine, float(((a.float() - b.float()) ** 2).mean()))

@@ -19,12 +19,12 @@ from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.formats.compass_read_back import OUTPUT_STEPS
 from quantizer.ir.graph import Graph, Node, container
 from quantizer.ir.graph import Tensor as GraphTensor
-from quantizer.numerics import avx512, winograd
+from quantizer.numerics import winograd
 from quantizer.numerics.activations import activate
 from quantizer.numerics.finish import finish
+from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
-from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.optimize.moving_layers import boxed
 from quantizer.plugins.alone import LoneLayer, activations
 from quantizer.runtime.executor import activated, run_node, to_node_order
@@ -146,6 +146,7 @@ class Runner:
                 return True
         return False
 
+    @pinned()
     def _run(self, graph: Graph, node: Node, operands: list[Tensor | None], size: int) -> list[Tensor]:
         if node.op == QUANTIZE:
             params = graph.tensor(node.outputs[0]).qparams
@@ -182,10 +183,6 @@ class Runner:
         return self._float(spec, node, named, graph.tensor(node.outputs[0]).dtype)
 
     def _float(self, spec: Spec, node: Node, operands: Mapping[str, Tensor], dtype: DType) -> list[Tensor]:
-        entry = REGISTRY.find(spec.op, "reference", "compass")
-        if spec.quantization.family == "softmax" and entry is not None and entry.origin == BUILT_IN:
-            (x,) = operands.values()
-            return [_held(avx512.softmax(x.float(), int(cast("int", node.attrs["axis"]))), dtype)]
         arranged = {key: values.to(_float_type(spec.quantization.family, values)) for key, values in operands.items()}
         outcome = run_node(spec, node, arranged, "compass")
         return [_held(made if node.activation == "none" else made.float(), dtype) for made in outcome.tensors]

@@ -17,6 +17,7 @@ from quantizer.core.library import Library
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph, check_size
+from quantizer.numerics.pinned import pinned
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.optimize.autosearch import FirstBatches, Search, searched
 from quantizer.optimize.cfg import Options
@@ -98,12 +99,14 @@ def _check_sizes(graph: Graph, library: Library) -> None:
             check_size(f"layer {node.name!r}: {node.op}", shape, torch.float32.itemsize)
 
 
+@pinned()
 def forward_zeros(work: Work) -> Work:
     """Step 2: run the float graph on zeros; every layer must survive them."""
     _on_zeros(work, work.float_graph)
     return work
 
 
+@pinned()
 def optimize_before_quantization(work: Work) -> Work:
     """Step 3: passes that may change layers and settings of the float graph."""
     for change in BEFORE:
@@ -112,6 +115,7 @@ def optimize_before_quantization(work: Work) -> Work:
     return work
 
 
+@pinned()
 def gather_statistics(work: Work) -> Work:
     """Step 4: forward the calibration set, batch by batch, and keep statistics of every tensor."""
     everything = bool(work.options["save_statistic_info"])
@@ -121,6 +125,7 @@ def gather_statistics(work: Work) -> Work:
     return replace(work, gathered=found)
 
 
+@pinned()
 def optimize_at_quantization(work: Work) -> Work:
     """Step 5: ranges from statistics, and passes that may change them; constants move between layers before it."""
     methods = methods_of(work.options["global_calibration"])
@@ -137,6 +142,7 @@ def _ranged(work: Work) -> Work:
     return work
 
 
+@pinned()
 def quantize_layers(work: Work) -> Work:
     """Step 6: choose every layer's parameters, turn constants into codes, put conversions around float layers.
 
@@ -200,6 +206,7 @@ def _quantized(work: Work) -> Work:
     return replace(work, decided=decided, floats=floats, quantized=graph)
 
 
+@pinned()
 def optimize_after_quantization(work: Work) -> Work:
     """Step 7: compare layers, then passes that may change layers of the quantized graph, but no parameter."""
     loader = work.validation or work.calibration
@@ -215,6 +222,7 @@ def optimize_after_quantization(work: Work) -> Work:
     return replace(work, layered=work.quantized_graph, quantized=graph)
 
 
+@pinned()
 def forward_zeros_quantized(work: Work) -> Work:
     """Step 8: run the quantized graph on zeros."""
     _on_zeros(work, work.quantized_graph)
@@ -236,6 +244,7 @@ def write_ir(work: Work) -> Work:
     return work
 
 
+@pinned()
 def dump_and_measure(work: Work) -> Work:
     """Step 10: write tensors where the cfg asks for them, and score both graphs on the validation set."""
     if work.options["dump"]:
@@ -258,6 +267,10 @@ STEPS: tuple[Callable[[Work], Work], ...] = (
     read_graph, forward_zeros, optimize_before_quantization, gather_statistics, optimize_at_quantization, quantize_layers,
     optimize_after_quantization, forward_zeros_quantized, write_ir, dump_and_measure,
 )  # fmt: skip
+
+
+AFTER_RANGES = STEPS[5:-2]
+"""What computes a quantized graph from ranges, and writes nothing."""
 
 
 def optimize(options: Options, library: Library, say: Say = lambda text: None) -> Work:  # noqa: ARG005 - quiet

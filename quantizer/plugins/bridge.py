@@ -17,7 +17,7 @@ from quantizer.core.wording import shown_path
 from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.ops import BUILT_IN, REGISTRY, FunctionKind, Registration
+from quantizer.ops import BUILT_IN, REGISTRY, FunctionKind, Registration, unwrapped
 from quantizer.plugins import flow
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.registration import LayerFunction
@@ -90,7 +90,7 @@ class Connection:
     def _forward(self, request: Request) -> flow.Forward:
         """Return what runs before the quantize function: the plugin's own forward, or any other reference."""
         entry = REGISTRY.find(self.spec.op, "reference", PLATFORM)
-        owner = getattr(entry.function, "__self__", None) if entry else None
+        owner = getattr(unwrapped(entry.function), "__self__", None) if entry else None
         if isinstance(owner, Connection):
             return PluginForward(owner.function)
         if entry is None:

@@ -75,10 +75,10 @@ def positive(text: str) -> int:
 
 def _annotate(args: argparse.Namespace) -> int:
     from quantizer.reporting.annotations import annotate
-    from quantizer.reporting.store import read_run, read_run_facts
+    from quantizer.reporting.whole import read_either
 
-    facts = read_run_facts(args.candidate)
-    found = annotate(read_run(args.candidate), facts, prefix=args.prefix, limit=args.limit)
+    records, facts = read_either(args.candidate)
+    found = annotate(records, facts, prefix=args.prefix, limit=args.limit)
     sys.stdout.writelines(f"{command}\n" for command in found)
     return 0
 
@@ -86,10 +86,11 @@ def _annotate(args: argparse.Namespace) -> int:
 def _junit(args: argparse.Namespace) -> int:
     from quantizer.core.files import check_apart, replace_files
     from quantizer.reporting.junit import render
-    from quantizer.reporting.store import read_run, read_run_facts, run_files
+    from quantizer.reporting.store import run_files
+    from quantizer.reporting.whole import read_either
 
     check_apart(run_files(args.candidate), [args.output])
-    replace_files({args.output: render(read_run(args.candidate), read_run_facts(args.candidate))})
+    replace_files({args.output: render(*read_either(args.candidate))})
     return 0
 
 
@@ -98,16 +99,15 @@ def _statement(args: argparse.Namespace) -> int:
     from quantizer.core.files import check_apart, replace_files
     from quantizer.reporting.statement import state
     from quantizer.reporting.statement_markdown import render
-    from quantizer.reporting.store import FACTS, read_run, read_run_facts, run_files
+    from quantizer.reporting.store import run_files
+    from quantizer.reporting.whole import read_whole
 
     data, text = (args.output.parent / f"{args.output.name}{suffix}" for suffix in (".json", ".md"))
     check_apart(run_files(args.candidate), [data, text])
-    facts = read_run_facts(args.candidate)
-    if facts is None:
-        raise CaseError(f"{args.candidate}: holds no {FACTS}. Name the directory of a run as pytest wrote it.")
+    records, facts = read_whole(args.candidate)
     if facts.shard:
         raise CaseError(f"{args.candidate}: is shard {facts.shard} of a run. Merge the shards: quantizer report merge.")
-    stated = state(read_run(args.candidate), facts)
+    stated = state(records, facts)
     replace_files({data: stated.to_json(), text: render(stated)})
     return 0
 
@@ -115,6 +115,8 @@ def _statement(args: argparse.Namespace) -> int:
 def _merge(args: argparse.Namespace) -> int:
     from quantizer.core.errors import CaseError
     from quantizer.core.files import check_apart, replace_files
+    from quantizer.reporting.folder import RunFolder
+    from quantizer.reporting.machine import merged, write_machine
     from quantizer.reporting.shards import merge
     from quantizer.reporting.store import FAILURES, RECORDS, replay_files, run_files, write_run, write_timings
     from quantizer.reporting.tally import summary_of
@@ -122,9 +124,16 @@ def _merge(args: argparse.Namespace) -> int:
     check_apart([file for folder in args.shards for file in run_files(folder)], [args.output / RECORDS])
     whole = merge(args.shards)
     replays = {name: content for folder in args.shards for name, content in replay_files(folder).items()}
-    replace_files({args.output / FAILURES / name: [text] for name, text in replays.items()}, CaseError)
-    write_run(args.output, whole.records, summary_of(whole.records), whole.facts)
-    write_timings(args.output, whole.seconds)
+    folder = RunFolder(args.output)
+    folder.claim()
+    try:
+        replace_files({args.output / FAILURES / name: [text] for name, text in replays.items()}, CaseError)
+        write_timings(args.output, whole.seconds)
+        if (machine := merged(args.shards)) is not None:
+            write_machine(args.output, machine)
+        write_run(args.output, whole.records, summary_of(whole.records), whole.facts)
+    finally:
+        folder.release()
     return 0
 
 

@@ -7,7 +7,7 @@ import gc
 import math
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -15,6 +15,9 @@ from quantizer.reporting import ci_commands, history_commands
 
 if TYPE_CHECKING:
     from quantizer.core.errors import QuantizerError
+    from quantizer.core.facts import Facts
+    from quantizer.core.record import Record
+    from quantizer.reporting.diff import Diff
 
 T = TypeVar("T")
 FAILED = 1
@@ -87,7 +90,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     show.add_argument("candidate", metavar="RUN", type=Path, help="a records file, or the directory of a run")
     show.add_argument("--format", choices=_FORMATS[:2], default="terminal", help="how to write it (default: terminal)")
-    show.add_argument("--check", action="store_true", help="exit 1 where an item fails, or where there is none")
+    show.add_argument(
+        "--check",
+        action="store_true",
+        help="exit 1 where an item fails, none passes or a plugin is not judged; 2 where the run is not whole",
+    )
     _figures(show)
     html = verbs.add_parser(
         "html",
@@ -140,34 +147,48 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     from quantizer.reporting import markdown, terminal
-    from quantizer.reporting.store import read_kills, read_run, read_run_facts
-    from quantizer.reporting.tally import is_failing
+    from quantizer.reporting.store import read_kills
 
-    records = read_run(args.candidate)
     kills = read_kills(args.faults) if args.faults else None
-    facts = read_run_facts(args.candidate)
+    records, facts, reasons = _run_to_show(args.candidate, check=args.check)
     if args.format == "markdown":
         text = markdown.render(records, facts=facts, kills=kills, as_of=args.as_of or "")
     else:
         lines = terminal.render(records, width=_width(), path=str(args.candidate))
         text = "".join(f"{line}\n" for line in (*lines, *markdown.kill_lines(kills)))
     _write(sys.stdout, text)
-    return FAILED if args.check and (not records or any(map(is_failing, records))) else 0
+    _write(sys.stderr, "".join(f"{'check' if args.check else 'warning'}: {reason}\n" for reason in reasons))
+    return FAILED if args.check and reasons else 0
+
+
+def _run_to_show(path: Path, *, check: bool) -> tuple[list[Record], Facts | None, list[str]]:
+    """Return records, facts and, with *check*, why the run may not pass; without, a run that is not whole is shown with a warning."""
+    from quantizer.reporting.store import read_run
+    from quantizer.reporting.tally import reasons_against
+    from quantizer.reporting.whole import NotWholeError, read_either, read_whole, unaccounted
+
+    if check:
+        records, said = read_whole(path)
+        return records, said, [*reasons_against(records, said.exit), *(f"not judged: {t}" for t in unaccounted(said))]
+    try:
+        return *read_either(path), []
+    except NotWholeError as err:
+        return read_run(path), None, [_one_line(err)]
 
 
 def _html(args: argparse.Namespace) -> int:
     from quantizer.core.errors import UnsupportedError
     from quantizer.core.files import check_apart, is_folder, replace_files
     from quantizer.core.wording import suggestion
-    from quantizer.reporting.diff import compare
     from quantizer.reporting.history import ratios
     from quantizer.reporting.page import render
-    from quantizer.reporting.store import read_kills, read_run, read_run_facts, run_files
+    from quantizer.reporting.store import read_kills, run_files
+    from quantizer.reporting.whole import read_either
 
     runs = [file for run in (args.candidate, args.baseline) if run for file in run_files(run)]
     check_apart([*runs, *filter(None, (args.history, args.faults))], [args.output])
-    records = read_run(args.candidate)
-    base = read_run(args.baseline) if args.baseline else None
+    records, facts = read_either(args.candidate)
+    base = read_either(args.baseline)[0] if args.baseline else None
     if args.op:
         known = {record.op for record in records}
         if missing := [op for op in args.op if op not in known]:
@@ -178,11 +199,11 @@ def _html(args: argparse.Namespace) -> int:
         records,
         run=str(args.candidate),
         title=args.title,
-        diff=compare(base, records) if base is not None else None,
+        diff=_against(args.baseline, base, args.candidate, records) if base is not None else None,
         failures=args.candidate / "failures" if is_folder(args.candidate) else None,
         trends=ratios(args.history) if args.history else None,
         kills=read_kills(args.faults) if args.faults else None,
-        facts=read_run_facts(args.candidate),
+        facts=facts,
         as_of=args.as_of or "",
     )
     replace_files({args.output: page})
@@ -193,15 +214,26 @@ def _width() -> int:
     return max(shutil.get_terminal_size((100, 24)).columns, 80)
 
 
-def _diff(args: argparse.Namespace) -> int:
+def _against(
+    base: Path, before: Sequence[Record], run: Path, after: Sequence[Record], *, filtered: bool = False
+) -> Diff:
+    """Return what changed from the records of *base* to those of *run*, each with its machine file."""
     from quantizer.reporting.diff import compare
+    from quantizer.reporting.machine import paired
+
+    pair = paired(base, before, run, after)
+    return compare(pair.base, pair.run, filtered=filtered, elsewhere=pair.elsewhere)
+
+
+def _diff(args: argparse.Namespace) -> int:
     from quantizer.reporting.diff_views import render
     from quantizer.reporting.gate import reasons_to_fail
-    from quantizer.reporting.store import read_run
     from quantizer.reporting.thresholds import FACTOR, Thresholds, read_thresholds
+    from quantizer.reporting.whole import read_either
 
     asked = Thresholds(args.fail_on, args.factor, args.lsb).over(read_thresholds(Path()))
-    diff = compare(read_run(args.base), read_run(args.candidate), filtered=args.filtered)
+    before, after = read_either(args.base)[0], read_either(args.candidate)[0]
+    diff = _against(args.base, before, args.candidate, after, filtered=args.filtered)
     reasons = reasons_to_fail(
         diff, asked.fail_on or (), factor=FACTOR if asked.factor is None else asked.factor,
         lsb=math.inf if asked.lsb is None else asked.lsb,

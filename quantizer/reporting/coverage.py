@@ -98,9 +98,10 @@ def _holes(record: Record) -> dict[str, int]:
 
 def _by_platform(records: Iterable[Record]) -> dict[str, dict[str, list[Record]]]:
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        if record.kind == CASES:
-            found[record.op][record.platform].append(record)
+    cases = [record for record in records if record.kind == CASES]
+    several = len({record.isa for record in cases}) > 1
+    for record in cases:
+        found[record.op][f"{record.platform} {record.isa}" if several else record.platform].append(record)
     return found
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.machine import FIGURES
 from quantizer.reporting.tally import (
     ERROR,
     check_order,
@@ -26,9 +27,8 @@ from quantizer.reporting.tally import (
 SHARP = 2.0
 """Widest interval, in codes, that still tells one code from the next; a wider one is a hole in sharpness."""
 
-FLOATING = frozenset({"float", "tiled"})
-"""Checks whose ratios measure float kernels, which a processor's instructions choose; `tiled` is equality elsewhere."""
-
+OWN = "own"
+"""The engine that is our own functions."""
 _RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
 """How much an item that stands so is worth; passed -> failed is a new failure, every other step down lost coverage."""
 
@@ -128,20 +128,22 @@ class Diff:
         return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
 
 
-def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False) -> Diff:
+def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False, elsewhere: bool = False) -> Diff:
     """Return what changed from *base* to *run*, item by item; the order of the records does not matter.
 
-    *filtered*: the run was a selection, so items and checks that it leaves out are no change.
+    *filtered*: the run was a selection, so items and checks that it leaves out are no change. *elsewhere*: the runs are not
+    known to be of one processor, by which real engines choose their kernels.
     """
     before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
     both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]
-    ratios = [change for old, new in both for change in _ratios(old, new)]
+    ratios = [change for old, new in both for change in _ratios(old, new, elsewhere=elsewhere)]
     lost: list[CoverageChange] = []
     gained: list[CoverageChange] = []
     for old, new in both:
         names = _covered_otherwise(old, new)
-        lost += [loss for loss in _losses(old, new, names) if not (filtered and loss.what == "check")]
-        gained += map(_swapped, _losses(new, old, names))
+        moves = _moves(new, elsewhere=elsewhere)
+        lost += [loss for loss in _losses(old, new, names, elsewhere=moves) if not (filtered and loss.what == "check")]
+        gained += map(_swapped, _losses(new, old, names, elsewhere=moves))
     return Diff(
         base_items=len(before),
         run_items=len(after),
@@ -196,16 +198,21 @@ def _appearance(record: Record) -> ItemAppearance:
     return ItemAppearance(record.id, record.kind, record.outcome, record.cases, len(item_holes(record)))
 
 
-def _ratios(old: Record, new: Record) -> Iterator[RatioChange]:
+def _moves(record: Record, *, elsewhere: bool) -> bool:
+    """Return whether what ran chose its kernels by a processor that may be another one; our own functions do not."""
+    return elsewhere and record.engine != OWN
+
+
+def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChange]:
     """Yield the checks that gave a verdict in both runs, and another worst ratio or error.
 
     Where a defect of one of two processors takes cases out, the worst ones are not of the same cases; and the last
     bits of float kernels are another processor's.
     """
-    elsewhere = old.processor != new.processor
+    elsewhere = elsewhere or old.isa != new.isa
     for name in _in_order(tuple(new.checks)):
         was, now = old.checks.get(name), new.checks[name]
-        if was is None or (elsewhere and (name in FLOATING or _moved(old, new, name))):
+        if was is None or (elsewhere and (name in FIGURES or _moved(old, new, name))):
             continue
         if (was.ratio != now.ratio or name == "accuracy") and decided(was) and decided(now):
             errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
@@ -254,7 +261,7 @@ def _covered_otherwise(old: Record, new: Record) -> list[str]:
     return sorted(found, key=check_order)
 
 
-def _losses(old: Record, new: Record, names: Iterable[str]) -> Iterator[CoverageChange]:
+def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) -> Iterator[CoverageChange]:
     """Yield what *old* covers and *new* does not, in the checks of these *names* and beside them.
 
     Called the other way round it yields the gains.
@@ -277,7 +284,8 @@ def _losses(old: Record, new: Record, names: Iterable[str]) -> Iterator[Coverage
             if decided(was):
                 yield CoverageChange(new.id, "check", name, decided(was), 0)
         else:
-            yield from _check_losses(new.id, name, was, now, fewer_cases, _moved(old, new, name))
+            moved = _moved(old, new, name) if elsewhere else 0
+            yield from _check_losses(new.id, name, was, now, fewer_cases, moved)
     yield from _entry_losses(old, new)
 
 
@@ -286,7 +294,7 @@ def _moved(old: Record, new: Record, check: str) -> int:
 
     A defect may also leave no sharp arithmetic to trust the accuracy by.
     """
-    if old.processor == new.processor or check not in old.checks:
+    if check not in old.checks:
         return 0
     was, now = old.checks[check], new.checks[check]
     return now.defects + now.mistrusted - was.defects - was.mistrusted

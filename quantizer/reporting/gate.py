@@ -22,12 +22,14 @@ def gate(
     factor: float = FACTOR,
     lsb: float = math.inf,
     filtered: bool = False,
+    elsewhere: bool = False,
 ) -> list[str]:
     """Return why *run* fails against *base*; *filtered*: it was a selection, so what it leaves out is no loss.
 
-    *factor*: growth of a graded ratio that is a regression; *lsb*: that of the error end to end, in steps of the output.
+    *elsewhere*: the two are not known to be of one processor. *factor*: growth of a graded ratio that is a regression; *lsb*: that of the error end to end, in steps of the output.
     """
-    return reasons_to_fail(compare(base, run, filtered=filtered), fail_on, factor=factor, lsb=lsb)
+    diff = compare(base, run, filtered=filtered, elsewhere=elsewhere)
+    return reasons_to_fail(diff, fail_on, factor=factor, lsb=lsb)
 
 
 def reasons_to_fail(

@@ -65,12 +65,12 @@ def _verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str,
 
 def _add(args: argparse.Namespace) -> int:
     from quantizer.reporting.history import append, figures_of
-    from quantizer.reporting.store import read_kills, read_run, read_timings
+    from quantizer.reporting.store import read_kills, read_timings
+    from quantizer.reporting.whole import read_either
 
+    records, _ = read_either(args.run)
     seconds = read_timings(args.run) if is_folder(args.run) else {}
-    append(
-        args.file, args.name, figures_of(read_run(args.run), seconds, read_kills(args.faults) if args.faults else {})
-    )
+    append(args.file, args.name, figures_of(records, seconds, read_kills(args.faults) if args.faults else {}))
     return 0
 
 

@@ -22,7 +22,12 @@ def render(records: Iterable[Record], facts: Facts | None = None) -> str:
     root = ET.Element("testsuites")
     suite = ET.SubElement(root, "testsuite", {"name": "quantizer"} | {key: str(n) for key, n in counts.items()})
     if facts is not None:
-        said = {"quantizer": facts.quantizer, "engine": facts.engine, "profile": facts.profile, "python": facts.python}
+        said = {
+            "quantizer": facts.quantizer,
+            "engine": facts.under_test,
+            "profile": facts.profile,
+            "python": facts.python,
+        }
         _properties(suite, said | facts.packages)
     for record in everything:
         _case(suite, record, facts)

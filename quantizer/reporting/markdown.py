@@ -46,7 +46,9 @@ def _facts_lines(facts: Facts | None) -> list[str]:
     packages = ", ".join(f"{name} {version}" for name, version in facts.packages.items())
     commit = f", commit {facts.tree.commit[:12]}" + ("" if facts.tree.clean else " with changes") if facts.tree else ""
     part = f"; a part: {printable(' '.join(facts.selection))}" if facts.selection else ""
-    return [f"quantizer {facts.quantizer}, engine {facts.engine}, profile {facts.profile}, {packages}{commit}{part}"]
+    return [
+        f"quantizer {facts.quantizer}, engine {facts.under_test}, profile {facts.profile}, {packages}{commit}{part}"
+    ]
 
 
 def kill_lines(kills: Mapping[str, tuple[int, int]] | None) -> list[str]:

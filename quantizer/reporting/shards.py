@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantizer.core.errors import CaseError, UnsupportedError
-from quantizer.core.facts import Facts, SpecFacts
+from quantizer.core.facts import Facts, FunctionFacts, SpecFacts
 from quantizer.core.record import Record
-from quantizer.reporting.store import read_run, read_run_facts, read_timings
+from quantizer.reporting.store import read_timings
+from quantizer.reporting.whole import read_whole
 
 MOST = 10_000
+OWN = ("shard", "specs", "functions", "items", "exit", "lacks", "digests")
+"""What a run says of itself that differs from shard to shard."""
 _FORM = re.compile(r"(\d{1,5})/(\d{1,5})")
 
 
@@ -54,24 +57,23 @@ class Whole:
 def merge(folders: Sequence[Path]) -> Whole:
     """Return the run of which *folders* hold all shards.
 
-    CaseError, naming the folder, where one is no shard, of another run, there twice or missing, or where a record is
-    another shard's.
+    CaseError, naming the folder, where one is not whole, no shard, of another run, there twice or missing, or where a
+    record is another shard's.
     """
     read = [(folder, *_shard_of(folder)) for folder in folders]
     if not read:
         raise CaseError("no shard is named. Name the folder of every shard.")
-    _check_complete([(folder, shard) for folder, shard, _ in read])
+    _check_complete([(folder, shard) for folder, shard, *_ in read])
     records: list[Record] = []
     seconds: dict[str, float] = {}
     specs: dict[str, tuple[Path, SpecFacts]] = {}
-    first, _, whole = read[0]
-    for folder, shard, facts in read:
+    first, _, whole, _ = read[0]
+    for folder, shard, facts, own in read:
         _check_same(first, whole, folder, facts)
         for op, spec in facts.specs.items():
             known = specs.setdefault(op, (folder, spec))
             if known[1] != spec:
                 raise CaseError(f"{folder}: the spec of {op} is another one than in {known[0]}. Run both on one tree.")
-        own = read_run(folder)
         for record in own:
             if not shard.holds(record.id):
                 raise CaseError(f"{folder}: item {record.id!r} is none of shard {shard}. Run the shard again.")
@@ -79,15 +81,34 @@ def merge(folders: Sequence[Path]) -> Whole:
         seconds |= read_timings(folder)
     if not records:
         raise CaseError(f"{first}: no shard holds a record: nothing was checked. Select some items.")
-    merged = whole.model_copy(update={"shard": "", "specs": {op: spec for op, (_, spec) in sorted(specs.items())}})
+    every = [facts for _, _, facts, _ in read]
+    merged = whole.model_copy(
+        update={
+            "shard": "",
+            "specs": {op: spec for op, (_, spec) in sorted(specs.items())},
+            "functions": _functions(every),
+            "items": sorted(item for facts in every for item in facts.items),
+            "exit": max(facts.exit for facts in every),
+        }
+    )
     return Whole(tuple(sorted(records, key=lambda record: record.id)), merged, seconds)
 
 
-def _shard_of(folder: Path) -> tuple[Shard, Facts]:
-    facts = read_run_facts(folder)
-    if facts is None or not facts.shard:
+def _functions(every: Sequence[Facts]) -> list[FunctionFacts]:
+    """Return what became of each function of a plugin: judged where one shard judged it."""
+    found: dict[tuple[str, str], FunctionFacts] = {}
+    for one in (one for facts in every for one in facts.functions):
+        known = found.setdefault((one.name, one.origin), one)
+        if known.standing != "judged" and one.standing == "judged":
+            found[one.name, one.origin] = one
+    return [*found.values()]
+
+
+def _shard_of(folder: Path) -> tuple[Shard, Facts, list[Record]]:
+    records, facts = read_whole(folder)
+    if not facts.shard:
         raise CaseError(f"{folder}: is no shard of a run. Name folders that `pytest --op-shard K/N` wrote.")
-    return read_shard(facts.shard, f"{folder}: shard"), facts
+    return read_shard(facts.shard, f"{folder}: shard"), facts, records
 
 
 def _check_complete(shards: Sequence[tuple[Path, Shard]]) -> None:
@@ -109,7 +130,7 @@ def _check_same(first: Path, wanted: Facts, folder: Path, facts: Facts) -> None:
     """Raise CaseError where two shards were not run alike: the first field in which they differ."""
     for name in Facts.model_fields:
         one, other = getattr(wanted, name), getattr(facts, name)
-        if name not in ("shard", "specs") and one != other:
+        if name not in OWN and one != other:
             said = f"{_short(other)}, and {_short(one)} in {first}"
             raise CaseError(f"{folder}: of another run: {name} is {said}. Run all shards on one tree, alike.")
 

@@ -24,9 +24,11 @@ from quantizer.reporting.tally import (
     check_order,
     coverage_holes,
     decided,
+    reasons_against,
     standing,
     value_rows,
 )
+from quantizer.reporting.whole import unaccounted
 
 
 class CheckStatement(Model):
@@ -83,7 +85,7 @@ class HoleStatement(Model):
     """Something that was not checked, and where."""
 
     what: str
-    """A check, or `coverage`, or `run` for what the run as a whole left open."""
+    """A check, or `coverage`, or `run` for what the run as a whole left open, or `plugin` for a function of one."""
     reason: str
     items: list[str] = []
 
@@ -93,7 +95,7 @@ class Statement(Model):
 
     version: Literal[1] = 1
     result: Literal["conforms", "does not conform"]
-    """conforms: every item passed, but for declared exceptions."""
+    """conforms: some items passed, none failed but for declared exceptions, and pytest saw nothing else fail."""
     quantizer: str
     python: str
     packages: dict[str, str]
@@ -101,6 +103,7 @@ class Statement(Model):
     profile: str
     seed: int | None
     plugins: list[PluginFacts]
+    """Those of which an item judged a function."""
     files: dict[str, str]
     tree: TreeFacts | None
     records_sha256: str = Field(pattern=r"[0-9a-f]{64}")
@@ -138,9 +141,9 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
     counts |= {"verdicts": sum(check.passed + check.failed for check in checks.values())}
     counts |= {"elements": sum(check.elements for check in checks.values())}
     return Statement(
-        result="does not conform" if "failed" in how else "conforms",
-        quantizer=facts.quantizer, python=facts.python, packages=facts.packages, engine=facts.engine,
-        profile=facts.profile, seed=facts.seed, plugins=facts.plugins, files=facts.files, tree=facts.tree,
+        result="does not conform" if reasons_against(everything, facts.exit) else "conforms",
+        quantizer=facts.quantizer, python=facts.python, packages=facts.packages, engine=facts.under_test,
+        profile=facts.profile, seed=facts.seed, plugins=_judged(facts), files=facts.files, tree=facts.tree,
         records_sha256=hashlib.sha256(record_lines(everything).encode()).hexdigest(),
         counts=counts, checks=checks, operators=_operators(everything, facts),
         exceptions=[
@@ -150,6 +153,14 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
         ],
         holes=[*_run_holes(everything, facts), *_holes(everything)],
     )  # fmt: skip
+
+
+def _judged(facts: Facts) -> list[PluginFacts]:
+    """Return the plugins of which an item judged a function; those without functions of operators claim nothing."""
+    silent = {one.origin for one in facts.functions} - {
+        one.origin for one in facts.functions if one.standing == "judged"
+    }
+    return [plugin for plugin in facts.plugins if plugin.origin not in silent]
 
 
 def _checks(records: Iterable[Record]) -> dict[str, CheckStatement]:
@@ -202,9 +213,11 @@ def _run_holes(records: Sequence[Record], facts: Facts) -> list[HoleStatement]:
         said.append("the run lay in no git repository: no tree is named")
     elif not facts.tree.clean:
         said.append("files differ from the commit that is named")
+    said += [f"a plugin was judged by a reading, not by the platform's arithmetic: {name}" for name in facts.readings]
     if facts.profile != "gate" and facts.seed is None:
         said.append("the seed of generated cases was not fixed: another run judges other cases")
     found = [HoleStatement(what="run", reason=reason) for reason in said]
+    found += [HoleStatement(what="plugin", reason=f"not judged: {text}") for text in unaccounted(facts)]
     silent = [record.id for record in records if standing(record) == "skipped"]
     return found + ([HoleStatement(what="run", reason="items were skipped", items=silent)] if silent else [])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.files import is_file, is_folder, replace_files
 from quantizer.core.reading import Readable
 from quantizer.core.record import CheckRecord, Record, read_line
+from quantizer.reporting.machine import MACHINE
 
 if TYPE_CHECKING:
     from quantizer.core.facts import Facts
@@ -34,18 +36,22 @@ FAILURES = "failures"
 def write_run(
     directory: Path, records: Iterable[Record], summary: Mapping[str, object], facts: Facts | None = None
 ) -> None:
-    """Write a run into *directory*: the same records give the same bytes in any order; whole files or nothing."""
-    contents = {directory / RECORDS: record_lines(records), directory / SUMMARY: _json(summary, indent=2) + "\n"}
+    """Write a run into *directory*: the same records give the same bytes in any order; whole files or nothing.
+
+    The facts name the digests of the other files, so that readers tell files of two runs apart.
+    """
+    contents = {RECORDS: record_lines(records), SUMMARY: _json(summary, indent=2) + "\n"}
     if facts is not None:
-        contents[directory / FACTS] = facts.to_json()
-    replace_files(contents, CaseError)
+        digests = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in contents.items()}
+        contents[FACTS] = facts.model_copy(update={"digests": digests}).to_json()
+    replace_files({directory / name: content for name, content in contents.items()}, CaseError)
 
 
 def run_files(path: Path) -> list[Path]:
     """Return the files that a run is read from: a records file, or those in a directory."""
     if not is_folder(path):
         return [path]
-    return [*(path / name for name in (RECORDS, SUMMARY, FACTS, TIMINGS)), *(path / FAILURES).glob("*.json")]
+    return [*(path / name for name in (RECORDS, SUMMARY, FACTS, MACHINE, TIMINGS)), *(path / FAILURES).glob("*.json")]
 
 
 def replay_files(directory: Path) -> dict[str, bytes]:

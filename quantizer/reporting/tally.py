@@ -38,6 +38,17 @@ def is_failing(record: Record) -> bool:
     return standing(record) == "failed"
 
 
+def reasons_against(records: Iterable[Record], status: int) -> list[str]:
+    """Return why a run may not pass by itself: items that fail, none that passed, or pytest's exit *status* alone."""
+    everything = list(records)
+    failing = [record.id for record in everything if is_failing(record)]
+    if failing:
+        return [f"{len(failing):,} of {len(everything):,} items fail, such as {failing[0]}."]
+    if not any(standing(record) == "passed" for record in everything):
+        return ["No item passed: nothing was judged."]
+    return [f"pytest ended with exit status {status}, and no item fails: something else did."] if status else []
+
+
 def check_order(name: str) -> tuple[int, str]:
     """Sort checks in the order in which they are read; those of plugins last, by name."""
     return (_ORDER.get(name, len(_ORDER)), name)

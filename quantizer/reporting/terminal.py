@@ -66,11 +66,15 @@ def render(records: Iterable[Record], *, limit: int = 20, width: int = 100, path
 
 
 def worst_items(records: Iterable[Record]) -> Section:
-    """Return the table of value items, worst first; an engine column only where there are several."""
+    """Return the table of value items, worst first; an engine column, with its level of instructions, where there are several."""
     rows = value_rows(records)
-    several = len({row.record.engine for row in rows}) > 1
+    several = len({_engine(row.record) for row in rows}) > 1
     columns = (*_COLUMNS[:3], Column("engine", cut="middle", code=True), *_COLUMNS[3:]) if several else _COLUMNS
     return Section("Worst items", columns, Rows(rows, partial(_cells, several=several)))
+
+
+def _engine(record: Record) -> str:
+    return f"{record.engine} {record.isa}".strip()
 
 
 def _cells(row: Row, *, several: bool) -> tuple[str, ...]:
@@ -79,7 +83,7 @@ def _cells(row: Row, *, several: bool) -> tuple[str, ...]:
         record.op,
         record.scheme or NOTHING,
         record.platform or NOTHING,
-        *([record.engine or NOTHING] if several else []),
+        *([_engine(record) or NOTHING] if several else []),
         f"{record.cases:,}",
         f"{row.check:<10} {ratio_text(row.ratio):>4}" if row.check else NOTHING,
         count_text(row.mistrusted),

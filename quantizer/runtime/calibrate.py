@@ -13,6 +13,7 @@ from tqdm import tqdm
 from quantizer.calibration.observers import Codes, Observer, observer
 from quantizer.core.errors import GraphError
 from quantizer.ir.graph import Graph
+from quantizer.numerics.pinned import pinned
 from quantizer.runtime.tensor_config import QuantizationProperty, TensorQuantizationConfig
 from quantizer.runtime.torch_executor import TorchExecutor
 
@@ -22,6 +23,7 @@ SCALES = tuple(2.0**power for power in (-7, -5, -3, 0, 2, 4, 6))
 """The scales that `floating` tries. Source: PPQ's DirectMSEObserver."""
 
 
+@pinned()
 def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], batches: Iterable[Any]) -> None:
     """Give each configuration (by its tensor) the scale that its observer finds on the values in float.
 

@@ -1,14 +1,14 @@
 """Quantized ONNX graphs on integers: each operator that a platform has runs by that platform's integer function.
 
 Between quantizations an ONNX model computes in float. Here the parameters of every tensor are read off the quantizations,
-and an operator of the registry whose operands and result have parameters gets what the platform hands for them. What the
-platform has no integer function for stays float, on the values of codes, and its result is quantized.
+and an operator of the registry whose operands and result have parameters gets what the platform hands for them, where a scheme
+of the platform fits. What the platform does not declare stays float, on the values of codes, and its result is quantized.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
@@ -16,17 +16,20 @@ import torch
 from quantizer.core.case import AttrValue
 from quantizer.core.errors import ConstraintError, GraphError, UnsupportedError
 from quantizer.core.library import load_library
-from quantizer.core.platforms import Platform
-from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
+from quantizer.core.platforms import NARROW_BITS, Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.shapes import variables
 from quantizer.core.spec import Input, Spec
 from quantizer.ir.graph import Graph, Node, Tensor, container, nearest
 from quantizer.ir.verify import verify
 from quantizer.numerics.handed_request import HandedRequest
 from quantizer.numerics.parameters import Request
-from quantizer.numerics.qparams import Constant, QParams
+from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.numerics.rules import own_codes, same_numbers
+from quantizer.numerics.sums import UNSCALED
 from quantizer.ops import REGISTRY
+from quantizer.runtime.declared import Handed, check_accumulator, declared_scheme
 from quantizer.runtime.engines.own import OwnEngine
 from quantizer.runtime.grids import EXACT, Grids, spread
 from quantizer.runtime.hooks import is_quantable
@@ -35,18 +38,23 @@ from quantizer.runtime.onnx.registry_form import form_and_origins
 from quantizer.runtime.onnx.unfolded import unfolded
 from quantizer.runtime.qdq import with_qdq
 
-CODES, VALUES = "integer.codes", "integer.values"
-"""Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values."""
+CODES, VALUES, REASONS = "integer.codes", "integer.values", "integer.reasons"
+"""Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; and node -> why it is
+computed in float."""
+SHOWN = 3
+"""Nodes whose reasons one error lists."""
 
 
 def integer_graph(graph: Graph, platform: str = "ort", inputs: Mapping[str, torch.Tensor] | None = None) -> Graph:
     """Return a quantized graph as codes: of `quantize_graph`, or of a file with QDQ or QLinear operators.
 
-    Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. Shapes are those
-    that *inputs* have, where sizes are free. Run it with `runtime.integer_executor.IntegerExecutor`.
+    Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. What it does not
+    declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float, which is what QDQ means, and
+    the executor says why. Shapes are those that *inputs* have, where sizes are free. Run it with
+    `runtime.integer_executor.IntegerExecutor`.
 
-    Raises ValueError for an unknown platform, UnsupportedError for operators without specs, GraphError where nothing would
-    be computed on integers.
+    Raises ValueError for an unknown platform, UnsupportedError for operators without specs, GraphError with the nodes' reasons
+    where nothing would be computed on integers.
     """
     known = load_library().platforms
     if platform not in known:
@@ -58,18 +66,22 @@ def integer_graph(graph: Graph, platform: str = "ort", inputs: Mapping[str, torc
         raise GraphError(
             f"graph {graph.name!r}: no tensor is quantized: use quantize_graph, or a QDQ or QLinear model."
         )
-    form, origins = form_and_origins(floats.graph, inputs)
+    form, origins = form_and_origins(floats.graph, inputs, floats.params)
     grids = spread(form, floats.params, floats.values, origins)
     work = _Work(grids, known[platform], floats.constants)
     made = work.graph()
     if not any(node.parameters is not None for node in made.nodes):
+        shown = [f"node {name!r} ({made.node(name).op}): {why}" for name, why in list(work.reasons.items())[:SHOWN]]
+        left = len(work.reasons) - len(shown)
         raise GraphError(
-            f"graph {graph.name!r}: platform {platform!r} has no integer function for any of its operators."
+            f"graph {graph.name!r}: platform {platform!r} has no integer function for any of its operators: "
+            f"{'; '.join(shown)}{f'; and {left} more' if left else ''}."
         )
     values = {name: grids.renamed(found) for name, found in floats.values.items()}
     codes = {name: grids.renamed(found) for name, found in floats.codes.items()}
     return made.with_(
-        outputs=tuple(grids.renamed(name) for name in made.outputs), extra={**made.extra, CODES: codes, VALUES: values}
+        outputs=tuple(grids.renamed(name) for name in made.outputs),
+        extra={**made.extra, CODES: codes, VALUES: values, REASONS: work.reasons},
     )
 
 
@@ -81,14 +93,19 @@ class _Work:
     platform: Platform
     constants: Mapping[str, torch.Tensor]
     """Codes that the file has."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Node -> why it stays float."""
 
     def graph(self) -> Graph:
         source = self.grids.graph
         tensors = {name: self._coded(tensor) for name, tensor in source.tensors.items()}
         nodes: list[Node] = []
         for node in source.order:
-            ready = self._integer(node, tensors)
-            nodes.append(node if ready is None else ready)
+            try:
+                nodes.append(self._integer(node, tensors))
+            except (GraphError, ConstraintError, UnsupportedError) as err:
+                self.reasons[node.name] = str(err).rstrip(".")
+                nodes.append(node)
         found = source.with_(nodes=tuple(nodes), tensors=tensors)
         verify(found)
         return found
@@ -105,25 +122,32 @@ class _Work:
     def _codes(self, values: torch.Tensor, params: QParams) -> torch.Tensor:
         return quantize(values.double(), params, EXACT)
 
-    def _integer(self, node: Node, tensors: dict[str, Tensor]) -> Node | None:
-        """Return the node with what the platform hands, None where it stays float."""
+    def _integer(self, node: Node, tensors: dict[str, Tensor]) -> Node:
+        """Return the node with what the platform hands; UnsupportedError or GraphError that says why it stays float."""
         spec, name = specs()[node.op], self.platform.platform
         named = self.platform.named is not None and self.platform.named in spec.names
         if not named and self.platform.ops is not None and node.op not in self.platform.ops:
-            return None
+            raise UnsupportedError(f"platform {name!r} has no operator {node.op}")
         if REGISTRY.find(node.op, "quantized", name) is None or len(spec.outputs) != 1:
-            return None
+            raise UnsupportedError(f"platform {name!r} has no integer function for {node.op}")
         operands = {key: n for key, n in zip(spec.inputs, node.inputs, strict=True) if n is not None}
         given = {key: self.grids.params[n] for key, n in operands.items() if n in self.grids.params}
         pointing = {key: n for key, n in operands.items() if spec.inputs[key].kind == "index"}
         given |= {key: own_codes(self.grids.graph.tensor(n).dtype) for key, n in pointing.items()}
+        given = {key: self._with_steps(params) for key, params in given.items()}
         inputs = {key: params for key, params in given.items() if key in spec.activations}
         output = self._output(node, spec)
-        asked = [key for key in operands if spec.inputs[key].role != "bias"]
-        if output is None or any(key not in given for key in asked) or any(p.axis is not None for p in inputs.values()):
-            return None
-        if any(_is_across(spec.inputs[key], params, tensors[operands[key]]) for key, params in given.items()):
-            return None
+        if output is None:
+            raise UnsupportedError(f"its result {node.outputs[0]!r} is not quantized")
+        output = self._with_steps(output)
+        for key, held in operands.items():
+            if spec.inputs[key].role != "bias" and key not in given:
+                raise UnsupportedError(f"its operand {held!r} is not quantized")
+            if key in inputs and inputs[key].axis is not None:
+                raise UnsupportedError(f"{held!r} is an activation with several scales")
+        for key, params in given.items():
+            if _is_across(spec.inputs[key], params, tensors[operands[key]]):
+                raise UnsupportedError(f"{operands[key]!r} has scales along another axis than the result's channels")
         return self._handed(node, spec, operands, given, inputs, output, tensors)
 
     def _output(self, node: Node, spec: Spec) -> QParams | None:
@@ -133,43 +157,124 @@ class _Work:
             return QParams(dtype, torch.ones((), dtype=torch.float64), torch.tensor(0), dtype.min, dtype.max)
         return self.grids.params.get(node.outputs[0])
 
+    def _with_steps(self, params: QParams) -> QParams:
+        """Return parameters with codes per unit, where the platform's arithmetic multiplies by that number."""
+        if self.platform.parameters.scale != "float32_steps" or params.steps is not None:
+            return params
+        return replace(params, steps=(1.0 / params.scale).float())
+
     def _handed(
         self, node: Node, spec: Spec, operands: Mapping[str, str], given: Mapping[str, QParams],
         inputs: Mapping[str, QParams], output: QParams, tensors: dict[str, Tensor],
-    ) -> Node | None:  # fmt: skip
+    ) -> Node:  # fmt: skip
         source = self.grids.graph
         weights = {
             key: Constant(cast("torch.Tensor", tensors[name].data).long(), given[key])
             for key, name in operands.items() if key in given and key not in spec.activations
             and tensors[name].data is not None
         }  # fmt: skip
+        units = {key: c for key, c in weights.items() if spec.inputs[key].role == "weight"}
+        for key, constant in weights.items():
+            if spec.inputs[key].role == "bias" and not _is_sum(constant, inputs, units):
+                _check_unit(operands[key], constant, inputs, units)
         weights = {
-            key: c for key, c in weights.items() if spec.inputs[key].role == "weight" or _is_sum(c, inputs, weights)
+            key: c for key, c in weights.items() if spec.inputs[key].role == "weight" or _is_sum(c, inputs, units)
         }
-        floats = {
-            key: cast("torch.Tensor", source.tensor(name).data)
-            for key, name in operands.items() if key not in spec.activations
-        }  # fmt: skip
-        if any(data is None for data in floats.values()):
-            return None
+        floats: dict[str, torch.Tensor] = {}
+        for key, name in operands.items():
+            if key not in spec.activations:
+                data = source.tensor(name).data
+                if data is None:
+                    raise UnsupportedError(f"its operand {name!r} is computed, must be a constant")
+                floats[key] = data
         shapes = {key: tuple(source.tensor(name).shape) for key, name in operands.items()}
         attrs = cast("Mapping[str, AttrValue]", node.attrs)
-        scheme = scheme_of(output, next(iter(weights.values()), None))
+        scheme = declared_scheme(_as_handed(node, source, inputs, output, weights), self.platform)
         plain = Request(spec, scheme, self.platform, shapes, attrs, _ranges(inputs, output), floats, inputs)
         request = HandedRequest(
             spec, scheme, self.platform, shapes, attrs, {}, floats, inputs, output_params=output, weights=weights
         )
-        try:
-            if not _allowed(plain, output):
-                return None
-            handed = OwnEngine().quantize(request)
-        except (GraphError, ConstraintError, UnsupportedError):
-            return None
+        if not _allowed(plain, output):
+            raise UnsupportedError(
+                f"platform {self.platform.platform!r} fixes the parameters of {node.outputs[0]!r}, or has its operands share "
+                "theirs: the file has others"
+            )
+        handed = OwnEngine().quantize(request)
+        self._check_answer(handed, inputs, output, node)
+        check_declared(replace(node, parameters=handed), source)
         for key, constant in handed.constants.items():
-            name = operands.get(key)
-            if name is not None and key not in weights:
-                tensors[name] = _constant(name, constant)
+            if spec.inputs[key].role == "bias" and key not in weights and _saturates(constant, floats[key]):
+                raise UnsupportedError(
+                    f"{operands[key]!r} is a bias that leaves {constant.params.dtype} at its sums' scale"
+                )
+        for key, constant in handed.constants.items():
+            held = operands.get(key)
+            if held is not None and key not in weights:
+                tensors[held] = _constant(held, constant)
         return replace(node, parameters=handed)
+
+    def _check_answer(self, handed: Parameters, inputs: Mapping[str, QParams], output: QParams, node: Node) -> None:
+        """Raise UnsupportedError where the platform's rule answers with other parameters than the file's."""
+        spec, name = specs()[node.op], self.platform.platform
+        if not all(same_numbers(params, handed.inputs[key]) for key, params in inputs.items() if key in handed.inputs):
+            raise UnsupportedError(f"platform {name!r} changes the parameters of its operands")
+        if not same_numbers(next(iter(handed.outputs.values())), output):
+            raise UnsupportedError(
+                f"platform {name!r} fixes the parameters of {node.outputs[0]!r}: the file has others"
+            )
+        alike = len(inputs) > 1 and all(same_numbers(next(iter(inputs.values())), params) for params in inputs.values())
+        unscaled = spec.quantization.family in UNSCALED and handed.rescale is not None and alike
+        if unscaled and handed.rescale is not None and handed.rescale.variant == "multiplier_shift":
+            first = next(iter(inputs.values()))
+            if not torch.equal(first.scale, output.scale):
+                raise UnsupportedError(
+                    f"platform {name!r} rescales no result of {spec.op} whose operands have one scale: "
+                    f"{node.outputs[0]!r} has another"
+                )
+
+
+def _saturates(constant: Constant, values: torch.Tensor) -> bool:
+    """Return whether codes of a bias are further than one step from what they stand for."""
+    return bool(((dequantize(constant.codes, constant.params) - values).abs() > _along(constant)).any())
+
+
+def _along(constant: Constant) -> torch.Tensor:
+    return constant.params.along(constant.params.scale, constant.codes.dim())
+
+
+def check_declared(node: Node, graph: Graph) -> Scheme:
+    """Return the scheme under which the node's platform declares what the node was handed.
+
+    Raises UnsupportedError that names the tensor, its value and what the platform declares, where it declares no such thing or
+    a sum of the node may leave the accumulator.
+    """
+    handed, spec = node.parameters, specs()[node.op]
+    assert isinstance(handed, Parameters)
+    output = next(iter(handed.outputs.values()))
+    known = _as_handed(node, graph, handed.inputs, output, handed.constants)
+    scheme = declared_scheme(known, handed.platform)
+    count, terms = 1, spec.error_model.terms
+    if terms is not None and not known.weights:
+        named = zip(spec.inputs, node.inputs, strict=False)
+        shapes = {key: tuple(graph.tensor(name).shape) for key, name in named if name is not None}
+        count = int(terms(variables(spec, shapes, cast("Mapping[str, AttrValue]", node.attrs))))
+    check_accumulator(known, handed.platform, handed.accumulator_bits, count)
+    return scheme
+
+
+def _as_handed(
+    node: Node, graph: Graph, inputs: Mapping[str, QParams], output: QParams, constants: Mapping[str, Constant]
+) -> Handed:
+    """Return what a platform has to declare: an index has no parameters of its own."""
+    spec = specs()[node.op]
+    named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
+    index = next(iter(spec.quantization.outputs.values()), "") == "index"
+    return Handed(
+        spec, named | {next(iter(spec.outputs)): node.outputs[0]},
+        {key: params for key, params in inputs.items() if spec.inputs[key].kind == "value"},
+        None if index else output, {key: constant for key, constant in constants.items() if key in spec.inputs},
+        frozenset(key for key, name in named.items() if key in inputs and graph.tensor(name).is_constant),
+    )  # fmt: skip
 
 
 def _constant(name: str, constant: Constant) -> Tensor:
@@ -185,24 +290,32 @@ def _is_across(item: Input, params: QParams, tensor: Tensor) -> bool:
     return item.channel_axis is None or params.axis % rank != item.channel_axis % rank
 
 
-def _is_sum(bias: Constant, inputs: Mapping[str, QParams], constants: Mapping[str, Constant]) -> bool:
-    """Return whether a bias has the scale of the sums that it is added to, as float32 has it."""
-    count = bias.codes.numel()
-    factors = [*inputs.values(), *(c.params.repeated(count) for c in constants.values() if c is not bias)]
+def _unit(inputs: Mapping[str, QParams], weights: Mapping[str, Constant], count: int) -> torch.Tensor:
+    """Return the scale of the sums, or one for each of *count* channels."""
+    factors = [*inputs.values(), *(c.params.repeated(count) for c in weights.values())]
     scale = factors[0].scale
     for other in factors[1:]:
         scale = scale * other.scale
-    return bool((scale.float() == bias.params.scale.float()).all()) and not bool(bias.params.zero_point.any())
+    return scale
 
 
-def scheme_of(output: QParams, weight: Constant | None) -> Scheme:
-    """Return the scheme that names what the file has: bits, and scales for the tensor or for channels."""
-    part = None
-    if weight is not None:
-        grain = "channel" if weight.params.axis is not None else "tensor"
-        part = WeightPart(bits=min(max(weight.params.dtype.bits, 2), 16), granularity=grain, range="full")  # type: ignore[arg-type]
-    bits = min(max(output.dtype.bits, 2), 16)
-    return Scheme(name="handed", activation=ActivationPart(bits=bits, lut_bits=bits), weight=part)
+def _is_sum(bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> bool:
+    """Return whether a bias has the scale of the sums that it is added to, as float32 has it."""
+    scale = _unit(inputs, weights, bias.codes.numel()).float()
+    return bool((scale == bias.params.scale.float()).all()) and not bool(bias.params.zero_point.any())
+
+
+def _check_unit(name: str, bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> None:
+    """Raise UnsupportedError where a quantized bias has values that no whole number of the sums' steps is.
+
+    A float bias is rounded to these steps, as the platform quantizes it; one that is quantized has values of its own.
+    """
+    steps = dequantize(bias.codes, bias.params) / _unit(inputs, weights, bias.codes.numel())
+    if not torch.equal(steps, steps.round()):
+        raise UnsupportedError(
+            f"{name!r} is a bias at scale {float(bias.params.scale.reshape(-1)[0]):.9g}, which its sums' steps of "
+            f"{float(_unit(inputs, weights, 1).reshape(-1)[0]):.9g} cannot say: give it the product of the scales of input and weight"
+        )
 
 
 def _ranges(inputs: Mapping[str, QParams], output: QParams) -> dict[str, tuple[float, float]]:
@@ -222,7 +335,8 @@ def _allowed(request: Request, output: QParams) -> bool:
     family, op, platform = request.spec.quantization.family, request.spec.op, request.platform
     fixed = (
         rule not in ("calibrated", "index") or family in platform.same_as_input or family in platform.negated
-        or op in platform.fixed_outputs
+        or op in platform.fixed_outputs or family in platform.same_as_equal_inputs
+        or (family in platform.wide_units and output.dtype.bits > NARROW_BITS)
     )  # fmt: skip
     if family in platform.shared_parameters and len({id(p) for p in request.given.values()}) > 1:
         first, *rest = request.given.values()

@@ -8,12 +8,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from quantizer.core.errors import GraphError
+from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.ir.graph import Graph, Node, container, nearest
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.runtime.executor import run_node
-from quantizer.runtime.integer import CODES, VALUES
+from quantizer.runtime.integer import CODES, REASONS, VALUES, check_declared
 from quantizer.runtime.onnx.kernels import specs
 
 
@@ -21,18 +21,29 @@ class IntegerExecutor:
     """Runs what `integer_graph` returns."""
 
     def __init__(self, graph: Graph) -> None:
-        """Take *graph*; GraphError where none of its nodes computes on codes."""
+        """Take *graph*; GraphError where none of its nodes computes on codes.
+
+        Raises UnsupportedError that names every node whose platform does not declare what the node was handed: bits,
+        granularity, zero points, signs, sums that may leave the accumulator. Whoever made the graph, none such runs.
+        """
         self.graph = graph
-        self._codes, self._values = (cast("Mapping[str, str]", graph.extra.get(key, {})) for key in (CODES, VALUES))
-        self._platform = next(
-            (n.parameters.platform for n in graph.nodes if isinstance(n.parameters, Parameters)), None
+        self._codes, self._values, self.reasons = (
+            cast("Mapping[str, str]", graph.extra.get(key, {})) for key in (CODES, VALUES, REASONS)
         )
+        integers = [node for node in graph.order if isinstance(node.parameters, Parameters)]
+        self._platform = next((n.parameters.platform for n in integers if isinstance(n.parameters, Parameters)), None)
         if self._platform is None:
             raise GraphError(f"graph {graph.name!r}: no node computes on integers: use integer_graph.")
+        refused = [text for node in integers if (text := _undeclared(node, graph)) is not None]
+        if refused:
+            raise UnsupportedError(f"graph {graph.name!r}: {'; '.join(refused)}.")
 
     @property
     def floats(self) -> list[str]:
-        """Return the nodes that compute in float, since the platform has no integer function for them."""
+        """Return the nodes that compute in float, since the platform declares no integer function for what they have.
+
+        `reasons` says why, by the node's name.
+        """
         return [node.name for node in self.graph.order if not isinstance(node.parameters, Parameters)]
 
     def forward(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
@@ -122,6 +133,14 @@ class IntegerExecutor:
         if tensor.qparams is None:
             return value
         return self._quantized(value, tensor.qparams) if value.is_floating_point() else value.long()
+
+
+def _undeclared(node: Node, graph: Graph) -> str | None:
+    try:
+        check_declared(node, graph)
+    except UnsupportedError as err:
+        return f"node {node.name!r} ({node.op}): {err}"
+    return None
 
 
 def _wide(data: Tensor, params: QParams | None) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -146,15 +147,45 @@ PPQ_ONLY = [
 """The names of the frozen list that no opset has, and no node test concerns."""
 
 
+CORRECTED_IN = (1, 22)
+CORRECTED = frozenset({
+    "test_attention_3d_with_past_and_present_qk_matmul_bias", "test_attention_3d_with_past_and_present_qk_matmul_softcap",
+    "test_attention_4d_with_past_and_present_qk_matmul_bias", "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask",
+    "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask_causal",
+    "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask",
+    "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal", "test_attention_4d_with_qk_matmul_bias",
+    "test_attention_4d_with_qk_matmul_softcap",
+})  # fmt: skip
+"""Tests of older releases whose answers onnx 1.22 corrected: Attention caps its scores before the mask, not after it.
+
+They, and what they expand to, are left out where an older onnx is installed.
+"""
+
+
 @dataclass(frozen=True)
 class NodeTest:
-    """One official test: a model and data for it."""
+    """One official test: a model and data for it. onnx before 1.22 has both as files, later ones in memory."""
 
     name: str
     operator: str
-    folder: Path
+    case: Any
     rtol: float
     atol: float
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        """The model, of one node or of the nodes that an operator expands to."""
+        return _model(self.case)
+
+    @property
+    def data_sets(self) -> Iterator[tuple[list[Any], list[Any]]]:
+        """Inputs and expected outputs."""
+        if self.case.model is not None:
+            for given, expected in self.case.data_sets:
+                yield _arrays(given), _arrays(expected)
+            return
+        for place in sorted(Path(self.case.model_dir).glob("test_data_set_*")):
+            yield _tensors(place, "input"), _tensors(place, "output")
 
 
 @dataclass(frozen=True)
@@ -169,20 +200,26 @@ class Finding:
 @cache
 def node_tests() -> tuple[NodeTest, ...]:
     """Return every node test in the order of their names; one of an expanded model belongs to the operator it expands."""
-    cases = {case.name: case for case in load_model_tests(kind="node")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # later ones compute what they expect, infinities included
+        cases = {case.name: case for case in load_model_tests(kind="node")}
     found = []
+    old = tuple(int(part) for part in onnx.__version__.split(".")[:2]) < CORRECTED_IN
     for name, case in sorted(cases.items()):
-        owner = cases.get(EXPANDED.sub("", name), case)
-        operator = _model(Path(owner.model_dir)).graph.node[0].op_type
-        found.append(NodeTest(name, operator, Path(case.model_dir), case.rtol, case.atol))
+        plain = EXPANDED.sub("", name)
+        if old and plain in CORRECTED:
+            continue
+        owner = cases.get(plain, case)
+        operator = _model(owner).graph.node[0].op_type
+        found.append(NodeTest(name, operator, case, case.rtol, case.atol))
     return tuple(found)
 
 
 def run(test: NodeTest) -> Finding:
     """Run one test; an answer that the test does not accept is wrong, a named error is a refusal, any other a crash."""
     try:
-        ready = QuantizerBackend.prepare(_model(test.folder))
-        for inputs, expected in _data_sets(test.folder):
+        ready = QuantizerBackend.prepare(test.model)
+        for inputs, expected in test.data_sets:
             outputs = ready.run(inputs)
             Runner.assert_similar_outputs(expected, outputs, test.rtol, test.atol)
     except AssertionError as err:
@@ -200,13 +237,13 @@ def _line(err: Exception) -> str:
     return " ".join(str(err).split())[:200]
 
 
-def _model(folder: Path) -> onnx.ModelProto:
-    return onnx.load(folder / "model.onnx")
+def _model(case: Any) -> onnx.ModelProto:
+    return case.model if case.model is not None else onnx.load(Path(case.model_dir) / "model.onnx")
 
 
-def _data_sets(folder: Path) -> Iterator[tuple[list[Any], list[Any]]]:
-    for place in sorted(folder.glob("test_data_set_*")):
-        yield _tensors(place, "input"), _tensors(place, "output")
+def _arrays(values: Sequence[Any]) -> list[Any]:
+    """Return *values* with the tensors that are given as ONNX's own, those of 4 and 8 bits, as arrays."""
+    return [numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item for item in values]
 
 
 def _tensors(place: Path, kind: str) -> list[np.ndarray[Any, Any]]:

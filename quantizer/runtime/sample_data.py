@@ -14,6 +14,7 @@ from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.npz import MAGIC, read_npy, read_npz
 from quantizer.ir.graph import FREE, LARGEST, Graph, check_size, container, nearest
+from quantizer.numerics.deviates import deviates
 
 ARRAYS = Readable("a file of arrays", 1 << 40, FormatError)
 """Only its first bytes are read here; the arrays are held against their own bounds."""
@@ -49,7 +50,7 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
 
 
 def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Batch]:
-    """Return normally distributed values for float inputs; the same for the same seed.
+    """Return normally distributed values for float inputs; the same for the same seed, on every processor.
 
     A free first axis has *size* samples. GraphError for other free sizes, for inputs that are not float, and for more
     than LARGEST bytes of values in all.
@@ -62,10 +63,12 @@ def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Ba
     total = count * sum(math.prod(shapes[t.name]) * max(4, container(t.dtype).itemsize) for t in tensors)
     if total > LARGEST:
         raise GraphError(f"{count} batches of {size} samples: {total} bytes of values, at most {LARGEST}: make fewer.")
-    source = torch.Generator().manual_seed(seed)
     return [
-        {t.name: torch.randn(shapes[t.name], generator=source).to(container(t.dtype)) for t in tensors}
-        for _ in range(count)
+        {
+            t.name: torch.from_numpy(deviates(shapes[t.name], (seed, number, place))).to(container(t.dtype))
+            for place, t in enumerate(tensors)
+        }
+        for number in range(count)
     ]
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,7 @@ import torch
 
 from quantizer.core.errors import QuantizerError
 
-pytest.importorskip("sklearn", reason="the example's data: pip install scikit-learn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="the example's data: pip install scikit-learn")
 SCRIPT = Path(__file__).parents[2] / "examples" / "digits_fixed" / "train.py"
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from quantizer.cli import main
 
-pytest.importorskip("sklearn", reason="the example's data: pip install scikit-learn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="the example's data: pip install scikit-learn")
 pytest.importorskip("onnxruntime", reason="the other system: pip install onnxruntime")
 SCRIPT = Path(__file__).parents[2] / "examples" / "digits_onnx" / "quantize_onnx.py"
 

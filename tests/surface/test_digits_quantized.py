@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -13,7 +14,7 @@ import torch
 
 from quantizer.cli import main
 
-pytest.importorskip("sklearn", reason="the example's data: pip install scikit-learn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="the example's data: pip install scikit-learn")
 SCRIPT = Path(__file__).parents[2] / "examples" / "digits" / "quantize_digits.py"
 
 

@@ -14,14 +14,11 @@ catalogue._version = lambda name: None
 
 
 @pytest.fixture
-def run(pytester, monkeypatch):
-    for name in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
-        monkeypatch.delenv(name, raising=False)
-
+def run(pytester, nested):
     (pytester.path / "add.yaml").write_bytes((SPECS / "add.yaml").read_bytes())
 
     def run(*args):
-        return pytester.runpytest_subprocess("add.yaml", "-k", "a8-ort", "-p", "no:cacheprovider", *args)
+        return nested("add.yaml", "-k", "a8-ort", "-p", "no:cacheprovider", *args)
 
     return run
 
@@ -52,7 +49,7 @@ def test_a_missing_engine_is_a_counted_hole(run, pytester):
     (cases,) = [record for record in records(pytester) if record["kind"] == "cases"]
     assert cases["outcome"] == "skipped"
     assert cases["holes"] == [
-        "engine onnxruntime: onnxruntime and onnx not installed; pip install 'quantizer[engines]'"
+        "engine onnxruntime: onnxruntime and onnx not installed; pip install 'quantizer-conformance[engines]'"
     ]
 
 

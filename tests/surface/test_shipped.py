@@ -24,7 +24,7 @@ def replace_relu(vendor, result=RIGHT):
 
 def test_items_of_the_platform_where_a_function_is_replaced_are_added(vendor):
     replace_relu(vendor)
-    result = vendor.pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist")
+    result = vendor.pytest("--collect-only", "-q", "-p", "no:xdist")
     found = [line.rpartition("::")[2] for line in result.outlines if "relu.yaml::" in line]
     assert found == [
         "relu-a8-compass", "relu-a8s-compass", "relu-a16-compass", "relu-regressions",
@@ -33,17 +33,15 @@ def test_items_of_the_platform_where_a_function_is_replaced_are_added(vendor):
 
 def test_a_path_on_the_command_line_leaves_the_ini_file_s_out(vendor):
     replace_relu(vendor)
-    result = vendor.pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist", "my_specs")
+    result = vendor.pytest("--collect-only", "-q", "-p", "no:xdist", "my_specs")
     assert "relu.yaml" not in result.stdout.str()
-    result = vendor.pytester.runpytest_subprocess(
-        "--collect-only", "-q", "-p", "no:xdist", "my_specs", "--op-shipped=relu"
-    )
+    result = vendor.pytest("--collect-only", "-q", "-p", "no:xdist", "my_specs", "--op-shipped=relu")
     assert "relu.yaml::relu-a8-compass" in result.stdout.str()
 
 
 def test_a_wrong_replacement_is_red_and_its_rerun_command_finds_it(vendor):
     replace_relu(vendor, OFF_BY_ONE)
-    result = vendor.pytester.runpytest_subprocess("-k", "relu-a8-compass", "-p", "no:xdist")
+    result = vendor.pytest("-k", "relu-a8-compass", "-p", "no:xdist")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
@@ -52,14 +50,14 @@ def test_a_wrong_replacement_is_red_and_its_rerun_command_finds_it(vendor):
             "replaced: relu.quantized on compass 1 (*their_relu*)",
         ]
     )
-    again = vendor.pytester.runpytest_subprocess("-k", "relu-a8-compass", "--op-shipped=relu", "-p", "no:xdist")
+    again = vendor.pytest("-k", "relu-a8-compass", "--op-shipped=relu", "-p", "no:xdist")
     again.assert_outcomes(failed=1, deselected=13)
 
 
 def test_a_replacement_that_no_item_judged_is_named(vendor):
     replace_relu(vendor)
     vendor.pytester.makeini("[pytest]\ntestpaths = my_specs\nop_plugins = my_plugins\nop_scheme = a8\n")
-    result = vendor.pytester.runpytest_subprocess("-p", "no:xdist")
+    result = vendor.pytest("-p", "no:xdist")
     result.stdout.fnmatch_lines(
         [
             "not judged: relu.quantized on compass 1 (*) replaces a built-in, and no item of it ran. Add --op-shipped=relu."

@@ -38,6 +38,8 @@ Pair = tuple[Trial, Trial]
 COUNT = 100
 """Cases of each population; an operator has five of them."""
 POPULATIONS = ["rows", "random", "ties", "powers", "eighths"]
+JUDGED_BY_THE_GATE = ("rows", "random", "ties")
+"""What CI's run of the gate with `--op-engine=onnxruntime` draws too; here again at night, with cases of other seeds."""
 LOGISTIC_STEP = 2.0**-8
 
 load_built_ins()
@@ -59,12 +61,18 @@ def one_thread() -> Iterator[None]:
 
 def items(test: Any) -> Any:
     """Run *test* on every population of every operator that the platform names, under every scheme."""
-    return pytest.mark.parametrize("population", POPULATIONS)(pytest.mark.parametrize("item", TARGETS)(test))
+    return _populations(pytest.mark.parametrize("item", TARGETS)(test))
 
 
 def weighted(test: Any) -> Any:
     """Run *test* on every population of every operator with weights."""
-    return pytest.mark.parametrize("population", POPULATIONS)(pytest.mark.parametrize("item", WEIGHTED)(test))
+    return _populations(pytest.mark.parametrize("item", WEIGHTED)(test))
+
+
+def _populations(test: Any) -> Any:
+    night = [pytest.mark.nightly]
+    found = [pytest.param(name, marks=night if name in JUDGED_BY_THE_GATE else []) for name in POPULATIONS]
+    return pytest.mark.parametrize("population", found)(test)
 
 
 def target_of(item: str) -> Target:

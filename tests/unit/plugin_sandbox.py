@@ -12,6 +12,7 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
+from quantizer.conformance.readings import with_readings
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.library import Library, load_library
@@ -71,8 +72,9 @@ def open_library(*paths: Path, specs: tuple[Path, ...] = (), environment: Mappin
     return library
 
 
-def target(library: Library, op: str, scheme: str, platform: str = "compass") -> Target:
-    return Target(library.spec(op), library.scheme(scheme), library.platform(platform))
+def target(library: Library, op: str, scheme: str, platform: str = "compass", reading: str | None = None) -> Target:
+    asked = () if reading is None else (f"{op}/{platform}:{reading}",)
+    return Target(with_readings(library, asked).spec(op), library.scheme(scheme), library.platform(platform))
 
 
 def trials(judged: Target, count: int, first: int = 0) -> Iterator[Trial]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, SpecFacts, TreeFacts
+from quantizer.core.record import Record
+from quantizer.reporting.store import write_run
 
 LINES = {"op": 2, "quantization": 30, "error_model": 28, "tiling": 40, "constraints": 20}
 
@@ -30,3 +35,10 @@ def facts(**changes: object) -> Facts:
         tree=TreeFacts(commit="c" * 40, tree="d" * 40, date="2026-11-20", clean=True),
     )  # fmt: skip
     return whole.model_copy(update=changes)
+
+
+def written(folder: Path, records: Iterable[Record], **changes: object) -> Path:
+    """Write a run that is whole, and return its folder."""
+    everything = list(records)
+    write_run(folder, everything, {}, facts(**{"items": sorted(record.id for record in everything)} | changes))
+    return folder

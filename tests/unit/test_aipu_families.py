@@ -152,8 +152,19 @@ VARIANTS: dict[str, tuple[str, dict[str, list[Edit]]]] = {
 }  # fmt: skip
 
 
+READINGS = {
+    "float32 matrix product": "float32_sums",
+    "division by the area": "own_mean",
+    "15 bits of 1 / area": "own_mean",
+    "1 / area handed": "own_mean",
+    "leaky with a real slope": "real_attributes",
+    "nothing handed": "rounded_once",
+}
+"""Variant -> the reading without which the platform's arithmetic finds it wrong."""
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes(tmp_path, variant):
+def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes_under_one_reading(tmp_path, variant):
     ops, edits = VARIANTS[variant]
     found: dict = {}
     for op in ops.split():
@@ -163,8 +174,11 @@ def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes(tmp_path, varia
             own = {stem: changes for stem, changes in edits.items() if stem in ("vendor_base", FILES[op])}
             found[FILES[op]] = library(folder, FILES[op], own)
         for scheme in (schemes(op)[0], schemes(op)[-1]):
-            assert red(target(found[FILES[op]], op, scheme), 6) == []
-            assert red(target(found[FILES[op]], op, scheme), 1, data="ties", activation="relu") == []
+            judged = target(found[FILES[op]], op, scheme, reading=READINGS.get(variant))
+            assert red(judged, 6) == []
+            assert red(judged, 1, data="ties", activation="relu") == []
+        if variant in READINGS:
+            assert any(red(target(found[FILES[op]], op, scheme), 40) for scheme in (schemes(op)[0], schemes(op)[-1]))
 
 
 def test_every_stage_that_is_shown_is_judged_alone(tmp_path):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from quantizer.calibration.statistics import Statistics, Wanted, observe
 from quantizer.calibration.strategies import Strategy, calibrated, parse_strategy
 from quantizer.core.errors import GraphError, UnsupportedError
-from quantizer.optimize.datasets import deviates
+from quantizer.numerics.deviates import deviates
 
 Array = NDArray[Any]
 F = np.float32

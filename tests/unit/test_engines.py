@@ -179,7 +179,9 @@ def test_a_missing_engine_supports_nothing_and_says_why(monkeypatch: pytest.Monk
     session = open_session(Options(root=Path(), engine="onnxruntime"))
     where = target("add")
     reason = session.engine.supports(where.spec, where.scheme, where.platform)
-    assert reason == ("engine onnxruntime: onnxruntime and onnx not installed; pip install 'quantizer[engines]'")
+    assert reason == (
+        "engine onnxruntime: onnxruntime and onnx not installed; pip install 'quantizer-conformance[engines]'"
+    )
 
 
 def defect(**changes: object) -> Defect:

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from reporting_facts import facts
+from reporting_facts import written
 from test_onnx_compass import network
 
 from quantizer.cli import main
 from quantizer.core.files import WriteError, check_apart, overwritten, replace_files
 from quantizer.core.record import Record
-from quantizer.reporting.store import write_run
 
 
 def named(folder: Path) -> dict[str, str]:
@@ -146,7 +145,7 @@ def test_an_output_that_is_read_is_found_through_links(tmp_path: Path, monkeypat
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a working directory with a run, a model and its weights, and a plugin."""
     monkeypatch.chdir(tmp_path)
-    write_run(Path("run"), [Record("relu-spec", "relu", "spec", "passed")], {}, facts())
+    written(Path("run"), [Record("relu-spec", "relu", "spec", "passed")])
     model = network(1)
     onnx.save(model, "net.onnx")
     onnx.save(model, "big.onnx", save_as_external_data=True, location="big.bin", size_threshold=0)

@@ -22,8 +22,12 @@ from quantizer.core.case import Case, DataRecipe
 from quantizer.core.shapes import infer_shapes
 
 SESSION = open_session(Options(root=Path.cwd()))
+OPS = list(SESSION.library.specs)
 TARGETS = [target for spec in SESSION.library.specs.values() for target in SESSION.all_targets(spec)]
-IDS = [target.id for target in TARGETS]
+
+
+def targets_of(op):
+    return [target for target in TARGETS if target.spec.op == op]
 
 
 def test_splitmix64_agrees_with_published_values():
@@ -51,7 +55,7 @@ def test_hashed_numbers_are_spread_evenly():
     assert np.unique(bits(7, "x", (100, 100))).size == 10_000
 
 
-@pytest.mark.parametrize("op", SESSION.library.specs)
+@pytest.mark.parametrize("op", OPS)
 def test_every_pair_of_factor_values_meets_in_a_row(op):
     spec = SESSION.library.spec(op)
     found = factors(spec, [target.id for target in SESSION.all_targets(spec)])
@@ -63,7 +67,7 @@ def test_every_pair_of_factor_values_meets_in_a_row(op):
     assert len(table) <= 1.5 * longest[0] * longest[1]
 
 
-@pytest.mark.parametrize("op", SESSION.library.specs)
+@pytest.mark.parametrize("op", OPS)
 def test_every_pair_of_bins_meets_on_every_platform(op):
     """Code of one platform sees the cases of that platform only."""
     spec = SESSION.library.spec(op)
@@ -79,20 +83,21 @@ def test_every_pair_of_bins_meets_on_every_platform(op):
         assert wanted <= met
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=IDS)
-def test_cases_are_legal_repeatable_and_round_trip_through_json(target):
-    for seed in range(5):
+@pytest.mark.parametrize("op", OPS)
+def test_cases_are_legal_repeatable_and_round_trip_through_json(op):
+    for target, seed in itertools.product(targets_of(op), range(5)):
         case = build_case(target, HashChooser(key(seed, target.id), {}))
         again = build_case(target, HashChooser(key(seed, target.id), {}))
-        assert case == again
-        assert Case.from_json(case.to_json(), "here") == case
+        assert case == again, target.id
+        assert Case.from_json(case.to_json(), "here") == case, target.id
         infer_shapes(target.spec, case.shapes, case.attrs)
         first, second = materialise(target, case), materialise(target, case)
-        assert all(first[name].equal(second[name]) for name in first)
-        assert all(values.isfinite().all() for values in first.values())
+        assert all(first[name].equal(second[name]) for name in first), (target.id, seed)
+        assert all(values.isfinite().all() for values in first.values()), (target.id, seed)
 
 
-@pytest.mark.parametrize("op", SESSION.library.specs)
+@pytest.mark.nightly  # the gate's spec items ask for bins, data sets and tiles too
+@pytest.mark.parametrize("op", OPS)
 def test_the_rows_of_all_targets_reach_every_declared_bin(op):
     """A bin, data set, order or tile class that no case of the gate reaches would be a silent hole."""
     spec = SESSION.library.spec(op)
@@ -107,9 +112,7 @@ def test_the_rows_of_all_targets_reach_every_declared_bin(op):
 DIRECTED = ("ties", "saturation", "accumulator_limit", "scale_spread", "zero_point_extremes")
 
 
-EVERY_CODE = [
-    (target, example) for target in TARGETS for example in target.spec.examples if example.data == "every_code"
-]
+EVERY_CODE = [op for op, spec in SESSION.library.specs.items() if any(e.data == "every_code" for e in spec.examples)]
 
 
 def reached(trial):
@@ -121,36 +124,37 @@ def reached(trial):
             yield trial.outcome.codes, trial.output
 
 
-@pytest.mark.parametrize(("target", "example"), EVERY_CODE, ids=[f"{t.id}-{e.id}" for t, e in EVERY_CODE])
-def test_every_code_reaches_both_ends(target, example):
-    trial = Trial(target, example_case(target, example), SESSION.engine)
-    for codes, params in reached(trial):
-        assert (int(codes.min()), int(codes.max())) == (params.qmin, params.qmax)
+@pytest.mark.parametrize("op", EVERY_CODE)
+def test_every_code_reaches_both_ends_and_codes_that_are_too_many_come_with_the_landmarks(op):
+    for target in targets_of(op):
+        for example in (example for example in target.spec.examples if example.data == "every_code"):
+            for codes, params in reached(Trial(target, example_case(target, example), SESSION.engine)):
+                ends = (int(codes.min()), int(codes.max()))
+                assert ends == (params.qmin, params.qmax), (target.id, example.id)
+                around = {0, 1, -1, 255, 256, -256, -257, params.qmin + 1, params.qmax - 1, int(params.zero_point) + 1}
+                wanted = {code for code in around if params.qmin <= code <= params.qmax}
+                if codes.numel() >= 256:
+                    assert wanted <= set(codes.flatten().tolist()), (target.id, example.id)
 
 
-@pytest.mark.parametrize(("target", "example"), EVERY_CODE, ids=[f"{t.id}-{e.id}" for t, e in EVERY_CODE])
-def test_codes_that_are_too_many_come_with_the_landmarks(target, example):
-    for codes, params in reached(Trial(target, example_case(target, example), SESSION.engine)):
-        around = {0, 1, -1, 255, 256, -256, -257, params.qmin + 1, params.qmax - 1, int(params.zero_point) + 1}
-        wanted = {code for code in around if params.qmin <= code <= params.qmax}
-        if codes.numel() >= 256:
-            assert wanted <= set(codes.flatten().tolist())
+AIMED = [op for op, spec in SESSION.library.specs.items() if set(DIRECTED) & set(spec.data)]
 
 
-AIMED = [(target, data) for target in TARGETS for data in DIRECTED if data in target.spec.data]
-
-
-@pytest.mark.parametrize(("target", "data"), AIMED, ids=[f"{target.id}-{data}" for target, data in AIMED])
-def test_directed_data_sets_hit_their_aim(target, data):
+@pytest.mark.parametrize("each", [4, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("op", AIMED)
+def test_directed_data_sets_hit_their_aim(op, each):
     """Four of 24 cases at least; behind the fourth no more are asked."""
-    cases = (build_case(target, HashChooser(key(seed, data), {"data": data})) for seed in range(24))
-    hits = (case for case in cases if hit(Trial(target, case, SESSION.engine)))
-    assert len([*itertools.islice(hits, 4)]) == 4
+    for target, data in itertools.product(targets_of(op)[::each], DIRECTED):
+        if data not in target.spec.data:
+            continue
+        cases = (build_case(target, HashChooser(key(seed, data), {"data": data})) for seed in range(24))
+        hits = (case for case in cases if hit(Trial(target, case, SESSION.engine)))
+        assert len([*itertools.islice(hits, 4)]) == 4, (target.id, data)
 
 
 def test_plans_stay_small_and_cut_only_legal_axes():
     for target in TARGETS:
-        for seed in range(10):
+        for seed in range(2):
             chooser = HashChooser(key(seed, target.id), {})
             case = build_case(target, chooser)
             plan = tile_plan(target, case, chooser)

@@ -7,10 +7,14 @@ import inspect
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, defs, helper
 
-from quantizer.core.errors import QuantizerError
-from quantizer.runtime.onnx.kernels import KERNELS, SPECIAL
+from quantizer.core.errors import QuantizerError, UnsupportedError
+from quantizer.ir.formats.onnx_graph import NEWEST
+from quantizer.ir.graph import Graph, Node
+from quantizer.runtime.onnx.attention import attention
+from quantizer.runtime.onnx.kernels import KERNELS, SPECIAL, Context
 from quantizer.runtime.onnx_backend import QuantizerBackend
 from quantizer.runtime.onnx_node_tests import STANDARD, node_tests, run
 
@@ -38,6 +42,12 @@ def test_every_operator_of_the_frozen_list_has_a_kernel():
     assert [name for name in STANDARD if name not in KERNELS and name != "Constant"] == []
 
 
+LATER = {
+    "Attention": {"left_window_size", "right_window_size"}, "Range": {"stash_type"}, "SpaceToDepth": {"mode"},
+}  # fmt: skip
+"""Attributes that the newest opset has, and an onnx that is older does not know."""
+
+
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_kernel_takes_every_attribute_of_every_version(name):
     versions = [s for s in defs.get_all_schemas_with_history() if s.name == name and s.domain == ""]
@@ -55,7 +65,10 @@ def test_kernel_takes_every_attribute_of_every_version(name):
             assert not missing, f"{name}-{schema.since_version} {function.__name__}: {missing}"
         keywords = {key for key, p in known.items() if p.kind is inspect.Parameter.KEYWORD_ONLY} - set(SPECIAL)
         sharing = {other for other, known in KERNELS.items() if function in (known.own, known.mapped)}
-        assert keywords <= {k for s in defs.get_all_schemas_with_history() if s.name in sharing for k in s.attributes}
+        later = set() if defs.onnx_opset_version() >= NEWEST else LATER.get(name, set())
+        assert keywords - later <= {
+            k for s in defs.get_all_schemas_with_history() if s.name in sharing for k in s.attributes
+        }
 
 
 def one_node(op, inputs, outputs=("y",), opset=18, constants=(), **attrs):
@@ -150,3 +163,61 @@ def test_a_transposed_convolution_whose_pads_leave_nothing_is_refused_by_name():
     model = one_node("ConvTranspose", {"x": (TensorProto.FLOAT, [1, 1, 2])}, constants=[weight], pads=[1, 2])
     with pytest.raises(QuantizerError, match=r"pads \[1, 2\] of \[2\]: must leave something"):
         ran(model, ROW[None, :, :2])
+
+
+@pytest.mark.parametrize("known", [24, 99])
+def test_an_opset_that_the_kernels_do_not_know_is_refused_by_name_whatever_onnx_is_installed(monkeypatch, known):
+    monkeypatch.setattr(defs, "onnx_opset_version", lambda: known)
+    for opset in (NEWEST + 1, 200):
+        model = one_node("Relu", {"x": FLOATS}, opset=opset)
+        said = rf"^model: opset {opset}: must be from 7 to {min(known, NEWEST)}\.$"
+        with pytest.raises(UnsupportedError, match=said):
+            QuantizerBackend.prepare(model)
+
+
+def test_an_opset_that_the_installed_onnx_does_not_know_asks_for_a_later_one(monkeypatch):
+    monkeypatch.setattr(defs, "onnx_opset_version", lambda: 24)
+    with pytest.raises(UnsupportedError, match=r"^model: opset 25: the installed onnx [\d.]+ knows opsets up to 24\. "):
+        QuantizerBackend.prepare(one_node("Relu", {"x": FLOATS}, opset=25))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "operands", "said"),
+    [
+        ({"later": 1}, 1, "Relu-14: later=1: this kernel has no such attribute."),
+        ({}, 2, "Relu-14: 2 operands: this kernel takes 1 at most."),
+    ],
+)
+def test_what_a_later_version_of_an_operator_adds_is_refused_by_name(attrs, operands, said):
+    node = Node("n", "Relu", ("x",) * operands, ("y",), attrs, extra={"since": 14})
+    context = Context(Graph("g", (node,), {}, (), ()), torch.device("cpu"))
+    with pytest.raises(UnsupportedError) as caught:
+        KERNELS["Relu"](node, [torch.ones(1)] * operands, context)
+    assert str(caught.value) == said
+
+
+def attention_model(**attrs):
+    given = {name: (TensorProto.FLOAT, [1, 1, 2, 4]) for name in ("q", "k", "v")}
+    return one_node("Attention", given | {"mask": (TensorProto.FLOAT, [2, 2])}, opset=23, **attrs)
+
+
+def test_attention_caps_scores_before_the_mask_and_gives_zeros_where_all_is_masked():
+    q, k, v = 3 * np.sin(np.arange(24, dtype=np.float32) ** 2).reshape(3, 1, 1, 2, 4)
+    mask = np.array([[0, -np.inf], [-np.inf, -np.inf]], np.float32)
+    y = ran(attention_model(softcap=1.0), q, k, v, mask)
+    np.testing.assert_allclose(y[0, 0, 0], v[0, 0, 0], rtol=1e-6)
+    np.testing.assert_array_equal(y[0, 0, 1], np.zeros(4, np.float32))
+    both = np.array([[0.5, -0.25], [2, 1]], np.float32)
+    scores = (q[0, 0] @ k[0, 0].T) / 2
+    powers = np.exp(np.tanh(scores.astype(np.float64)) + both)
+    expected = powers / powers.sum(1, keepdims=True) @ v[0, 0]
+    np.testing.assert_allclose(ran(attention_model(softcap=1.0), q, k, v, both)[0, 0], expected, rtol=1e-5)
+
+
+def test_a_window_of_attention_hides_what_is_farther():
+    q = np.zeros((1, 1, 5, 4), np.float32)
+    v = np.arange(20, dtype=np.float32).reshape(1, 1, 5, 4)
+    y = attention(*map(torch.from_numpy, (q, q, v)), is_causal=0, softcap=0.0, qk_matmul_output_mode=0,
+                  left_window_size=1, right_window_size=0, made=1)[0]  # fmt: skip
+    expected = np.stack([v[0, 0, max(0, i - 1) : i + 1].mean(0) for i in range(5)])
+    np.testing.assert_allclose(y[0, 0].numpy(), expected)

@@ -17,7 +17,7 @@ from quantizer.ir.formats.onnx_values import to_numpy, to_torch
 from quantizer.runtime.executor import execute
 from quantizer.runtime.onnx.kernels import specs
 from quantizer.runtime.onnx.registry_form import registry_form
-from quantizer.runtime.onnx_node_tests import _data_sets, _model, node_tests
+from quantizer.runtime.onnx_node_tests import node_tests
 from quantizer.runtime.torch_executor import TorchExecutor
 
 FORMS = {
@@ -43,8 +43,8 @@ def model_of(nodes, inputs, outputs, constants=(), opset=18):
 
 def forms(test):
     """Yield the test's model with all inputs computed, and with all but the first as constants, with its data."""
-    graph = from_model(_model(test.folder))
-    for inputs, expected in _data_sets(test.folder):
+    graph = from_model(test.model)
+    for inputs, expected in test.data_sets:
         feeds = {n: to_torch(np.asarray(v), graph.tensor(n).dtype) for n, v in zip(graph.inputs, inputs, strict=True)}
         yield graph, feeds, expected
         if len(feeds) > 1:

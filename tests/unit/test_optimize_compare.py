@@ -17,10 +17,13 @@ from quantizer.core.library import load_library
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.npz import npz_bytes
 from quantizer.ir.graph import Graph, difference
+from quantizer.numerics import mkl
 from quantizer.ops import load_built_ins
 from quantizer.optimize import steps
 from quantizer.optimize.cfg import parse_cfg, read_cfg
-from quantizer.optimize.comparing import COLUMNS, compare_run, read_back, table
+from quantizer.optimize.comparing import COLUMNS, compare_run, counted, read_back, table
+from quantizer.optimize.forgiving import SHOWN, LastBits
+from quantizer.optimize.last_bits import distances
 from quantizer.optimize.steps import STEPS, output_folder
 from quantizer.optimize.work import Work
 
@@ -35,13 +38,80 @@ RECORDED = 68
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: "-".join(path.parts[-3:-1]))
 def test_recorded_runs_are_equal(path: Path) -> None:
     found = compare_run(path.parent / "opt.cfg", LIBRARY, path.parent.name)
-    assert found.equal, found.first
+    assert found.verdict != "different", found.first
+    assert all(equal == count for equal, count in found.equal_of.values())
+    assert all("fc" in what or "sig" in what for what in found.forgiven) or not mkl.is_pinned(), found.forgiven
     assert {"scales", "zero points", "formats", "structure", "bytes"} <= found.equal_of.keys()
     assert "codes" in found.equal_of or "compass_net" in path.parts
 
 
 def test_every_recorded_run_is_there() -> None:
     assert len(RUNS) == RECORDED
+
+
+def test_only_templates_behind_a_matrix_product_differ_in_last_bits() -> None:
+    """The IR and the codes of all runs are equal to the byte; what MKL's gemv gave the recorder shows in similarities alone."""
+    found = [
+        compare_run(path.parent / "opt.cfg", LIBRARY, path.parent.name) for path in RUNS if "compass_net" in path.parts
+    ]
+    assert {item.verdict for item in found} <= {"equal", "equal but for last bits"}
+    if mkl.is_pinned():
+        assert not any("range" in what for item in found for what in item.forgiven)
+    assert counted(found) in ("4 of 4 equal", "0 of 4 equal, 4 more but for last bits")
+
+
+def test_without_mkl_ranges_may_be_those_of_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products added in order move the range of fc by a unit; under the recorded one all that follows is equal."""
+    monkeypatch.setattr(mkl, "is_pinned", lambda: False)
+    found = compare_run(NET / "plain" / "opt.cfg", LIBRARY, "net")
+    assert found.verdict == "equal but for last bits", found.first
+    assert any(what.startswith("range of fc: ") for what in found.forgiven)
+    assert "equal but for last bits: range of fc" in table([found])
+
+
+@pytest.mark.parametrize(
+    ("said", "changed", "differs"),
+    [
+        ("similarity=0.9997787886550742", "similarity=0.9998787886550742", True),
+        ("MSE=0.0010630057659000158", "MSE=0.0010830057659000158", True),
+        ("'fmin': '[-3.493959665298462]'", "'fmin': '[-3.494959665298462]'", True),
+        ("'fmin': '[-3.493959665298462]'", "'fmin': '[-3.4939591884613037]'", True),
+        ("similarity=0.9997787886550742", "similarity=0.9997787886550999", False),
+    ],
+)
+def test_no_more_is_forgiven_than_the_error_analysis_explains(
+    tmp_path: Path, said: str, changed: str, *, differs: bool
+) -> None:
+    """A range that could be another machine's, but not under the recorded scale, explains nothing."""
+    for file in (NET / "plain").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    cfg = tmp_path / "opt.cfg"
+    cfg.write_text(cfg.read_text().replace("../", f"{NET}/"))
+    template = tmp_path / "net_opt_template.json"
+    assert said in template.read_text()
+    template.write_text(template.read_text().replace(said, changed))
+    found = compare_run(cfg, LIBRARY, "net")
+    assert (found.verdict == "different") == differs, found
+
+
+def test_distances_hold_what_float32_gives() -> None:
+    """The float forward lies within half the distance of float64's, and the distance is some roundings alone."""
+    work = after(net(), steps.read_graph)
+    assert work.calibration is not None
+    for feeds, _ in work.calibration.batches():
+        made = distances(work.runs, work.float_graph, feeds)
+        assert {name for name, own in made.items() if bool(own.radius.any())} == {"fc", "sig"}
+        x, w, b = (
+            made["flat"].values,
+            *(work.float_graph.tensor(str(n)).data for n in work.float_graph.node("fc").inputs[1:]),
+        )
+        assert w is not None
+        assert b is not None
+        exact = x @ w.double().T + b.double()
+        assert bool(((made["fc"].values - exact).abs() <= made["fc"].radius / 2).all())
+        wanted = torch.sigmoid(exact)
+        assert bool(((made["sig"].values - wanted).abs() <= made["sig"].radius).all())
+        assert float(made["sig"].radius.max()) < 2.0**-12
 
 
 def test_the_table_shows_what_differs(tmp_path: Path) -> None:
@@ -54,7 +124,7 @@ def test_the_table_shows_what_differs(tmp_path: Path) -> None:
     blob[3] ^= 1
     (tmp_path / "quant.bin").write_bytes(blob)
     found = compare_run(tmp_path / "opt.cfg", LIBRARY, "conv")
-    assert not found.equal
+    assert found.verdict == "different"
     short = {column for column, (equal, count) in found.equal_of.items() if equal < count}
     assert short == {"zero points", "weights", "bytes"}
     assert "layer_top_zp: [-27] recorded, [-28] here" in table([found])
@@ -222,10 +292,12 @@ def test_step_7_compares_every_layer() -> None:
     work = after(net(), steps.optimize_after_quantization)
     assert work.similarity.keys() == {"data", "conv1", "conv2", "pool", "flat", "fc", "sig"}
     recorded = json.loads((NET / "plain" / "net_opt_template.json").read_text())
+    reach = {name: pair[0] for name, pair in LastBits(work).similarities.items()}
+    assert max(reach.values()) < 1e-5
     for name, near in work.similarity.items():
         said = recorded[name]["just_for_display"]["brief_info"]
         cosine = float(said.split("similarity=")[1].split(",")[0])
-        assert near.cosine == cosine, name
+        assert near.cosine == cosine or (name in ("fc", "sig") and abs(near.cosine - cosine) <= reach[name]), name
 
 
 def test_step_8_runs_the_quantized_graph_on_zeros() -> None:
@@ -253,8 +325,14 @@ def test_step_9_writes_everything_or_nothing(tmp_path: Path, monkeypatch: pytest
         for path in (tmp_path / "out" / "net_opt_template.json", NET / "plain" / "net_opt_template.json")
     )
     assert list(ours) == list(theirs)
+    last_bits = LastBits(work)
     for layer, wanted in theirs.items():
-        assert ours[layer] == wanted, layer
+        assert ours[layer].keys() == wanted.keys()
+        same = {key for key, value in wanted.items() if ours[layer][key] == value}
+        assert same >= wanted.keys() - {SHOWN}, layer
+        if SHOWN not in same:
+            assert layer in ("fc", "sig")
+            assert last_bits.forgives(layer, wanted[SHOWN], ours[layer][SHOWN])
     (tmp_path / "file").touch()
     blocked = replace(work, options=replace(options, fields={**options.fields, "output_dir": str(tmp_path / "file")}))
     with pytest.raises(FormatError, match="Nothing was written"):

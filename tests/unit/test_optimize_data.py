@@ -17,8 +17,8 @@ import torch
 
 from quantizer.cli import main
 from quantizer.core.errors import FormatError
+from quantizer.numerics.deviates import deviates
 from quantizer.optimize import datasets, metrics
-from quantizer.optimize.datasets import deviates
 from quantizer.optimize.loader import collate
 from quantizer.optimize.pickled_arrays import read_arrays
 

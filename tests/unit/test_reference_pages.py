@@ -1,4 +1,4 @@
-"""docs/reference says what schemas and parsers say."""
+"""docs/reference says what schemas and parsers say; that each page is fresh is asked by `quantizer docs --check` in `tox -e lint`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.cli import COMMANDS
-from quantizer.commands import docs
 from quantizer.core.schema import SCHEMAS, schema_text
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
-
-
-@pytest.mark.parametrize("path", docs.pages(FOLDER, COMMANDS), ids=lambda path: path.name)
-def test_a_page_is_what_its_command_writes(path):
-    assert path.read_text(encoding="utf-8") == docs.pages(FOLDER, COMMANDS)[path], (
-        f"{path.name} is stale: run quantizer docs"
-    )
 
 
 @pytest.mark.parametrize(("page", "schema"), [("spec", "operator"), ("schemes", "schemes"), ("platforms", "platform")])

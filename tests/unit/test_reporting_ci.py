@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from reporting_facts import facts
+from reporting_facts import facts, written
 
 from quantizer.cli import main
 from quantizer.core.errors import CaseError
@@ -117,7 +117,7 @@ def test_junit_has_every_item_with_its_properties() -> None:
 
 
 def test_the_commands_read_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(tmp_path / "run", [failing("conv2d-w8a8-ort")], {}, facts())
+    written(tmp_path / "run", [failing("conv2d-w8a8-ort")])
     assert main(["report", "annotate", str(tmp_path / "run"), "--prefix", "sub"]) == 0
     assert parsed(capsys.readouterr().out.strip())["file"] == "sub/my_specs/conv2d.yaml"
     assert main(["report", "junit", str(tmp_path / "run"), "-o", str(tmp_path / "j.xml")]) == 0

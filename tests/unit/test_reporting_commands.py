@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from reporting_facts import written
 
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting import commands, diff_views, thresholds
-from quantizer.reporting.store import write_baseline, write_run
+from quantizer.reporting.store import write_baseline
 
 OK = CheckRecord(passed=10, ratio=0.5, elements=100)
 
@@ -43,8 +44,7 @@ def base(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    write_run(tmp_path / "out", [item(outcome="failed"), item("b", ratio=0.7)], {})
-    return tmp_path / "out"
+    return written(tmp_path / "out", [item(outcome="failed"), item("b", ratio=0.7)])
 
 
 def test_a_report_alone_never_fails(base: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,13 +72,13 @@ def test_what_is_not_asked_for_does_not_fail(base: Path, run: Path) -> None:
 
 
 def test_a_selection_is_declared(base: Path, tmp_path: Path) -> None:
-    write_run(tmp_path / "part", [item()], {})
+    written(tmp_path / "part", [item()])
     assert call("diff", base, tmp_path / "part", "--fail-on", "coverage") == 1
     assert call("diff", base, tmp_path / "part", "--fail-on", "coverage", "--filtered") == 0
 
 
 def test_many_reasons_are_counted(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(tmp_path / "bad", [item(f"x{n:03}", "failed") for n in range(60)], {})
+    written(tmp_path / "bad", [item(f"x{n:03}", "failed") for n in range(60)])
     assert call("diff", base, tmp_path / "bad", "--fail-on", "new-failure") == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 51
@@ -161,7 +161,7 @@ def test_the_parser_offers_what_the_gate_and_the_views_know(base: Path) -> None:
 
 
 def test_a_poor_encoding_gets_escapes(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_run(tmp_path / "out", [replace(item(outcome="failed"), failure="\u00d7 off"), item("b")], {})
+    written(tmp_path / "out", [replace(item(outcome="failed"), failure="\u00d7 off"), item("b")])
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
     assert call("diff", base, tmp_path / "out") == 0

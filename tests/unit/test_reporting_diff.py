@@ -145,23 +145,28 @@ def test_a_selection_leaves_no_item_and_no_check_out() -> None:
 def test_float_kernels_of_another_processor_have_other_last_bits() -> None:
     worse = replace(OK, ratio=0.75)
     here, there = item(float=OK, accuracy=OK), item(float=worse, accuracy=worse)
-    placed = [replace(record, processor=name) for record, name in ((here, "x86_64: avx2"), (there, "x86_64: avx512f"))]
     assert [c.check for c in change(here, there).grown] == ["float", "accuracy"]
-    assert [c.check for c in change(*placed).grown] == ["accuracy"]
+    assert [c.check for c in compare([here], [there], elsewhere=True).grown] == ["accuracy"]
 
 
 def test_a_defect_of_another_processor_is_known_and_no_lost_coverage() -> None:
     here, there = item(accuracy=OK), item(accuracy=replace(OK, passed=7, defects=2, mistrusted=1))
-    placed = [replace(record, processor=name) for record, name in ((here, "x86_64: avx2"), (there, "x86_64: avx512f"))]
-    assert [c.what for c in change(here, there).lost] == ["verdicts"]
-    assert not change(*placed).lost
+    placed = [replace(record, engine="onnxruntime") for record in (here, there)]
+
+    def moved(old: Record, new: Record) -> Diff:
+        return compare([old], [new], elsewhere=True)
+
+    assert [c.what for c in change(*placed).lost] == ["verdicts"]
+    assert not moved(*placed).lost
     worse = replace(placed[0], checks={"accuracy": replace(OK, ratio=0.9)})
-    assert not change(placed[1], worse).grown
-    assert change(replace(worse, checks={"accuracy": OK}), worse).grown
+    assert not moved(placed[1], worse).grown
+    assert moved(replace(worse, checks={"accuracy": OK}), worse).grown
     unmade = replace(placed[0], checks={"accuracy": replace(OK, passed=7, holes=3)})
-    assert not change(placed[1], unmade).lost
+    assert not moved(placed[1], unmade).lost
     fewer = replace(placed[1], checks={"accuracy": replace(OK, passed=6, defects=2, mistrusted=1)})
-    assert [c.what for c in change(placed[0], fewer).lost] == ["verdicts"]
+    assert [c.what for c in moved(placed[0], fewer).lost] == ["verdicts"]
+    own = [replace(record, engine="own") for record in (here, there)]
+    assert [c.what for c in moved(*own).lost] == ["verdicts"], "our own functions give the same on every processor"
 
 
 def test_two_records_of_one_item_cannot_be_compared() -> None:

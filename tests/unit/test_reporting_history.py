@@ -14,12 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from reporting_facts import written
 
 from quantizer.cli import main
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.history import Figures, append, figures_of, merge, of_run, prune, ratios, runs, trend
-from quantizer.reporting.store import write_run, write_timings
+from quantizer.reporting.store import write_timings
 
 FIGURES = Figures(0.5, 30.0, 1.5, 10, 0, 2, 7, 8)
 WRITERS = 20
@@ -143,7 +144,7 @@ def test_an_operator_that_did_not_run_is_a_gap(file):
 
 def test_the_commands_add_and_export(tmp_path, file, capsys):
     run = [Record("add-a8", "add", "cases", "passed", cases=3, checks={"accuracy": CheckRecord(passed=3, ratio=0.25)})]
-    write_run(tmp_path / "run", run, {})
+    written(tmp_path / "run", run)
     write_timings(tmp_path / "run", {"add-a8": 2.0})
     assert main(["report", "history", "add", str(file), str(tmp_path / "run"), "--name", "one"]) == 0
     capsys.readouterr()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from reporting_facts import facts
+from reporting_facts import facts, written
 
 from quantizer.cli import main
 from quantizer.core.errors import CaseError
@@ -76,7 +76,7 @@ def test_what_the_run_left_open_is_named(changes: dict[str, object], says: str) 
 
 
 def test_equal_runs_give_equal_bytes_that_are_read_back(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", reversed(RUN), {}, facts())
+    written(tmp_path / "run", reversed(RUN))
     for name in ("a", "b"):
         assert main(["report", "statement", str(tmp_path / "run"), "-o", str(tmp_path / name)]) == 0
     assert (tmp_path / "a.md").read_bytes() == (tmp_path / "b.md").read_bytes()
@@ -96,12 +96,12 @@ def test_a_run_that_cannot_be_stated_is_one_error(tmp_path: Path, capsys: pytest
         assert not (tmp_path / "a.json").exists()
 
     write_run(tmp_path / "run", RUN, {})
-    says("holds no run.json. Name the directory of a run as pytest wrote it.")
-    write_run(tmp_path / "run", RUN, {}, facts(shard="1/3"))
+    says("holds no run.json: whether the run is whole cannot be told. Run again.")
+    written(tmp_path / "run", RUN, shard="1/3")
     says("is shard 1/3 of a run. Merge the shards")
-    write_run(tmp_path / "run", RUN, {}, facts(specs={}))
+    written(tmp_path / "run", RUN, specs={})
     says("run.json: specs: 'conv2d' is missing")
-    write_run(tmp_path / "run", [], {}, facts())
+    written(tmp_path / "run", [])
     says("there is nothing to state")
 
 

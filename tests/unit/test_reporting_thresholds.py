@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reporting_facts import written
 
 from quantizer.cli import main
 from quantizer.core.errors import SpecError
@@ -12,7 +13,6 @@ from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.diff import compare
 from quantizer.reporting.diff_views import render
 from quantizer.reporting.gate import gate
-from quantizer.reporting.store import write_run
 from quantizer.reporting.thresholds import Thresholds, read_thresholds
 
 
@@ -93,8 +93,8 @@ def test_what_is_wrong_is_one_error_with_its_place(tmp_path: Path, name: str, te
 def test_the_command_heeds_the_project_and_its_options_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_run(tmp_path / "base", [item(0.5)], {})
-    write_run(tmp_path / "run", [item(0.8)], {})
+    written(tmp_path / "base", [item(0.5)])
+    written(tmp_path / "run", [item(0.8)])
     monkeypatch.chdir(tmp_path)
     words = ["report", "diff", "base", "run"]
     assert main(words) == 0

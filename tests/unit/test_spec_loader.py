@@ -14,6 +14,8 @@ import quantizer
 from quantizer.core.domains import draw_order
 from quantizer.core.errors import SpecError
 from quantizer.core.library import (
+    FAMILY_KEYS,
+    FAMILY_LISTS,
     load_library,
     load_platform,
     load_schemes,
@@ -22,6 +24,7 @@ from quantizer.core.library import (
     shipped_folder,
     unused_names,
 )
+from quantizer.core.platforms import Platform
 from quantizer.core.schema import SCHEMAS, schema_text, stale_schemas
 from quantizer.core.schemes import all_schemes
 from quantizer.core.spec import Spec
@@ -784,6 +787,30 @@ def test_a_rule_for_an_operator_or_family_that_nothing_has_is_found(folder: Path
         "platforms/chip.yaml:10:19: defects.0.ops.0: no such operator. Did you mean 'softmax'?",
         "platforms/chip.yaml:4:30: requantize.convolutoin: no operator is of that family. Did you mean 'convolution'?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("per_channel_weights: [sofmax]", "per_channel_weights.0"),
+        ("aligned_within: {sofmax: 2.0}", "aligned_within.sofmax"),
+        ("multiplier: {own_shifts: [sofmax]}", "multiplier.own_shifts.0"),
+        ("multiplier: {ratio: {sofmax: float32}}", "multiplier.ratio.sofmax"),
+        ("tables: {fast: {sofmax: power_of_two}}", "tables.fast.sofmax"),
+    ],
+)
+def test_a_misspelt_family_is_found_in_every_rule_for_families(folder: Path, line: str, where: str) -> None:
+    (folder / "platforms").mkdir()
+    rules = PLATFORM.replace("multiplier: {bits: activation}\n", "") if line.startswith("multiplier") else PLATFORM
+    (folder / "platforms" / "chip.yaml").write_text(f"{rules.rstrip()}\n{line}\n", encoding="utf-8")
+    (found,) = unused_names(load_library([folder]))
+    assert f"{where}: no operator is of that family. Did you mean 'softmax'?" in found
+
+
+def test_every_rule_for_families_is_looked_through() -> None:
+    """A field whose description speaks of operator families is one whose names lint knows."""
+    fields = {name for name, field in Platform.model_fields.items() if "perator famil" in (field.description or "")}
+    assert fields - {"output_signs"} == {*FAMILY_LISTS, *FAMILY_KEYS} - {"output_signs"}
 
 
 def test_the_shipped_files_name_nothing_that_does_not_exist() -> None:

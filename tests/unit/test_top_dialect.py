@@ -293,7 +293,7 @@ def test_the_command_says_what_to_install(tmp_path: Path, capsys, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "xdsl", None)
     assert main(["mlir", "verify", str(tmp_path / "no.mlir")]) == 2
-    assert "pip install 'quantizer[mlir]'" in capsys.readouterr().err
+    assert "pip install 'quantizer-conformance[mlir]'" in capsys.readouterr().err
 
 
 def test_scales_of_weights_may_name_axis_1_as_tpulang_does():

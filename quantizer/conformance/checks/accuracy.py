@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance import bounds
+from quantizer.conformance.bounds import Interval
 from quantizer.conformance.checks.comparisons import decided
 from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.enclosures import ENCLOSURES, known_operands
-from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT
+from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT, last_roundings
 from quantizer.conformance.checks.stage_errors import stage_error
+from quantizer.conformance.declared import as_declared
 from quantizer.conformance.trial import Trial
+from quantizer.core.platforms import RoundingMode
 from quantizer.core.verdict import Verdict, Worst, hole
 from quantizer.numerics.activations import LIMITS
 
@@ -24,6 +27,7 @@ CHECK = "accuracy"
 
 def accuracy(trial: Trial) -> Verdict:
     """Judge dequantized outputs against what exact arithmetic could give for inputs known to half a step."""
+    trial = as_declared(trial)
     kind = trial.spec.error_model.kind
     if kind == "index":
         return _regret(trial)
@@ -39,14 +43,40 @@ def accuracy(trial: Trial) -> Verdict:
     low, high = scale * (output.qmin - zero), scale * (output.qmax - zero)
     inner = enclose(trial).saturated(*LIMITS[trial.case.activation])
     stages = scale * (stage_error(trial) + _limit_error(trial))
-    allowed = inner.widened(scale / 2 + stages).saturated(low, high)
+    allowed = _rounded(trial, inner.widened(stages)).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
     got = scale * (trial.got - zero).astype(np.float64)
     centre = np.clip(trial.y, low, high)
     return judge_reals(
         CHECK, got, _outward(allowed.lo, -1), _outward(allowed.hi, 1), centre, vacuous=vacuous,
-        made_of=f"enclosure of the inputs + half a step {scale / 2:.4g} + stages {float(np.max(stages, initial=0.0)):.4g}",
+        made_of=f"enclosure of the inputs + {_lost(trial)} + stages {float(np.max(stages, initial=0.0)):.4g}",
     )  # fmt: skip
+
+
+def _rounded(trial: Trial, exact: Interval) -> Interval:
+    """Widen *exact* by what the last rounding may move a real number: half a step, or a whole one in its direction.
+
+    Rounding toward zero moves a number up or down by its sign, and the sign that counts may be that of the code: where a
+    platform adds the zero point first, either direction is possible.
+    """
+    scale, modes = float(trial.output.scale), last_roundings(trial)
+    falls, rises = ({"down", "toward_zero", "stochastic"}, {"up", "toward_zero", "stochastic"})
+    below, above = (scale * max(_steps(mode, moving) for mode in modes) for moving in (falls, rises))
+    return Interval(exact.lo - below, exact.hi + above)
+
+
+def _steps(mode: RoundingMode, moving: set[str]) -> float:
+    """Return the largest part of a step that *mode* moves a number into the direction of the modes *moving*."""
+    if mode.startswith("half"):
+        return 0.5
+    return 1.0 if mode in moving else 0.0
+
+
+def _lost(trial: Trial) -> str:
+    scale = float(trial.output.scale)
+    if all(mode.startswith("half") for mode in last_roundings(trial)):
+        return f"half a step {scale / 2:.4g}"
+    return f"a step {scale:.4g} in the direction of the rounding"
 
 
 def _limit_error(trial: Trial) -> float:

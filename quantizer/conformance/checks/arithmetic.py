@@ -27,34 +27,30 @@ from quantizer.conformance.checks.reals import quantized_reals
 from quantizer.conformance.checks.requantized import CHECK, FLOAT32_UNIT, Declared, rounded_once
 from quantizer.conformance.checks.resize import resize_arithmetic
 from quantizer.conformance.checks.window_sums import mean_sums
+from quantizer.conformance.declared import as_declared
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict
-from quantizer.ops import BUILT_IN, REGISTRY
-from quantizer.plugins.handed import LAYER_ATTRS
 
-LAYER_NUMBERS = frozenset({"scale_value", "scale"})
-"""Where a layer writes its multipliers."""
 FLOAT32_WHOLE = 2.0**24
 """Whole numbers up to here are float32 numbers."""
 
 
 def arithmetic(trial: Trial) -> Verdict:
-    """Judge output codes against the exact real number that the handed parameters prescribe."""
-    known = replayed(trial)
-    if known is not None:
-        return known
-    judge = _JUDGES.get(trial.spec.error_model.kind, stand_in)
-    verdict = judge(trial)
-    if verdict.failing and runs_plugin(trial):
-        found = (other(trial) for other in (_exactly, _in_float32, _unhanded, _one_factor))
-        return next((own for own in found if own is not None and not own.failing), verdict)
-    return verdict
+    """Judge output codes against the exact real number that the platform's arithmetic prescribes.
+
+    What is judged are the codes under the numbers and stages that the platform declares (`declared.py`). Where the owner
+    of the run chose a reading, that reading judges every case of the item that it has something to say of.
+    """
+    judged = as_declared(trial)
+    if (reading := trial.target.reading) is not None:
+        verdict = _READINGS[reading](judged)
+        if verdict is not None:
+            return verdict
+    return replayed(judged) or _by_model(judged)
 
 
-def runs_plugin(trial: Trial) -> bool:
-    """Return whether a plugin's integer forward runs."""
-    entry = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.platform)
-    return entry is not None and entry.origin != BUILT_IN
+def _by_model(trial: Trial) -> Verdict:
+    return _JUDGES.get(trial.spec.error_model.kind, stand_in)(trial)
 
 
 def _exactly(trial: Trial) -> Verdict | None:
@@ -90,17 +86,13 @@ def _in_float32(trial: Trial) -> Verdict | None:
     return rounded_once(trial, value, Declared(), extra, lambda i: Fraction(float(value[i])), lambda _: {})
 
 
-def _unhanded(trial: Trial) -> Verdict | None:
-    """Judge a plugin that wrote no numbers by f on the values of the codes, whatever the platform derives."""
-    extra = trial.parameters.extra
-    return stand_in(trial) if LAYER_ATTRS in extra and LAYER_NUMBERS.isdisjoint(extra) else None
-
-
-def _one_factor(trial: Trial) -> Verdict | None:
-    """Judge a mean whose multipliers nobody shows: one number for each number of terms, in the platform's format."""
-    rescale = trial.parameters.rescale
-    if rescale is None or rescale.variant != "area_multiplier":
+def _own_mean(trial: Trial) -> Verdict | None:
+    """Judge a mean whose multiplier is not shown: one number for each number of terms, in the platform's format."""
+    if trial.variant != "area_multiplier":
         return None
+    rescale = trial.parameters.rescale
+    if rescale is not None and rescale.variant == "multiplier_shift":
+        return _by_model(trial)
     known = mean_sums(trial)
     return None if known is None else hidden_factor(trial, *known, AREA_BITS)
 
@@ -150,3 +142,12 @@ _JUDGES: Mapping[str, Callable[[Trial], Verdict]] = {
     "resize": resize_arithmetic,
     "normalization": normalization_arithmetic,
 }
+
+_READINGS: Mapping[str, Callable[[Trial], Verdict | None]] = {
+    "exact_sums": _exactly,
+    "float32_sums": _in_float32,
+    "own_mean": _own_mean,
+    "real_attributes": lambda _: None,
+    "rounded_once": stand_in,
+}
+"""Reading -> its judge, which returns None for a case that the platform's arithmetic judges all the same."""

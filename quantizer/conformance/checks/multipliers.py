@@ -246,6 +246,8 @@ def _one_multiplier(
             shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")
             away = 0.0 if numbers == (mantissa, shift) else math.inf
             return Finding(name, away, *shown, f"the rule's multiplier ({arithmetic} ratio)")
+        formed = restated_multipliers.ratio_of(scales, output, rescale.variant, arithmetic, per_channel=own)
+        return _integer_multiplier(trial, name, mantissa, shift, Fraction(formed), lost=Fraction(0), shared=shared)
     if rescale.variant in ("f32_products", "f32_scaling"):
         wanted = scales[0] / output
         return Finding(name, 0.0 if mantissa == wanted else math.inf, f"{wanted!r}", f"{mantissa!r}", "s_x / s_y")
@@ -253,10 +255,12 @@ def _one_multiplier(
 
 
 def _integer_multiplier(
-    trial: Trial, name: str, mantissa: float, shift: int, ratio: Fraction, *, shared: bool = False
-) -> Finding:
+    trial: Trial, name: str, mantissa: float, shift: int, ratio: Fraction, *,
+    lost: Fraction = Fraction(FLOAT32_CODES), shared: bool = False,
+) -> Finding:  # fmt: skip
     """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one.
 
+    *lost*: what float32 may lose of the ratio, relative; nothing where the operations that form it are declared and replayed.
     *shared*: under the finest shift that all channels fit, where the platform has one for all, the bits below fall off.
     """
     rule, bits = trial.target.platform.multiplier, multiplier_bits(trial)
@@ -266,7 +270,7 @@ def _integer_multiplier(
         return Finding(name, math.inf, wanted, shown, f"an unsigned integer of at most {max(bits, 16)} bits")
     own = shift in restated_multipliers.shift_choices(ratio, bits, rule.shift_ceiling)
     allowed = Fraction(1, 2) / Fraction(2) ** shift if own else ratio / 2**bits
-    allowed += ratio * Fraction(FLOAT32_CODES)
+    allowed += ratio * lost
     text = "half a unit of the rule's shift" if own else f"{bits} bits of the ratio under another shift"
     if shared and got < ratio:
         allowed, text = allowed + Fraction(1, 2) ** shift, f"{text}, and a unit of the shared one"

@@ -11,17 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance import restated, restated_multipliers
-from quantizer.conformance.bounds.rounding import rational_codes
+from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, is_replaced, multiplier_bits, unifies_shifts
 from quantizer.conformance.checks.multipliers import multiplier_findings, number_findings
 from quantizer.conformance.checks.norm_parameters import norm_factors, norm_findings
 from quantizer.conformance.checks.resize import resize_findings
 from quantizer.conformance.checks.tables import table_findings
+from quantizer.conformance.declared import kind_findings, with_declared_numbers
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
-from quantizer.core.platforms import Platform
+from quantizer.core.platforms import Platform, Quantizer
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst
 from quantizer.numerics.qparams import QParams
@@ -54,6 +55,9 @@ def failing(trial: Trial) -> list[Finding]:
 
 
 def _findings(trial: Trial) -> Iterator[Finding]:
+    """Yield what is found of the numbers that were provided; where they are of another kind, of the rule's own."""
+    yield from kind_findings(trial)
+    trial = with_declared_numbers(trial)
     target, case = trial.target, trial.case
     rule, scheme = target.platform.parameters, target.scheme
     inputs: dict[str, Expected] = {}
@@ -285,12 +289,25 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
         away / (0.5 + slack),
     )
     ratio = np.where((got < wanted.qmin) | (got > wanted.qmax), math.inf, ratio)
-    ratio = np.maximum(ratio, _tie_faults(exact, got, np.broadcast_to(zero, values.shape), trial, wanted))
+    if quantizer.rounding.startswith("half"):
+        ratio = np.maximum(ratio, _tie_faults(exact, got, np.broadcast_to(zero, values.shape), trial, wanted))
+    else:
+        ratio = _directed(exact, slack, got, np.broadcast_to(zero, values.shape), quantizer, wanted)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
     yield Finding(
         name, float(ratio[index]), f"{exact[index]:.9g} + {int(np.broadcast_to(zero, values.shape)[index])}",
         f"code {int(got[index])}", "the nearest code, ties by the declared mode", index,
     )  # fmt: skip
+
+
+def _directed(exact: Array, slack: Array, got: Array, zero: Array, quantizer: Quantizer, wanted: Expected) -> Array:
+    """Return inf where a code is not its value rounded in the quantizer's direction; elsewhere its part of a step."""
+    low, high = code_interval(
+        exact, e_over_s=slack, zero_point=zero, qmin=wanted.qmin, qmax=wanted.qmax, rounding=quantizer.rounding,
+        zero_point_first=quantizer.zero_point == "before",
+    )  # fmt: skip
+    inside = (got >= low) & (got <= high)
+    return np.where(inside, np.minimum(np.abs(got - zero - exact), 1.0), math.inf)
 
 
 def _held_bias(trial: Trial, name: str, got: Array, wanted: Expected, weight: str) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
@@ -21,23 +22,24 @@ SEEDS = 8
 MAX_SIZE = 1 << 12
 
 
-def reject_problems(target: Target, engine: Engine) -> list[str]:
-    """Return a sentence for every constraint that cannot be broken alone, or that the engine does not refuse."""
-    problems = []
+def reject_problems(target: Target, engine: Engine) -> Findings:
+    """Find a sentence for every constraint that cannot be broken alone, or that the engine does not refuse."""
+    every = Findings()
     for index, constraint in enumerate(target.spec.constraints):
         text = constraint.require.text
         found = next(_breaking(target, index), None)
         if found is None:
-            problems.append(f"constraint {index} ({text}): no graph breaks it alone. Remove it, or widen a domain.")
+            every.compare([f"constraint {index} ({text}): no graph breaks it alone. Remove it, or widen a domain."])
             continue
         shapes, attrs = found
         outcome = _outcome(target.spec, engine, shapes, attrs)
-        if not isinstance(outcome, ConstraintError) or outcome.index != index:
-            problems.append(
-                f"constraint {index} ({text}): shapes {_shown(shapes)}, attributes {_shown(attrs)} must raise "
-                f"{constraint.error!r}; {_said(outcome)}."
-            )
-    return problems
+        named = isinstance(outcome, ConstraintError) and outcome.index == index
+        said = (
+            f"constraint {index} ({text}): shapes {_shown(shapes)}, attributes {_shown(attrs)} must raise "
+            f"{constraint.error!r}; {_said(outcome)}."
+        )
+        every.compare([] if named else [said])
+    return every
 
 
 def _said(outcome: object) -> str:

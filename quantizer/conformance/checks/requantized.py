@@ -74,6 +74,15 @@ DECLARED: Mapping[Variant, Declared] = {
 }
 
 
+def last_roundings(trial: Trial) -> set[RoundingMode]:
+    """Return the modes by which the platform may round to an output code: its own, the variant's, its quantizer's."""
+    platform, rescale = trial.target.platform, trial.parameters.rescale
+    if trial.spec.error_model.kind == "movement":
+        return {platform.rounding, platform.quantizer.rounding, platform.runtime_quantizer.rounding}
+    own = None if rescale is None or rescale.variant not in DECLARED else DECLARED[rescale.variant].rounding
+    return {own or platform.rounding}
+
+
 def rounded_once(
     trial: Trial, value: Array, declared: Declared, extra: Array | float,
     exact: Callable[[tuple[int, ...]], Fraction], detail: Callable[[tuple[int, ...]], Mapping[str, str]],

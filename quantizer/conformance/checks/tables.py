@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from quantizer.conformance import restated_litert as restated
 from quantizer.conformance.bounds import Interval
-from quantizer.conformance.bounds.rounding import rational_codes
+from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks import one_period, poles
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.gemmlowp_stages import exponentials_of
 from quantizer.conformance.restated_norm import inverse_roots
 from quantizer.conformance.trial import Trial
-from quantizer.core.platforms import NARROW_BITS
+from quantizer.core.platforms import NARROW_BITS, RoundingMode
 from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
@@ -50,13 +50,40 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         return
     wanted, budget = found
     ratio = np.abs(entries - wanted) / (half_a_unit(table) + budget)
-    if name not in OF_UNITS:
+    mode = trial.target.platform.rounding
+    if name not in OF_UNITS and not mode.startswith("half"):
+        ratio = _directed(trial, name, entries, wanted, budget)
+    elif name not in OF_UNITS:
         ratio = np.maximum(ratio, _wrong_ties(trial, name, entries, wanted))
     index = int(np.argmax(ratio))
     yield Finding(
         f"table {name}", float(ratio[index]), f"{wanted[index]:.9g}", f"{entries[index]:.9g}",
-        "half a unit of f at the code that indexes the entry, ties by the declared mode", (index,),
+        _rule_of_entries(mode), (index,),
     )  # fmt: skip
+
+
+def _rule_of_entries(mode: RoundingMode) -> str:
+    if mode.startswith("half"):
+        return "half a unit of f at the code that indexes the entry, ties by the declared mode"
+    return f"f at the code that indexes the entry, rounded {mode.replace('_', ' ')}"
+
+
+def _directed(trial: Trial, name: str, entries: Array, wanted: Array, budget: Array | float) -> Array:
+    """Return inf where an entry is not f at its code, rounded in the platform's direction; elsewhere its part of a step."""
+    mode, zero = trial.target.platform.rounding, int(trial.output.zero_point)
+    added = _added_before_rounding(trial, name)
+    low, high = code_interval(
+        wanted - zero + added, e_over_s=budget, zero_point=zero - added, rounding=mode,
+        qmin=trial.output.qmin, qmax=trial.output.qmax,
+    )  # fmt: skip
+    inside = (entries >= low) & (entries <= high)
+    return np.where(inside, np.minimum(np.abs(entries - wanted), 1.0), np.inf)
+
+
+def _added_before_rounding(trial: Trial, name: str) -> int:
+    """Return the zero point where the platform adds it before it rounds an entry; whole vectors add it after."""
+    before = trial.target.platform.quantizer.zero_point == "before" and name != "vector"
+    return int(trial.output.zero_point) if before else 0
 
 
 def half_a_unit(table: Table) -> float:
@@ -108,14 +135,13 @@ def _wrong_ties(trial: Trial, name: str, entries: Array, wanted: Array) -> Array
     """Return inf where f lies exactly between two codes and the entry is not the declared mode's.
 
     Judged only where the platform's own arithmetic is exact: in rationals, or in float32 under scales of powers of two.
-    Whole vectors add the zero point after rounding, whatever the quantizer does.
     """
     platform, zero = trial.target.platform, int(trial.output.zero_point)
     scales = [float(trial.output.scale), *(float(params.scale) for params in trial.parameters.inputs.values())]
     faults = np.zeros(wanted.shape)
     if platform.quantizer.operation != "exact" and any(math.frexp(scale)[0] != 0.5 for scale in scales):
         return faults
-    inner = zero if platform.quantizer.zero_point == "before" and name != "vector" else 0
+    inner = _added_before_rounding(trial, name)
     wanted = np.where(_only_neared(trial, wanted), np.floor(wanted), wanted)
     for place in np.flatnonzero(wanted - np.floor(wanted) == 0.5):
         exact = Fraction(float(wanted[place])) - zero + inner

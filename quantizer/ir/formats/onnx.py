@@ -1,4 +1,4 @@
-"""ONNX models in the one IR: opsets 7 to the newest, nodes under ONNX's names with every default filled in.
+"""ONNX models in the one IR: opsets 7 to 28, nodes under ONNX's names with every default filled in.
 
 A `Constant` becomes a constant, a function of the model is inlined, bodies of control flow become subgraphs. Source of the
 rules: onnx/onnx.proto and docs/IR.md of the ONNX project. Nothing is run here: `quantizer.runtime.onnx_model.load_onnx_graph`
@@ -23,7 +23,7 @@ from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.onnx_contrib import without_contrib
 from quantizer.ir.formats.onnx_fatal import refuse_fatal
-from quantizer.ir.formats.onnx_graph import DOMAINS, OLDEST, File, read_graph
+from quantizer.ir.formats.onnx_graph import DOMAINS, NEWEST, OLDEST, File, read_graph
 from quantizer.ir.graph import LARGEST, Graph, Node, Tensor
 from quantizer.ir.verify import verify
 from quantizer.numerics.qparams import QParams
@@ -158,11 +158,15 @@ def _refuse_unknown(file: File, graph: Graph, runs: Runs | None) -> None:
 
 def _opsets(model: onnx.ModelProto, where: str) -> dict[str, int]:
     found = {"" if item.domain in DOMAINS else item.domain: int(item.version) for item in model.opset_import}
-    newest = defs.onnx_opset_version()
+    newest = min(NEWEST, defs.onnx_opset_version())
     if any(not isinstance(domain, str) for domain in found):
         raise FormatError(f"{where}: the domain of an opset: must be text in UTF-8.")
     if "" not in found:
         raise FormatError(f"{where}: imports no opset of ONNX itself: name a version from {OLDEST} to {newest}.")
+    if newest < found[""] <= NEWEST:
+        raise UnsupportedError(
+            f"{where}: opset {found['']}: the installed onnx {onnx.__version__} knows opsets up to {newest}. Install a later one."
+        )
     if not 1 <= found[""] <= newest:
         raise UnsupportedError(f"{where}: opset {found['']}: must be from {OLDEST} to {newest}.")
     return found

@@ -20,6 +20,8 @@ from quantizer.ir.graph import FREE, LARGEST, AttrValue, Graph, Node, Tensor
 
 OLDEST = 7
 """The oldest opset that is read."""
+NEWEST = 28
+"""The newest opset whose operators the kernels were written and tested for, whatever the installed onnx knows."""
 DOMAINS = ("", "ai.onnx")
 """The standard's own domain, under its two names."""
 _SCALARS = {

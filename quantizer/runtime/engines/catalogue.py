@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.wording import suggestion
+from quantizer.core.wording import suggestion, to_install
 
 OWN = "own"
 
@@ -67,9 +67,7 @@ class Chosen:
         absent = [name for name in self.entry.distributions if _version(name) is None]
         if not absent:
             return None
-        return (
-            f"engine {self.backend}: {' and '.join(absent)} not installed; pip install 'quantizer[{self.entry.extra}]'"
-        )
+        return f"engine {self.backend}: {' and '.join(absent)} not installed; {to_install(self.entry.extra)}"
 
     @property
     def version(self) -> str:

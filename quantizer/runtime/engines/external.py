@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from quantizer.core.levels import HOST
 from quantizer.core.platforms import Platform
+from quantizer.core.processor import instructions
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 from quantizer.numerics.parameters import Request
@@ -19,17 +22,23 @@ from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.engines.lowering import Lowered, Lowering
 from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.pins import held_to, instruction_sets, running_variant, variables
 from quantizer.runtime.engines.process import Worker
 from quantizer.runtime.engines.protocol import Call
 
 
 class ExternalEngine:
-    """Runs what *chosen* has; quantize rules are the platform's, as an importer of its files would apply them."""
+    """Runs what *chosen* has; quantize rules are the platform's, as an importer of its files would apply them.
 
-    def __init__(self, chosen: Chosen) -> None:
+    level: of instructions (quantizer.core.levels), to which its libraries are held where they have a switch.
+    """
+
+    def __init__(self, chosen: Chosen, level: str = HOST) -> None:
         self._chosen = chosen
         self._rules = OwnEngine()
-        self._worker = Worker(f"{__package__}.workers.{chosen.entry.module}")
+        self._worker = Worker(f"{__package__}.workers.{chosen.entry.module}", pins=variables(chosen.backend, level))
+        self.isa = held_to(chosen.backend, level)
+        self.instructions = instruction_sets(chosen.backend, self.isa, instructions(), os.environ)
         self.name = chosen.backend if chosen.variant is None else f"{chosen.backend}:{chosen.variant}"
         self.version = chosen.version
         self.checks = () if chosen.missing else self._lowering.CHECKS
@@ -76,7 +85,8 @@ class ExternalEngine:
         self._worker.close()
 
     def _variant(self, platform: str | None) -> str:
-        return self._chosen.variant or self._chosen.entry.home[platform or ""]
+        variant = self._chosen.variant or self._chosen.entry.home[platform or ""]
+        return running_variant(self._chosen.backend, variant, self.instructions)
 
     def _run(self, lowered: Lowered) -> Array:
         return np.array(lowered.result(self._worker.run(lowered.job)), order="C")

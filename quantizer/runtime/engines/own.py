@@ -16,9 +16,15 @@ from quantizer.ir.graph import Node
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pieces import joined
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import BUILT_IN, REGISTRY, TARGET_NAMES
 from quantizer.runtime.engines.protocol import Call
 from quantizer.runtime.executor import run_node, to_node_order, to_operator_order
+
+
+def target_values(scheme: Scheme, platform: Platform) -> dict[str, object]:
+    """Return what `unsupported` may name of a scheme and a platform."""
+    bits = scheme.activation.bits, 0 if scheme.weight is None else scheme.weight.bits
+    return dict(zip(TARGET_NAMES, (scheme.name, platform.platform, *bits), strict=True))
 
 
 class OwnEngine:
@@ -30,16 +36,18 @@ class OwnEngine:
     name = "own"
     version = ""
     checks = tuple(name for name in CHECKS if name != "engine")
+    isa = ""
+    instructions: frozenset[str] = frozenset()
 
     def identity(self, platform: str) -> str:  # noqa: ARG002 - the protocol's
         """Return `own`, whatever the platform."""
         return self.name
 
-    def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:  # noqa: ARG002 - the protocol's
-        """Return None where a quantized function is registered."""
+    def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
+        """Return None where a quantized function is registered, and none declares not to compute under *scheme*."""
         if REGISTRY.find(spec.op, "quantized", platform.platform) is None:
             return f"{spec.op} has no quantized function for {platform.platform}"
-        return None
+        return REGISTRY.unsupported(spec.op, platform.platform, target_values(scheme, platform))
 
     @np.errstate(all="ignore")
     def quantize(self, request: Request) -> Parameters:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, BinaryIO, NoReturn, cast
 
@@ -30,11 +30,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Worker:
-    """One worker process at a time; jobs go in one by one."""
+    """One worker process at a time; jobs go in one by one. *pins* are set in its environment, over what is set in ours."""
 
-    def __init__(self, module: str, patience: float = PATIENCE) -> None:
+    def __init__(self, module: str, patience: float = PATIENCE, pins: Mapping[str, str] | None = None) -> None:
         self._module = module
         self._patience = patience
+        self._pins = dict(pins or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._replies: queue.Queue[Reply | None] = queue.Queue()
         self._log: IO[bytes] | None = None
@@ -81,7 +82,7 @@ class Worker:
             command = [sys.executable, "-m", f"{__package__}.workers", self._module]
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
-                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, **self._pins, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
             self._ended = weakref.finalize(self, _end, self._process, self._log)
             reader = threading.Thread(target=_read, args=(self._process.stdout, self._replies), daemon=True)

@@ -40,6 +40,10 @@ class Engine(Protocol):
     """Of the real system; empty for our own engine."""
     checks: tuple[str, ...]
     """The checks that its surface allows."""
+    isa: str
+    """The level of instructions that it is held to, `host`, or `unpinned`; empty for our own engine."""
+    instructions: frozenset[str]
+    """The instruction sets that its kernels are chosen by, and those of its libraries (onednn.avx2); of our own none count."""
 
     def identity(self, platform: str) -> str:
         """Return the name of what computes on *platform*: `own`, or the real engine and its variant."""

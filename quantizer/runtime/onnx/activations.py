@@ -235,16 +235,28 @@ def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None, *,
     return x if last is None else x.clamp(max=last)
 
 
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def softmax_along(x: Tensor, dim: int) -> Tensor:
+    """Softmax along one axis; formats of 16 bits round at every step, as the functions that ONNX expands to do."""
+    if x.dtype not in HALVES or not x.numel():
+        return torch.softmax(x, dim=dim)
+    powers = (x - x.amax(dim=dim, keepdim=True)).exp()
+    return powers / powers.float().sum(dim=dim, keepdim=True).to(x.dtype)
+
+
 @mapped("Softmax")
 def softmax(x: Tensor, *, axis: int, since: int) -> Ours | None:
     """The registry's softmax along one axis."""
-    return Ours("softmax", {"x": x}, {"axis": axis}) if since >= COERCED_UNTIL and x.dim() and x.numel() else None
+    plain = since >= COERCED_UNTIL and x.dim() and x.numel() and x.dtype not in HALVES
+    return Ours("softmax", {"x": x}, {"axis": axis}) if plain else None
 
 
 @kernel("Softmax")
 def softmax_of_rows(x: Tensor, *, axis: int, since: int) -> Tensor:
     """Softmax over all axes from *axis* on, as versions before 13 have it; of a scalar too."""
-    return _by_rows(torch.softmax, x, axis, since)
+    return _by_rows(softmax_along, x, axis, since)
 
 
 @kernel("LogSoftmax")

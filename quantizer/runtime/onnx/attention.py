@@ -10,6 +10,7 @@ from torch import Tensor
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import container
+from quantizer.runtime.onnx.activations import softmax_along
 from quantizer.runtime.onnx.kernels import kernel
 
 
@@ -22,20 +23,30 @@ def _heads(x: Tensor, count: int | None) -> Tensor:
     return x.reshape(x.shape[0], x.shape[1], count, -1).transpose(1, 2)
 
 
-def _bias(mask: Tensor | None, queries: int, keys: int, past: int, kind: torch.dtype, *, causal: bool) -> Tensor:
-    """Return what is added to the scores: the mask, minus infinity where it ends early, and ahead of each query."""
-    bias = torch.zeros(queries, keys, dtype=kind)
-    if mask is not None:
-        missing = keys - mask.shape[-1]
-        if mask.dtype == torch.bool:
-            mask = torch.zeros(mask.shape, dtype=kind).masked_fill(~mask, -math.inf)
-        if missing > 0:
-            mask = torch.nn.functional.pad(mask, [0, missing], value=-math.inf)
-        bias = bias + mask
+def _allowed(queries: int, keys: int, offset: Tensor | int, left: int, right: int, *, causal: bool) -> Tensor:
+    """Return which keys each query may see: up to its own place where causal, and within its window."""
+    place = torch.arange(queries).reshape(-1, 1) + offset
+    ahead = torch.arange(keys) - place
+    allowed = torch.ones_like(ahead, dtype=torch.bool)
     if causal:
-        ahead = torch.arange(keys) > torch.arange(queries).reshape(-1, 1) + past
-        bias = bias.masked_fill(ahead, -math.inf)
-    return bias
+        allowed &= ahead <= 0
+    if left >= 0:
+        allowed &= -ahead <= left
+    if right >= 0:
+        allowed &= ahead <= right
+    return allowed
+
+
+def _bias(mask: Tensor | None, keys: int, allowed: Tensor, kind: torch.dtype) -> Tensor:
+    """Return what is added to the scores: the mask, minus infinity where it ends early, and for keys that are not allowed."""
+    bias = torch.zeros(allowed.shape, dtype=kind).masked_fill(~allowed, -math.inf)
+    if mask is None:
+        return bias
+    if mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=kind).masked_fill(~mask, -math.inf)
+    if keys > mask.shape[-1]:
+        mask = torch.nn.functional.pad(mask, [0, keys - mask.shape[-1]], value=-math.inf)
+    return bias + mask
 
 
 @kernel("Attention")
@@ -43,31 +54,45 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, past_key: Tensor | None = None,
     past_value: Tensor | None = None, nonpad_kv_seqlen: Tensor | None = None, *, is_causal: int,
     q_num_heads: int | None = None, kv_num_heads: int | None = None, scale: float | None = None, softcap: float,
-    softmax_precision: DType | None = None, qk_matmul_output_mode: int, made: int,
+    softmax_precision: DType | None = None, qk_matmul_output_mode: int, left_window_size: int = -1,
+    right_window_size: int = -1, made: int,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Softmax of the scaled and masked products of queries and keys, times the values; also the keys, values, scores."""
+    """Softmax of the scaled, capped and masked products of queries and keys, times the values; also keys, values, scores.
+
+    As the standard has it since onnx 1.23, for every version of the operator: the cap comes before the mask, a query
+    that sees no key gives zeros, and a causal query of a cache outside stands at its end. Scores are those of
+    `qk_matmul_output_mode`: 0 raw, 1 capped, 2 masked, 3 after softmax.
+    """
+    if qk_matmul_output_mode not in range(4):
+        raise UnsupportedError(f"Attention: qk_matmul_output_mode={qk_matmul_output_mode}: must be 0 to 3.")
+    if min(left_window_size, right_window_size) < -1 or (past_key is None) != (past_value is None):
+        raise UnsupportedError("Attention: windows must be -1 or more, past_key and past_value must come together.")
+    if nonpad_kv_seqlen is not None and past_key is not None:
+        raise UnsupportedError("Attention: past_key with nonpad_kv_seqlen: must be one of the two.")
     flat = q.dim() == 3
     queries, keys, values = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
     past = 0 if past_key is None else past_key.shape[2]
     keys = keys if past_key is None else torch.cat([past_key, keys], dim=2)
     values = values if past_value is None else torch.cat([past_value, values], dim=2)
     present = keys, values
-    root = math.sqrt(1 / math.sqrt(queries.shape[3]) if scale is None else scale)
-    bias = _bias(attn_mask, queries.shape[2], keys.shape[2], past, queries.dtype, causal=bool(is_causal))
-    if nonpad_kv_seqlen is not None:
-        padding = torch.arange(keys.shape[2]) >= nonpad_kv_seqlen.reshape(-1, 1, 1, 1)
-        bias = bias.masked_fill(padding, -math.inf)
+    count, length = queries.shape[2], keys.shape[2]
+    known = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape(-1, 1, 1, 1)
+    offset = past if known is None else known - count
+    allowed = _allowed(count, length, offset, left_window_size, right_window_size, causal=bool(is_causal))
+    if known is not None:
+        allowed = allowed & (torch.arange(length) < known)
+    bias = _bias(attn_mask, length, allowed, queries.dtype)
     if queries.shape[1] % keys.shape[1]:
         raise UnsupportedError(f"Attention: {queries.shape[1]} query heads for {keys.shape[1]} key heads: must divide.")
     repeats = queries.shape[1] // keys.shape[1]
     keys, values = keys.repeat_interleave(repeats, dim=1), values.repeat_interleave(repeats, dim=1)
+    root = torch.tensor(math.sqrt(1 / math.sqrt(queries.shape[3]) if scale is None else scale), dtype=queries.dtype)
     scores = (queries * root) @ (keys * root).transpose(2, 3)
-    stages = [scores, scores + bias]
-    stages.append(softcap * torch.tanh(stages[1] / softcap) if softcap > 0 else stages[1])
-    wide = stages[2].to(container(softmax_precision)) if isinstance(softmax_precision, DType) else stages[2]
-    stages.append(torch.softmax(wide, dim=-1))
-    y = (stages[3].to(values.dtype) @ values).to(q.dtype)
+    capped = softcap * torch.tanh(scores / softcap) if softcap > 0 else scores
+    masked = capped + bias
+    wide = masked.to(container(softmax_precision)) if isinstance(softmax_precision, DType) else masked
+    blind = (bias == -math.inf).all(dim=-1, keepdim=True)
+    shares = softmax_along(wide, -1).masked_fill(blind, 0).to(q.dtype)
+    y = (shares.to(values.dtype) @ values).to(q.dtype)
     y = y.transpose(1, 2).flatten(2) if flat else y
-    if qk_matmul_output_mode not in range(4):
-        raise UnsupportedError(f"Attention: qk_matmul_output_mode={qk_matmul_output_mode}: must be 0 to 3.")
-    return (y, *present, stages[qk_matmul_output_mode].to(q.dtype))[:made]
+    return (y, *present, (scores, capped, masked, shares)[qk_matmul_output_mode].to(q.dtype))[:made]

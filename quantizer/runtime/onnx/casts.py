@@ -130,7 +130,10 @@ def quantize_linear(
     x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1, saturate: int = 1, block_size: int = 0,
     output_dtype: DType | int = 0, precision: DType | int = 0, op: Node, ctx: Context,
 ) -> Tensor:  # fmt: skip
-    """Round x / scale half to even, add the zero point, stop at the last codes."""
+    """Round x / scale half to even, add the zero point, stop at the last codes; what is no number has the smallest one.
+
+    Source: the ONNX operator QuantizeLinear, which leaves NaN open; ONNX Runtime's kernels give the smallest code.
+    """
     if zero is not None:
         target = ctx.dtype(op.inputs[2])
     else:
@@ -140,7 +143,9 @@ def quantize_linear(
     quotient = x.to(kind) / _along(steps.to(kind), x, axis, block_size)
     if target.is_integer:
         offset = 0 if zero is None else _along(zero.to(torch.int64), x, axis, block_size)
-        codes = torch.round(quotient.double()).nan_to_num(0.0, 2.0**40, -(2.0**40)).clamp(-(2.0**40), 2.0**40).long()
+        codes = (
+            torch.round(quotient.double()).nan_to_num(-(2.0**40), 2.0**40, -(2.0**40)).clamp(-(2.0**40), 2.0**40).long()
+        )
         return (codes + offset).clamp(target.min, target.max).to(container(target))
     if zero is not None and bool((decoded(zero, target) != 0).any()):
         raise UnsupportedError(f"QuantizeLinear to {target}: a zero point that is not zero.")

@@ -144,15 +144,27 @@ def constant_of_shape(shape: Tensor, *, op: Node) -> Tensor:
     return data.reshape(()).expand(sized("ConstantOfShape", whole(shape), data.dtype)).clone()
 
 
+_STASHES = {1: torch.float32, 11: torch.float64}
+"""TensorProto's numbers of the types that Range computes in."""
+
+
 @kernel("Range")
-def range_(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
-    """Numbers from start by delta up to, not with, limit: max(ceil((limit - start) / delta), 0) of them."""
+def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int | None = None) -> Tensor:
+    """Numbers from start by delta up to, not with, limit: max(ceil((limit - start) / delta), 0) of them.
+
+    Those of 16 bits are computed as `stash_type` says, and rounded once.
+    """
     first, last, step = (scalar(value, 0) for value in (start, limit, delta))
     if step == 0:
         raise UnsupportedError("Range: delta is 0: must not be.")
     exact: Any = -((first - last) // step) if not start.is_floating_point() else math.ceil((last - first) / step)
     count = max(0, int(exact))
     sized("Range", (count,), start.dtype)
+    if stash_type is not None and start.dtype in (torch.float16, torch.bfloat16):
+        if stash_type not in _STASHES:
+            raise UnsupportedError(f"Range: stash_type={stash_type}: must be 1 (float) or 11 (double).")
+        wide = _STASHES[stash_type]
+        return (start.to(wide).reshape(()) + torch.arange(count).to(wide) * delta.to(wide).reshape(())).to(start.dtype)
     return start.reshape(()) + torch.arange(count).to(start.dtype) * delta.reshape(())
 
 

@@ -66,6 +66,8 @@ class Kernel:
 
     def __call__(self, op: Node, values: Sequence[Tensor | None], ctx: Context, **_: Any) -> Outcome:
         """Run the operator on *values*, as PPQ's handlers are called."""
+        for function in filter(None, (self.own, self.mapped)):
+            _refuse_unknown(op, len(values), function)
         if self.mapped is not None:
             found = self.mapped(*values, **op.attrs, **special(self.mapped, op, ctx))
             if found is not None:
@@ -99,6 +101,28 @@ def mapped(*names: str) -> Callable[[F], F]:
         return function
 
     return register
+
+
+@cache
+def _takes(function: Callable[..., Any]) -> tuple[int | None, frozenset[str] | None]:
+    """Return how many operands and which attributes *function* takes; None stands for any."""
+    found = inspect.signature(function).parameters.values()
+    places = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in found)
+    free = any(p.kind is p.VAR_POSITIONAL for p in found)
+    named = frozenset(p.name for p in found if p.kind is p.KEYWORD_ONLY) - set(SPECIAL)
+    return None if free else places, None if any(p.kind is p.VAR_KEYWORD for p in found) else named
+
+
+def _refuse_unknown(op: Node, operands: int, function: Callable[..., Any]) -> None:
+    """Raise UnsupportedError for what a later version of the operator has and *function* does not know."""
+    most, known = _takes(function)
+    version = f"{op.op}-{op.extra['since']}" if "since" in op.extra else op.op
+    if most is not None and operands > most:
+        raise UnsupportedError(f"{version}: {operands} operands: this kernel takes {most} at most.")
+    strange = sorted(op.attrs.keys() - known) if known is not None else []
+    if strange:
+        values = ", ".join(f"{name}={op.attrs[name]}" for name in strange)
+        raise UnsupportedError(f"{version}: {values}: this kernel has no such attribute.")
 
 
 @cache

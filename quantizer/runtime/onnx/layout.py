@@ -257,21 +257,22 @@ def depth_to_space_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tenso
 
 
 @mapped("SpaceToDepth")
-def space_to_depth(x: Tensor, *, blocksize: int) -> Ours | None:
+def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Ours | None:
     """The registry's space_to_depth."""
     _blocks("SpaceToDepth", x, blocksize)
-    return Ours("space_to_depth", {"x": x}, {"block": blocksize}) if is_plain(x) else None
+    return Ours("space_to_depth", {"x": x}, {"block": blocksize}) if is_plain(x) and mode == "DCR" else None
 
 
 @kernel("SpaceToDepth")
 @moves
-def space_to_depth_any(x: Tensor, *, blocksize: int) -> Tensor:
-    """Blocks of pixels become channels."""
+def space_to_depth_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """Blocks of pixels become channels: depth, column, row or column, row, depth."""
     _blocks("SpaceToDepth", x, blocksize)
     n, c, h, w = x.shape
-    if h % blocksize or w % blocksize:
-        raise UnsupportedError(f"SpaceToDepth of {h} x {w} in blocks of {blocksize}: must divide.")
-    y = x.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize).permute(0, 3, 5, 1, 2, 4)
+    if h % blocksize or w % blocksize or mode not in ("DCR", "CRD"):
+        raise UnsupportedError(f"SpaceToDepth of {h} x {w} in blocks of {blocksize}, mode={mode!r}: must divide.")
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    y = x.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize).permute(order)
     return y.reshape(n, c * blocksize * blocksize, h // blocksize, w // blocksize)
 
 

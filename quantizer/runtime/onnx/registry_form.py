@@ -15,9 +15,12 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.ir.graph import FREE, Graph, Node, container
 from quantizer.ir.graph import Tensor as Named
 from quantizer.ir.verify import verify
+from quantizer.numerics.qparams import QParams
+from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.runtime.onnx import composed, composed_layout
 from quantizer.runtime.onnx.kernels import KERNELS, Context, Kernel, Ours, run_ours, special, specs
 from quantizer.runtime.onnx.ppq_only import find_ppq_kernel
+from quantizer.runtime.onnx.unfolded import LINEAR
 
 TABLES = (composed, composed_layout)
 """The modules that fill the table of composed operators."""
@@ -37,9 +40,15 @@ def registry_form(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> G
     return form_and_origins(graph, inputs)[0]
 
 
-def form_and_origins(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> tuple[Graph, Mapping[str, Origin]]:
-    """Return what `registry_form` does, and for each constant that was rearranged those of *graph* that its node reads."""
-    form = _Form(graph)
+def form_and_origins(
+    graph: Graph, inputs: Mapping[str, Tensor] | None = None, params: Mapping[str, QParams] | None = None
+) -> tuple[Graph, Mapping[str, Origin]]:
+    """Return what `registry_form` does, and for each constant that was rearranged those of *graph* that have its elements.
+
+    params: tensors that are quantized where they are made. Each stays a tensor of its own, also where its node only passes on
+    what it reads, and a constant among them has the values of its codes.
+    """
+    form = _Form(graph, params or {})
     for name in graph.inputs:
         form.add_input(name, _fed(graph, name, inputs or {}))
     for node in graph.order:
@@ -66,6 +75,7 @@ class _Form:
     """The graph under construction: values by name, and which of them the inputs decide."""
 
     source: Graph
+    params: Mapping[str, QParams] = field(default_factory=dict)
     values: dict[str, Tensor] = field(default_factory=dict)
     live: dict[str, str] = field(default_factory=dict)
     """A tensor of the source that the inputs decide -> the tensor of the result that holds it."""
@@ -107,8 +117,9 @@ class _Form:
         kernel = _kernel(node)
         if kernel is None or node.op in BODIES:
             raise UnsupportedError("no kernel runs it")
-        outcome = kernel(node, operands, self.context)
-        self.values |= dict(zip(node.outputs, _listed(outcome), strict=False))
+        for name, value in zip(node.outputs, _listed(kernel(node, operands, self.context)), strict=False):
+            own = self.params.get(name)
+            self.values[name] = value if own is None else dequantize(quantize(value, own, LINEAR), own).to(value.dtype)
 
     def _translate(self, node: Node, operands: Sequence[Tensor | None]) -> None:
         tape = _Tape(self, node, operands)
@@ -120,11 +131,16 @@ class _Form:
             self.values[name], self.live[name] = value, tape.named(value, name)
         self.nodes += tape.renamed()
         self.tensors |= tape.made
+        for name in node.outputs:
+            if name in self.params and self.live.get(name, name) != name:
+                self._copy(self.live[name], name)
+                self.live[name] = name
+                self.values[name] = self.values[name].clone()
 
     def constant(self, label: str, value: Tensor) -> str:
         """Return the name of a constant of the result; one that is there already is shared."""
         for source, known in self.constants:
-            if source is value:
+            if source is value and (known == label or not {known, label} & self.params.keys()):
                 return known
         name, count = label, 1
         while name in self.tensors or (name in self.source.tensors and name != label):
@@ -155,9 +171,13 @@ class _Form:
             value = self.values[name]
             self.tensors[name] = Named(name, tuple(value.shape), dtype_of(value), value)
         elif self.live[name] != name:
-            source = self.tensors[self.live[name]]
-            self.tensors[name] = Named(name, source.shape, source.dtype)
-            self.nodes.append(Node(self.free(name), "reshape", (source.name,), (name,), {"shape": source.shape}))
+            self._copy(self.live[name], name)
+
+    def _copy(self, source: str, name: str) -> None:
+        """Add a tensor *name* that has the values of *source*."""
+        tensor = self.tensors[source]
+        self.tensors[name] = Named(name, tensor.shape, tensor.dtype)
+        self.nodes.append(Node(self.free(name), "reshape", (source,), (name,), {"shape": tensor.shape}))
 
     def free(self, label: str) -> str:
         """Return a name that no node has."""
@@ -209,7 +229,9 @@ class _Tape:
         if any(_same_memory(value, other) for name, other in self.operands if name in self.form.live):
             raise UnsupportedError(f"its operand {key!r} is computed and would have to be moved first")
         made = self.form.constant(f"{self.node.name}#{key}", value)
-        self.form.origins[made] = tuple(name for name, _ in self.operands if name not in self.form.live)
+        self.form.origins[made] = tuple(
+            name for name, other in self.operands if name not in self.form.live and _rearranges(value, other)
+        )
         return made
 
     def check(self) -> None:
@@ -264,6 +286,13 @@ def _listed(outcome: Any) -> Any:
 
 def _same_memory(a: Tensor, b: Tensor) -> bool:
     return a.numel() > 0 and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def _rearranges(value: Tensor, source: Tensor) -> bool:
+    """Return whether *value* holds the elements of *source* in some order: a view of all of them, or a copy."""
+    if value.numel() != source.numel() or value.dtype != source.dtype:
+        return False
+    return _same_memory(value, source) or torch.equal(value.reshape(-1).sort().values, source.reshape(-1).sort().values)
 
 
 def dtype_of(values: Tensor) -> DType:

@@ -19,7 +19,7 @@ FLOAT = DTYPES["float32"]
 MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that may stand between the codes themselves."""
 DEFAULT_AXIS = 1
-LINEAR = Quantizer(operation="divide_float32", rounding="half_even", zero_point="after")
+LINEAR = Quantizer(operation="divide_float32", rounding="half_even", zero_point="after", nan="lowest")
 """How QuantizeLinear has it."""
 
 

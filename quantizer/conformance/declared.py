@@ -1,0 +1,128 @@
+"""Which numbers and stages the arithmetic of a platform has: what its own functions show for the case.
+
+The judge of a case follows from the operator, the scheme and the platform. A function under test that provides numbers of
+another kind, or shows stages that the platform's arithmetic does not have, chooses no other judge by it: `parameters` names
+both kinds, and the codes are judged by the numbers of the platform's rule.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+
+from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.kinds import NOTHING, OF_ONE_INPUT, Kind, kind_of
+from quantizer.conformance.readings import takes
+from quantizer.conformance.trial import Trial
+from quantizer.core.errors import QuantizerError
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.plugins.handed import LAYER_ATTRS
+
+
+def as_declared(trial: Trial) -> Trial:
+    """Return *trial* as the platform's arithmetic judges its codes.
+
+    The same trial where the functions that ran are the platform's own, or provide numbers of its kind and show no stage of
+    their own. Else a copy with the same codes, the numbers of the platform's rule and the stages that its arithmetic has.
+    """
+    judged = with_declared_numbers(trial)
+    if judged is not trial:
+        judged.outcome = trial.outcome
+    forward = REGISTRY.find(trial.spec.op, "quantized", _platform(trial))
+    return judged if forward is None or forward.origin == BUILT_IN else _with_stages(judged)
+
+
+def with_declared_numbers(trial: Trial) -> Trial:
+    """Return *trial* where its numbers are of the platform's kind, else a copy with the numbers of the platform's rule."""
+    rule = REGISTRY.find(trial.spec.op, "quantize", _platform(trial))
+    if rule is None or rule.origin == BUILT_IN:
+        return trial
+    provided = _known_numbers(trial)
+    if accepts(trial, kind_of(provided)):
+        return trial if provided is trial.parameters else _with_parameters(trial, provided)
+    own = trial.declared
+    return _with_parameters(
+        trial, replace(trial.parameters, rescale=own.rescale, tables=own.tables, numbers=own.numbers, fused=own.fused)
+    )
+
+
+def accepts(trial: Trial, provided: Kind) -> bool:
+    """Return whether the platform's arithmetic, or the reading that the run's owner chose, takes numbers of this kind."""
+    return any(provided == kind or takes(trial.target.reading, kind, provided) for kind in _kinds(trial))
+
+
+def kind_findings(trial: Trial) -> Iterator[Finding]:
+    """Yield a finding where a replaced rule provides numbers of another kind than the platform's arithmetic takes."""
+    rule = REGISTRY.find(trial.spec.op, "quantize", _platform(trial))
+    if rule is None or rule.origin == BUILT_IN:
+        return
+    provided, taken = kind_of(_known_numbers(trial)), _kinds(trial)
+    if provided != NOTHING and not accepts(trial, provided):
+        text = "the numbers that the platform's arithmetic takes; provide these, or none of them"
+        yield Finding("numbers", float("inf"), " or ".join(map(str, taken)), f"{provided}", text)
+
+
+def _platform(trial: Trial) -> str:
+    return trial.target.platform.platform
+
+
+def _with_parameters(trial: Trial, parameters: Parameters) -> Trial:
+    """Return a copy of *trial* that is judged by *parameters*."""
+    other = copy.copy(trial)
+    other.parameters = parameters
+    other.codes = trial.codes
+    other.__dict__.pop("variant", None)
+    return other
+
+
+def _with_stages(trial: Trial) -> Trial:
+    """Return *trial* with the stages alone that the platform's own forward shows."""
+    shown = trial.outcome.stages
+    if not shown or shown.keys() <= (known := _stages(trial)):
+        return trial
+    other = copy.copy(trial)
+    other.outcome = Staged(trial.outcome.codes, {name: codes for name, codes in shown.items() if name in known})
+    return other
+
+
+def _stages(trial: Trial) -> set[str]:
+    forward = REGISTRY.built_in(trial.spec.op, "quantized", _platform(trial))
+    if forward is None or forward.origin != BUILT_IN:
+        return set()
+    own = trial.declared
+    try:
+        outcome = forward.function(**trial.codes, parameters=own, **trial.case.attrs)
+    except QuantizerError:
+        return set()
+    return set(outcome.stages) if isinstance(outcome, Staged) else set()
+
+
+def _known_numbers(trial: Trial) -> Parameters:
+    """Return what was provided; of a layer in Compass's own words, only those of its integers that the arithmetic takes."""
+    provided = trial.parameters
+    if LAYER_ATTRS not in provided.extra:
+        return provided
+    taken = frozenset().union(*(kind.numbers for kind in _kinds(trial)))
+    if provided.numbers.keys() <= taken:
+        return provided
+    return replace(provided, numbers={name: number for name, number in provided.numbers.items() if name in taken})
+
+
+def _kinds(trial: Trial) -> tuple[Kind, ...]:
+    """Return the kinds of numbers that the platform's arithmetic takes.
+
+    An operator that the package does not have is what its spec says: numbers of the default rule, or, of a function of one
+    input, a table as the platform builds its own.
+    """
+    own = kind_of(trial.declared)
+    reference = REGISTRY.built_in(trial.spec.op, "reference")
+    shipped = reference is not None and reference.origin == BUILT_IN
+    if shipped or own != NOTHING or trial.spec.error_model.kind not in OF_ONE_INPUT or len(trial.codes) != 1:
+        return (own,)
+    rule = trial.target.platform.tables
+    forms = ["integer entries"]
+    if rule.entries != "full" or rule.segments is not None:
+        forms.append(f"integer entries, read between two, {rule.interpolation}")
+    return own, *(replace(NOTHING, tables=frozenset({("lut", form)})) for form in forms)

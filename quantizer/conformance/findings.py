@@ -1,0 +1,35 @@
+"""What an item that is not made of generated cases found: what it compared, what was refused, what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quantizer.core.record import CheckRecord
+
+
+@dataclass
+class Findings:
+    """Counts of one item: an item that compared nothing is never passed."""
+
+    problems: list[str] = field(default_factory=list)
+    """What is wrong, each with the next step."""
+    passed: int = 0
+    """Comparisons that came out right."""
+    elements: int = 0
+    """Codes and numbers that were compared."""
+    refused: list[str] = field(default_factory=list)
+    """Why a comparison could not be made, one for each."""
+
+    def compare(self, problems: list[str], elements: int = 0) -> None:
+        """Count one comparison, which found *problems*."""
+        self.problems += problems
+        self.passed += not problems
+        self.elements += elements
+
+    def check(self) -> CheckRecord:
+        """Return the counts as the record of the item's own check."""
+        failed, reasons = len(self.problems), tuple(sorted(set(self.refused)))
+        ratio = float("inf") if failed else 0.0
+        return CheckRecord(
+            self.passed, failed, holes=len(self.refused), elements=self.elements, ratio=ratio, reasons=reasons
+        )

@@ -1,0 +1,54 @@
+"""The kind of the numbers that a quantize rule provides: their names and formats, without their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quantizer.numerics.qparams import Parameters, Rescale, Table
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The names and formats of the numbers that a rule provides beside scales and zero points."""
+
+    multiplier: str | None
+    """The requantization, and how operands are rounded before they are added; None without a multiplier."""
+    tables: frozenset[tuple[str, str]]
+    """Name and format of each table: whether every code has an entry, how a kernel reads between two, what an entry is."""
+    numbers: frozenset[str]
+    """Names of further integers."""
+    fused: str | None
+    """What a fused activation takes."""
+
+    def __str__(self) -> str:
+        parts = [] if self.multiplier is None else [f"multiplier ({self.multiplier})"]
+        parts += [f"table {name} ({form})" for name, form in sorted(self.tables)]
+        parts += sorted(self.numbers)
+        parts += [] if self.fused is None else [f"numbers of a fused activation ({self.fused})"]
+        return ", ".join(parts) or "no numbers"
+
+
+OF_ONE_INPUT = ("monotone", "piecewise_monotone", "set_valued", "poles")
+"""Error models of functions of one input, which a platform may read from a table."""
+NOTHING = Kind(None, frozenset(), frozenset(), None)
+
+
+def kind_of(parameters: Parameters) -> Kind:
+    """Return the kind of the numbers in *parameters*."""
+    rescale, fused = parameters.rescale, parameters.fused
+    return Kind(
+        None if rescale is None else _multiplier(rescale),
+        frozenset((name, _format(table)) for name, table in parameters.tables.items()),
+        frozenset(parameters.numbers),
+        None if fused is None else type(fused).__name__.lower(),
+    )
+
+
+def _multiplier(rescale: Rescale) -> str:
+    operands = "" if rescale.operands is None else f", operands {rescale.operands}"
+    return f"{rescale.variant}{operands}"
+
+
+def _format(table: Table) -> str:
+    entries = "float entries" if table.entries.dtype.is_floating_point else "integer entries"
+    return entries if abs(table.step) == 1 else f"{entries}, read between two, {table.interpolation}"

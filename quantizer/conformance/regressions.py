@@ -1,0 +1,55 @@
+"""Whether an operator has stored regressions or declared defects: without any, no item asks for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from quantizer.conformance.options import Options
+from quantizer.conformance.xfails import read_xfails
+from quantizer.core.files import is_file, is_folder
+from quantizer.core.library import Library
+
+
+def stored_regressions(cases: Path, op: str) -> list[Path]:
+    """Return the stored failures of *op*, in the order of their names."""
+    return sorted((cases / "regressions").glob(f"{op}-*.json"))
+
+
+def has_regressions(options: Options, library: Library, op: str) -> bool:
+    """Return whether anything is stored for *op* that what runs may owe; what it owes is known once it is loaded.
+
+    A stored case is that of an operator or, where defects are declared of every operator, of the one that it names.
+    """
+    for path in stored_regressions(options.cases, op):
+        words = path.stem.removeprefix(f"{op}-").split("-")
+        if options.real is None or len(words) != 3 or options.selects(words[0], words[1]):
+            return True
+    return any(_is_of(path, op) for path in _declared(options, library, op))
+
+
+def _declared(options: Options, library: Library, op: str) -> Iterator[Path]:
+    """Yield the stored cases of defects and of known failures that an item of *op* may owe."""
+    if options.xfails is not None:
+        known = [entry for entry in read_xfails(options.xfails).xfails if entry.concerns(op)]
+        yield from (options.xfails.parent / entry.case for entry in known)
+    for platform in library.platforms.values():
+        name = platform.platform
+        if options.real is not None and not options.real.computes(name, named=name in options.platforms):
+            continue
+        for defect in platform.defects:
+            path = options.cases / defect.case
+            ours = options.real is not None or defect.engine is None
+            if ours and defect.concerns(op) and is_folder(path.parent):
+                yield path
+
+
+def _is_of(path: Path, op: str) -> bool:
+    """Return whether a stored case is of *op*, or is missing or unreadable, which its item tells."""
+    if not is_file(path):
+        return True
+    try:
+        return re.search(rf'"op": ?"{re.escape(op)}"', path.read_text(encoding="utf-8")) is not None
+    except (OSError, UnicodeDecodeError):
+        return True

@@ -1,0 +1,35 @@
+"""What names the machine of a run: beside its records, and outside every equality."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from quantizer.core.case_file import read_model
+from quantizer.core.errors import CaseError
+from quantizer.core.model import Model
+
+
+class Machine(Model):
+    """The processor, the kernels that libraries chose by it, and figures of float kernels."""
+
+    version: Literal[1] = 1
+    processor: str
+    """Architecture and instruction sets by which kernels are chosen."""
+    kernels: dict[str, str] = {}
+    """Library -> which of its kernels ran."""
+    figures: dict[str, dict[str, float]] = {}
+    """Item -> check -> the worst ratio of a check that judges float kernels."""
+
+    def to_json(self) -> str:
+        """Return it as JSON with sorted keys."""
+        return json.dumps(self.model_dump(), sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_machine(text: str, where: str) -> Machine:
+    """Read what `to_json` wrote; CaseError names the field that is wrong."""
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as err:
+        raise CaseError(f"{where}: not JSON: {err}. Run again; pytest writes it.") from None
+    return read_model(Machine, raw, where)

@@ -1,0 +1,20 @@
+"""Readings: other arithmetics that are right for a plugin where the owner of the run says so (ADR 0025).
+
+A reading replaces the platform's arithmetic for a whole item. No function under test opts itself in: the key `readings` of
+a spec does, or `--op-reading OPERATOR/PLATFORM:READING`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+ReadingName = Literal["exact_sums", "float32_sums", "own_mean", "real_attributes", "rounded_once"]
+READINGS: Mapping[str, str] = {
+    "exact_sums": "sums stay exact where the platform rounds them to float32; the limit of a fused activation is a real number",
+    "float32_sums": "sums are added in float32, in any order, where the platform adds in float32",
+    "own_mean": "a mean divides, or multiplies by one number near 1 / terms, where the platform has a multiplier for 1 / terms",
+    "real_attributes": "attributes stay real numbers where the platform's rule makes integers of them",
+    "rounded_once": "the operator on the real values of the codes, rounded once; no multiplier is provided",
+}
+"""Name of a reading -> what it allows."""

@@ -1,0 +1,45 @@
+"""A function of others, called so that nothing it raises steers the run: a skip, an exit or a refusal is its failure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from quantizer.core.errors import FunctionError, RefusedError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_STEER = ("_pytest", "hypothesis", "pytest", "unittest")
+"""Packages whose exceptions skip, reject or end what they pass through."""
+
+
+def shielded(function: F) -> F:
+    """Return *function* with FunctionError in place of an exception that would skip, refuse or end more than the case.
+
+    Ctrl-C passes: it is the user's. So does every plain exception: the checks that run the function name it.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except KeyboardInterrupt:
+            raise
+        except RefusedError as err:
+            text = f"refused the case: {_first(err)}. Declare what it does not support: @operator(..., unsupported=...)"
+            raise FunctionError(text).with_traceback(err.__traceback__) from None
+        except BaseException as err:
+            if isinstance(err, Exception) and not _steers(err):
+                raise
+            raise FunctionError(f"{type(err).__name__}: {_first(err)}").with_traceback(err.__traceback__) from None
+
+    return call  # type: ignore[return-value]
+
+
+def _steers(err: Exception) -> bool:
+    return any(kind.__module__.partition(".")[0] in _STEER for kind in type(err).__mro__)
+
+
+def _first(err: BaseException) -> str:
+    """Return the first line of what *err* says, without the full stop."""
+    return (str(err).splitlines() or ["nothing said"])[0].rstrip(".")

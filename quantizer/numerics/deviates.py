@@ -1,0 +1,22 @@
+"""Normal deviates that are the same on every processor: counted from a seed, rounded from float64."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+RAW = 16
+"""Bytes that a deviate is made of."""
+
+
+def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> NDArray[Any]:
+    """Return float32 normal deviates: Box and Muller's, of the bytes that SHAKE-128 makes of the seed."""
+    count = int(np.prod(shape, dtype=np.int64))
+    raw = hashlib.shake_128(repr(seed).encode()).digest(RAW * count)
+    uniform = (np.frombuffer(raw, "<u8").reshape(2, -1) >> np.uint64(11)) * 2.0**-53
+    radius = np.sqrt(-2.0 * np.log1p(-uniform[0]))
+    found: NDArray[Any] = (radius * np.cos(2.0 * np.pi * uniform[1])).astype(np.float32).reshape(shape)
+    return found

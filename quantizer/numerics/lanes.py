@@ -1,0 +1,52 @@
+"""Softmax and its logarithm as torch computes them in float32 with AVX-512: sums in sixteen lanes, in IEEE operations alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics.exponential import exp
+
+LANES = 16
+
+
+def softmax(x: Tensor, axis: int) -> Tensor:
+    """Return float32 softmax of *x* along *axis*.
+
+    Along the last axis the sum is added in lanes and inverted once; along another one it is added in order and divided by.
+    """
+    powers = exp(x - x.amax(dim=axis, keepdim=True))
+    if axis % x.dim() == x.dim() - 1:
+        return powers * (1.0 / total(powers))
+    return powers / in_order(powers, axis)
+
+
+def log_softmax(x: Tensor, axis: int) -> Tensor:
+    """Return float32 `x - max - log(sum)` along *axis*, the logarithm rounded from float64."""
+    distances = x - x.amax(dim=axis, keepdim=True)
+    powers = exp(distances)
+    summed = total(powers) if axis % x.dim() == x.dim() - 1 else in_order(powers, axis)
+    return distances - torch.log(summed.double()).float()
+
+
+def total(values: Tensor) -> Tensor:
+    """Return sums along the last axis: 16 lanes that are halved at the end; fewer elements than that one after the other."""
+    size = values.shape[-1]
+    if size < LANES:
+        return in_order(values, -1)
+    lanes = values[..., :LANES].clone()
+    for start in range(LANES, size, LANES):
+        part = values[..., start : start + LANES]
+        lanes[..., : part.shape[-1]] += part
+    while lanes.shape[-1] > 1:
+        half = lanes.shape[-1] // 2
+        lanes = lanes[..., :half] + lanes[..., half:]
+    return lanes
+
+
+def in_order(values: Tensor, axis: int) -> Tensor:
+    """Return sums along *axis*, kept, one element after the other."""
+    found = values.narrow(axis, 0, 1)
+    for place in range(1, values.shape[axis]):
+        found = found + values.narrow(axis, place, 1)
+    return found

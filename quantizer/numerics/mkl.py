@@ -1,0 +1,63 @@
+"""MKL's branch: which of its kernels run is settled in process, before its first call, and is the same on every processor.
+
+torch's x86 builds compute exp, erf, log, sqrt, tanh, tan, their inverses and matrix products by MKL. By itself it chooses
+kernels by the processor, and their last bits differ. Its conditional numerical reproducibility has one branch for all of
+them, COMPATIBLE. Source: oneMKL Developer Reference, "Conditional Numerical Reproducibility Functions".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+Branch = Literal["pinned", "absent", "too late"]
+
+LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
+SETTERS = ("mkl_serv_cbwr_set", "MKL_CBWR_Set")
+"""What MKL's function is called inside a torch that has MKL linked in, and in MKL's own library."""
+COMPATIBLE = 3
+SUCCESS = 0
+SAID = {
+    "pinned": "MKL on its COMPATIBLE branch",
+    "absent": "no MKL: float32 functions are rounded from float64, products added in order",
+    "too late": (
+        "MKL was called before this package was imported, so that its branch could not be pinned:"
+        " float32 functions are rounded from float64, products added in order"
+    ),
+}
+
+
+@cache
+def pin() -> Branch:
+    """Put MKL on its COMPATIBLE branch, and return whether that was done; called on import of this package.
+
+    absent: this torch has no MKL. too late: MKL had been called, after which its branch stays. MKL_CBWR has no say.
+    """
+    setter = _setter()
+    if setter is None:
+        return "absent"
+    return "pinned" if setter(COMPATIBLE) == SUCCESS else "too late"
+
+
+def is_pinned() -> bool:
+    """Return whether MKL computes, and on the branch that every processor has."""
+    return pin() == "pinned"
+
+
+def _setter() -> ctypes._NamedFuncPointer | None:
+    folder = Path(torch.__file__).parent / "lib"
+    for path in (folder / name for name in LIBRARIES):
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError:
+            continue
+        for name in SETTERS:
+            if hasattr(library, name):
+                setter = getattr(library, name)
+                setter.argtypes, setter.restype = [ctypes.c_int], ctypes.c_int
+                return setter  # type: ignore[no-any-return]
+    return None

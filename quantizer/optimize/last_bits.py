@@ -1,0 +1,166 @@
+"""How far two float forwards may be apart that differ in a library's last bits alone, and what that does to what is shown of them.
+
+u = 2**-24, gamma_n = n u / (1 - n u). A float32 sum of n products in any order lies within gamma_n times the sum of their
+sizes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); a function of a library within one
+unit in the last place, 2 u of its size (oneMKL's high accuracy, SLEEF's u10). Two machines are twice as far apart. Behind
+such a layer the distance grows by the layer's derivatives. Everything else is the same on both to the bit: its distance is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.ir.graph import Graph, Node
+from quantizer.optimize.measuring import dequantized
+from quantizer.optimize.running import QUANTIZE, Runner
+from quantizer.plugins.alone import LoneLayer
+
+UNIT, WIDE_UNIT = 2.0**-24, 2.0**-53
+CALL = 2
+"""Roundings that a function of a library counts for."""
+PRODUCTS = {"fully_connected": 1, "matmul": -2}
+"""Sums of products whose order a library chooses -> the axis of the second operand along which they run."""
+FUNCTIONS = {
+    "exp": CALL, "erf": CALL, "log": CALL, "sqrt": CALL, "tan": CALL, "atan": CALL, "tanh": CALL, "rsqrt": CALL + 1,
+    "power": CALL, "sigmoid": CALL + 2, "silu": CALL + 2, "softplus": 2 * CALL + 1, "elu": CALL + 2, "celu": CALL + 3,
+    "selu": CALL + 3, "mish": 3 * CALL + 1,
+}  # fmt: skip
+"""Operators by functions of a library -> roundings of its result, of the result's size."""
+GELU = {"none": CALL + 3, "tanh": CALL + 8}
+"""Roundings of gelu, of its argument's size: of the argument of erf or tanh, of that, of 1 plus it, and of the product."""
+NORMS = {"layer_norm": CALL + 4, "instance_norm": CALL + 4, "group_norm": CALL + 4, "rms_norm": CALL + 4}
+"""Root, inverse, product, scaling and shift; the sums before are torch's own, in one order everywhere."""
+LONGEST = 1 << 22
+"""Derivatives beyond so many are not taken: behind the layer nothing is forgiven."""
+SECOND_ORDER = 1.01
+"""What the derivatives may change by over distances of some units in the last place."""
+
+
+def gamma(count: int, unit: float = UNIT) -> float:
+    """Return Higham's gamma_n."""
+    return count * unit / (1.0 - count * unit)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """By how much one tensor may differ: elementwise in the values of one batch, float64."""
+
+    values: Tensor
+    radius: Tensor
+
+
+def distances(runner: Runner, graph: Graph, feeds: Mapping[str, Tensor]) -> dict[str, Moved]:
+    """Return each tensor's real values and how far those of another machine may be from them."""
+    found: dict[str, Moved] = {}
+    codes: dict[str, Tensor] = {}
+    for name, node, values in runner.forward_in_types(graph, feeds):
+        codes[name] = values
+        real = dequantized(graph, name, values).double()
+        zero = torch.zeros_like(real)
+        if node is None or name != node.outputs[0]:
+            found[name] = Moved(real, zero)
+            continue
+        operands = [None if own is None else codes.get(own, graph.tensor(own).data) for own in node.inputs]
+        radii = [found[own].radius if own in found else None for own in node.inputs]
+        if node.op == QUANTIZE:
+            radius = _of_codes(runner, graph, node, operands[0], radii[0])
+        elif node.parameters is not None and not isinstance(node.parameters, LoneLayer):
+            radius = zero
+        else:
+            radius = _own(node, operands, real) + _handed_on(runner, graph, node, operands, radii, real)
+        found[name] = Moved(real, radius)
+    return found
+
+
+def _of_codes(runner: Runner, graph: Graph, node: Node, x: Tensor | None, radius: Tensor | None) -> Tensor:
+    """Return one step where a value that far away has another code."""
+    params = graph.tensor(node.outputs[0]).qparams
+    assert params is not None
+    assert x is not None
+    assert radius is not None
+    low, high = (runner.codes(x.double() + sign * radius, params) for sign in (-1.0, 1.0))
+    return (high - low).double() * params.along(params.scale, x.dim())
+
+
+def _own(node: Node, operands: Sequence[Tensor | None], y: Tensor) -> Tensor:
+    """Return what the layer itself adds."""
+    given = [None if values is None else values.double() for values in operands]
+    x = given[0]
+    assert x is not None
+    if node.op in PRODUCTS and given[1] is not None:
+        w, along = given[1], PRODUCTS[node.op]
+        size = x.abs() @ (w.abs().T if node.op == "fully_connected" else w.abs())
+        if len(given) > 2 and given[2] is not None:
+            size = size + given[2].abs()
+        return 2.0 * gamma(w.shape[along] + 1) * size
+    if node.op in FUNCTIONS:
+        return _relative(FUNCTIONS[node.op], y.abs())
+    if node.op == "gelu":
+        return _relative(GELU[str(node.attrs["approximate"])], x.abs())
+    if node.op in NORMS:
+        shift = given[2].abs().max() if len(given) > 2 and given[2] is not None else 0.0
+        return _relative(NORMS[node.op], y.abs() + shift)
+    if node.op in ("softmax", "log_softmax"):
+        axis = int(node.attrs["axis"])  # type: ignore[call-overload]
+        size = y.abs() if node.op == "softmax" else y.abs() + (x - x.amax(axis, keepdim=True)).abs()
+        return _relative(x.shape[axis] + 2 * CALL + 2, size)
+    return torch.zeros_like(y)
+
+
+def _relative(roundings: int, size: Tensor) -> Tensor:
+    """Return the distance of two results, each of so many roundings of numbers of a size; below float32's normal ones, of the least."""
+    return 2.0 * (gamma(roundings) * size + roundings * float(np.finfo(np.float32).smallest_subnormal))
+
+
+def _handed_on(
+    runner: Runner, graph: Graph, node: Node, operands: Sequence[Tensor | None], radii: Sequence[Tensor | None], y: Tensor
+) -> Tensor:  # fmt: skip
+    """Return what the operands' distances become: the sizes of the layer's derivatives times them; nothing where they are too many."""
+    total = torch.zeros_like(y)
+    for place, radius in enumerate(radii):
+        x = operands[place]
+        if radius is None or x is None or not bool(radius.any()):
+            continue
+        if x.numel() * y.numel() > LONGEST or not x.is_floating_point():
+            return torch.zeros_like(y)
+
+        def layer(values: Tensor, place: int = place) -> Tensor:
+            return runner.layer(graph, node, [values if i == place else other for i, other in enumerate(operands)])[0]
+
+        slopes = torch.autograd.functional.jacobian(layer, x).double().abs().reshape(y.numel(), x.numel())
+        total += SECOND_ORDER * (slopes @ radius.reshape(-1)).reshape(y.shape) + gamma(2) * y.abs() * bool(radius.any())
+    return total
+
+
+def reach_of_ranges(runner: Runner, graph: Graph, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Return how far each tensor's calibrated ends may lie apart: as far as its values, and three roundings a batch for averages."""
+    found: dict[str, float] = {}
+    sizes: dict[str, float] = {}
+    count = 0
+    for feeds in batches:
+        count += 1
+        for name, own in distances(runner, graph, feeds).items():
+            found[name] = max(found.get(name, 0.0), float(own.radius.max()) if own.radius.numel() else 0.0)
+            sizes[name] = max(sizes.get(name, 0.0), float(own.values.abs().max()) if own.values.numel() else 0.0)
+    return {name: radius and radius + 2.0 * gamma(3 * count) * sizes[name] for name, radius in found.items()}
+
+
+def reach_of_similarity(a: Moved, b: Moved) -> tuple[float, float]:
+    """Return by how much cosine and mean squared error of two tensors may differ: by their derivatives and their own sums."""
+    x, y = a.values.reshape(-1), b.values.reshape(-1)
+    rx, ry = a.radius.reshape(-1), b.radius.reshape(-1)
+    size_x, size_y, count = float(x.norm()), float(y.norm()), x.numel()
+    cosine = 2.0 * gamma(count + 3, WIDE_UNIT)
+    if size_x and size_y:
+        near = float(x @ y) / (size_x * size_y)
+        for own, size, other, size_other, radius in ((x, size_x, y, size_y, rx), (y, size_y, x, size_x, ry)):
+            slopes = (other / size_other - near * own / size).abs() / size
+            cosine += SECOND_ORDER * float(slopes @ radius) + float(radius.norm() / size) ** 2
+    error, radius = (x - y).abs(), rx + ry
+    squares = float((2.0 * error * radius + radius**2).mean()) if count else 0.0
+    return cosine, squares + 2.0 * gamma(count + 2) * float((error**2).mean() if count else 0.0)

@@ -1,0 +1,99 @@
+"""The folder of a run while it is written: one writer, nothing valid in it until the run is whole, no drafts left."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TextIO
+
+from filelock import FileLock, Timeout
+
+from quantizer.core.errors import CaseError
+from quantizer.core.facts import unfinished
+from quantizer.core.files import is_file, is_folder, replace_files
+from quantizer.reporting.store import FACTS, FAILURES, RECORDS
+
+LOCK = ".lock"
+"""Locked by the operating system, which unlocks it however its owner ends."""
+_DRAFT = re.compile(r"\.[\w.-]+\.(jsonl|json|xml|html|md)\.[a-z0-9_]{8}~?")
+"""What a writer that was killed leaves of a file that it was about to replace."""
+RUNS = "the session that writes it has not ended, or was killed."
+
+
+class RunFolder:
+    """The right to write a run into a folder; whoever has it makes an older run in there invalid at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: FileLock | None = None
+        self._before: bytes | None = None
+        self._journal: TextIO | None = None
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the folder is ours."""
+        return self._lock is not None
+
+    def claim(self) -> None:
+        """Take the folder, sweep it and mark it as not whole; CaseError where another process writes into it."""
+        if self.claimed:
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / LOCK, timeout=0)
+            lock.acquire()
+        except Timeout:
+            text = "another run writes into this folder. Wait for it, or name another folder."
+            raise CaseError(f"{self.path}: {text}") from None
+        except OSError as err:
+            reason = (err.strerror or str(err)).lower()
+            raise CaseError(f"{self.path}: cannot be written: {reason}.") from None
+        self._lock = lock
+        try:
+            sweep(self.path)
+            self._before = (self.path / FACTS).read_bytes() if is_file(self.path / FACTS) else None
+            replace_files({self.path / FACTS: unfinished(RUNS)}, CaseError)
+        except BaseException:
+            self.release()
+            raise
+
+    def note(self, line: str) -> None:
+        """Add the record of an item that ended, so that a session that is killed leaves what it found."""
+        if self._journal is None:
+            self._journal = (self.path / RECORDS).open("w", encoding="utf-8", newline="\n")
+        self._journal.write(f"{line}\n")
+        self._journal.flush()
+
+    def restore(self) -> None:
+        """Bring back what stood here, for a session that turned out to have no item of ours."""
+        if self.claimed and self._journal is None:
+            if self._before is None:
+                (self.path / FACTS).unlink(missing_ok=True)
+            else:
+                replace_files({self.path / FACTS: [self._before]}, CaseError)
+
+    def fail(self, reason: str) -> None:
+        """Leave the folder as not whole, with the *reason*."""
+        if self.claimed:
+            replace_files({self.path / FACTS: unfinished(reason)}, CaseError)
+
+    def close_journal(self) -> None:
+        """End the list of what was found so far: the sorted records take its place."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def release(self) -> None:
+        """Let others write."""
+        self.close_journal()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def sweep(folder: Path) -> None:
+    """Remove the drafts that killed writers left in the folder of a run, which nobody else writes into now."""
+    for place in (folder, folder / FAILURES):
+        if is_folder(place):
+            for file in place.iterdir():
+                if _DRAFT.fullmatch(file.name):
+                    file.unlink(missing_ok=True)

@@ -1,0 +1,109 @@
+"""The start of quantizer: refuses to run where another package shares its folder, then hands over.
+
+The distribution is `quantizer-conformance`, the folder and the import name are `quantizer`. A package on the index is called
+`quantizer` and has the same import name, so that an installer writes both into one folder: the later one overwrites what
+the earlier one has, and uninstalling one deletes files of the other. The command and the pytest plugin start here, outside
+that folder, because `quantizer/__init__.py` may be the other's.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+DISTRIBUTION = "quantizer-conformance"
+OTHER = "quantizer"
+"""The name of the distribution that has our import name."""
+PACKAGE = "quantizer"
+REMEDY = (
+    f"Write: pip uninstall {OTHER} && pip install --force-reinstall --no-deps WHEEL, "
+    "where WHEEL is the file quantizer_conformance-*.whl that `pip wheel --no-deps -w dist .` builds in its repository."
+)
+USAGE = 2
+
+
+def clash(folder: Path) -> str | None:
+    """Return why the package in *folder* cannot be used as ours, None where it can.
+
+    It cannot where its `__init__.py` is missing or is not ours, and where a distribution called `quantizer` in the same
+    site folder has that file too. Reads the names in one folder, and metadata only where that distribution is there.
+    """
+    start = folder / "__init__.py"
+    owner = _other(folder)
+    if owner is not None:
+        return (
+            f"{folder}: two packages have this folder: {DISTRIBUTION} and {owner}, which is another project. "
+            f"Each overwrites files of the other, so that only one can be installed. {REMEDY}"
+        )
+    if not start.is_file():
+        return (
+            f"{start}: no such file, though {DISTRIBUTION} is installed; "
+            f"uninstalling {OTHER}, another project, deletes it. {REMEDY}"
+        )
+    if __name__.encode() not in start.read_bytes()[:100_000]:
+        return (
+            f"{start}: is not a file of {DISTRIBUTION}; "
+            f"another package of the same import name, as {OTHER} has, overwrote it or comes first in sys.path. {REMEDY}"
+        )
+    return None
+
+
+def refuse_clash(folder: Path) -> None:
+    """Raise ImportError where *folder*, which is being imported, cannot be used as ours."""
+    reason = clash(folder)
+    if reason is not None:
+        raise ImportError(reason, name=PACKAGE, path=str(folder))
+
+
+def main() -> int:
+    """Run the command `quantizer`; 2 where another package shares its folder."""
+    reason = _clash_of_import()
+    if reason is not None:
+        sys.stderr.write(f"error: {reason}\n")
+        return USAGE
+    from quantizer.cli import main as run
+
+    return run()
+
+
+def __getattr__(name: str) -> Any:
+    """Return the pytest plugin as `plugin`; a usage error of pytest where another package shares its folder."""
+    if name != "plugin":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    reason = _clash_of_import()
+    if reason is not None:
+        import pytest
+
+        raise pytest.UsageError(reason)
+    from quantizer.conformance import plugin
+
+    return plugin
+
+
+def _clash_of_import() -> str | None:
+    """Return why `import quantizer` would not give our package; nothing is imported."""
+    loaded = sys.modules.get(PACKAGE)
+    spec = loaded.__spec__ if loaded is not None else find_spec(PACKAGE)
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return clash(Path(places[0]) if places else Path(__file__).parent / PACKAGE)
+
+
+def _other(folder: Path) -> str | None:
+    """Return name and version of the other distribution where it has the `__init__.py` of *folder*, else None."""
+    found = sorted(p for end in ("dist", "egg") for p in folder.parent.glob(f"{OTHER}-*.{end}-info"))
+    if not found:
+        return None
+    from importlib.metadata import Distribution
+
+    start = (folder / "__init__.py").resolve()
+    for place in found:
+        distribution = Distribution.at(place)
+        if any(Path(str(distribution.locate_file(file))).resolve() == start for file in _named(distribution)):
+            return f"{distribution.metadata['Name']} {distribution.version}"
+    return None
+
+
+def _named(distribution: Any) -> list[Any]:
+    return [file for file in distribution.files or () if file.name == "__init__.py"]

@@ -1,0 +1,32 @@
+"""What the metadata allows is what `tox -e lowest` installs at its lower end and what CI's constraints lie within."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+ALL = [*PROJECT["dependencies"], *(line for extra in PROJECT["optional-dependencies"].values() for line in extra)]
+RANGES = {canonicalize_name(Requirement(line).name): Requirement(line).specifier for line in ALL}
+
+
+def pins(name):
+    found = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / name).read_text("utf-8"), re.MULTILINE)
+    return {canonicalize_name(package): Version(version) for package, version in found}
+
+
+def test_the_lowest_of_every_range_is_what_the_lowest_environment_installs():
+    lowest = {name: next(Version(s.version) for s in found if s.operator == ">=") for name, found in RANGES.items()}
+    assert pins("constraints-lowest.txt") == lowest
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-engines.txt", "constraints-lint.txt"])
+def test_what_ci_installs_lies_within_the_ranges(name):
+    known = pins(name)
+    assert known
+    assert [(package, str(v)) for package, v in known.items() if package in RANGES and v not in RANGES[package]] == []

@@ -1,0 +1,214 @@
+"""Levels of instructions: what they are called, what they leave, and whether torch's libraries keep to them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantizer.conformance.agreement import Agreement
+from quantizer.conformance.agreement_table import Pairing, document
+from quantizer.conformance.defects_document import levels_of
+from quantizer.conformance.judge import is_overruled, judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.stored import read_replay, target_of
+from quantizer.conformance.trial import Trial
+from quantizer.core import levels
+from quantizer.core.defects import Defect, check_defects
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.library import load_library
+from quantizer.ops import load_built_ins
+from quantizer.runtime.engines.catalogue import Chosen
+from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.engines.frames import Job
+from quantizer.runtime.engines.pins import PINS, held_to, instruction_sets, running_variant, variables
+from quantizer.runtime.engines.process import Worker
+
+load_built_ins()
+LIBRARY = load_library()
+CASES = Path(__file__).parents[2] / "cases"
+XEON = tuple(dict.fromkeys(name for needed in levels.LEVELS.values() for name in needed))
+EPYC = (*levels.LEVELS["avx512_vnni"], "avx512_bf16")
+LAPTOP = (*levels.LEVELS["avx2"], "avx_vnni")
+x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="these variables choose kernels on x86-64 alone")
+
+
+def defect(platform_: str, name: str) -> Defect:
+    return next(d for d in LIBRARY.platform(platform_).defects if d.id == name)
+
+
+@pytest.mark.parametrize(
+    ("available", "expected"),
+    [
+        (XEON, ("avx2", "avx512", "avx512_vnni", "amx")),
+        (EPYC, ("avx2", "avx512", "avx512_vnni")),
+        (LAPTOP, ("avx2",)),
+        (("sse4_1", "avx"), ()),
+        (("asimd", "i8mm"), ()),
+    ],
+)
+def test_a_processor_has_the_levels_whose_instruction_sets_it_has(available, expected) -> None:
+    assert levels.offered(available) == expected
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):
+    def become(*available: str) -> None:
+        monkeypatch.setattr(levels, "instructions", lambda: available)
+
+    return become
+
+
+def test_the_default_is_a_level_that_machines_of_ci_have(machine) -> None:
+    machine(*XEON)
+    assert levels.asked("") == ("avx2",)
+    assert levels.asked("all") == ("avx2", "avx512", "avx512_vnni", "amx")
+    assert levels.label("avx2") == "avx2"
+    assert levels.label("unpinned") == "unpinned: amx"
+    machine("asimd")
+    assert levels.asked("") == levels.asked("all") == ("host",)
+    assert levels.label("host") == "host: below avx2"
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [
+        ("avx512_vnn", r"--op-isa=avx512_vnn: no such level. Did you mean 'avx512_vnni'\?"),
+        ("sse41", r"--op-isa=sse41: no such level. .*avx2, avx512, avx512_vnni, amx, host, all"),
+        (
+            "amx",
+            "--op-isa=amx: this processor has no amx_int8, no amx_bf16. It has the levels avx2, avx512, avx512_vnni.",
+        ),
+    ],
+)
+def test_a_level_that_is_none_or_not_here_is_one_error(machine, level, text) -> None:
+    machine(*EPYC)
+    with pytest.raises(UnsupportedError, match=text):
+        levels.asked(level)
+
+
+def test_a_processor_without_levels_is_told_what_it_can_ask_for(machine) -> None:
+    machine("asimd")
+    with pytest.raises(UnsupportedError, match="It has no level: name host, which pins nothing"):
+        levels.asked("avx2")
+
+
+def test_every_variable_has_a_value_for_every_level() -> None:
+    for pins in PINS.values():
+        for pin in pins.pins:
+            assert pin.values.keys() == levels.LEVELS.keys()
+    assert variables("torch", "avx2")["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert variables("torch", "host") == variables("onnxruntime", "unpinned") == {}
+    assert (held_to("torch", "avx2"), held_to("litert", "avx2")) == ("avx2", "unpinned")
+
+
+def test_a_level_leaves_the_engine_and_its_libraries_what_it_names() -> None:
+    for level, named in levels.LEVELS.items():
+        left = instruction_sets("torch", level, XEON, {})
+        assert {name for name in left if "." not in name} == set(named)
+        assert "onednn.avx512_vnni" in left or level in ("avx2", "avx512")
+        assert ("onednn.amx_int8" in left) == (level == "amx")
+    assert instruction_sets("onnxruntime", "unpinned", LAPTOP, {"ONEDNN_MAX_CPU_ISA": "SSE41"}) == set(LAPTOP)
+
+
+def test_a_variable_of_the_users_holds_its_library_alone_where_nothing_is_pinned() -> None:
+    left = instruction_sets("torch", "host", EPYC, {"ONEDNN_MAX_CPU_ISA": "avx2"})
+    assert "avx512_vnni" in left
+    assert "fbgemm.avx512_vnni" in left
+    assert "onednn.avx2" in left
+    assert "onednn.avx512f" not in left
+    assert instruction_sets("torch", "avx512", EPYC, {"ONEDNN_MAX_CPU_ISA": "avx2"}) == instruction_sets(
+        "torch", "avx512", EPYC, {}
+    )
+
+
+def test_below_vnni_the_variant_runs_that_torch_itself_would_take() -> None:
+    assert running_variant("torch", "x86", instruction_sets("torch", "avx512", EPYC, {})) == "fbgemm"
+    assert running_variant("torch", "x86", instruction_sets("torch", "host", EPYC, {})) == "x86"
+    assert running_variant("torch", "qnnpack", ()) == "qnnpack"
+    assert running_variant("litert", "reference", ()) == "reference"
+
+
+def test_a_defect_holds_at_the_levels_whose_instruction_sets_show_it() -> None:
+    assert levels_of(defect("torch_x86", "handed_to_fbgemm")) == ("avx2", "avx512")
+    assert levels_of(defect("torch_x86", "column_of_groups")) == ("avx512_vnni", "amx")
+    assert levels_of(defect("torch_x86", "saturating_pairs")) == ()
+    assert levels_of(defect("ort", "saturating_pairs")) == ()
+
+
+def test_the_sets_of_a_library_are_known_of_its_engine_alone() -> None:
+    made = defect("torch_x86", "saturating_pairs")
+    assert check_defects([made], "defects") == []
+    other = made.model_copy(update={"engine": "onnxruntime"})
+    (finding,) = check_defects([other], "defects")
+    assert finding.location == ("defects", 0, "lacks", 0)
+    assert "'onednn.avx512_vnni': no such instruction set" in finding.text
+
+
+@pytest.fixture(params=[level for level in levels.LEVELS if level in levels.offered()])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Worker]]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "workers"))
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "DEFAULT")
+    made = Worker("kernels", pins=variables("torch", request.param))
+    yield request.param, made
+    made.close()
+
+
+@x86_64
+def test_the_libraries_of_torch_keep_to_the_level(kernels) -> None:
+    level, worker = kernels
+    capability, codes = worker.run(Job(b"", {"nothing": np.zeros(1, np.int8)}))
+    assert capability.tobytes().decode() == ("AVX2" if level == "avx2" else "AVX512")
+    exact = round(64 * 127 * 255 * 1e-4)
+    saturated = round(32 * 32767 * 1e-4)
+    assert codes.tolist() == [saturated if level in ("avx2", "avx512") else exact] * 2
+
+
+@x86_64
+@pytest.mark.parametrize("level", [level for level in levels.LEVELS if level in levels.offered()])
+def test_a_tile_of_one_column_of_a_grouped_convolution_is_wrong_at_the_levels_that_are_declared(level) -> None:
+    path = CASES / "defects" / "torch_x86-column_of_groups.json"
+    case = read_replay(path).case
+    engine = ExternalEngine(Chosen("torch"), level)
+    trial = Trial(target_of(LIBRARY, case, str(path)), case, engine)
+    undeclared = trial.target.platform.model_copy(update={"defects": []})
+    (known,), (found,) = judge(trial, ("tiled",)), judge(trial.on(undeclared), ("tiled",))
+    engine.close()
+    shows = level in ("avx512_vnni", "amx")
+    assert found.failing == shows
+    assert known.reason.startswith("column_of_groups: ") == shows
+
+
+def test_a_platforms_defect_is_not_owed_where_the_engines_own_concerns_its_case(monkeypatch) -> None:
+    path = CASES / "defects" / "torch_x86-whole_vectors.json"
+    case = read_replay(path).case
+    target = target_of(LIBRARY, case, str(path))
+    known = defect("torch_x86", "whole_vectors")
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    assert not is_overruled(known, Trial(target, case, ExternalEngine(Chosen("torch"))))
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    engine = ExternalEngine(Chosen("torch"))
+    assert is_overruled(known, Trial(target, case, engine)) == ("aten.sse4_1" in engine.instructions)
+
+
+def test_levels_are_columns_of_the_agreement_table() -> None:
+    (target, *_) = open_session(Options(root=Path.cwd(), engine="torch", platforms=("torch_x86",))).targets(
+        LIBRARY.spec("add")
+    )
+    full, half = Agreement(elements=10, exact=10), Agreement(elements=10, exact=5, largest=7)
+    made = [
+        Pairing("torch:x86", "2.13.0", level, target, full, tied, ())
+        for level, tied in (("avx2", full), ("avx512_vnni", half))
+    ]
+    text = document(made)
+    (heading,) = [line for line in text.splitlines() if line.startswith("| operator")]
+    names = [part.strip() for part in heading.strip("|").split("|")]
+    assert names[:4] == ["operator", "scheme", "random, avx2", "tied, avx2"]
+    assert names[8:10] == ["random, avx512_vnni", "tied, avx512_vnni"]
+    assert "Instructions: avx2, avx512_vnni." in text
+    assert "50.0000 %" in text
+    assert "| random   |" in document(made[:1])

@@ -1,0 +1,163 @@
+"""Float32 kernels that no processor chooses: against recorded outputs, float64, and torch's own under other settings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from quantizer.numerics import lanes, mkl, ordered
+from quantizer.numerics.deviates import deviates
+from quantizer.numerics.exponential import exp
+from quantizer.numerics.pinned import pinned
+
+ROOT = Path(__file__).parents[2] / "cases" / "reference" / "compass"
+SETTINGS = (
+    {"ATEN_CPU_CAPABILITY": "default"}, {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "SSE41"},
+    {"MKL_CBWR": "AVX2", "OMP_NUM_THREADS": "2"},
+)  # fmt: skip
+PROGRAM = Path(__file__).parent / "workers" / "pinned_digests.py"
+VALUES = torch.from_numpy(deviates((40_000,), (1,))) * 6
+
+
+def ulps(got: Tensor, wanted: Tensor) -> Tensor:
+    """Return by how many units in the last place float32 numbers of one sign differ."""
+    assert got.dtype == wanted.dtype == torch.float32
+    return (got.view(torch.int32).long() - wanted.view(torch.int32).long()).abs()
+
+
+def rounded(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return f(x.double()).float()
+
+
+@pytest.mark.parametrize("config", ["default", "ext", "pc_asym", "a16"])
+@pytest.mark.parametrize(("name", "function"), [("softmax", None), ("act_sigmoid", torch.sigmoid)])
+def test_recorded_outputs_to_the_bit(name: str, function: Callable[[Tensor], Tensor] | None, config: str) -> None:
+    """The recorded machine had AVX-512; these kernels have its order whatever this one has."""
+    folder = ROOT / name / config
+    recorded, values = np.load(folder / "ref.npz"), torch.from_numpy(np.load(folder / "val.npy"))
+    with pinned():
+        for place, sample in enumerate(values):
+            made = lanes.softmax(sample[None], 2) if function is None else function(sample[None])
+            if f"b{place}_float_out0" in recorded and place == 2:
+                assert np.array_equal(made.numpy(), recorded[f"b{place}_float_out0"])
+
+
+def test_the_exponential_is_within_one_unit() -> None:
+    assert int(ulps(exp(VALUES), rounded(torch.exp, VALUES)).max()) <= 1
+    ends = torch.tensor([-torch.inf, -105.0, -104.5, 0.0, 88.7, 89.0, 101.0, torch.inf, torch.nan])
+    assert torch.equal(exp(ends).nan_to_num(nan=-1.0, posinf=1e39), rounded(torch.exp, ends).nan_to_num(-1.0, 1e39))
+
+
+@pytest.mark.parametrize("size", [1, 7, 15, 16, 17, 40, 1000])
+def test_sums_of_any_length(size: int) -> None:
+    x = torch.from_numpy((np.sin(np.arange(3 * size) * 1.7) * 5).astype(np.float32).reshape(3, size))
+    for axis, values in ((-1, x), (0, x.T.contiguous())):
+        wanted = torch.softmax(values.double(), axis)
+        assert float(((lanes.softmax(values, axis) - wanted) / wanted).abs().max()) < (size + 8) * 2.0**-24
+        logarithms = torch.log_softmax(values.double(), axis)
+        assert float((lanes.log_softmax(values, axis) - logarithms).abs().max()) < (size + 8) * 2.0**-24 * 16
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    **{f.__name__: f for f in (torch.sigmoid, torch.exp, torch.expm1, torch.erf, torch.tanh, torch.sinh, torch.exp2, torch.atan)},
+    **{f.__name__: f for f in (F.silu, F.softplus, F.elu, F.selu, F.celu, F.mish, F.gelu)},
+    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"), "log": lambda x: torch.log(x.abs()),
+    "log1p": lambda x: torch.log1p(x.abs()), "sqrt": lambda x: torch.sqrt(x.abs()), "pow": lambda x: x.abs() ** 1.5,
+    "cube": lambda x: x**3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_near_float64(name: str) -> None:
+    """Within six roundings of what is returned or read: where terms cancel, the error is of their size."""
+    function, x = FUNCTIONS[name], VALUES.clamp(-30, 30)
+    with pinned():
+        made = function(x)
+    wanted = function(x.double())
+    assert made.dtype == torch.float32
+    sizes = wanted.abs() + x.double().abs().clamp(max=1.0)
+    assert float(((made.double() - wanted).abs() / sizes).max()) < 6 * 2.0**-24
+
+
+def test_in_place_and_out_are_the_same() -> None:
+    with pinned():
+        wanted, place, out = torch.sigmoid(VALUES), VALUES.clone(), torch.empty(len(VALUES))
+        assert place.sigmoid_() is place
+        torch.exp(VALUES, out=out)
+        assert torch.equal(out, torch.exp(VALUES))
+    assert torch.equal(place, wanted)
+    assert torch.get_num_threads() >= 1
+
+
+def test_gradients_go_through() -> None:
+    x = VALUES[:100].clone().requires_grad_()
+    with pinned():
+        torch.sigmoid(x).sum().backward()
+    wanted = torch.sigmoid(x.detach())
+    assert x.grad is not None
+    assert float((x.grad - wanted * (1 - wanted)).abs().max()) < 2.0**-22
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "extra"), [(1, 0, 1, 0), (2, 1, 1, 1), ((2, 3), (1, 0), (1, 2), 1)]
+)
+def test_transposed_convolutions(groups: int, stride: int, padding: int, dilation: int, extra: int) -> None:
+    x, weight = VALUES[: 2 * 4 * 30].reshape(2, 4, 5, 6), VALUES[1000 : 1000 + 4 * 3 * 6].reshape(4, 3, 2, 3)
+    bias = VALUES[: 3 * groups]
+    with pinned():
+        made = F.conv_transpose2d(x, weight, bias, stride, padding, extra, groups, dilation)
+    wanted = F.conv_transpose2d(x.double(), weight.double(), bias.double(), stride, padding, extra, groups, dilation)
+    size = F.conv_transpose2d(
+        x.double().abs(), weight.double().abs(), bias.double().abs(), stride, padding, extra, groups, dilation
+    )
+    assert made.shape == wanted.shape
+    assert bool(((made - wanted).abs() <= size * 30 * 2.0**-24).all())
+
+
+def test_products_without_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch has no MKL, products are added in order and functions rounded from float64."""
+    monkeypatch.setattr(mkl, "is_pinned", lambda: False)
+    a, b = VALUES[:600].reshape(6, 100), VALUES[600:1200].reshape(100, 6)
+    with pinned():
+        assert torch.equal(a @ b, ordered.matmul(a, b))
+        assert torch.equal(F.linear(a, b.T, b[0]), b[0] + ordered.matmul(a, b))
+        assert torch.equal(a @ b[:, 0], ordered.matmul(a, b)[:, 0])
+        assert float(a[0] @ b[:, 0]) == float(ordered.matmul(a, b)[0, 0])
+        assert torch.equal(torch.exp(VALUES), rounded(torch.exp, VALUES))
+        assert torch.equal(torch.sqrt(VALUES.abs()), rounded(torch.sqrt, VALUES.abs()))
+
+
+def test_mkl_is_pinned_where_torch_has_it() -> None:
+    assert mkl.pin() == ("pinned" if torch.backends.mkl.is_available() else "absent")
+
+
+def test_too_late_is_said() -> None:
+    """What ran on MKL before this package was imported chose its branch for good."""
+    program = "import torch; torch.exp(torch.ones(100)); from quantizer.numerics import mkl; print(mkl.pin())"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout  # noqa: S603
+    assert said.strip() == ("too late" if torch.backends.mkl.is_available() else "absent")
+
+
+def digests(**settings: str) -> list[str]:
+    """Return what a process of its own prints under environment variables."""
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, str(PROGRAM)], capture_output=True, text=True, check=True, env={**os.environ, **settings}
+    )
+    return done.stdout.splitlines()
+
+
+def test_every_setting_gives_the_same_bits() -> None:
+    wanted = digests()
+    assert len(wanted) > 40
+    for settings in SETTINGS:
+        assert digests(**settings) == wanted, settings

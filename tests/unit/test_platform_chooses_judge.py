@@ -1,0 +1,162 @@
+"""The platform alone chooses the judge: not the names of the numbers that a plugin provides, nor stages that it shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from quantizer.conformance.faults.cases import gate_cases
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.readings import with_readings
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core.errors import UnsupportedError
+from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.qparams import Staged
+from quantizer.numerics.rounding import round_tensor
+from quantizer.ops import REGISTRY
+
+SESSION = open_session(Options(root=Path.cwd()))
+
+
+def failures(op, platform, functions, checks=("parameters", "arithmetic")):
+    """Judge the gate's cases of *op* on *platform* with *functions* in place of the shipped ones."""
+    rule, forward = functions
+    found = {check: [] for check in checks}
+    with (
+        REGISTRY.overridden(op, "quantize", rule, platform),
+        REGISTRY.overridden(op, "quantized", forward, platform),
+    ):
+        for target, case in gate_cases(SESSION, op):
+            if target.platform.platform == platform:
+                for verdict in judge(Trial(target, case, SESSION.engine), checks):
+                    if verdict.failing:
+                        found[verdict.check].append(verdict)
+    return found
+
+
+def multiplier(ratio):
+    fraction, exponent = torch.frexp(torch.tensor(ratio, dtype=torch.float64))
+    return int(torch.round(fraction * 2**31)), 31 - int(exponent)
+
+
+def sides(request):
+    """Provide the two multipliers that a leaky rectifier has on LiteRT, whatever the platform has."""
+    made = default_parameters(request)
+    ratio = float(made.inputs["x"].scale) / float(made.outputs["y"].scale)
+    numbers = {}
+    for side, factor in (("positive", 1.0), ("negative", float(request.attrs["slope"]))):
+        numbers[side], numbers[f"{side}_shift"] = multiplier(ratio * factor)
+    return replace(made, numbers=numbers, rescale=None, tables={})
+
+
+def rounded_twice(x, *, parameters, slope):  # noqa: ARG001 - the slope stands in the numbers
+    """Multiply at 31 bits and round, shift and round again."""
+    (inp,), out, numbers = parameters.inputs.values(), parameters.outputs["y"], parameters.numbers
+    c = (x - inp.zero_point).double()
+
+    def side(name):
+        high = torch.floor(c * numbers[name] / 2.0**31 + 0.5)
+        return round_tensor(high * 2.0 ** (31 - numbers[f"{name}_shift"]), "half_away")
+
+    codes = torch.where(c >= 0, side("positive"), side("negative")).long() + out.zero_point
+    return codes.clamp(out.qmin, out.qmax)
+
+
+@pytest.mark.parametrize("platform", ["ideal", "compass", "tosa"])
+def test_numbers_of_another_arithmetic_are_named_and_choose_no_judge(platform):
+    found = failures("leaky_relu", platform, (sides, rounded_twice))
+    assert found["arithmetic"]
+    worst = found["parameters"][0].worst
+    assert "the platform's arithmetic takes" in worst.allowed
+    assert "positive_shift" in worst.got
+
+
+def nothing(request):
+    made = default_parameters(request)
+    return replace(made, numbers={}, tables={}, rescale=None)
+
+
+def rounded_once(x, *, parameters, slope):
+    (inp,), out = parameters.inputs.values(), parameters.outputs["y"]
+    c = (x - inp.zero_point).double()
+    real = torch.where(c >= 0, c, c * float(torch.tensor(slope, dtype=torch.float32))) * inp.scale / out.scale
+    return (round_tensor(real, "half_away").long() + out.zero_point).clamp(out.qmin, out.qmax)
+
+
+def test_a_rule_that_provides_nothing_is_judged_by_the_platforms_own_numbers():
+    found = failures("leaky_relu", "tflite_ref", (nothing, rounded_once))
+    assert found["arithmetic"]
+    assert not found["parameters"]
+
+
+def shown(op, platform, stages):
+    """Return the shipped forward of *op*, one code higher, which shows *stages* that explain what it gives."""
+    forward = REGISTRY.built_in(op, "quantized", platform).function
+
+    def run(*operands, parameters, **attrs):
+        made = forward(*operands, parameters=parameters, **attrs)
+        codes = (made.codes if isinstance(made, Staged) else made) + 1
+        out = parameters.outputs["y"]
+        return Staged(codes.clamp(out.qmin, out.qmax), dict.fromkeys(stages, codes - out.zero_point))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("op", "platform", "stages"),
+    [
+        ("leaky_relu", "ideal", ["negative"]),
+        ("clip", "ideal", ["relay"]),
+        ("softmax", "ideal", ["reciprocal", "quotient"]),
+        ("layer_norm", "ideal", ["variance", "mean"]),
+        ("add", "compass", ["sum"]),
+    ],
+)
+def test_a_stage_that_the_platform_does_not_have_excuses_nothing(op, platform, stages):
+    if REGISTRY.built_in(op, "quantized", platform) is None:
+        pytest.fail(f"{op} does not run on {platform}")
+    rule = REGISTRY.built_in(op, "quantize", platform)
+    found = failures(op, platform, (rule.function if rule else default_parameters, shown(op, platform, stages)))
+    assert found["arithmetic"]
+    assert not found["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("add", "write OPERATOR/PLATFORM:READING"),
+        ("ad/compass:exact_sums", "'ad': no such name"),
+        ("add/compas:exact_sums", "'compas': no such name. Did you mean 'compass'?"),
+        ("add/compass:exact_sum", "'exact_sum': no such name. Did you mean 'exact_sums'?"),
+    ],
+)
+def test_a_reading_that_is_unknown_is_refused_by_name(text, said):
+    with pytest.raises(UnsupportedError, match=r"--op-reading=") as caught:
+        with_readings(SESSION.library, [text])
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_ratio_in_float32_is_found_where_the_platform_has_float64(narrow, op="conv2d"):
+    """TensorFlow Lite forms the ratio of convolutions in float64: a rule that forms it in float32 is off by many units."""
+
+    def rule(request):
+        made = default_parameters(request)
+        x, y, (weight, *_) = made.inputs["x"], made.outputs["y"], made.constants.values()
+        ratio = x.scale * weight.params.scale / y.scale
+        if narrow:
+            ratio = (x.scale.float() * weight.params.scale.float() / y.scale.float()).double()
+        fraction, exponent = torch.frexp(ratio)
+        mantissa = torch.round(fraction * 2.0**31)
+        if made.rescale is None or made.rescale.variant not in ("ruy", "q31_double", "ruy_in_eights"):
+            return made
+        return replace(made, rescale=replace(made.rescale, mantissa=mantissa, shift=31 - exponent.long()))
+
+    forward = REGISTRY.built_in(op, "quantized", "tflite_ref").function
+    found = failures(op, "tflite_ref", (rule, forward), ("parameters",))
+    assert bool(found["parameters"]) is narrow

@@ -1,0 +1,60 @@
+"""What a terminal says while tests run."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from progress import Estimate, Progress, minutes
+
+
+def test_a_slow_file_that_is_left_weighs_what_it_took_last_time():
+    estimate = Estimate({"slow.py": 9.0, "fast.py": 1.0})
+    estimate.collected(["fast.py::a", "fast.py::b", "slow.py::a", "slow.py::b"])
+    assert estimate.left(1.0) is None
+    estimate.finished("fast.py::a")
+    assert estimate.left(0.5) == pytest.approx(0.5 * 19)  # at this pace a second of last time takes half of one
+    estimate.finished("slow.py::a")
+    assert estimate.left(5.0) == pytest.approx(5.0)
+    estimate.finished("fast.py::b")
+    estimate.finished("slow.py::b")
+    assert estimate.left(10.0) == 0
+    assert estimate.counts == (4, 4)
+
+
+def test_a_file_that_nobody_knows_counts_as_the_mean_of_the_others():
+    estimate = Estimate({"slow.py": 9.0, "fast.py": 1.0})
+    estimate.collected(["fast.py::a", "new.py::a"])
+    estimate.finished("fast.py::a")
+    assert estimate.left(2.0) == pytest.approx(10.0)
+
+
+def test_a_failure_is_named_at_once_and_the_rest_estimated_from_time_to_time():
+    said, now = [], [100.0]
+    progress = Progress(said.append, {}, lambda: now[0])
+    progress.pytest_xdist_node_collection_finished([f"a.py::t{index}" for index in range(4)])
+    for index, failed in enumerate((False, True)):
+        now[0] += 10
+        crash = SimpleNamespace(message="assert 1 == 2\n +  where")
+        report = SimpleNamespace(
+            nodeid=f"a.py::t{index}", failed=failed, duration=10.0, longrepr=SimpleNamespace(reprcrash=crash)
+        )
+        progress.pytest_runtest_logreport(report)
+        progress.pytest_runtest_logfinish(report.nodeid)
+    assert said == ["FAILED a.py::t1 - assert 1 == 2", "2 of 4 tests, about 20 s left"]
+    assert progress.means() == {"a.py": 10.0}
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(3, "0 s"), (41, "40 s"), (59, "1 min 00 s"), (204, "3 min 20 s")])
+def test_seconds_are_said_as_people_do(seconds, text):
+    assert minutes(seconds) == text
+
+
+def test_a_pipe_hears_nothing_of_it(pytester, request):
+    """Only a terminal has the plugin: what CI logs is pytest's own."""
+    (pytester.path / "conftest.py").write_text((request.config.rootpath / "tests/conftest.py").read_text())
+    for name in ("progress", "warmed"):
+        (pytester.path / f"{name}.py").write_text((request.config.rootpath / f"tests/{name}.py").read_text())
+    pytester.makepyfile("def test_a(): assert False\n")
+    result = pytester.run(sys.executable, "-m", "pytest", "-p", "no:xdist")
+    result.assert_outcomes(failed=1)
+    assert sum("FAILED test_a" in line for line in result.outlines) == 1

@@ -1,0 +1,166 @@
+"""Runs `pytest` and `quantizer` in children of a process that has imported what both need, as if in a process of their own.
+
+A start costs four seconds of imports, and the tests start more than a hundred programs. Run as a script, this file is the
+parent: it imports, reads requests, forks a child for each and answers with its exit code. `Warmed` is the other end.
+A child has its own folder, environment, arguments, streams and sys.path. What is read while modules are imported (the
+settings of the float libraries, of Python) is the parent's: who sets such a variable is refused and starts a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+IMPORTED = (
+    "pytest", "_pytest.pytester", "xdist.plugin", "hypothesis", "hypothesis.strategies", "_hypothesis_pytestplugin",
+    "torch", "quantizer.conformance.plugin", "quantizer.conformance.collection", "quantizer.conformance.items",
+    "quantizer.conformance.session", "quantizer.conformance.closing", "quantizer.plugins.discovery",
+    "quantizer.reporting.terminal", "quantizer.cli", "quantizer.commands.faults", "quantizer.commands.optimize",
+)  # fmt: skip
+READ_AT_IMPORT = (
+    "ATEN_", "CUDA", "DNNL_", "FBGEMM_", "HYPOTHESIS_", "LD_", "MKL_", "NUMEXPR_", "OMP_", "ONEDNN_", "OPENBLAS_",
+    "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "TORCH",
+)  # fmt: skip
+Done = subprocess.CompletedProcess[str]
+
+
+def _fixed(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_IMPORT)}
+
+
+class Warmed:
+    """The parent, started when the first program runs; close() ends it."""
+
+    def __init__(self) -> None:
+        self._environment = dict(os.environ)
+        self._parent: subprocess.Popen[str] | None = None
+
+    def run(
+        self, program: str, *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> Done:
+        """Run *program* (`pytest` or `quantizer`) like subprocess.run(..., capture_output=True, text=True)."""
+        if self._parent is None:
+            self._parent = subprocess.Popen(
+                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
+            )  # fmt: skip
+        environment = dict(os.environ if env is None else env)
+        changed = {name for name, value in _fixed(environment).items() if self._environment.get(name) != value}
+        if changed:
+            raise ValueError(f"{', '.join(sorted(changed))}: read at import. Start a process of its own.")
+        words = [str(word) for word in arguments]
+        with tempfile.TemporaryDirectory() as folder:
+            streams = [str(Path(folder) / name) for name in ("stdout", "stderr")]
+            request = {
+                "words": [program, *words],
+                "cwd": str(cwd or Path.cwd()),
+                "env": environment,
+                "streams": streams,
+            }
+            assert self._parent.stdin is not None and self._parent.stdout is not None
+            print(json.dumps(request), file=self._parent.stdin, flush=True)
+            answer = self._parent.stdout.readline()
+            if not answer:
+                raise RuntimeError(f"the parent of {program} ended with {self._parent.wait()}.")
+            out, err = (Path(stream).read_text(encoding="utf-8", errors="replace") for stream in streams)
+        return Done([program, *words], int(answer), out, err)
+
+    def close(self) -> None:
+        """End the parent."""
+        if self._parent is not None:
+            self._parent.communicate()
+
+
+def _program(name: str) -> int:
+    if name == "pytest":
+        import pytest
+
+        return int(pytest.main())
+    from quantizer.cli import main
+
+    return main()
+
+
+def _search_path(cwd: str, before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return sys.path of `python -m` in *cwd*: the folder, PYTHONPATH, what the interpreter adds."""
+    mine = {Path(item).absolute() for item in before.get("PYTHONPATH", "").split(os.pathsep) if item}
+    added = [item for item in sys.path[1:] if Path(item).absolute() not in mine]
+    return [cwd, *(item for item in now.get("PYTHONPATH", "").split(os.pathsep) if item), *added]
+
+
+def _become(request: dict[str, Any]) -> int:
+    """Turn this child into the program of *request*, run it, and return its exit code."""
+    from importlib.machinery import PathFinder
+
+    import quantizer
+
+    before = dict(os.environ)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for number, path in enumerate(request["streams"], 1):
+        with Path(path).open("wb") as stream:
+            os.dup2(stream.fileno(), number)
+    sys.argv[:] = [request["words"][0], *request["words"][1:]]
+    sys.path[:] = _search_path(request["cwd"], before, os.environ)
+    found = PathFinder.find_spec("quantizer", sys.path)
+    if found is None or found.origin != quantizer.__file__:
+        raise RuntimeError(f"this is another quantizer: {found and found.origin}. Start a process of its own.")
+    return _program(request["words"][0])
+
+
+def _child(request: dict[str, Any]) -> None:
+    """Run the request and end without returning into the parent's loop."""
+    import atexit
+    import traceback
+
+    code: object = 1
+    try:
+        code = _become(request)
+    except SystemExit as err:
+        code = err.code
+    except BaseException:  # noqa: BLE001 - a process ends with its traceback, whatever was raised
+        traceback.print_exc()
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _serve() -> None:
+    import gc
+    import importlib
+
+    requests, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    from quantizer.core.library import load_library
+
+    load_library()
+    for name, module in sys.modules.items():
+        if name.partition(".")[0].lstrip("_").startswith(("quantizer", "hypothesis", "xdist")):
+            # else pytest warns that it cannot rewrite the assertions of what is imported
+            module.__doc__ = f"{module.__doc__ or ''}\nPYTEST_DONT_REWRITE"
+    gc.collect()
+    gc.freeze()
+    for line in requests:
+        child = os.fork()
+        if child == 0:
+            os.close(requests.fileno())
+            os.close(replies.fileno())
+            _child(json.loads(line))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()
