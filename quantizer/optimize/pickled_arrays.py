@@ -7,6 +7,7 @@ whatever is not a dict of plain numeric arrays under text keys is refused.
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +90,9 @@ def read_arrays(path: Path) -> dict[str, Array]:
     try:
         with PICKLED.opened(path, where) as file:
             np.lib.format.read_magic(file)
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that a header is of Python 2
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
             if not dtype.hasobject or shape != ():
                 raise RefusedError("holds no dict")
             found = _followed(file.read())

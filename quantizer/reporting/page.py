@@ -150,9 +150,9 @@ def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:
     everything = [*records]
     found = [record.id for record in everything if is_failing(record)]
     if diff is not None:
-        found += [
-            change.id for change in (*diff.new_failures, *diff.fixed, *diff.lost, *diff.added, *diff.grown[:MOST])
-        ]
+        found += [change.id for change in (*diff.new_failures, *diff.fixed)]
+        found += [change.id for change in diff.lost]
+        found += [change.id for change in diff.added] + [change.id for change in diff.grown[:MOST]]
     found += [record.id for record in everything if standing(record) != "passed"]
     return set([*dict.fromkeys(found)][:WHOLE])
 
@@ -296,8 +296,8 @@ def _drawn(folder: Path | None, records: Sequence[Record]) -> dict[str, Drawn]:
     if folder is None or not folder.is_dir():
         return found
     stored: dict[str, list[Path]] = defaultdict(list)
-    for path in sorted(folder.glob("*-????????????.json")):
-        stored[path.stem[:-13]].append(path)
+    for file in sorted(folder.glob("*-????????????.json")):
+        stored[file.stem[:-13]].append(file)
     for record in records:
         if failing_checks(record) and (path := _replay_of(record, stored.get(record.id, ()))):
             found[record.id] = _read_drawn(path, record)

@@ -102,9 +102,10 @@ def read_timings(directory: Path) -> dict[str, float]:
     for number, line in TIMED.lines_of(file, str(file)):
         row = TIMED.parsed(line, f"{file}:{number}")
         item, seconds = (row.get("id"), row.get("seconds")) if isinstance(row, dict) else (None, None)
-        if not isinstance(item, str) or type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
+        measured = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < math.inf
+        if not isinstance(item, str) or not measured:
             raise CaseError(f"{file}:{number}: holds no timing of an item. Remove the file, or run again.")
-        found[item] = float(seconds)
+        found[item] = float(seconds or 0)
     return found
 
 

@@ -48,6 +48,16 @@ def _mutated(rng: random.Random, reader: Reader, folder: Path) -> bytes:
     return raw
 
 
+def _put(reader: Reader, content: bytes, folder: Path) -> None:
+    """Write the file of a reader and those that it needs, and nothing else, into *folder*."""
+    folder.mkdir(exist_ok=True)
+    for left in folder.iterdir():
+        left.unlink()
+    for name, other in reader.beside:
+        (folder / name).write_bytes(other)
+    (folder / reader.file).write_bytes(content)
+
+
 def _archive_errors() -> tuple[type[Exception], ...]:
     import zipfile
     import zlib
@@ -73,16 +83,15 @@ def drive(count: int, seed: int) -> dict[str, object]:
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("error")
+        for reader in readers:
+            _put(reader, reader.sound, Path(name) / "faults")
+            reader.read(Path(name) / "faults" / reader.file)  # a file that is refused as it is would test nothing
         for index in range(count):
             rng = random.Random(f"{seed} {index}")
             (reader,) = rng.choices(readers, [one.weight for one in readers])
             folder = Path(name) / "faults"
-            folder.mkdir(exist_ok=True)
-            for other, content in reader.beside:
-                (folder / other).write_bytes(content)
             path = folder / reader.file
-            raw = _mutated(rng, reader, Path(name))
-            path.write_bytes(raw)
+            _put(reader, _mutated(rng, reader, Path(name)), folder)
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 with contextlib.redirect_stderr(io.StringIO()):
@@ -102,8 +111,6 @@ def drive(count: int, seed: int) -> dict[str, object]:
                     raise
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
-            for left in folder.iterdir():
-                left.unlink()
     return {
         "read": read,
         "refused": refused,

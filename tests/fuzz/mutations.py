@@ -146,10 +146,10 @@ def archive(rng: random.Random, raw: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(raw)) as old, zipfile.ZipFile(out, "w") as new:
         names = old.namelist()
         changed = rng.choice(names)
-        for entry in names:
-            name, content = entry, old.read(entry)
-            kind = zipfile.ZIP_STORED
-            if entry == changed:
+        for name in names:
+            content = old.read(name)
+            kind, written = zipfile.ZIP_STORED, name
+            if name == changed:
                 match rng.randrange(6):
                     case 0:
                         content = npy_header(rng, content)
@@ -158,12 +158,12 @@ def archive(rng: random.Random, raw: bytes) -> bytes:
                     case 2:
                         content, kind = content + bytes(1 << 20), zipfile.ZIP_DEFLATED
                     case 3:
-                        name = rng.choice(("x.txt", "../x.npy", "x", "\x1b.npy", "x.npy"))
+                        written = rng.choice(("x.txt", "../x.npy", "x", "\x1b.npy", "x.npy"))
                     case 4:
                         kind = zipfile.ZIP_BZIP2
                     case _:
                         continue
-            new.writestr(zipfile.ZipInfo(name), content, kind)
+            new.writestr(zipfile.ZipInfo(written), content, kind)
     found = out.getvalue()
     return flip(rng, found) if rng.random() < 0.2 else found
 

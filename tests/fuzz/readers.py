@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from xml.etree import ElementTree as ET
 import mutations as m
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from top_graphs import convolution
+
 from quantizer.conformance.campaign.journal import JOURNAL, PLAN, Journal
 from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.campaign.record import Totals
@@ -21,18 +25,20 @@ from quantizer.conformance.faults.without_effect import FILE, read_without_effec
 from quantizer.conformance.stored import read_goldens, read_replay
 from quantizer.conformance.xfails import read_xfails
 from quantizer.core.case import Case
+from quantizer.core.facts import Facts
 from quantizer.core.library import load_platform, load_schemes, load_spec
 from quantizer.ir.formats import compass, top_mlir
 from quantizer.ir.formats.npz import read_npy, read_npz
 from quantizer.optimize.cfg import parse_cfg
 from quantizer.optimize.datasets import read_array, read_columns
+from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.pickled_arrays import read_arrays
 from quantizer.optimize.settings import read_opt_config
 from quantizer.reporting import history, junit, page, terminal
 from quantizer.reporting.annotations import annotate
 from quantizer.reporting.diff import compare
 from quantizer.reporting.history import ratios, runs, trend
-from quantizer.reporting.statement import read_statement
+from quantizer.reporting.statement import read_statement, state
 from quantizer.reporting.store import read_kills, read_run, read_run_facts, read_timings
 from quantizer.reporting.thresholds import read_thresholds
 
@@ -94,13 +100,17 @@ def _npy(values: object, **options: bool) -> bytes:
     return stream.getvalue()
 
 
+XFAILS = b"""xfails:
+- {id: off, ops: [add], platforms: [ort], predicate: "True", checks: [arithmetic], reason: r, since: 2026-01-01, owner: o, expires: 2027-01-01, case: c.json}
+"""
+LAYERS = {name: LayerKey(number, name, "Convolution") for number, name in enumerate(("conv", "add"))}
 PLANNED = Plan(("relu-a8-ideal", "add-a8-ort"), 130, 1)
 SOUND = read_run(ROOT / "reports/baselines/gate.jsonl")[:6]
 RECORDS = b"".join((ROOT / "reports/baselines/gate.jsonl").read_bytes().splitlines(keepends=True)[:6])
 FACTS = {
     "quantizer": "1", "python": "3.11.0", "packages": {"numpy": "2"}, "engine": "own", "profile": "gate", "seed": None, "checks": ["float"],
     "selection": [], "arguments": "", "files": {"op_specs/schemes.yaml": "0" * 64}, "shard": "1/3",
-    "specs": {"add": {"version": "1", "path": "op_specs/add.yaml", "sha256": "0" * 64, "lines": {"op": 1}}},
+    "specs": {"abs": {"version": "1", "path": "op_specs/abs.yaml", "sha256": "0" * 64, "lines": {"op": 1}}},
     "tree": {"commit": "0" * 40, "tree": "0" * 40, "date": "2026-01-01", "clean": True},
 }  # fmt: skip
 FIGURES = history.Figures(0.5, 30.0, 1.0, 4, 0, 1, 3, 4)
@@ -121,18 +131,27 @@ def _entry() -> bytes:
 
 
 def _mlir(path: Path) -> None:
-    top_mlir.from_bytes(path.read_text("utf-8", "replace"), {}, "module")
+    top_mlir.from_bytes(path.read_text("utf-8", "replace"), WEIGHTS, "module")
 
 
+def _module() -> tuple[str, dict[str, np.ndarray]]:
+    text, packed = top_mlir.to_bytes(convolution(), "net", "TOP_QUANTIZED")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.npz"
+        path.write_bytes(packed)
+        return text, read_npz(path)
+
+
+MODULE, WEIGHTS = _module()
 JSON = (m.json_line, m.json_line, m.json_line)
 READERS = (
     Reader("records", "records.jsonl", RECORDS, _of_records, JSON, 10),
     Reader("run facts", "run.json", json.dumps(FACTS).encode(), lambda path: read_run_facts(path.parent), JSON, 6),
     Reader("timings", "timings.jsonl", b'{"id":"a","seconds":1.5}\n{"id":"b","seconds":2}\n', lambda path: read_timings(path.parent), JSON, 6),
     Reader("kills", "kills.json", b'{"pairs": [{"fault": "f", "op": "add", "outcome": "killed"}]}', read_kills, JSON, 6),
-    Reader("statement", "s.json", b'{"version": 1}', lambda path: read_statement(path.read_text("utf-8", "replace"), "s"), JSON, 2),
+    Reader("statement", "s.json", state(SOUND, Facts.model_validate(FACTS)).to_json().encode(), lambda path: read_statement(path.read_text("utf-8", "replace"), "s"), JSON, 2),
     Reader("replay", "replay.json", REPLAY, read_replay, JSON, 8),
-    Reader("golden", "add.jsonl", (CASES / "golden/add.jsonl").read_bytes()[:4000], read_goldens, JSON, 4),
+    Reader("golden", "add.jsonl", b"".join((CASES / "golden/add.jsonl").read_bytes().splitlines(keepends=True)[:5]), read_goldens, JSON, 4),
     Reader("faults without effect", FILE.name, b'{"fault": "f", "ops": ["add"], "reason": "r"}\n', lambda path: read_without_effect(path.parents[1]), JSON, 4),
     Reader("plan", PLAN, PLANNED.to_json().encode(), lambda path: Journal(path.parent, PLANNED), JSON, 8),
     Reader("journal", JOURNAL, _entry(), _of_journal, JSON, 8, beside=((PLAN, PLANNED.to_json().encode()),)),
@@ -145,14 +164,14 @@ READERS = (
     Reader("columns", "d.npy", _npy(DICT, allow_pickle=True), read_columns, (m.npy_header,), 4),
     Reader("list of files", "list.txt", b"a.npy\na.npy\n# comment\n", read_array, (), 4, beside=(("a.npy", _npy(DICT["x"])),)),
     Reader("cfg", "opt.cfg", (COMPASS / "opt.cfg").read_bytes(), lambda path: parse_cfg(path.read_bytes().decode("utf-8", "replace"), path), (m.digits,), 6),
-    Reader("opt_config", "c.json", b'{"conv": {"weight_bits": "8", "cast_dtypes_for_lib": "false"}}', lambda path: read_opt_config(path, {}), JSON, 4),
+    Reader("opt_config", "c.json", b'{"conv": {"q_bits_weight": "8"}, "add": {}}', lambda path: read_opt_config(path, LAYERS), JSON, 4),
     Reader("Compass IR", "quant.txt", (COMPASS / "quant.txt").read_bytes(), lambda path: compass.read(path, path.with_suffix(".bin")), (m.digits,), 3,
            beside=(("quant.bin", (COMPASS / "quant.bin").read_bytes()),)),
-    Reader("Top MLIR", "module.mlir", b"module {\n}\n", _mlir, (), 3),
+    Reader("Top MLIR", "module.mlir", MODULE.encode(), _mlir, (m.digits,), 4),
     Reader("spec", "relu.yaml", (SPECS / "relu.yaml").read_bytes(), load_spec, (m.digits,), 2),
     Reader("platform", "ort.yaml", (SPECS / "platforms/ort.yaml").read_bytes(), load_platform, (m.digits,), 1),
     Reader("schemes", "schemes.yaml", (SPECS / "schemes.yaml").read_bytes(), load_schemes, (m.digits,), 1),
-    Reader("xfails", "x.yaml", b"xfails:\n- {id: a, reason: r, owner: o, expires: 2027-01-01, platforms: [ort], case: c.json}\n", read_xfails, (m.digits,), 3),
+    Reader("xfails", "x.yaml", XFAILS, read_xfails, (m.digits,), 3),
 )  # fmt: skip
 
 

@@ -47,7 +47,8 @@ class Journal:
                 unit = entry.get("unit")
                 if unit is not None and unit in seen:
                     continue
-                seen.add(unit)
+                if unit is not None:
+                    seen.add(unit)
                 yield entry
 
     def append(self, line: str) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import struct
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -152,7 +153,9 @@ def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...
             raise FormatError(
                 f"{place}: .npy of version {version}: must be 1.0 or 2.0, as numpy writes arrays of numbers."
             )
-        shape, fortran, dtype = _HEADERS[version](cast("BinaryIO", file))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a header is of Python 2
+            shape, fortran, dtype = _HEADERS[version](cast("BinaryIO", file))
     except BAD_HEADERS as err:
         raise FormatError(f"{place}: is no .npy file of one numeric array: {_line(err)}.") from None
     if dtype.hasobject:

@@ -1,0 +1,150 @@
+"""What the writers that are killed write, and what must stand there afterwards."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from hashlib import sha256
+from pathlib import Path
+
+from quantizer.cli import main
+from quantizer.conformance.campaign.journal import JOURNAL, Journal
+from quantizer.conformance.campaign.plan import Plan
+from quantizer.conformance.campaign.work import Tally
+from quantizer.core.errors import QuantizerError
+from quantizer.core.facts import Facts, SpecFacts
+from quantizer.core.files import create_files, replace_files
+from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.store import FACTS, RECORDS, SUMMARY, read_run, read_run_facts, write_run
+from quantizer.reporting.tally import summary_of
+
+PLAN = Plan(("relu-a8-ideal",), 100, 1)
+OLD, NEW = "old", "new"
+SET = ("a.txt", "b.bin", "c.json")
+
+
+def _records(word: str) -> list[Record]:
+    checks = {"float": CheckRecord(passed=3, ratio=0.25 if word == OLD else 0.5)}
+    return [
+        Record(
+            f"add-a{bits}-ideal", "add", "cases", "passed", scheme=f"a{bits}", platform="ideal", cases=3, checks=checks
+        )
+        for bits in (16, 8)
+    ]
+
+
+def _facts(word: str, shard: str = "") -> Facts:
+    """Return facts that say of which records they are, as far as facts of any version say something: by the plugin's own field."""
+    digest = sha256("".join(one.to_json() for one in _records(word)).encode()).hexdigest()
+    return Facts(
+        quantizer="1", python="3.11", packages={}, engine="own", profile="gate", seed=None, checks=["float"], selection=[],
+        arguments=digest, files={}, specs={"add": SpecFacts(version="1", path="op_specs/add.yaml", sha256="0" * 64, lines={})}, shard=shard,
+    )  # fmt: skip
+
+
+def _run(folder: Path, word: str, shard: str = "") -> None:
+    write_run(folder, _records(word), summary_of(_records(word)), _facts(word, shard))
+
+
+def _command(*words: str) -> None:
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        main([*words])
+
+
+def prepare(what: str, folder: Path) -> None:
+    """Put the old content into *folder*, and nothing else."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    if what in ("a run", "a merge"):
+        _run(folder / "run", OLD)
+        _run(folder / "shard", NEW, "1/1")
+    elif what in ("a statement", "a page", "junit"):
+        _run(folder / "run", OLD)
+        write(what, folder)
+        _run(folder / "run", NEW)
+    elif what == "a journal":
+        Journal(folder, PLAN).append(Tally(0, PLAN.targets[0]).to_json())
+    elif what != "a new file":
+        for name in SET if what == "a set" else SET[:1]:
+            (folder / name).write_text(OLD)
+
+
+def write(what: str, folder: Path) -> None:
+    """Write the new content: the process is killed in this."""
+    match what:
+        case "one file":
+            replace_files({folder / SET[0]: NEW})
+        case "a new file":
+            create_files({folder / SET[0]: NEW})
+        case "a set":
+            replace_files(dict.fromkeys((folder / name for name in SET), NEW))
+        case "a run":
+            _run(folder / "run", NEW)
+        case "a merge":
+            _command("report", "merge", str(folder / "shard"), "-o", str(folder / "run"))
+        case "a statement":
+            _command("report", "statement", str(folder / "run"), "-o", str(folder / "statement"))
+        case "a page":
+            _command("report", "html", str(folder / "run"), "-o", str(folder / "page.html"))
+        case "junit":
+            _command("report", "junit", str(folder / "run"), "-o", str(folder / "junit.xml"))
+        case "a journal":
+            Journal(folder, PLAN).append(Tally(1, PLAN.targets[0]).to_json())
+
+
+def check(what: str, folder: Path) -> None:
+    """Fail unless what stands in *folder* is old, new, or not whole."""
+    match what:
+        case "one file" | "a set":
+            names = SET if what == "a set" else SET[:1]
+            found = [(folder / name).read_text() if (folder / name).exists() else None for name in names]
+            assert found[-1] is None or found in ([OLD] * len(names), [NEW] * len(names)), found
+        case "a new file":
+            assert not (folder / SET[0]).exists() or (folder / SET[0]).read_text() == NEW
+        case "a run" | "a merge":
+            _check_run(folder / "run")
+        case "a statement":
+            data, text = folder / "statement.json", folder / "statement.md"
+            digest = json.loads(data.read_text())["records_sha256"]
+            assert not text.exists() or digest in text.read_text()
+        case "a page":
+            assert (folder / "page.html").read_text().rstrip().endswith("</html>")
+        case "junit":
+            assert (folder / "junit.xml").read_text().rstrip().endswith("</testsuites>")
+        case "a journal":
+            units = [entry["unit"] for entry in Journal(folder, PLAN).entries()]
+            assert units in ([0], [0, 1]), units
+
+
+def _check_run(folder: Path) -> None:
+    facts = read_run_facts(folder) if (folder / FACTS).exists() else None
+    if facts is None:
+        return  # a folder without run.json is no whole run
+    records = "".join(one.to_json() for one in read_run(folder))
+    assert facts.arguments == sha256(records.encode()).hexdigest(), "records and run.json are of two runs"
+    summary = json.loads((folder / SUMMARY).read_text())
+    assert summary == json.loads(json.dumps(summary_of(read_run(folder))))
+    assert (folder / RECORDS).exists()
+
+
+def check_new(what: str, folder: Path) -> None:
+    """Fail unless the writer that was not killed left the new content."""
+    check(what, folder)
+    if what in ("one file", "a set", "a new file"):
+        assert (folder / SET[0]).read_text() == NEW
+    if what in ("a run", "a merge"):
+        assert [one.to_json() for one in read_run(folder / "run")] == [one.to_json() for one in _records(NEW)]
+    left = [path.name for path in folder.rglob(".*")]
+    assert not left, left
+    if what == "a journal":
+        assert len((folder / JOURNAL).read_text().splitlines()) == 2
+
+
+if __name__ == "__main__":
+    try:
+        write(sys.argv[1], Path(sys.argv[2]))
+    except QuantizerError as err:
+        sys.exit(str(err))
