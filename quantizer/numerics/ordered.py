@@ -46,8 +46,8 @@ def conv_transpose(
             for i, d, n, s in zip(place, dilation, x.shape[2:], stride, strict=True)
         )
         found[(slice(None), slice(None), *window)] += sums[(slice(None), slice(None), *place)]
-    crops = tuple(slice(p, size - p) for p, size in zip(padding, sizes, strict=True))
-    found = found[(slice(None), slice(None), *crops)]
+    for axis, (crop, size) in enumerate(zip(padding, sizes, strict=True), start=2):
+        found = found.narrow(axis, crop, size - 2 * crop)
     return found if bias is None else found + bias.reshape(-1, *[1] * len(kernel))
 
 
