@@ -51,7 +51,7 @@ def col2im(
     y = x.new_zeros(sized("Col2Im", (x.shape[0], x.shape[1] // places, *wide), x.dtype))
     parts = x.reshape(x.shape[0], x.shape[1] // places, places, *counts)
     for place in range(places):
-        inner, index = place, []
+        inner, index = place, list[slice]()
         for i in reversed(range(rank)):
             start = inner % window[i] * holes[i]
             index.insert(0, slice(start, start + (counts[i] - 1) * steps[i] + 1, steps[i]))
@@ -86,7 +86,7 @@ def eye_like(x: Tensor, *, dtype: DType | None = None, k: int = 0) -> Tensor:
         raise UnsupportedError(f"EyeLike of shape {list(x.shape)}: must be a matrix.")
     kind = container(dtype) if isinstance(dtype, DType) else x.dtype
     rows, columns = torch.arange(x.shape[0]).reshape(-1, 1), torch.arange(x.shape[1])
-    return (columns - rows == k).to(kind)
+    return torch.eq(columns - rows, k).to(kind)
 
 
 @kernel("Det")
@@ -113,7 +113,7 @@ def dft(
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     numbers: Any = torch.view_as_complex(wide.contiguous()).numpy() if x.shape[-1] == 2 else wide[..., 0].numpy()
     if inverse and onesided:
-        found = np.fft.irfft(numbers, count, axis=along)
+        found: Any = np.fft.irfft(numbers, count, axis=along)
     elif onesided:
         found = np.fft.rfft(numbers, count, axis=along)
     else:
