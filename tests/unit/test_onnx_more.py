@@ -25,8 +25,11 @@ ODD = np.array([np.nan, np.inf, -np.inf, 0, 1.5], np.float32)
 BYTES = np.arange(0, 250, 10, dtype=np.uint8)
 SHIFTS = np.array([0, 1, 7, 3, 5] * 5, dtype=np.uint8)
 HALF = np.linspace(-3, 3, 8, dtype=np.float32).reshape(1, 2, 4)
-LENGTHS = np.array([3, 1, 2, 0], np.int64)
+LENGTHS = np.array([3, 1, 2, 1], np.int64)
 INTS = np.array([3, 1, 3, -2, 1], np.int64)
+
+QKV = (2 * np.sin(np.arange(96, dtype=np.float32) ** 2)).reshape(3, 1, 2, 4, 4)
+BELOW = np.where(np.tril(np.ones((4, 4))) > 0, 0.5, -np.inf).astype(np.float32)
 
 CASES = [
     ("Acosh", 22, (1 + abs(X),), {}, 1), ("Asin", 22, (UNIT,), {}, 1), ("Asinh", 22, (X,), {}, 1), ("Atan", 22, (X,), {}, 1),
@@ -48,6 +51,8 @@ CASES = [
     ("DFT", 20, (X[..., None].copy(),), {"onesided": 1}, 1), ("DFT", 17, (X[..., :2].copy(),), {"inverse": 1}, 1),
     ("Col2Im", 18, (np.arange(24.0, dtype=np.float32).reshape(1, 4, 6), np.array([3, 4], np.int64), np.array([2, 2], np.int64)), {}, 1),
     ("RotaryEmbedding", 23, (HALF.reshape(1, 1, 2, 4), np.cos(HALF[..., :2]), np.sin(HALF[..., :2])), {}, 1),
+    ("Attention", 23, (QKV[0], QKV[1], QKV[2], BELOW), {"softcap": 1.0}, 1),
+    ("Attention", 23, (QKV[0], QKV[1], QKV[2], np.full((4, 4), 0.25, np.float32)), {"is_causal": 1}, 1),
     ("RNN", 22, (X[:, :1], X[:1], X[1:, :, :3].copy()), {"hidden_size": 3}, 2),
 ]  # fmt: skip
 
@@ -146,6 +151,12 @@ def test_bits_are_kept_by_a_cast_of_bits_alone():
     assert run("BitCast", x, to=DTYPES["int32"]).tolist() == x.view(torch.int32).tolist()
     with pytest.raises(QuantizerError, match="as many as before"):
         run("BitCast", x, to=DTYPES["int16"])
+
+
+def test_a_sequence_of_length_0_stays_as_it_is():
+    """ONNX Runtime 1.27 leaves memory that it did not write there."""
+    x = torch.arange(6.0).reshape(2, 3)
+    assert run("ReverseSequence", x, torch.tensor([0, 2]), batch_axis=0, time_axis=1).tolist() == [[0, 1, 2], [4, 3, 5]]
 
 
 def test_running_products_and_gates():

@@ -92,7 +92,8 @@ def eye_like(x: Tensor, *, dtype: DType | None = None, k: int = 0) -> Tensor:
 @kernel("Det")
 def det(x: Tensor) -> Tensor:
     """Determinant of each matrix."""
-    return torch.linalg.det(x)
+    found: Tensor = torch.linalg.det(x)
+    return found
 
 
 @kernel("DFT")
