@@ -69,9 +69,7 @@ def mod(a: Tensor, b: Tensor, *, fmod: int) -> Tensor:
     """Remainder with the sign of the divisor, with fmod that of the dividend."""
     _same_type(a, b)
     if a.is_floating_point():
-        if not fmod:
-            raise UnsupportedError("Mod of floats: must have fmod=1.")
-        return torch.fmod(a, b)
+        return torch.fmod(a, b) if fmod else torch.remainder(a, b)
     _refuse_zero(b)
     if a.dtype in UNSIGNED:
         return by_numpy(np.fmod if fmod else np.mod, a, b)
@@ -207,6 +205,10 @@ _unary("Sin", torch.sin, ours="sine")
 _unary("Cos", torch.cos, ours="cosine")
 _unary("Tan", torch.tan, ours="tan")
 _unary("Acos", torch.acos)
+_unary("Acosh", torch.acosh)
+_unary("Asin", torch.asin)
+_unary("Asinh", torch.asinh)
+_unary("Atan", torch.atan)
 _unary("Atanh", torch.atanh)
 _unary("Sinh", torch.sinh)
 _unary("Cosh", torch.cosh)
