@@ -192,7 +192,7 @@ def _unary(
 
 _unary("Abs", torch.abs, lambda x: x, ours="abs")
 _unary("Neg", torch.neg, ours="negative")
-_unary("Sign", torch.sign, np.sign, ours="sign")
+_unary("Sign", lambda x: torch.where(x.isnan(), x, torch.sign(x)), np.sign, ours="sign")
 _unary("Exp", torch.exp, ours="exp")
 _unary("Log", torch.log, ours="log")
 _unary("Sqrt", torch.sqrt, ours="sqrt")

@@ -119,8 +119,12 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
 
 @kernel("NonZero")
 def non_zero(x: Tensor) -> Tensor:
-    """The indices of what is not zero, an axis in each row."""
-    found = torch.nonzero(x if x.dtype in PLAIN else x.to(torch.float32))
+    """The indices of what is not zero, an axis in each row; of a scalar one row, as ONNX Runtime has it.
+
+    The standard's text says no row there, with which the number of indices would be all that is left.
+    """
+    plain = x if x.dtype in PLAIN else x.to(torch.float32)
+    found = torch.nonzero(plain.reshape(1) if plain.dim() == 0 else plain)
     return found.T.contiguous()
 
 
