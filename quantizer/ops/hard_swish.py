@@ -8,7 +8,6 @@ from torch import Tensor
 
 from quantizer.ops import operator
 
-
 STEPS = 6
 """What the product is divided by; above the largest number over it the product overflows, and the result is x itself."""
 

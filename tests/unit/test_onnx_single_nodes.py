@@ -10,6 +10,7 @@ import torch
 from onnx import helper
 from test_onnx_integer import runtime
 
+from quantizer.core.errors import QuantizerError
 from quantizer.ir.formats.onnx import from_model
 from quantizer.runtime.torch_executor import TorchExecutor
 
@@ -78,3 +79,79 @@ def test_transposed_convolutions_with_pads_that_are_left_to_them(seed):
         return np.array([r.randint(-3, 3) for _ in range(count)], np.float32).reshape(shape)
 
     agrees("ConvTranspose", drawn(1, 4, *sizes), drawn(4, r.randint(1, 2), *k), opset=17, **attrs)
+
+
+def drawn(seed, *shape, reach=2.0):
+    r = random.Random(seed)
+    return np.array([r.uniform(-reach, reach) for _ in range(int(np.prod(shape)))], np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize("op", ["Asin", "Asinh", "Acosh", "Atan", "Acos", "Atanh"])
+def test_inverse_functions(op):
+    agrees(op, drawn(1, 3, 4))
+    agrees(op, np.array([0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], np.float32))
+    agrees(op, np.float32(0.5))
+
+
+def test_questions_about_numbers():
+    agrees("IsNaN", ENDS, types=(bool,), opset=20)
+    for negative in (0, 1):
+        for positive in (0, 1):
+            agrees("IsInf", ENDS, types=(bool,), opset=20, detect_negative=negative, detect_positive=positive)
+
+
+def test_dropout_passes_on_what_it_reads():
+    x = drawn(2, 2, 3)
+    agrees("Dropout", x)
+    agrees("Dropout", x, np.float32(0.3), np.array(False))
+    agrees("Dropout", x, np.float32(0.3), types=(np.float32, bool))
+    agrees("Dropout", x, np.float32(0.0), np.array(True), types=(np.float32, bool))
+    model, fed = one_node("Dropout", (x, np.float32(0.3), np.array(True)))
+    with pytest.raises(QuantizerError, match="drawn at random"):
+        TorchExecutor(from_model(model), platform="fp32").forward(
+            {k: torch.from_numpy(np.array(v)) for k, v in fed.items()}
+        )
+
+
+@pytest.mark.parametrize("k", [-2, 0, 1, 5])
+def test_identity_matrices(k):
+    agrees("EyeLike", np.zeros((3, 4), np.float32), k=k)
+    agrees("EyeLike", np.zeros((3, 4), np.float32), k=k, dtype=7, types=(np.int64,))
+
+
+@pytest.mark.parametrize(("batch", "time"), [(0, 1), (1, 0)])
+def test_reversed_sequences(batch, time):
+    shape = [4, 3, 2] if batch == 0 else [3, 4, 2]
+    agrees("ReverseSequence", drawn(3, *shape), np.array([1, 3, 2, 3], np.int64), batch_axis=batch, time_axis=time)
+
+
+@pytest.mark.parametrize("axes", [[0, 2, 3], [0, 1, 2, 3], [2, 3]])
+def test_mean_and_variance_are_taken_away(axes):
+    agrees("MeanVarianceNormalization", drawn(4, 2, 3, 4, 5), rtol=2e-5, atol=1e-6, axes=axes)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+def test_shifted_bits(dtype, direction):
+    x = np.array([1, 200, 255, 7, 16], dtype)
+    agrees("BitShift", x, np.array([1, 2, 3, 7, 0], dtype), direction=direction)
+
+
+def test_the_remainder_of_floats():
+    a, b = drawn(5, 20, reach=9.0), drawn(6, 20)
+    agrees("Mod", a, b, fmod=1)
+    model, fed = one_node("Mod", (a, b))
+    (found,) = TorchExecutor(from_model(model), platform="fp32").forward(
+        {k: torch.from_numpy(v) for k, v in fed.items()}
+    )
+    np.testing.assert_allclose(found.numpy(), np.mod(a, b), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_recurrent_layers_clip_before_their_activations(op, gates, direction):
+    count, hidden = 2 if direction == "bidirectional" else 1, 3
+    operands = [drawn(7, 4, 2, 5), drawn(8, count, gates * hidden, 5), drawn(9, count, gates * hidden, hidden)]
+    results = (np.float32,) * (3 if op == "LSTM" else 2)
+    agrees(op, *operands, drawn(10, count, 2 * gates * hidden), types=results, rtol=1e-5, atol=1e-6, opset=14,
+           hidden_size=hidden, direction=direction, clip=0.7)  # fmt: skip

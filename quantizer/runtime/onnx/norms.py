@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -169,3 +171,12 @@ def lp_norm(x: Tensor, *, axis: int, p: int) -> Tensor:
     """Divide by the norm along one axis; a zero vector stays zero."""
     norm = x.abs().sum(dim=axis, keepdim=True) if p == 1 else (x * x).sum(dim=axis, keepdim=True).sqrt()
     return torch.where(norm == 0, torch.zeros_like(x), x / torch.where(norm == 0, torch.ones_like(norm), norm))
+
+
+@kernel("MeanVarianceNormalization")
+def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
+    """(x - mean) / (sqrt(variance) + 1e-9), the function body of the standard, over *axes*."""
+    along = [axis_of("MeanVarianceNormalization", axis, x.dim()) for axis in axes]
+    mean = x.mean(along, keepdim=True)
+    spread = ((x * x).mean(along, keepdim=True) - mean * mean).sqrt()
+    return (x - mean) / (spread + 1e-9)

@@ -69,14 +69,21 @@ def _layer(
 
 
 def _checked(op: str, direction: str, clip: float | None, hidden_size: int | None, recurrence: Tensor) -> int:
-    if direction not in DIRECTIONS or clip is not None:
-        raise UnsupportedError(f"{op}: direction={direction!r}, clip={clip}: must be a known direction, without clip.")
+    if direction not in DIRECTIONS or (clip is not None and not clip >= 0):
+        raise UnsupportedError(
+            f"{op}: direction={direction!r}, clip={clip}: must be a known direction, clip not negative."
+        )
     hidden = recurrence.shape[2]
     if len(DIRECTIONS[direction]) != recurrence.shape[0] or hidden_size not in (None, hidden):
         raise UnsupportedError(
             f"{op}: weights of shape {list(recurrence.shape)} for hidden_size={hidden_size}, {direction}."
         )
     return hidden
+
+
+def _clipped(act: Callable[[Tensor], Tensor], clip: float | None) -> Callable[[Tensor], Tensor]:
+    """Return an activation of what is clipped to [-clip, clip] first."""
+    return act if clip is None else lambda x: act(x.clamp(-clip, clip))
 
 
 @kernel("LSTM")
@@ -86,7 +93,10 @@ def lstm(
     activations: Sequence[str] | None = None, clip: float | None = None, direction: str, hidden_size: int | None = None,
     input_forget: int, layout: int = 0, made: int,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget."""
+    """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
+
+    *clip* bounds what the gates' activations and that of the cell's input read, not the cell's state, as ONNX Runtime has it.
+    """
     hidden = _checked("LSTM", direction, clip, hidden_size, r)
     if input_forget:
         raise UnsupportedError("LSTM with input_forget=1.")
@@ -94,7 +104,8 @@ def lstm(
     acts = _activations(activations, ["Sigmoid", "Tanh", "Tanh"], count, activation_alpha, activation_beta)
 
     def step_of(d: int) -> Step:
-        f, g, h = acts[3 * d : 3 * d + 3]
+        f, g = (_clipped(act, clip) for act in acts[3 * d : 3 * d + 2])
+        h = acts[3 * d + 2]
         bias = x.new_zeros(4 * hidden) if b is None else b[d, : 4 * hidden] + b[d, 4 * hidden :]
         peep = x.new_zeros(3, hidden) if p is None else p[d].reshape(3, hidden)
 
@@ -124,7 +135,7 @@ def gru(
     acts = _activations(activations, ["Sigmoid", "Tanh"], count, activation_alpha, activation_beta)
 
     def step_of(d: int) -> Step:
-        f, g = acts[2 * d : 2 * d + 2]
+        f, g = (_clipped(act, clip) for act in acts[2 * d : 2 * d + 2])
         wb, rb = (x.new_zeros(3 * hidden),) * 2 if b is None else (b[d, : 3 * hidden], b[d, 3 * hidden :])
 
         def step(xt: Tensor, states: list[Tensor]) -> list[Tensor]:
@@ -147,13 +158,14 @@ def rnn(
     *, activation_alpha: Any = None, activation_beta: Any = None, activations: Sequence[str] | None = None,
     clip: float | None = None, direction: str, hidden_size: int | None = None, layout: int = 0, made: int,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """One activation of the sum of both products."""
+    """One activation of the sum of both products; the standard's default names one for each of two directions."""
     hidden = _checked("RNN", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])
-    acts = _activations(activations, ["Tanh"], count, activation_alpha, activation_beta)
+    given = None if activations is None else list(activations)[:count]
+    acts = _activations(given, ["Tanh"], count, activation_alpha, activation_beta)
 
     def step_of(d: int) -> Step:
         bias = x.new_zeros(hidden) if b is None else b[d, :hidden] + b[d, hidden:]
-        return lambda xt, states: [acts[d](xt @ w[d].T + states[0] @ r[d].T + bias)]
+        return lambda xt, states: [_clipped(acts[d], clip)(xt @ w[d].T + states[0] @ r[d].T + bias)]
 
     return _layer(x, [initial_h], lengths, [step_of(d) for d in range(count)], direction, hidden, layout, made)
