@@ -4,8 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
+from quantizer.core.dtypes import DType
+from quantizer.ir.graph import container
 from quantizer.lang.lowering.emitter import Value
 from quantizer.lang.lowering.lower import Call, lowers
+
+
+def _lacking(c: Call, x: Value) -> list[int]:
+    """Return how many windows ceil_mode has at the end of each axis beyond those that ONNX has.
+
+    TpuLang's document widens the padding at the end until the last step fits; ONNX leaves out windows that would begin in it.
+    These lie in the padding alone. Pads that differ at the two ends are as ONNX has them.
+    """
+    kernel, strides, pads = (c.attr(name) for name in ("kernel_shape", "strides", "pads"))
+    rank = x.rank - 2
+    if not kernel or not c.attr("ceil_mode") or tuple(pads[:rank]) != tuple(pads[rank:]):
+        return [0] * rank
+    return [
+        int(-(-(size + 2 * pad - k) // step) * step >= size + pad)
+        for size, k, step, pad in zip(x.shape[2:], kernel, strides, pads[:rank], strict=True)
+    ]
+
+
+def _widened(c: Call, x: Value, y: Value, value: float) -> Value:
+    """Return y with *value* in the windows that have no place of x."""
+    ends = _lacking(c, x)
+    if not any(ends):
+        return y
+    fill = c.e.constant(torch.tensor(value, dtype=torch.float64 if y.dtype.kind == "float" else torch.int64), y.dtype)
+    return c.e.op("Pad", y, [0] * (y.rank + 2) + ends, fill, mode="constant")
+
+
+def _lowest(dtype: DType) -> float:
+    """Return the smallest number of a format: the largest of no numbers."""
+    return dtype.min if dtype.is_integer else torch.finfo(container(dtype)).min
 
 
 def _window(c: Call, x: Value) -> dict[str, Any]:
@@ -21,10 +55,11 @@ def _window(c: Call, x: Value) -> dict[str, Any]:
 
 @lowers("MaxPool")
 def max_pool(c: Call) -> Value:
-    """Largest of each window; codes of one grid are compared as they are."""
+    """Largest of each window, of one that has no place of x the smallest number; codes of one grid are compared as they are."""
     own, target = c.params(), c.outputs[0].qparams
     x = c.value() if _same_grid(own, target) else c.real()
     y = c.e.op("MaxPool", x, **_window(c, x), dilations=(1,) * (x.rank - 2), storage_order=0)
+    y = _widened(c, x, y, _lowest(y.dtype))
     return y if y.dtype == c.outputs[0].dtype else c.made(c.activated(y), mode=c.attr("round_mode"))
 
 
@@ -34,24 +69,41 @@ def _same_grid(own: Any, target: Any) -> bool:
     return bool((own.scale == target.scale).all()) and bool((own.zero_point == target.zero_point).all())
 
 
+def _padded(c: Call, x: Value) -> Value:
+    """Return x with zeros as its padding, widened at the end until the last step fits."""
+    kernel, strides, pads = (c.attr(name) for name in ("kernel_shape", "strides", "pads"))
+    rank = x.rank - 2
+    spans = [size + pads[i] + pads[i + rank] - kernel[i] for i, size in enumerate(x.shape[2:])]
+    ends = [pads[i + rank] + -span % strides[i] for i, span in enumerate(spans)]
+    fill = c.e.constant(torch.tensor(0.0), x.dtype)
+    return c.e.op("Pad", x, [0, 0, *pads[:rank], 0, 0, *ends], fill, mode="constant")
+
+
 @lowers("AvgPool")
 def avg_pool(c: Call) -> Value:
-    """Mean of each window over the places inside of x, with count_include_pad over the padding too."""
+    """Mean of each window over the places inside of x, 0 of none; with count_include_pad over the whole padding too."""
     x = c.real()
     if not c.attr("kernel_shape"):
         return c.made(c.activated(c.e.op("GlobalAveragePool", x)), mode=c.attr("round_mode"))
-    counted = int(c.attr("count_include_pad"))
-    y = c.e.op("AveragePool", x, **_window(c, x), dilations=(1,) * (x.rank - 2), count_include_pad=counted)
+    counted, holes = int(c.attr("count_include_pad")), (1,) * (x.rank - 2)
+    if counted and c.attr("ceil_mode"):
+        x, sizes = _padded(c, x), {"kernel_shape": c.attr("kernel_shape"), "strides": c.attr("strides"), "ceil_mode": 0}
+        y = c.e.op("AveragePool", x, **sizes, pads=(0,) * (2 * x.rank - 4), auto_pad="NOTSET", dilations=holes,
+                   count_include_pad=1)  # fmt: skip
+    else:
+        y = c.e.op("AveragePool", x, **_window(c, x), dilations=holes, count_include_pad=counted)
+        y = _widened(c, x, y, 0.0)
     return c.made(c.activated(y), mode=c.attr("round_mode"))
 
 
 @lowers("MaxPoolWithMask")
 def max_pool_with_mask(c: Call) -> list[Value]:
-    """Largest of each window, and its place in its own image, rows first."""
+    """Largest of each window, and its place in its own image, rows first; -1 of a window that has none."""
     x = c.value()
     holes = (1,) * (x.rank - 2)
     y, places = c.e.ops("MaxPool", 2, x, **_window(c, x), dilations=holes, storage_order=0)
     size = 1
     for n in x.shape[2:]:
         size *= n
-    return [y, c.e.cast(c.e.op("Mod", places, size, fmod=0), "int32")]
+    mask = c.e.cast(c.e.op("Mod", places, size, fmod=0), "int32")
+    return [_widened(c, x, y, _lowest(y.dtype)), _widened(c, x, mask, -1)]
