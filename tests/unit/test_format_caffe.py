@@ -187,6 +187,29 @@ def test_blobs_of_the_old_shape_are_read(tmp_path):
     assert torch.equal(y, CASES["rows"][2]())
 
 
+@pytest.mark.parametrize(
+    ("param", "blobs", "expected"),
+    [
+        ("bias_term: true", FOUR[:2], lambda: X * FOUR[0].reshape(1, 4, 1, 1) + FOUR[1].reshape(1, 4, 1, 1)),
+        ("", FOUR[:1], lambda: X * FOUR[0].reshape(1, 4, 1, 1)),
+        ("axis: -1", [whole(6, seed=3)], lambda: X * whole(6, seed=3)),
+        ("axis: 1 num_axes: 2", [whole(4, 7, seed=4)], lambda: X * whole(4, 7, seed=4).reshape(1, 4, 7, 1)),
+        ("axis: 1 num_axes: -1", [whole(4, 7, 6, seed=5)], lambda: X * whole(4, 7, 6, seed=5)),
+        ("axis: 0 num_axes: -1", [whole(2, 4, 7, 6, seed=6)], lambda: X * whole(2, 4, 7, 6, seed=6)),
+        ("num_axes: 0", [torch.tensor(3.0)], lambda: X * 3),
+        ("", [whole(1, 4, 1, 1, seed=7)], lambda: X * whole(1, 4, 1, 1, seed=7)),
+    ],
+)
+def test_factors_in_legacy_blobs_have_the_axes_that_the_layer_says(tmp_path, param, blobs, expected):
+    (y,) = run(tmp_path, INPUT + layer("Scale", f"scale_param {{ {param} }}"), {"l": blobs}, old_shapes=True)
+    assert torch.equal(y, expected())
+
+
+def test_a_legacy_blob_of_another_shape_is_refused(tmp_path):
+    with pytest.raises(UnsupportedError, match=r"factors of shape \[1, 2, 2, 1\]"):
+        run(tmp_path, INPUT + layer("Scale"), {"l": [whole(2, 2, 1, seed=1)]}, old_shapes=True)
+
+
 def test_every_layer_that_the_issue_names_is_there():
     assert set(LAYERS) == {"Input", "Convolution", "InnerProduct", "Pooling", "ReLU", "BatchNorm", "Scale", "Eltwise",
                            "Concat", "Softmax", "Dropout"}  # fmt: skip

@@ -17,6 +17,8 @@ LAYERS: dict[str, Layer] = {}
 PROD, SUM = 0, 1
 MAX, AVE = 0, 1
 LARGEST_SIZE = 1 << 24
+LEGACY = 4
+"""Axes of a blob whose shape is num, channels, height and width."""
 
 
 class Writer:
@@ -231,6 +233,19 @@ def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     )
 
 
+def _right_aligned(blob: Array, axes: int) -> Array:
+    """Return a legacy blob (num, channels, height, width) with as many axes as its layer says: the last ones.
+
+    Source: Blob::ShapeEquals of Caffe, which reads a blob of fewer axes as one with ones before them. A blob with one size above
+    1 is of one axis wherever that size stands: writers of such files put it anywhere.
+    """
+    if blob.ndim != LEGACY or axes >= LEGACY:
+        return blob
+    if all(size == 1 for size in blob.shape[: LEGACY - axes]):
+        return blob.reshape(blob.shape[LEGACY - axes :])
+    return blob.reshape(-1) if axes == 1 and sum(size > 1 for size in blob.shape) == 1 else blob
+
+
 @layer_type("Scale")
 def scale(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     """Factors along some axes, and constants where it has a bias."""
@@ -240,6 +255,8 @@ def scale(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     factor, *bias = _blobs(blobs, 1 + param.bias_term)
     axis = param.axis if param.HasField("axis") else 1
     axis = axis + rank if axis < 0 else axis
+    count = param.num_axes if param.HasField("num_axes") else 1
+    factor = _right_aligned(factor, rank - axis if count < 0 else count)
     if not 0 <= axis <= rank - factor.ndim or any(part.size != factor.size for part in bias):
         raise UnsupportedError(f"factors of shape {list(factor.shape)} from axis {axis} of {rank} on: they must fit.")
     along = [*factor.shape, *[1] * (rank - axis - factor.ndim)]
