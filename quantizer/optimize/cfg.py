@@ -86,11 +86,11 @@ def read_cfg(path: Path) -> Options:
 
 def parse_cfg(text: str, path: Path) -> Options:
     """Return the options of a cfg's *text*; errors as in `read_cfg`, but files need not exist."""
-    given = _entries(text, path)
+    given, ignored = _entries(text, path)
     target = _target(given)
     texts = defaults(target)
     fields: dict[str, Value | PerLayer] = {}
-    warnings: list[str] = []
+    warnings: list[str] = list(ignored)
     for name, field in FIELDS.items():
         text, line = given.get(name, (texts[name], 0))
         if name in given and not text:
@@ -104,9 +104,10 @@ def parse_cfg(text: str, path: Path) -> Options:
     return Options(path, fields, lines, _base(path, given), tuple(warnings))
 
 
-def _entries(text: str, path: Path) -> dict[str, tuple[str, int]]:
-    """Return field -> (text without spaces, line)."""
+def _entries(text: str, path: Path) -> tuple[dict[str, tuple[str, int]], list[str]]:
+    """Return field -> (text without spaces, line), and a warning for each unknown field, which the original ignores too."""
     found: dict[str, tuple[str, int]] = {}
+    ignored: list[str] = []
     started = False
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
@@ -130,13 +131,14 @@ def _entries(text: str, path: Path) -> dict[str, tuple[str, int]]:
         if name not in FIELDS:
             close = difflib.get_close_matches(name, FIELDS, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else "See `quantizer optimize --field`."
-            raise FormatError(f"{_place(path, number)}: {name[:60]!r}: no such field. {hint}")
+            ignored.append(f"{_place(path, number)}: {name[:60]!r}: no such field, is ignored. {hint}")
+            continue
         if name in found:
             raise FormatError(f"{_place(path, number)}: {name}: given on line {found[name][1]} already. Keep one.")
         found[name] = (re.sub(r"\s", "", value), number)
     if not started:
         raise FormatError(f"{shown_path(path)}: is empty: the first line must be {SECTION}.")
-    return found
+    return found, ignored
 
 
 def _split(line: str) -> tuple[str, str, str]:

@@ -59,7 +59,6 @@ def test_recorded_files_are_read(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("activation_bit = 8", ["opt.cfg:4", "no such field", "Did you mean 'activation_bits'?"]),
         ("activation_bits = 7", ["opt.cfg:4: activation_bits", "'7' must be an integer from 8 to 16", "Default: '8'"]),
         ("activation_bits = 8.0", ["must be an integer"]),
         ("weight_bits = 8 & <[(1,2]:16>", ["must be [(first,last)]", "For some layers"]),
@@ -102,6 +101,15 @@ def test_mistakes_say_where_what_and_what_instead(line: str, words: list[str]) -
 def test_the_first_line_is_the_section(text: str) -> None:
     with pytest.raises(FormatError, match=r"must be \[Common\]"):
         parse_cfg(text, Path("opt.cfg"))
+
+
+def test_an_unknown_field_is_ignored_with_a_warning() -> None:
+    """As the original has it: a typing error is said, and the field's default holds."""
+    options = parsed("activation_bit = 16", "of_nothing = 1")
+    (first, second) = options.warnings
+    assert "opt.cfg:4: 'activation_bit': no such field, is ignored. Did you mean 'activation_bits'?" in first
+    assert "opt.cfg:5: 'of_nothing': no such field, is ignored. See `quantizer optimize --field`." in second
+    assert options["activation_bits"] == 8
 
 
 def test_what_is_not_acted_on_says_so() -> None:
