@@ -27,6 +27,7 @@ from quantizer.optimize.gathering import gather, ranges_of
 from quantizer.optimize.generations import in_generations
 from quantizer.optimize.global_calibration import moved
 from quantizer.optimize.global_methods import methods_of
+from quantizer.optimize.kept_statistics import read_statistics, with_kept
 from quantizer.optimize.loader import Loader
 from quantizer.optimize.lone_layers import with_lone_layers
 from quantizer.optimize.measuring import Score, compare_layers, measure
@@ -122,6 +123,10 @@ def gather_statistics(work: Work) -> Work:
     found = gather(work.float_graph, work.runs, work.settings, calibration_batches(work), everything=everything)
     for layer in found.missing_ranges:
         work.say(f"warning: layer {layer!r}: its strategy is in_ir, but the IR gives no layer_top_range.")
+    path = work.options.file("statistic_file")
+    if path is not None:
+        lenient = bool(work.options["ignore_missing_statistic"])
+        found = with_kept(found, read_statistics(path), path, lenient=lenient)
     return replace(work, gathered=found)
 
 

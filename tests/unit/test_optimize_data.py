@@ -494,3 +494,33 @@ def test_a_thousand_samples_are_streamed(run: Any) -> None:
     assert run("calibration_data = many.npy", "calibration_batch_size = 8") == 0
     found = datasets.read_array(Path("many.npy"))
     assert isinstance(found, np.memmap)
+
+
+@pytest.mark.parametrize("strategy", ["mean", "3std", "kld", "aciq_laplace"])
+def test_statistics_of_an_earlier_run_give_its_result(run: Any, strategy: str) -> None:
+    """Whatever the calibration data of this run are: its ranges are those of the run that wrote the file."""
+    line = f"calibration_strategy_for_activation = {strategy}"
+    assert run("save_statistic_info = true", line) == 0
+    kept, wanted = Path("out/conv3x3_statistic_info.npz").read_bytes(), Path("out/quant.txt").read_bytes()
+    Path("kept.npz").write_bytes(kept)
+    np.save("other.npy", deviates((2, 8, 8, 4), (9,)).astype(np.float32) * 7)
+    assert run("calibration_data = other.npy", line) == 0
+    assert Path("out/quant.txt").read_bytes() != wanted
+    assert run("calibration_data = other.npy", "statistic_file = kept.npz", line) == 0
+    assert Path("out/quant.txt").read_bytes() == wanted
+
+
+def test_statistics_that_lack_a_tensor_are_refused_unless_that_is_allowed(run: Any, capsys: Any) -> None:
+    assert run("save_statistic_info = true") == 0
+    with np.load("out/conv3x3_statistic_info.npz") as archive:
+        held = {key: archive[key] for key in archive.files}
+    np.savez("less.npz", **{key: values for key, values in held.items() if not key.startswith("in0/")})
+    assert run("statistic_file = less.npz") == 2
+    assert "no statistics of 'in0'" in capsys.readouterr().err
+    assert run("statistic_file = less.npz", "ignore_missing_statistic = true") == 0
+    np.savez("no_end.npz", **{key: values for key, values in held.items() if key != "in0/high"})
+    assert run("statistic_file = no_end.npz") == 2
+    assert "tensor 'in0' has no high" in capsys.readouterr().err
+    np.savez("other.npz", anything=np.zeros(3))
+    assert run("statistic_file = other.npz") == 2
+    assert "'anything': must be a tensor's name" in capsys.readouterr().err
