@@ -205,18 +205,10 @@ _unary("Sin", torch.sin, ours="sine")
 _unary("Cos", torch.cos, ours="cosine")
 _unary("Tan", torch.tan, ours="tan")
 _unary("Acos", torch.acos)
-
-
-@mapped("Atan")
-def atan(x: Tensor) -> Ours | None:
-    """The registry's atan."""
-    return Ours("atan", {"x": x}, {}) if x.is_floating_point() and x.dim() and x.numel() else None
-
-
 _unary("Acosh", torch.acosh)
 _unary("Asin", torch.asin)
 _unary("Asinh", torch.asinh)
-_unary("Atan", torch.atan)
+_unary("Atan", torch.atan, ours="atan")
 _unary("Atanh", torch.atanh)
 _unary("Sinh", torch.sinh)
 _unary("Cosh", torch.cosh)
