@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from quantizer.calibration.statistics import Statistics
 from quantizer.core.errors import FormatError
@@ -24,7 +24,7 @@ def read_statistics(path: Path) -> dict[str, Statistics]:
 
     FormatError where it is no archive, an entry is not called `<tensor>/<what>`, or a tensor lacks an end.
     """
-    found: dict[str, dict[str, Tensor]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for key, values in read_npz(path).items():
         name, _, what = key.rpartition("/")
         if not name or what not in (*ENDS, *MORE):
