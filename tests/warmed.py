@@ -42,9 +42,17 @@ class Warmed:
         self._parent: subprocess.Popen[str] | None = None
 
     def run(
-        self, program: str, *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        program: str,
+        *arguments: str | Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        merged: bool = False,
     ) -> Done:
-        """Run *program* (`pytest` or `quantizer`) like subprocess.run(..., capture_output=True, text=True)."""
+        """Run *program* (`pytest` or `quantizer`) like subprocess.run(..., capture_output=True, text=True).
+
+        merged: stderr goes where stdout does, as on a terminal.
+        """
         if self._parent is None:
             self._parent = subprocess.Popen(
                 [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
@@ -56,11 +64,13 @@ class Warmed:
         words = [str(word) for word in arguments]
         with tempfile.TemporaryDirectory() as folder:
             streams = [str(Path(folder) / name) for name in ("stdout", "stderr")]
+            for stream in streams:
+                Path(stream).touch()
             request = {
                 "words": [program, *words],
                 "cwd": str(cwd or Path.cwd()),
                 "env": environment,
-                "streams": streams,
+                "streams": streams[:1] * 2 if merged else streams,
             }
             assert self._parent.stdin is not None and self._parent.stdout is not None
             print(json.dumps(request), file=self._parent.stdin, flush=True)
@@ -106,7 +116,7 @@ def _become(request: dict[str, Any]) -> int:
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     for number, path in enumerate(request["streams"], 1):
-        with Path(path).open("wb") as stream:
+        with Path(path).open("ab") as stream:
             os.dup2(stream.fileno(), number)
     sys.argv[:] = [request["words"][0], *request["words"][1:]]
     sys.path[:] = _search_path(request["cwd"], before, os.environ)

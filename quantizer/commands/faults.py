@@ -41,6 +41,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "operator (where N is left out: 20000, minutes an operator)",
     )
     faults.add_argument("--peers", action="store_true", help="judge the faults by the tolerances of others, too")
+    faults.add_argument(
+        "--schedule",
+        action="store_true",
+        help="judge each case by those checks alone that the gate profile runs on it: what the sampling of costly "
+        "checks loses survives",
+    )
     faults.add_argument("--workers", type=_count, default=None, metavar="N", help="processes (default: one a core)")
     faults.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     faults.add_argument("-o", "--output", type=Path, help="write the matrix to this file, as markdown")
@@ -104,7 +110,7 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
     return [
         Job(
             options, environment, op, tuple(names),
-            {name: listed[name, op] for name in names if (name, op) in listed}, args.corpus, args.peers,
+            {name: listed[name, op] for name in names if (name, op) in listed}, args.corpus, args.peers, args.schedule,
         )
         for op, names in planted.items()
         if names

@@ -47,9 +47,10 @@ def witness(trial: Trial, verdicts: Sequence[Verdict]) -> Witness | None:
     sound = {v.check: v for v in verdicts if v.status == "pass" and v.elements > 0 and not v.vacuous}
     names = [name for name in ("parameters", "float", *CODES) if name in sound]
     names = [name for name in names if known_defect(trial, name) is None]
-    if "float" in names and (trial.case.activation != "none" or not np.isfinite(trial.y).all()):
+    if "float" in names and not np.isfinite(trial.y).all():
         names.remove("float")
-    if not names or not trial.output_shape or trial.refusal is not None:
+    clamped = trial.case.activation != "none"  # after the function, what it gave may be cut back to where it was
+    if not names or clamped or trial.refusal is not None:
         return None
     sharp = "arithmetic" in names and sound["arithmetic"].width <= 1 and trial.spec.outputs["y"].kind == "value"
     return Witness(trial.case, tuple(names), NEAR if sharp else FAR)

@@ -1,16 +1,14 @@
-"""From a spec file to its items: loads specs and Hypothesis, not torch."""
+"""From a spec file to its items: loads specs, not torch, and Hypothesis only for profiles that draw cases."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
-from hypothesis import strategies as st
 
 from quantizer.conformance.options import Options
 from quantizer.conformance.profiles import PROFILES
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 KINDS = ("spec", "golden", "reject", "regressions")
 ENGINE_KINDS = ("golden", "regressions")
 """What is asked of a real engine too: specs and constraints are not its own."""
-ROWS = "the rows of the covering array"
 
 
 @dataclass
@@ -156,43 +153,19 @@ def _states(
 
 
 def function(state: State) -> Callable[..., None]:
-    """Return the test function of an item: a Hypothesis test for cases, a plain one otherwise."""
-    if state.kind == "cases":
-        return _cases(state)
+    """Return the test function of an item: a Hypothesis test for cases that it draws, a plain one otherwise."""
+    profile = PROFILES[state.options.profile]
+    if state.kind == "cases" and profile.drawn:
+        from quantizer.conformance.drawn import drawn_test
+
+        return drawn_test(state, profile)
 
     def test() -> None:
-        state.runner.once()
-
-    return test
-
-
-APART = 3**100
-"""Hypothesis prefers integers that stand in the sources it finds loaded: none stands so far out, so that editing one changes no case."""
-
-
-def integers(low: int, high: int) -> st.SearchStrategy[int]:
-    """Return Hypothesis's integers from *low* to *high*, whatever stands in the sources that are loaded."""
-    return st.integers(APART + low, APART + high).map(lambda drawn: drawn - APART)
-
-
-@st.composite
-def _drawn(draw: Callable[[Any], Any], state: State) -> Any:
-    """Return a case of *state*; one strategy for all items, because Hypothesis reads its source to make it."""
-    return state.runner.draw(lambda low, high: draw(integers(low, high)))
-
-
-def _cases(state: State) -> Callable[..., None]:
-    """Return the Hypothesis test: the rows of the covering array as its explicit example, then drawn cases."""
-    cases = partial(_drawn, state)
-
-    @PROFILES[state.options.profile].settings()
-    @hypothesis.given(case=cases())
-    @hypothesis.example(case=ROWS)
-    def test(case: Any) -> None:
-        if case is ROWS:
+        if state.kind == "cases":
             state.runner.rows()
+            state.runner.seeded(profile.examples)
         else:
-            state.runner.run(case)
+            state.runner.once()
 
     return test
 
@@ -221,7 +194,7 @@ def item(parent: pytest.Collector, state: State) -> OperatorItem:
     made: OperatorItem = OperatorItem.from_parent(parent, name=state.name, callobj=_made_at_setup)
     made.state = state
     made.add_marker(pytest.mark.op(name=state.spec.op))
-    if state.kind == "cases":
+    if state.kind == "cases" and PROFILES[state.options.profile].drawn:
         made.add_marker("hypothesis")  # Hypothesis itself marks what it finds at collection
     if state.scheme:
         made.add_marker(pytest.mark.scheme(name=state.scheme))

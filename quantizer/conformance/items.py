@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import hypothesis
 import pytest
 
 from quantizer.conformance.canary import Witness, witness
@@ -23,6 +22,7 @@ from quantizer.conformance.golden_update import update_goldens
 from quantizer.conformance.judge import concerns, is_overruled, judge, raised
 from quantizer.conformance.recorder import Recorder
 from quantizer.conformance.regressions import stored_regressions
+from quantizer.conformance.schedule import schedule
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
 from quantizer.conformance.stored import golden_problems, read_replay, target_of
@@ -35,24 +35,12 @@ from quantizer.core.errors import FunctionError, QuantizerError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.library import shipped_folder
 from quantizer.core.record import Record
-from quantizer.core.verdict import CHECKS, SAMPLED, Verdict
+from quantizer.core.verdict import CHECKS, Verdict
 from quantizer.ops import REGISTRY
 from quantizer.runtime.engines.protocol import Engine
 
 if TYPE_CHECKING:
     from quantizer.conformance.collection import State
-
-
-SHARE = 8
-"""One case in so many runs the checks that cost more than all others."""
-
-
-def is_sampled(case: Case) -> bool:
-    """Return whether *case* is the one in eight that runs the costly checks, too.
-
-    Calibrated ranges have no say: their last bits differ between processors.
-    """
-    return int(case.but(ranges={}).digest, 16) % SHARE == 0
 
 
 T = TypeVar("T")
@@ -75,7 +63,6 @@ class Runner:
         self.changes: list[str] = []
         """What an update changed in the goldens."""
         self._failed: str | None = None
-        self._first = True
         self.left_out: str | None = None
         """Why the item does not run, where the engine or a declaration says so."""
         self.witness: Witness | None = None
@@ -83,6 +70,7 @@ class Runner:
         if state.scheme:
             library = self.session.library
             self._target = Target(state.spec, library.scheme(state.scheme), library.platform(state.platform))
+            self._schedule = schedule(self._target, state.options)
 
     def record(self, outcome: str, failure: str = "") -> Record:
         """Return the item's record under pytest's word for how it ended; *failure*: why, where the item itself does not know."""
@@ -94,9 +82,15 @@ class Runner:
         """Return which built-in functions of the operator a plugin replaces."""
         return [str(entry) for entry in REGISTRY.replacements() if entry.op == self._spec.op]
 
-    def draw(self, integers: Callable[[int, int], int]) -> Case:
-        """Return one case from Hypothesis's integers."""
-        return self._built(lambda: build_case(self._target, DrawnChooser(integers)))
+    def draw(self, integers: Callable[[int, int], int], passed: type[Exception]) -> Case:
+        """Return one case from Hypothesis's integers; *passed*: what it raises to end a draw."""
+        return self._built(lambda: build_case(self._target, DrawnChooser(integers)), passed)
+
+    def seeded(self, count: int) -> None:
+        """Run *count* cases whose choices are hashes: the same ones every time, of which no row asks for anything."""
+        for index in range(count):
+            chooser = HashChooser(key(index, self._target.id, "seeded"), {})
+            self.run(self._built(functools.partial(build_case, self._target, chooser)))
 
     def rows(self) -> None:
         """Run the spec's examples, the rows dealt to this target, cases that hardly differ, of far scales and of every code."""
@@ -115,11 +109,11 @@ class Runner:
                 self.run(case, figures=False)
         self._reach_the_rest()
 
-    def _built(self, make: Callable[[], T]) -> T:
+    def _built(self, make: Callable[[], T], *passed: type[Exception]) -> T:
         """Return the case, or the cases, that *make* builds; a spec or a reference that cannot give one fails the item in one line."""
         try:
             return make()
-        except hypothesis.errors.HypothesisException:
+        except passed:
             raise
         except FunctionError as err:
             problem = f"the reference raised {err}"
@@ -144,22 +138,21 @@ class Runner:
         if self._failed is not None:
             pytest.fail(self._failed, pytrace=False)
         trial = Trial(self._target, case, self.session.engine)
-        verdicts = judge(trial, self._checks(case))
+        verdicts = judge(trial, self._schedule.checks(case))
+        if any(verdict.failing for verdict in verdicts):
+            trial, verdicts = self._by_every_check(case, trial, verdicts)
         self._recorder.add(trial, verdicts, figures=figures)
-        hypothesis.event(f"data: {case.data.set}")
         if any(verdict.failing for verdict in verdicts):
             self._failed = self.explained(case, verdicts)
             pytest.fail(self._failed, pytrace=False)
         if self.witness is None:
             self.witness = witness(trial, verdicts)
 
-    def _checks(self, case: Case) -> tuple[str, ...]:
-        """Return the checks that a case runs: the costly ones on the item's first case and one in eight others."""
-        first, self._first = self._first, False
-        asked = self._state.options.checks
-        if first or is_sampled(case):
-            return tuple(asked)
-        return tuple(name for name in asked if name not in SAMPLED)
+    def _by_every_check(self, case: Case, trial: Trial, verdicts: list[Verdict]) -> tuple[Trial, list[Verdict]]:
+        """Return what all checks say of a case that failed; what some said before, where it fails no more."""
+        anew = Trial(self._target, case, self.session.engine)
+        found = judge(anew, self._state.options.checks)
+        return (anew, found) if any(verdict.failing for verdict in found) else (trial, verdicts)
 
     def explained(self, case: Case, verdicts: list[Verdict]) -> str:
         """Return what a failure says: of the smallest case that fails alike, which is stored."""

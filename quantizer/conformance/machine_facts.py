@@ -16,7 +16,7 @@ def machine(figures: Mapping[str, dict[str, float]]) -> Machine:
     kernels = {
         "aten": torch.backends.cpu.get_cpu_capability(),
         "mkl": mkl.SAID[mkl.pin()],
-        "onednn": "on" if torch.backends.mkldnn.enabled else "off",
+        "onednn": "on" if bool(torch.backends.mkldnn.is_available()) and torch._C._get_mkldnn_enabled() else "off",
         "threads": str(torch.get_num_threads()),
     }
     return Machine(processor=processor(), kernels=kernels, figures=dict(sorted(figures.items())))

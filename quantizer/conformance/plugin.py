@@ -457,7 +457,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     run = config.stash.get(RUN, None)
     if run is None:
         return
-    if run.functions:
+    if run.functions and options(config).golden_update is None:
         _show_functions(terminalreporter, run)
     if not run.records:
         _show_problems(terminalreporter, run)

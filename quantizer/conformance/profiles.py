@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from hypothesis import Phase, settings
-from hypothesis.database import DirectoryBasedExampleDatabase
+if TYPE_CHECKING:
+    from hypothesis import settings
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How many generated examples an item runs after its rows, and from which seed."""
+    """How many generated examples an item runs after its rows, who draws them, and which checks they run."""
 
     examples: int
-    derandomized: bool
-    database: bool
+    drawn: bool = True
+    """Hypothesis draws them, from another seed each time, and remembers what failed; else hashes, the same every time."""
+    sampled: bool = False
+    """The costly checks run on a sample of the cases."""
 
     @functools.cache  # noqa: B019 - there are three profiles, and they live as long as the program
     def settings(self) -> settings:
         """Return Hypothesis settings: no deadline, nothing suppressed; shrinking is ours, on whole cases."""
-        phases = [Phase.explicit, Phase.reuse, Phase.generate]
-        if not self.derandomized:
-            phases.append(Phase.target)
-        database = DirectoryBasedExampleDatabase(".hypothesis/examples") if self.database else None
+        from hypothesis import Phase, settings
+        from hypothesis.database import DirectoryBasedExampleDatabase
+
         return settings(
-            max_examples=self.examples, derandomize=self.derandomized, database=database, deadline=None,
-            phases=phases, print_blob=False,
+            max_examples=self.examples, database=DirectoryBasedExampleDatabase(".hypothesis/examples"), deadline=None,
+            phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target], print_blob=False,
         )  # fmt: skip
 
 
 PROFILES = {
-    "gate": Profile(examples=10, derandomized=True, database=False),
-    "dev": Profile(examples=50, derandomized=False, database=True),
-    "nightly": Profile(examples=500, derandomized=False, database=True),
+    "gate": Profile(examples=10, drawn=False, sampled=True),
+    "dev": Profile(examples=50),
+    "nightly": Profile(examples=500),
 }

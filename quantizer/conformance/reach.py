@@ -42,13 +42,13 @@ def unmet(spec: Spec, targets: Sequence[Target], library: Library) -> Iterator[P
     """Yield what *spec* declares and no case over *targets* meets."""
     yield from _idle_names(spec)
     yield from _idle_excludes(spec, library)
-    cases = [*_outlines(targets)]
+    cases = [*outlines(targets)]
     yield from _unreached(spec, targets, cases)
     yield from _idle_conditions(spec, [case for _, case in cases])
     yield from _idle_attributes(spec, targets[0])
 
 
-def _outlines(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
+def outlines(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
     """Yield the structure of every case that the covering array deals to *targets*."""
     for target in targets:
         for index, row in enumerate(dealt(targets, target)):

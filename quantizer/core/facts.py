@@ -86,7 +86,7 @@ class Facts(Model):
     """Levels of instructions that a real engine was held to, or `unpinned`; the records name the processor's."""
     profile: str
     seed: int | None = None
-    """Of generated cases; None: derandomized (gate), or not fixed."""
+    """Of generated cases; None: hashes choose (gate), or it is not fixed."""
     checks: list[str]
     selection: list[str] = []
     """Options that left items out; empty: everything was asked for."""

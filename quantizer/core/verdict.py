@@ -16,10 +16,10 @@ CHECKS = (
 """The checks of an example, in the order in which they are read."""
 
 SAMPLED = ("pipeline",)
-"""Those of them that cost more than all others: an item runs them on its first example and on one in eight others."""
+"""Those of them that cost more than all others: no profile runs them on every case."""
 
 EVERY = tuple(name for name in CHECKS if name not in SAMPLED)
-"""The checks that every example runs."""
+"""The checks that judge a case wherever nobody names others: `conformance/schedule.py` says what a run does."""
 
 ITEM_CHECKS = ("spec", "golden", "reject", "regressions")
 """The checks that run once per operator."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,9 +46,11 @@ def conv_transpose(
             slice(i * d, i * d + (n - 1) * s + 1, s)
             for i, d, n, s in zip(place, dilation, x.shape[2:], stride, strict=True)
         )
-        found[(slice(None), slice(None), *window)] += sums[(slice(None), slice(None), *place)]
-    crops = tuple(slice(p, size - p) for p, size in zip(padding, sizes, strict=True))
-    found = found[(slice(None), slice(None), *crops)]
+        target: Any = (slice(None), slice(None), *window)
+        source: Any = (slice(None), slice(None), *place)
+        found[target] += sums[source]
+    for axis, (crop, size) in enumerate(zip(padding, sizes, strict=True), start=2):
+        found = found.narrow(axis, crop, size - 2 * crop)
     return found if bias is None else found + bias.reshape(-1, *[1] * len(kernel))
 
 

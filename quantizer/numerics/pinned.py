@@ -47,7 +47,7 @@ def pinned() -> Iterator[None]:
     if threads > 1:
         torch.set_num_threads(1)
     try:
-        with _Pinned():
+        with _Pinned():  # type: ignore[no-untyped-call]
             yield
     finally:
         if threads > 1:

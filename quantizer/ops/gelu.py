@@ -17,10 +17,12 @@ CUBIC = 0.044715
 def reference(x: Tensor, *, approximate: str) -> Tensor:
     """Return x * Phi(x), or that with Phi by tanh; in float32 by the steps of Compass, by which it calibrates.
 
+    Where the product would overflow, or is of an infinity, the result is x itself.
+
     Source: D. Hendrycks, K. Gimpel, "Gaussian error linear units", 2016.
     """
     if approximate == "none":
-        return F.gelu(x)
+        return torch.where(x > torch.finfo(x.dtype).max / 4, x, F.gelu(x))
     inner = torch.tensor(2 / math.pi, dtype=x.dtype).sqrt() * (x + CUBIC * x**3)
     return x * (0.5 * (1 + inner.tanh()))
 

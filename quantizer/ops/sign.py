@@ -10,8 +10,8 @@ from quantizer.ops import operator
 
 @operator("sign")
 def reference(x: Tensor) -> Tensor:
-    """Return 1 above 0, -1 below, 0 at 0."""
-    return torch.sign(x)
+    """Return 1 above 0, -1 below, 0 at 0; what is no number stays so."""
+    return torch.where(torch.isnan(x), x, torch.sign(x))
 
 
 @operator("sign")

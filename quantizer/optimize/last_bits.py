@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -106,7 +107,7 @@ def _own(node: Node, operands: Sequence[Tensor | None], y: Tensor) -> Tensor:
         shift = given[2].abs().max() if len(given) > 2 and given[2] is not None else 0.0
         return _relative(NORMS[node.op], y.abs() + shift)
     if node.op in ("softmax", "log_softmax"):
-        axis = int(node.attrs["axis"])  # type: ignore[call-overload]
+        axis = int(cast("int", node.attrs["axis"]))
         size = y.abs() if node.op == "softmax" else y.abs() + (x - x.amax(axis, keepdim=True)).abs()
         return _relative(x.shape[axis] + 2 * CALL + 2, size)
     return torch.zeros_like(y)

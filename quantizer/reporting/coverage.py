@@ -101,7 +101,7 @@ def _by_platform(records: Iterable[Record]) -> dict[str, dict[str, list[Record]]
     cases = [record for record in records if record.kind == CASES]
     several = len({record.isa for record in cases}) > 1
     for record in cases:
-        found[record.op][f"{record.platform} {record.isa}" if several else record.platform].append(record)
+        found[record.op][f"{record.platform}-{record.isa}" if several else record.platform].append(record)
     return found
 
 

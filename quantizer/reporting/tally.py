@@ -161,6 +161,8 @@ class Totals:
     holes: int
     vacuous: float
     """Share of vacuous elements, over the checks that have any."""
+    judged: Mapping[str, int]
+    """Check -> the cases on which it ran; checks of others under `other`."""
     others: Mapping[str, Mapping[Standing, int]]
 
 
@@ -188,6 +190,7 @@ def totals(records: Iterable[Record]) -> Totals:
     passed = failed = mistrusted = overflow = 0
     elements: dict[str, int] = defaultdict(int)
     vacuous: dict[str, int] = defaultdict(int)
+    judged: dict[str, int] = defaultdict(int)
     for record in values:
         for name, check in record.checks.items():
             passed += check.passed
@@ -196,6 +199,10 @@ def totals(records: Iterable[Record]) -> Totals:
             overflow += check.overflow
             elements[name] += check.elements
             vacuous[name] += check.vacuous
+            known = name if name in _ORDER else "other"
+            judged[known] += (
+                check.passed + check.failed + check.mistrusted + check.overflow + check.defects + check.holes
+            )
     seen = sum(elements[name] for name, count in vacuous.items() if count)
     return Totals(
         items=_stand(values),
@@ -206,6 +213,7 @@ def totals(records: Iterable[Record]) -> Totals:
         overflow=overflow,
         holes=sum(len(item_holes(record)) for record in values),
         vacuous=sum(vacuous.values()) / max(seen, 1),
+        judged={name: judged[name] for name in sorted(judged, key=check_order)},
         others={kind: _stand(others[kind]) for kind in sorted(others, key=kind_order)},
     )
 

@@ -107,7 +107,7 @@ def standings_text(counts: Mapping[Standing, int]) -> str:
 
 
 def totals_lines(sums: Totals) -> list[str]:
-    """Return one line on the value items and, where there are any, one on the other kinds."""
+    """Return one line on the value items, one on the cases of each check where some ran on a part, and one on the other kinds."""
     items = sum(sums.items.values())
     facts = [counted(sums.cases, "case"), counted(sums.verdicts, "verdict")]
     facts += [
@@ -117,6 +117,8 @@ def totals_lines(sums: Totals) -> list[str]:
     facts += [f"{share_text(sums.vacuous)} vacuous"] * bool(sums.vacuous)
     facts += [counted(sums.holes, "hole")]
     lines = [f"{counted(items, 'item')}: {standings_text(sums.items)}; {', '.join(facts)}"] if items else []
+    if any(count < sums.cases for count in sums.judged.values()):
+        lines.append(f"cases by check: {', '.join(f'{name} {count:,}' for name, count in sums.judged.items())}")
     others = "; ".join(f"{kind} {standings_text(counts)}" for kind, counts in sums.others.items())
     return [*lines, others] if others else lines
 

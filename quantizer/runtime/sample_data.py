@@ -65,7 +65,7 @@ def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Ba
         raise GraphError(f"{count} batches of {size} samples: {total} bytes of values, at most {LARGEST}: make fewer.")
     return [
         {
-            t.name: torch.from_numpy(deviates(shapes[t.name], (seed, number, place))).to(container(t.dtype))
+            t.name: torch.from_numpy(deviates(tuple(shapes[t.name]), (seed, number, place))).to(container(t.dtype))
             for place, t in enumerate(tensors)
         }
         for number in range(count)

@@ -14,7 +14,7 @@ def test_a_report_that_cannot_be_written_is_told_and_ends_with_4(vendor):
     (vendor.root / "taken").write_text("a file")
     result = vendor.run("-k", "a8-ideal", "--op-report", "taken")
     assert result.ret == 4
-    result.stdout.fnmatch_lines(["*the run's records are not written: *taken*"])
+    result.stderr.fnmatch_lines(["ERROR: *taken: cannot be written: *"])
     result.stdout.no_fnmatch_line("*Traceback*")
     assert (vendor.root / "taken").read_text() == "a file"
 

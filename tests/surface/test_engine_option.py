@@ -39,28 +39,17 @@ def test_a_real_engine_is_judged_on_its_own_platform(run, pytester):
     assert "parameters" not in cases["checks"]
 
 
-def test_a_missing_engine_is_a_counted_hole(run, pytester):
+def test_a_missing_engine_is_an_error_in_one_line(run, pytester):
     pytester.makeconftest(MISSING)
     result = run("--op-engine", "onnxruntime")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(
-        ["*1 item  coverage  engine onnxruntime: onnxruntime and onnx not installed*", "*1 skipped*"]
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: --op-engine=onnxruntime: onnxruntime: onnxruntime and onnx not installed; "
+            "pip install 'quantizer-conformance[[]engines]'."
+        ]
     )
-    (cases,) = [record for record in records(pytester) if record["kind"] == "cases"]
-    assert cases["outcome"] == "skipped"
-    assert cases["holes"] == [
-        "engine onnxruntime: onnxruntime and onnx not installed; pip install 'quantizer-conformance[engines]'"
-    ]
-
-
-def test_a_missing_engine_falls_behind_a_baseline_that_had_it(run, pytester):
-    run("--op-engine", "onnxruntime")
-    (pytester.path / "base.jsonl").write_text((pytester.path / "reports/out/records.jsonl").read_text())
-    assert run("--op-engine", "onnxruntime", "--op-baseline=base.jsonl").ret == 0
-    pytester.makeconftest(MISSING)
-    result = run("--op-engine", "onnxruntime", "--op-baseline=base.jsonl")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["baseline: *add-a8-ort*"])
+    assert not (pytester.path / "reports").exists()
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ processor.instructions.cache_clear()
 def run(pytester, monkeypatch):
     for name in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
         monkeypatch.delenv(name, raising=False)
-    (pytester.path / "relu.yaml").write_bytes((SPECS / "relu.yaml").read_bytes())
+    (pytester.path / "add.yaml").write_bytes((SPECS / "add.yaml").read_bytes())
 
     def run(engine, *args):
         options = ("-k", "a8-ort or a8-torch_qnnpack", "-p", "no:cacheprovider", f"--op-engine={engine}")
-        return pytester.runpytest_subprocess("relu.yaml", *options, *args)
+        return pytester.runpytest_subprocess("add.yaml", *options, *args)
 
     return run
 
@@ -41,7 +41,7 @@ def test_all_gives_every_level_that_the_processor_has_items_of_its_own(run, pyte
     shown = ", ".join(levels) if offered() else f"host: {highest()}"
     result.stdout.fnmatch_lines([f"quantizer: profile gate, engine torch *, instructions {shown}"])
     cases = {record["id"]: record["isa"] for record in records(pytester) if record["kind"] == "cases"}
-    names = ["relu-a8-torch_qnnpack", *(f"relu-a8-torch_qnnpack-{level}" for level in levels[1:])]
+    names = ["add-a8-torch_qnnpack", *(f"add-a8-torch_qnnpack-{level}" for level in levels[1:])]
     assert list(cases) == names
     assert [isa.partition(":")[0] for isa in cases.values()] == list(levels)
     facts = json.loads((pytester.path / "reports/out/run.json").read_text())

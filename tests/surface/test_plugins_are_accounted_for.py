@@ -87,7 +87,6 @@ def test_a_function_that_says_it_is_built_in_is_not_believed(vendor):
         'operator("relu", version="8.0")(quantized)',
     ]
     plugin.write_text(text.split("@operator")[0] + "\n".join(lines) + "\n")
-    result = vendor.run("-k", "nothing", "--op-shipped=relu")
     found = {one["name"]: one["origin"] for one in accounted(vendor, "relu-a8-ideal", "--op-shipped=relu")}
     assert found == {"relu.quantized 8": "my_plugins/double.py", "relu.quantized 9": "my_plugins/double.py"}
 

@@ -15,7 +15,7 @@ HALF_UP = (
 def test_a_right_operator_is_green_but_for_its_golden(vendor):
     vendor.write()
     result = vendor.run()
-    result.assert_outcomes(passed=9, failed=1)
+    result.assert_outcomes(passed=7, failed=1)
     result.stdout.fnmatch_lines(["*double-golden: cases/golden/double.jsonl: there is no golden. * Run pytest*"])
 
 
@@ -130,28 +130,46 @@ DRAWS = """\
 import json, pathlib
 from quantizer.conformance.items import Runner
 
-draw = Runner.draw
+run = Runner.run
 
-def noted(self, integers):
-    case = draw(self, integers)
+def noted(self, case, **named):
     with pathlib.Path("draws.jsonl").open("a") as stream:
         stream.write(json.dumps([self._target.id, case.shapes["x"], case.data.seed]) + "\\n")
-    return case
+    return run(self, case, **named)
 
-Runner.draw = noted
+Runner.run = noted
 """
 
 
-def test_every_item_has_a_hypothesis_key_and_a_random_stream_of_its_own(vendor):
-    vendor.write()
-    (vendor.root / "conftest.py").write_text(DRAWS)
-    assert vendor.run("-k", "ideal").ret == 0
+def generated(vendor, *args):
+    """The last cases of each item: those that no row asks for."""
+    path = vendor.root / "draws.jsonl"
+    path.unlink(missing_ok=True)
+    assert vendor.run("-k", "ideal", *args).ret == 0
     streams = {}
-    for line in (vendor.root / "draws.jsonl").read_text().splitlines():
+    for line in path.read_text().splitlines():
         item, *drawn = json.loads(line)
         streams.setdefault(item, []).append(drawn)
-    assert len(streams) == 6
-    assert len({json.dumps(drawn) for drawn in streams.values()}) == 6
+    return {item: drawn[-10:] for item, drawn in streams.items()}
+
+
+def test_every_item_has_generated_cases_of_its_own_the_same_in_every_run_of_the_gate(vendor):
+    vendor.write()
+    (vendor.root / "conftest.py").write_text(DRAWS)
+    found = generated(vendor)
+    assert len(found) == 6
+    assert len({json.dumps(drawn) for drawn in found.values()}) == 6
+    assert generated(vendor) == found
+    assert generated(vendor, "--op-profile", "dev") != found
+
+
+def test_hypothesis_draws_in_dev_alone_and_is_not_loaded_by_the_gate(vendor):
+    vendor.write()
+    (vendor.root / "conftest.py").write_text(
+        "import sys\ndef pytest_sessionfinish(session):\n    print('drawn' if 'hypothesis.core' in sys.modules else 'seeded')\n"
+    )
+    vendor.run("-k", "a8-ideal", "-s").stdout.fnmatch_lines(["*seeded*"])
+    vendor.run("-k", "a8-ideal", "-s", "--op-profile", "dev").stdout.fnmatch_lines(["*drawn*"])
 
 
 def test_markers_select_exactly(vendor):

@@ -12,10 +12,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from warmed import Warmed
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("quantizer", "op_specs", "cases", "conftest.py", "tox.ini", "pyproject.toml", "CONTRIBUTING.md")
 PROGRAMS = {"quantizer": ["-m", "quantizer"], "pytest": ["-m", "pytest", "-p", "no:cacheprovider"]}
+LEFT_OUT = ("CI", "PYTEST_ADDOPTS", "AIPUPLUGIN_PATH")
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```\n", re.DOTALL | re.MULTILINE)
 
 
@@ -25,8 +27,7 @@ Done = subprocess.CompletedProcess[str]
 def run(command: str, folder: Path, package: Path) -> Done:
     """Run a line of the recipe in *folder*, with the quantizer that lies in *package*."""
     program, *arguments = shlex.split(command)
-    left_out = ("CI", "PYTEST_ADDOPTS", "AIPUPLUGIN_PATH")
-    env = {name: value for name, value in os.environ.items() if name not in left_out}
+    env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     return subprocess.run(
         [sys.executable, *PROGRAMS[program], *arguments], capture_output=True, check=False, text=True,
         cwd=folder, env=env | {"PYTHONPATH": str(package)},
@@ -125,16 +126,24 @@ def test_the_recipe_is_short(newcomer: Newcomer) -> None:
 
 @pytest.mark.parametrize("kind", ["elementwise", "custom"])
 def test_a_new_operator_in_a_repository_of_its_own_fails_one_check_that_says_what_is_next(
-    tmp_path: Path, kind: str
+    tmp_path: Path, kind: str, warmed: Warmed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run(f"quantizer spec new my_op --kind {kind}", tmp_path, ROOT)
+    for name in LEFT_OUT:
+        monkeypatch.delenv(name, raising=False)
+
+    def run(command: str) -> Done:
+        program, *arguments = shlex.split(command)
+        added = ("-p", "no:cacheprovider") if program == "pytest" else ()
+        return warmed.run(program, *added, *arguments, cwd=tmp_path)
+
+    done = run(f"quantizer spec new my_op --kind {kind}")
     following = done.stdout.splitlines()[-1].removeprefix("next: ")
-    done = run(following, tmp_path, ROOT)
+    done = run(following)
     assert failures(done) == ["my_op-golden"]
     step = re.search(r"Run (pytest '.*')?.*--op-golden-update '.*' --op-plugins=op_plugins\.", done.stdout)
     assert step is not None
-    assert run(step[0].removeprefix("Run ").rstrip("."), tmp_path, ROOT).returncode == 0
-    assert run(following, tmp_path, ROOT).returncode == 0
-    done = run("quantizer faults --op my_op --op-specs op_specs --op-plugins op_plugins", tmp_path, ROOT)
+    assert run(step[0].removeprefix("Run ").rstrip(".")).returncode == 0
+    assert run(following).returncode == 0
+    done = run("quantizer faults --op my_op --op-specs op_specs --op-plugins op_plugins")
     assert done.returncode == 0
     assert ", 0 survivors, " in done.stdout.splitlines()[-1]

@@ -67,6 +67,7 @@ def test_shards_part_a_run_without_overlap_and_merge_to_its_bytes(whole, capsys)
 
 
 def spoilt(folder, **changes):
+    """Change what a run says of itself."""
     text = json.loads((folder / "run.json").read_text()) | changes
     (folder / "run.json").write_text(json.dumps(text))
 
@@ -95,7 +96,11 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
     specs[shared]["sha256"] = "0" * 64
     spoilt(other, specs=specs)
     says(f"the spec of {shared} is another one than in", one, other, three)
-    shutil.copy(three / "records.jsonl", two / "records.jsonl")
+    other_items = json.loads((three / "run.json").read_text())
+    for name in ("records.jsonl", "summary.json"):
+        shutil.copy(three / name, two / name)
+    says("records.jsonl is not the one that run.json was written with.", one, two, three)
+    spoilt(two, items=other_items["items"], digests=other_items["digests"], specs=other_items["specs"])
     says("is none of shard 2/3. Run the shard again.", one, two, three)
 
 
@@ -122,6 +127,7 @@ def test_an_empty_shard_is_green_and_a_run_of_empty_ones_is_none(vendor, capsys)
     assert "no shard holds a record: nothing was checked." in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_the_same_shards_on_workers(vendor):
     vendor.write()
     found = []

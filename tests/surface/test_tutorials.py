@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from warmed import Warmed
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -18,17 +20,26 @@ PROGRAMS = {
     "pytest": f"{sys.executable} -m pytest -p no:cacheprovider -p no:xdist",
     "python": sys.executable,
 }
+SHELL = set("&|;<>$*?`~()")
 LEFT_OUT = ("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "AIPUPLUGIN_PATH")
 
 
-def run(command: str, folder: Path) -> str:
-    """Run a line of a console block with this interpreter; return what it prints."""
+def run(command: str, folder: Path, warmed: Warmed) -> str:
+    """Run a line of a console block with this interpreter; return what it prints.
+
+    A line that is one of our programs alone runs in a child of a warmed process; others are for the shell.
+    """
+    env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+    env |= {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    words = shlex.split(command)
+    if words[0] in ("pytest", "quantizer") and not SHELL & set(command):
+        added = ("-p", "no:cacheprovider", "-p", "no:xdist") if words[0] == "pytest" else ()
+        return warmed.run(words[0], *added, *words[1:], cwd=folder, env=env, merged=True).stdout
     for name, program in PROGRAMS.items():
         command = re.sub(rf"(^|&& ){name} ", rf"\g<1>{program} ", command)
-    env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     done = subprocess.run(
         ["sh", "-c", command], cwd=folder, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env=env | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"},
+        env=env,
     )  # fmt: skip
     return done.stdout
 
@@ -42,7 +53,7 @@ def pattern(said: str) -> str:
     return "".join(lines)
 
 
-def follow(page: Path, folder: Path) -> int:
+def follow(page: Path, folder: Path, warmed: Warmed) -> int:
     """Write the files and run the console blocks of *page* in *folder*; return how many commands ran."""
     count = 0
     for path, kind, body in BLOCK.findall(page.read_text(encoding="utf-8")):
@@ -54,7 +65,7 @@ def follow(page: Path, folder: Path) -> int:
             continue
         for step in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
             command, _, said = step.partition("\n")
-            printed = run(command, folder)
+            printed = run(command, folder, warmed)
             assert re.fullmatch(r"\s*" + pattern(said.strip("\n") + "\n" if said.strip() else "") + r"\s*", printed), (
                 f"{page.name}: $ {command}\nprints\n{printed}\nand the page says\n{said}"
             )
@@ -63,10 +74,10 @@ def follow(page: Path, folder: Path) -> int:
 
 
 @pytest.mark.parametrize(("page", "least"), [("operator_author", 8), ("model_engineer", 5)])
-def test_the_page_says_what_happens(tmp_path: Path, page: str, least: int) -> None:
+def test_the_page_says_what_happens(tmp_path: Path, warmed: Warmed, page: str, least: int) -> None:
     if page == "model_engineer":
         pytest.importorskip("onnx")
         for path in (ROOT / "examples" / "model_test").iterdir():
             if path.is_file():
                 (tmp_path / path.name).write_bytes(path.read_bytes())
-    assert follow(TUTORIALS / f"{page}.md", tmp_path) >= least
+    assert follow(TUTORIALS / f"{page}.md", tmp_path, warmed) >= least

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 
-from quantizer.conformance.collection import integers
+from quantizer.conformance.drawn import integers
 
 NUMBERS = {7919 * place + 101 for place in range(40)}
 

@@ -1,7 +1,6 @@
 """Cases: deterministic, legal, covering, and hashed by coordinate."""
 
 import itertools
-import math
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from quantizer.conformance.generation.covering import covering_rows
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import bits, integers, key, splitmix64, uniform
-from quantizer.conformance.items import is_sampled
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
 from quantizer.conformance.trial import Trial
@@ -159,19 +157,6 @@ def test_plans_stay_small_and_cut_only_legal_axes():
             case = build_case(target, chooser)
             plan = tile_plan(target, case, chooser)
             assert all(size >= 1 for size in plan.sizes.values())
-
-
-def test_the_last_bits_of_a_calibrated_range_do_not_decide_what_is_judged():
-    """Functions of float64 differ in them from one processor to another, and a baseline must hold on both."""
-    (target,) = [target for target in TARGETS if target.id == "elu-a8s-compass"]
-    cases = [build_case(target, HashChooser(key(seed, target.id), {})) for seed in range(200)]
-    moved = [
-        case.but(ranges={name: (low, math.nextafter(high, math.inf)) for name, (low, high) in case.ranges.items()})
-        for case in cases
-    ]
-    assert all(a.digest != b.digest for a, b in zip(cases, moved, strict=True))
-    assert [is_sampled(case) for case in cases] == [is_sampled(case) for case in moved]
-    assert len(cases) / 16 < sum(map(is_sampled, cases)) < len(cases) / 4
 
 
 def test_the_simplest_choices_give_a_legal_case_everywhere():

@@ -21,7 +21,9 @@ from quantizer.core import levels
 from quantizer.core.defects import Defect, check_defects
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import load_library
+from quantizer.core.record import Record
 from quantizer.ops import load_built_ins
+from quantizer.reporting.coverage import platform_table
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.frames import Job
@@ -212,3 +214,12 @@ def test_levels_are_columns_of_the_agreement_table() -> None:
     assert "Instructions: avx2, avx512_vnni." in text
     assert "50.0000 %" in text
     assert "| random   |" in document(made[:1])
+
+
+def test_levels_have_columns_of_their_own_in_the_coverage() -> None:
+    made = [
+        Record(f"add-a8-torch_x86-{level}", "add", "cases", "passed", scheme="a8", platform="torch_x86", isa=level)
+        for level in ("avx2", "avx512")
+    ]
+    assert [column.name for column in platform_table(made).columns] == ["op", "torch_x86-avx2", "torch_x86-avx512"]
+    assert [column.name for column in platform_table(made[:1]).columns] == ["op", "torch_x86"]

@@ -52,7 +52,9 @@ LATER = {
 def test_kernel_takes_every_attribute_of_every_version(name):
     versions = [s for s in defs.get_all_schemas_with_history() if s.name == name and s.domain == ""]
     newest_before_seven = max((s.since_version for s in versions if s.since_version <= 7), default=0)
-    assert versions
+    if not versions:
+        assert defs.onnx_opset_version() < NEWEST
+        pytest.skip(f"onnx {onnx.__version__} does not have {name} yet")
     for function in filter(None, (KERNELS[name].own, KERNELS[name].mapped)):
         known = inspect.signature(function).parameters
         if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()):

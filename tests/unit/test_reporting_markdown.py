@@ -47,6 +47,7 @@ EXPECTED = """\
 ## Conformance
 
 - 3 items: 1 passed, 1 failed, 1 known; 30 cases, 40 verdicts, 4 failed, 1 hole
+- cases by check: arithmetic 30, tiled 20
 - golden 1 passed, 1 failed
 
 ### Failures (2)

@@ -50,6 +50,7 @@ add      w8a8    ideal        24  arithmetic 0.97         -        -      -     
 
 5 items: 2 passed, 2 failed, 1 known; 96 cases, 141 verdicts, 26 failed, 3 mistrusted, 0.2% vacuous,
   2 holes
+cases by check: arithmetic 96, accuracy 48, tiled 24
 spec 1 skipped; golden 1 passed, 1 failed
   add-golden: code 17 is 18\\nin the golden
 

@@ -17,6 +17,7 @@ from quantizer.conformance.checks.variants import planned, stitched
 from quantizer.conformance.faults.fault import FILE_KINDS, Fault, Kind
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.judge import judge
+from quantizer.conformance.schedule import Sample, Schedule
 from quantizer.conformance.session import Session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Array, Trial
@@ -83,8 +84,18 @@ class Found:
 class Subject:
     """One operator with some cases, and what its unchanged functions make of them, computed once for all faults."""
 
-    def __init__(self, session: Session, op: str, cases: Iterable[tuple[Target, Case]]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        op: str,
+        cases: Iterable[tuple[Target, Case]],
+        samples: Mapping[str, Sample] | None = None,
+    ) -> None:
+        """Take the cases, each target's in their order; *samples*: a case runs the checks of this schedule, else all."""
         self.session, self.op = session, op
+        self._samples = samples or {}
+        self._schedules: dict[str, Schedule] = {}
+        self._scheduled: list[tuple[str, ...]] = []
         self.trials: list[Trial] = []
         """Those that some fault was planted in so far."""
         self._cases = iter(cases)
@@ -95,15 +106,16 @@ class Subject:
     def examine(self, fault: Fault) -> Found:
         """Return what *fault* changes and which checks find it: every case that it changes is judged until one did.
 
-        A few cases after that are judged too, so that all checks are named that find it soon. A fault that changes runs
-        which no check of its case sees is then judged on the other cases.
+        A few cases after that are judged too, so that all checks are named that find it soon; under a schedule, which asks
+        only what is lost, none. A fault that changes runs which no check of its case sees is then judged on the other cases.
         """
         found, started = Found(), perf_counter()
+        further, within = (0, 0) if self._samples else (FURTHER, WITHIN)
         compared, watched = self.planting(fault), self.planting(fault)
         changed: list[int] = []
         last: int | None = None
         for index, _ in enumerate(self.every()):
-            if (last is not None and index > last) or (len(changed) > FURTHER and found.kills):
+            if (last is not None and index > last) or (len(changed) > further and found.kills):
                 break
             if not self._changes(index, fault.kind, compared):
                 continue
@@ -111,7 +123,7 @@ class Subject:
             changed.append(index)
             self._judge(index, fault, watched, found, started)
             if found.kills and last is None:
-                last, changed = index + WITHIN, []
+                last, changed = index + within, []
         if found.effect and not found.kills:
             for index in sorted(set(range(len(self.trials))) - set(changed)):
                 self._judge(index, fault, watched, found, started)
@@ -127,7 +139,13 @@ class Subject:
                 if drawn is None:
                     return
                 self.trials.append(Trial(*drawn, self.session.engine))
+                self._scheduled.append(self._checks(*drawn))
             yield self.trials[index]
+
+    def _checks(self, target: Target, case: Case) -> tuple[str, ...]:
+        if target.id not in self._schedules:
+            self._schedules[target.id] = Schedule(target, EVERY, self._samples)
+        return self._schedules[target.id].checks(case)
 
     def changes(self, fault: Fault) -> bool:
         """Return whether *fault* changes anything."""
@@ -169,9 +187,10 @@ class Subject:
         unchanged = self.trials[index]
         if index not in self.alarms:
             self.alarms[index] = tuple(verdict.check for verdict in judge(unchanged) if verdict.failing)
-        checks: Sequence[str] = EVERY
+        checks: Sequence[str] = self._scheduled[index]
         if fault.place != STATE:
-            checks = [name for name in _SEEN_BY.get(fault.kind, EVERY) if name not in found.kills]
+            seen = _SEEN_BY.get(fault.kind, EVERY)
+            checks = [name for name in checks if name in seen and name not in found.kills]
         trial = anew(unchanged, fault.kind)
         with planting:
             verdicts = judge(trial, checks)

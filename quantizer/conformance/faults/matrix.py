@@ -13,6 +13,7 @@ from quantizer.conformance.faults.kills import Kill, Subject, anew, differs, giv
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.faults.policies import Share, shares
 from quantizer.conformance.options import Options
+from quantizer.conformance.schedule import SCHEDULE
 from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
@@ -37,6 +38,8 @@ class Job:
     """Generated cases that decide about pairs that change nothing in the gate's, listed or not; 0: nothing more is run."""
     peers: bool = False
     """Judge the faults by the policies of others, too."""
+    schedule: bool = False
+    """Judge each case by those checks alone that the gate profile runs on it."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def run(job: Job) -> Result:
 
 def examined(session: Session, job: Job) -> Result:
     """Examine one operator: plant every fault in the gate's cases, and ask the corpus about those that change nothing there."""
-    subject = Subject(session, job.op, gate_cases(session, job.op))
+    subject = Subject(session, job.op, gate_cases(session, job.op), SCHEDULE if job.schedule else None)
     faults = [fault for fault in CATALOGUE if fault.id in job.faults]
     count = number_of_cases(session, job.op)
     rows = {fault.id: _row(subject, fault, job, count) for fault in faults}

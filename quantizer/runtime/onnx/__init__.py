@@ -5,6 +5,7 @@ from __future__ import annotations
 from quantizer.runtime.onnx import (
     activations,
     attention,
+    bits,
     casts,
     control,
     detection,
@@ -17,9 +18,12 @@ from quantizer.runtime.onnx import (
     recurrent,
     reductions,
     resize,
+    sampling,
+    sequences,
     slicing,
+    training,
 )  # fmt: skip
 
-FAMILIES = (activations, attention, casts, control, detection, elementwise, indexing, layout, norms, pools, products,
-            recurrent, reductions, resize, slicing)  # fmt: skip
+FAMILIES = (activations, attention, bits, casts, control, detection, elementwise, indexing, layout, norms, pools, products,
+            recurrent, reductions, resize, sampling, sequences, slicing, training)  # fmt: skip
 """Every module whose kernels are in the table."""

@@ -187,7 +187,7 @@ def gelu_any(x: Tensor, *, approximate: str) -> Tensor:
     """x times the normal distribution's integral, by erf or by its approximation with tanh."""
     if approximate not in ("none", "tanh"):
         raise UnsupportedError(f"Gelu: approximate={approximate!r}: must be none or tanh.")
-    return F.gelu(x, approximate=approximate)
+    return torch.where(x > torch.finfo(x.dtype).max / 4, x, F.gelu(x, approximate=approximate))
 
 
 @mapped("ThresholdedRelu")

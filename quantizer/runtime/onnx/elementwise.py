@@ -69,9 +69,7 @@ def mod(a: Tensor, b: Tensor, *, fmod: int) -> Tensor:
     """Remainder with the sign of the divisor, with fmod that of the dividend."""
     _same_type(a, b)
     if a.is_floating_point():
-        if not fmod:
-            raise UnsupportedError("Mod of floats: must have fmod=1.")
-        return torch.fmod(a, b)
+        return torch.fmod(a, b) if fmod else torch.remainder(a, b)
     _refuse_zero(b)
     if a.dtype in UNSIGNED:
         return by_numpy(np.fmod if fmod else np.mod, a, b)
@@ -194,7 +192,7 @@ def _unary(
 
 _unary("Abs", torch.abs, lambda x: x, ours="abs")
 _unary("Neg", torch.neg, ours="negative")
-_unary("Sign", torch.sign, np.sign, ours="sign")
+_unary("Sign", lambda x: torch.where(x.isnan(), x, torch.sign(x)), np.sign, ours="sign")
 _unary("Exp", torch.exp, ours="exp")
 _unary("Log", torch.log, ours="log")
 _unary("Sqrt", torch.sqrt, ours="sqrt")
@@ -207,6 +205,10 @@ _unary("Sin", torch.sin, ours="sine")
 _unary("Cos", torch.cos, ours="cosine")
 _unary("Tan", torch.tan, ours="tan")
 _unary("Acos", torch.acos)
+_unary("Acosh", torch.acosh)
+_unary("Asin", torch.asin)
+_unary("Asinh", torch.asinh)
+_unary("Atan", torch.atan)
 _unary("Atanh", torch.atanh)
 _unary("Sinh", torch.sinh)
 _unary("Cosh", torch.cosh)

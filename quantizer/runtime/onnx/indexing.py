@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -118,8 +119,12 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
 
 @kernel("NonZero")
 def non_zero(x: Tensor) -> Tensor:
-    """The indices of what is not zero, an axis in each row."""
-    found = torch.nonzero(x if x.dtype in PLAIN else x.to(torch.float32))
+    """The indices of what is not zero, an axis in each row; of a scalar one row, as ONNX Runtime has it.
+
+    The standard's text says no row there, with which the number of indices would be all that is left.
+    """
+    plain = x if x.dtype in PLAIN else x.to(torch.float32)
+    found = torch.nonzero(plain.reshape(1) if plain.dim() == 0 else plain)
     return found.T.contiguous()
 
 
@@ -142,6 +147,24 @@ def constant_of_shape(shape: Tensor, *, op: Node) -> Tensor:
     value = op.extra.get("value")
     data = value.data if isinstance(value, Value) and value.data is not None else torch.zeros(1)
     return data.reshape(()).expand(sized("ConstantOfShape", whole(shape), data.dtype)).clone()
+
+
+@kernel("Unique")
+def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1, made: int) -> tuple[Tensor, ...]:
+    """Each element, or slice along one axis, once; where it was first, which one each was, and how often.
+
+    In ascending order, or in that of first appearance.
+    """
+    along = None if axis is None else axis_of("Unique", axis, x.dim())
+    wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    _, first, which, count = np.unique(
+        wide.numpy(), return_index=True, return_inverse=True, return_counts=True, axis=along
+    )
+    order = np.arange(len(first)) if sorted else np.argsort(first, kind="stable")
+    places = torch.from_numpy(first[order])
+    y = x.reshape(-1)[places] if along is None else x.index_select(along, places)
+    inverse = np.argsort(order, kind="stable")[which.reshape(-1)]
+    return (y, places, torch.from_numpy(inverse), torch.from_numpy(count[order]))[:made]
 
 
 _STASHES = {1: torch.float32, 11: torch.float64}

@@ -136,6 +136,23 @@ def avg_pool_of_any_rank(
     return sums / _gathered(inside, kernel_shape, steps, holes, counts, around, 0.0).sum(dim=-1)
 
 
+@kernel("LpPool")
+def lp_pool(
+    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, p: int, ceil_mode: int = 0, dilations: Sizes | None = None,
+    pads: Sizes | None = None, strides: Sizes | None = None,
+) -> Tensor:  # fmt: skip
+    """The p-th root of the sum of p-th powers over each window; the padding counts as zeros."""
+    _pools("LpPool", x)
+    steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    rank = len(kernel_shape)
+    counts = [
+        _count(size, (k - 1) * h + 1, s, a, b, ceil=bool(ceil_mode))
+        for size, k, h, s, a, b in zip(x.shape[2:], kernel_shape, holes, steps, padding, padding[rank:], strict=False)
+    ]
+    powers = _gathered(x.abs() ** p, kernel_shape, steps, holes, counts, padding, 0.0)
+    return powers.sum(dim=-1) ** (1 / p)
+
+
 @mapped("GlobalAveragePool")
 def global_avg_pool(x: Tensor) -> Ours | None:
     """The registry's global_avg_pool2d, of images."""

@@ -98,7 +98,8 @@ def conv_transpose_any(
     """Spread each element over a window; pads are cut off the full sum, output_padding is added at its end.
 
     Source: the ONNX operator ConvTranspose: output_shape and SAME say how much is cut, the odd rest at the end for
-    SAME_UPPER and at the start otherwise.
+    SAME_UPPER and at the start otherwise. Where the full sum is smaller, nothing is cut, as ONNX Runtime has it: SAME leaves
+    it as it is, output_shape adds zeros at its end.
     """
     rank = x.dim() - 2
     if rank not in (1, 2, 3):
@@ -111,7 +112,10 @@ def conv_transpose_any(
     full = F.pad(full, [size for amount in reversed(extra) for size in (0, amount)])
     if output_shape is not None or auto_pad.startswith("SAME"):
         wanted = output_shape or [size * step for size, step in zip(x.shape[2:], stride, strict=True)]
-        totals = [have - want for have, want in zip(full.shape[2:], wanted[-rank:], strict=True)]
+        lacking = [want - have for have, want in zip(full.shape[2:], wanted[-rank:], strict=True)]
+        if output_shape is not None:
+            full = F.pad(full, [size for amount in reversed(lacking) for size in (0, max(0, amount))])
+        totals = [max(0, -amount) for amount in lacking]
         small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
         padding = (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
     left = [size - padding[i] - padding[i + rank] for i, size in enumerate(full.shape[2:])]

@@ -163,6 +163,18 @@ def cumsum_of_integers(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int)
     return total.flip(along) if reverse else total
 
 
+@kernel("CumProd")
+def cumprod(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Tensor:
+    """Running product along one axis, from the end with reverse, without the element itself with exclusive."""
+    along = axis_of("CumProd", int(scalar(axis, 0)), x.dim())
+    y = x.flip(along) if reverse else x
+    total = y.cumprod(dim=along, dtype=x.dtype)
+    if exclusive and y.numel():
+        one = torch.ones_like(y.narrow(along, 0, 1))
+        total = torch.cat([one, total.narrow(along, 0, y.shape[along] - 1)], dim=along)
+    return total.flip(along) if reverse else total
+
+
 @kernel("TopK")
 def top_k(
     x: Tensor, given: Tensor | None = None, *, axis: int, k: int | None = None, largest: int = 1, sorted: int = 1

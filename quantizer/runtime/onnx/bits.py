@@ -1,0 +1,96 @@
+"""Bits of integers, and what the bits of a float say: shifts, logic, casts that keep them, NaN and infinities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import DType
+from quantizer.core.errors import UnsupportedError
+from quantizer.ir.graph import container
+from quantizer.runtime.onnx.elementwise import by_numpy
+from quantizer.runtime.onnx.kernels import kernel
+from quantizer.runtime.onnx.layout import SIGNED
+
+
+def _integers(op: str, *operands: Tensor) -> None:
+    kinds = {x.dtype for x in operands}
+    if len(kinds) > 1 or any(kind.is_floating_point or kind == torch.bool for kind in kinds):
+        raise UnsupportedError(f"{op} of {', '.join(str(x.dtype) for x in operands)}: must be integers of one type.")
+
+
+def _bitwise(name: str, function: Callable[..., Any]) -> None:
+    @kernel(name)
+    def compute(*operands: Tensor) -> Tensor:
+        _integers(name, *operands)
+        return by_numpy(function, *operands)
+
+
+_bitwise("BitwiseAnd", np.bitwise_and)
+_bitwise("BitwiseOr", np.bitwise_or)
+_bitwise("BitwiseXor", np.bitwise_xor)
+_bitwise("BitwiseNot", np.bitwise_not)
+
+
+@kernel("BitShift")
+def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
+    """Bits moved by y places, those beyond either end lost.
+
+    Right keeps the sign. Of y below 0 or not below the width nothing is left: 0, to the right -1 of a negative number.
+    """
+    _integers("BitShift", x, y)
+    if direction not in ("LEFT", "RIGHT"):
+        raise UnsupportedError(f"BitShift: direction={direction!r}: must be LEFT or RIGHT.")
+
+    def shifted(a: Any, b: Any) -> Any:
+        width = np.iinfo(a.dtype).bits
+        beyond = (b < 0) | (b >= width)
+        if direction == "RIGHT":
+            return np.right_shift(a, np.where(beyond, width - 1, b).astype(a.dtype)) * _kept(a, beyond)
+        bits = a.view(f"u{a.dtype.itemsize}")
+        left = np.left_shift(bits, np.where(beyond, 0, b).astype(bits.dtype))
+        return np.where(beyond, left.dtype.type(0), left).view(a.dtype)
+
+    return by_numpy(shifted, x, y)
+
+
+def _kept(a: Any, beyond: Any) -> Any:
+    """Return 0 where an unsigned number is moved beyond its width, else 1; the sign of a signed one fills it."""
+    return np.where(beyond & (a >= 0), 0, 1).astype(a.dtype)
+
+
+@kernel("BitCast")
+def bit_cast(x: Tensor, *, to: DType) -> Tensor:
+    """The same bits as numbers of another format of that width."""
+    kind = container(to)
+    if (
+        to.bits != 8 * x.dtype.itemsize
+        or kind.itemsize != x.dtype.itemsize
+        or x.dtype not in _WHOLE
+        or kind not in _WHOLE
+    ):
+        raise UnsupportedError(f"BitCast of {x.dtype} to {to.name}: must be whole bytes, as many as before.")
+    return x.contiguous().view(SIGNED[x.dtype.itemsize]).view(kind)
+
+
+_WHOLE = (torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64,
+          torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64)  # fmt: skip
+
+
+@kernel("IsNaN")
+def is_nan(x: Tensor) -> Tensor:
+    """Whether each element is no number."""
+    return torch.isnan(x)
+
+
+@kernel("IsInf")
+def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
+    """Whether each element is infinite, of the signs that are asked for."""
+    found = torch.zeros(x.shape, dtype=torch.bool)
+    for asked, which in ((detect_negative, torch.isneginf), (detect_positive, torch.isposinf)):
+        found = found | which(x) if asked else found
+    return found

@@ -1,0 +1,151 @@
+"""What language models have beside attention: rotary positions, gates, caches, and attention that is a recurrence."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+from torch import Tensor
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.runtime.onnx.kernels import axis_of, kernel, sized
+
+RULES = ("linear", "gated", "delta", "gated_delta")
+
+
+@kernel("SwiGLU")
+def swiglu(a: Tensor, b: Tensor, *, alpha: float) -> Tensor:
+    """a * sigmoid(alpha a) * b, of operands of one shape."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        raise UnsupportedError(f"SwiGLU of {a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}: must be alike.")
+    return a * torch.sigmoid(alpha * a) * b
+
+
+@kernel("RotaryEmbedding")
+def rotary_embedding(
+    x: Tensor, cos_cache: Tensor, sin_cache: Tensor, position_ids: Tensor | None = None, *, interleaved: int = 0,
+    num_heads: int = 0, rotary_embedding_dim: int = 0,
+) -> Tensor:  # fmt: skip
+    """Pairs of the first `rotary_embedding_dim` elements of a head, turned by the angle of their position.
+
+    A pair is an element of either half, or two neighbours where interleaved. Shapes: [batch, heads, sequence, size] or
+    [batch, sequence, heads * size].
+    """
+    if x.dim() == 3 and (num_heads < 1 or x.shape[2] % num_heads):
+        raise UnsupportedError(f"RotaryEmbedding: num_heads={num_heads} of shape {list(x.shape)}: must divide.")
+    heads = x.transpose(1, 2) if x.dim() == 4 else x.reshape(x.shape[0], x.shape[1], num_heads, -1)
+    turned = rotary_embedding_dim or heads.shape[3]
+    if position_ids is not None:
+        cos_cache, sin_cache = (cache[position_ids.long()] for cache in (cos_cache, sin_cache))
+    if turned % 2 or turned > heads.shape[3] or {cos_cache.shape[-1], sin_cache.shape[-1]} != {turned // 2}:
+        raise UnsupportedError(f"RotaryEmbedding: {turned} elements by caches of {list(cos_cache.shape)}.")
+    cos, sin = cos_cache.unsqueeze(2), sin_cache.unsqueeze(2)
+    part, rest = heads[..., :turned], heads[..., turned:]
+    a, b = (part[..., 0::2], part[..., 1::2]) if interleaved else part.chunk(2, dim=-1)
+    pair = (cos * a - sin * b, sin * a + cos * b)
+    part = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
+    y = torch.cat([part, rest], dim=-1)
+    return y.transpose(1, 2) if x.dim() == 4 else y.reshape(x.shape)
+
+
+@kernel("TensorScatter")
+def tensor_scatter(
+    cache: Tensor, update: Tensor, write_indices: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Tensor:
+    """A cache with the update written along one axis from each example's index on, around its end where circular."""
+    along = axis_of("TensorScatter", axis, cache.dim())
+    length, count = cache.shape[along], update.shape[along]
+    alike = all(i == along or a == b for i, (a, b) in enumerate(zip(cache.shape, update.shape, strict=False)))
+    if not along or cache.dim() != update.dim() or not alike or count > length or mode not in ("linear", "circular"):
+        raise UnsupportedError(f"TensorScatter of {list(update.shape)} into {list(cache.shape)}, {axis=}, {mode=}.")
+    start = torch.zeros(cache.shape[0], dtype=torch.int64) if write_indices is None else write_indices.long()
+    places = start.reshape(-1, 1) + torch.arange(count)
+    places = places % length if mode == "circular" else places
+    if places.numel() and not (int(places.min()) >= 0 and int(places.max()) < length):
+        raise UnsupportedError(f"TensorScatter: writes {count} from {start.tolist()} on into {length} places.")
+    shape = [cache.shape[0], *(count if i == along else 1 for i in range(1, cache.dim()))]
+    return cache.scatter(along, places.reshape(shape).expand_as(update), update)
+
+
+@kernel("ReverseSequence")
+def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
+    """The first elements of each example along time in reverse order, as many as its length."""
+    batch, time = (axis_of("ReverseSequence", axis, x.dim()) for axis in (batch_axis, time_axis))
+    known = lengths.long().reshape(-1, 1)
+    if (
+        {batch, time} != {0, 1}
+        or known.shape[0] != x.shape[batch]
+        or bool(((known < 0) | (known > x.shape[time])).any())
+    ):
+        raise UnsupportedError(f"ReverseSequence of {list(x.shape)}, {batch_axis=}, {time_axis=}, {lengths.tolist()}.")
+    step = torch.arange(x.shape[time])
+    places = torch.where(step < known, known - 1 - step, step)
+    places = (places.T if time == 0 else places).reshape(*x.shape[:2], *[1] * (x.dim() - 2))
+    return torch.gather(x, time, places.expand_as(x))
+
+
+@kernel("CausalConvWithState")
+def causal_conv(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, past: Tensor | None = None, *, activation: str, made: int
+) -> tuple[Tensor, ...]:
+    """Each channel's convolution with what came before it, and the last inputs as the state of the next call."""
+    before = weight.shape[-1] - 1
+    if x.dim() != 3 or weight.shape[:2] != (x.shape[1], 1) or activation not in ("none", "silu", "swish"):
+        raise UnsupportedError(f"CausalConvWithState of {list(x.shape)} by {list(weight.shape)}, {activation=}.")
+    start = x.new_zeros(*x.shape[:2], before) if past is None else past
+    if start.shape != (*x.shape[:2], before):
+        raise UnsupportedError(f"CausalConvWithState: past_state of {list(start.shape)}: must hold {before} inputs.")
+    whole = torch.cat([start, x], dim=2)
+    y = F.conv1d(whole.float(), weight.float(), None if bias is None else bias.float(), groups=x.shape[1]).to(x.dtype)
+    y = y if activation == "none" else (y.float() * torch.sigmoid(y.float())).to(x.dtype)
+    return (y, whole[:, :, whole.shape[2] - before :])[:made]
+
+
+@kernel("LinearAttention")
+def linear_attention(
+    query: Tensor, key: Tensor, value: Tensor, past: Tensor | None = None, decay: Tensor | None = None,
+    beta: Tensor | None = None, *, q_num_heads: int, kv_num_heads: int, scale: float = 0.0, update_rule: str,
+    chunk_size: int = 0, made: int,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Queries times a state that every step adds key times value to, in float32.
+
+    Gated rules first shrink the state by exp(decay), delta rules write beta * (value - what the key finds) instead of
+    the value. Shapes: [batch, time, heads * size]; state [batch, heads of keys, key size, value size]. `chunk_size` is a hint.
+    """
+    gated, delta = "gated" in update_rule, "delta" in update_rule
+    if update_rule not in RULES or gated != (decay is not None) or delta != (beta is not None):
+        raise UnsupportedError(f"LinearAttention: update_rule={update_rule!r}, decay or beta missing or too many.")
+    if (
+        q_num_heads < 1
+        or kv_num_heads < 1
+        or q_num_heads % kv_num_heads
+        or {query.dim(), key.dim(), value.dim()} != {3}
+    ):
+        raise UnsupportedError(f"LinearAttention: {q_num_heads} query heads of {list(query.shape)} for {kv_num_heads}.")
+
+    def heads(x: Tensor, count: int) -> Tensor:
+        if x.shape[2] % count:
+            raise UnsupportedError(f"LinearAttention: operand of shape {list(x.shape)} with {count} heads.")
+        return x.float().reshape(x.shape[0], x.shape[1], count, -1)
+
+    q, k, v = heads(query, q_num_heads), heads(key, kv_num_heads), heads(value, kv_num_heads)
+    batch, steps, _, size = k.shape
+    shape = sized("LinearAttention", (batch, kv_num_heads, size, v.shape[3]), torch.float32)
+    state = torch.zeros(shape) if past is None else past.float()
+    if state.shape != shape:
+        raise UnsupportedError(f"LinearAttention: past_state of shape {list(state.shape)}: must be {list(shape)}.")
+    shrink = None if decay is None else heads(decay, kv_num_heads).exp().unsqueeze(-1)
+    gain = None if beta is None else beta.float().unsqueeze(-1)
+    factor = scale or 1 / math.sqrt(size)
+    found = []
+    for t in range(steps):
+        state = state if shrink is None else state * shrink[:, t]
+        new = v[:, t]
+        if gain is not None:
+            new = gain[:, t] * (new - torch.einsum("bhdm,bhd->bhm", state, k[:, t]))
+        state = state + k[:, t].unsqueeze(-1) * new.unsqueeze(-2)
+        read = state.repeat_interleave(q_num_heads // kv_num_heads, dim=1)
+        found.append(factor * torch.einsum("bhd,bhdm->bhm", q[:, t], read))
+    y = torch.stack(found, dim=1).flatten(2) if found else query.new_zeros(batch, 0, q_num_heads * v.shape[3])
+    return (y.to(query.dtype), state.to(query.dtype if past is None else past.dtype))[:made]

@@ -1,0 +1,67 @@
+"""A program in a child of the warmed process behaves as in a process of its own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from quantizer.core.library import shipped_folder
+
+PROBE = """\
+import os, sys
+from pathlib import Path
+
+def test_probe():
+    Path("said").write_text(repr([os.getcwd(), sys.argv[1:], os.environ.get("PROBE"), sys.path]))
+    os.environ["PROBE"] = "changed"
+    import quantizer.core.library
+    quantizer.core.library.load_library = None
+"""
+
+
+def test_a_child_has_a_folder_arguments_an_environment_and_streams_of_its_own(warmed, tmp_path, monkeypatch):
+    (tmp_path / "test_probe.py").write_text(PROBE)
+    said = []
+    for command in (None, [sys.executable, "-m", "pytest"]):
+        env = {**os.environ, "PROBE": "given"}
+        words = ["-q", "-p", "no:cacheprovider", "test_probe.py"]
+        if command is None:
+            done = warmed.run("pytest", *words, cwd=tmp_path, env=env)
+        else:
+            done = subprocess.run(
+                [*command, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+            )
+        assert done.returncode == 0, done.stdout
+        said.append((tmp_path / "said").read_text())
+        assert [line.partition(" in ")[0] for line in done.stdout.splitlines()[1:]] == ["1 passed"]
+        assert done.stderr == ""
+    assert said[0] == said[1]
+
+
+def test_what_a_child_changes_ends_with_it(warmed, tmp_path):
+    (tmp_path / "test_probe.py").write_text(PROBE)
+    for _ in range(2):
+        assert warmed.run("pytest", "test_probe.py", "-p", "no:cacheprovider", cwd=tmp_path).returncode == 0
+    assert warmed.run("quantizer", "spec", "list", "--json").returncode == 0
+
+
+def test_exit_codes_and_both_streams_come_back(warmed, tmp_path):
+    good = warmed.run("quantizer", "spec", "lint", shipped_folder() / "add.yaml", cwd=tmp_path)
+    assert (good.returncode, good.stdout, good.stderr) == (0, "1 spec ok\n", "")
+    bad = warmed.run("quantizer", "spec", "lint", "gone.yaml", cwd=tmp_path)
+    assert (bad.returncode, bad.stdout) == (2, "")
+    merged = warmed.run("quantizer", "spec", "lint", "gone.yaml", cwd=tmp_path, merged=True)
+    assert (merged.stdout, merged.stderr) == (bad.stderr, "")
+    assert "gone.yaml: no such file or folder." in bad.stderr
+
+
+def test_what_is_read_at_import_needs_a_process_of_its_own(warmed, tmp_path):
+    with pytest.raises(ValueError, match="MKL_CBWR: read at import"):
+        warmed.run("quantizer", "--version", env={**os.environ, "MKL_CBWR": "AVX2"})
+    other = tmp_path / "quantizer"
+    other.mkdir()
+    (other / "__init__.py").write_text("")
+    done = warmed.run("quantizer", "--version", env={**os.environ, "PYTHONPATH": ""}, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "this is another quantizer" in done.stderr

@@ -1,0 +1,44 @@
+"""A fault that is planted in any operator, in each function that a passed case judged, is seen by a judge that is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.canary import faults, witness
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core.library import load_library
+
+CASES = 6
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return open_session(Options(Path(__file__).parents[2]))
+
+
+@pytest.mark.parametrize("op", sorted(load_library().specs))
+def test_a_planted_fault_is_seen(session: Session, op: str) -> None:
+    """On a platform a name: the hash of the operator says which, so that all platforms come up among all operators."""
+    targets = session.all_targets(session.library.spec(op))
+    planted = 0
+    for index in range(CASES):
+        target = targets[key(index, op) % len(targets)]
+        case = build_case(target, HashChooser(key(index, target.id), {}))
+        trial = Trial(target, case, session.engine)
+        found = witness(trial, judge(trial))
+        if found is None:
+            continue
+        for fault in faults(found, op, target.platform.platform, session.engine):
+            planted += 1
+            with fault.block():
+                verdicts = judge(Trial(target, case, fault.engine(session.engine)))
+            assert {v.check for v in verdicts if v.failing} & set(fault.checks), (target.id, fault.what, case)
+    assert planted
