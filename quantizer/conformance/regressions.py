@@ -8,8 +8,12 @@ from pathlib import Path
 
 from quantizer.conformance.options import Options
 from quantizer.conformance.xfails import read_xfails
+from quantizer.core.errors import CaseError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.library import Library
+from quantizer.core.reading import Readable
+
+STORED = Readable("a stored case", 1 << 20, CaseError)
 
 
 def stored_regressions(cases: Path, op: str) -> list[Path]:
@@ -50,6 +54,6 @@ def _is_of(path: Path, op: str) -> bool:
     if not is_file(path):
         return True
     try:
-        return re.search(rf'"op": ?"{re.escape(op)}"', path.read_text(encoding="utf-8")) is not None
-    except (OSError, UnicodeDecodeError):
+        return re.search(rf'"op": ?"{re.escape(op)}"', STORED.text_of(path)) is not None
+    except CaseError:
         return True

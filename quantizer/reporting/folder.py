@@ -11,11 +11,11 @@ from filelock import FileLock, Timeout
 from quantizer.core.errors import CaseError
 from quantizer.core.facts import unfinished
 from quantizer.core.files import is_file, is_folder, replace_files
-from quantizer.reporting.store import FACTS, FAILURES, RECORDS
+from quantizer.reporting.store import FACTS, FAILURES, RECORDS, SAID
 
 LOCK = ".lock"
 """Locked by the operating system, which unlocks it however its owner ends."""
-_DRAFT = re.compile(r"\.[\w.-]+\.(jsonl|json|xml|html|md)\.[a-z0-9_]{8}~?")
+_DRAFT = re.compile(r"\.[\w.-]+\.(?:(jsonl|json|xml|html|md)\.[a-z0-9_]{8}~?|[0-9a-f]{12}\.(draft|before))")
 """What a writer that was killed leaves of a file that it was about to replace."""
 RUNS = "the session that writes it has not ended, or was killed."
 
@@ -51,7 +51,7 @@ class RunFolder:
         self._lock = lock
         try:
             sweep(self.path)
-            self._before = (self.path / FACTS).read_bytes() if is_file(self.path / FACTS) else None
+            self._before = SAID.bytes_of(self.path / FACTS) if is_file(self.path / FACTS) else None
             replace_files({self.path / FACTS: unfinished(RUNS)}, CaseError)
         except BaseException:
             self.release()

@@ -10,7 +10,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.facts import Facts, UnfinishedError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.record import Record
-from quantizer.reporting.store import FACTS, RECORDS, read_run, read_run_facts
+from quantizer.reporting.store import FACTS, RECORDS, RUN, read_run, read_run_facts
 
 ENDED = (0, 1)
 """pytest's exit statuses of a session that ran to its end: nothing failed, something did."""
@@ -92,5 +92,5 @@ def _items(ids: Sequence[str]) -> str:
 
 
 def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
+    with RUN.opened(file, str(file)) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

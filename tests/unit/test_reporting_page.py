@@ -12,9 +12,10 @@ import pytest
 
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting import page as page_module
 from quantizer.reporting.charts import BINS, histogram, scatter, sparkline
 from quantizer.reporting.diff import compare
-from quantizer.reporting.page import render
+from quantizer.reporting.page import SHOWN, render
 
 UNCLOSED = {"meta", "input", "br", "rect", "line", "circle", "path", "td"}
 """What HTML lets stand without an end, and what SVG closes at once."""
@@ -146,3 +147,29 @@ def test_more_decibels_lie_higher_and_a_gap_breaks_a_line():
     assert low > high
     assert sparkline([0.1, 0.2, None, 0.3, 0.4]).count("M") == 2
     assert sparkline([None, math.inf]) == ""
+
+
+def test_a_large_run_shows_what_fails_and_the_worst_and_counts_the_rest(monkeypatch):
+    monkeypatch.setattr(page_module, "WHOLE", 20)
+    schemes = [f"a{number}" for number in range(30)]
+    run = [record(f"{op}-{scheme}-ideal") for op in ("add", "relu") for scheme in schemes]
+    run[17] = record(run[17].id, outcome="failed", checks=BROKEN)
+    text = render(run, title="a run", run="reports/out")
+    page = Parsed(text)
+    assert page.open == []
+    assert {link for link in page.links if link[0] != "#" or link[1:] not in page.ids} == set()
+    shown = {item.id for item in run} & set(page.ids)
+    assert run[17].id in shown
+    assert 2 * SHOWN <= len(shown) <= 2 * SHOWN + 1
+    assert "26 more targets passed or are like these" in text
+    assert "quantizer report html reports/out --op add" in text
+
+
+def test_a_large_run_whose_every_item_fails_stays_bounded(monkeypatch):
+    monkeypatch.setattr(page_module, "WHOLE", 20)
+    monkeypatch.setattr(page_module, "MOST", 5)
+    run = [record(f"add-a{number}-ideal", outcome="failed", checks=BROKEN, failure="one off") for number in range(300)]
+    text = render(run, title="a run")
+    assert text.count("<tr id=") == 5
+    assert "The first 5 of 300" in text
+    assert "295 more targets" in text
