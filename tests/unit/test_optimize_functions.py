@@ -136,7 +136,9 @@ def test_log_softmax(tmp_path: Path, method: str, bits: int, lut: int) -> None:
     points = even_points(0, 2**bits - 1, 2 ** min(bits, lut))
     wanted = np.exp((points * (F32(1) / -s_x)).astype(np.float64)).astype(F32)[::-1]
     assert kind == "float32"
-    assert int(np.abs(table.numpy().view(np.int32) - wanted.view(np.int32)).max()) <= mkl.is_pinned(), "MKL's, within a unit"
+    assert int(np.abs(table.numpy().view(np.int32) - wanted.view(np.int32)).max()) <= mkl.is_pinned(), (
+        "MKL's, within a unit"
+    )
     wanted = table.numpy()
     assert (params["scale_value"], params["shift_value"]) == (1, 0)
     assert params["quantize_scale"] == (float(s_y / s_x), float(s_y))
