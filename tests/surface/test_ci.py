@@ -59,7 +59,7 @@ def test_the_recipe_for_any_system_runs_as_it_stands(vendor, shell):
     assert done.returncode == 0, done.stdout + done.stderr
     out = vendor.root / "reports/out"
     assert {path.name for path in out.iterdir()} - {".lock"} == {
-        "records.jsonl", "run.json", "summary.json", "timings.jsonl", "junit.xml", "report.html", "statement.json",
+        "machine.json", "records.jsonl", "run.json", "summary.json", "timings.jsonl", "junit.xml", "report.html", "statement.json",
         "statement.md", "summary.md",
     }  # fmt: skip
     stated = json.loads((out / "statement.json").read_text())
