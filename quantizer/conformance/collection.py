@@ -140,16 +140,24 @@ def _states(
             place, asked = f"{node_id}::{plain}", options.at(level)
             yield State(spec, name, kind, scheme, platform, place, asked, session, facts, level)
 
-    for platform in library.platforms.values():
-        for scheme in library.schemes_for(spec, platform):
-            if options.selects(scheme, platform.platform):
-                yield from states("cases", f"{scheme}-{platform.platform}", scheme, platform.platform)
+    selected = [
+        (scheme, platform.platform)
+        for platform in library.platforms.values()
+        for scheme in library.schemes_for(spec, platform)
+        if options.selects(scheme, platform.platform)
+    ]
+    for scheme, platform in selected:
+        yield from states("cases", f"{scheme}-{platform}", scheme, platform)
+    # An item that has nothing to compare is not collected: it could only pass without a verdict.
+    compares = {
+        "spec": True,
+        "golden": bool(selected),
+        "reject": bool(spec.constraints),
+        "regressions": has_regressions(options, library, spec.op),
+    }
     for kind in KINDS if options.real is None else ENGINE_KINDS:
-        if kind == "reject" and not spec.constraints:
-            continue
-        if kind == "regressions" and not has_regressions(options, library, spec.op):
-            continue
-        yield from states(kind, kind)
+        if compares[kind]:
+            yield from states(kind, kind)
 
 
 def function(state: State) -> Callable[..., None]:

@@ -6,6 +6,8 @@ Rows longer than a vector, channels around the widths of vectors, windows of man
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,7 +30,9 @@ from quantizer.numerics.qparams import QParams
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.engines.frames import Job
 from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.process import Worker
 
 load_built_ins()
 LIBRARY = load_library()
@@ -221,3 +225,21 @@ def _snapped(
 
 def _uint8(scale: float, zero: int) -> QParams:
     return QParams(dtype("uint8"), torch.tensor(scale, dtype=torch.float64), torch.tensor(zero), 0, 255)
+
+
+def test_what_is_loaded_runs_on_its_own_engine_whatever_ran_since():
+    """A worker keeps what it loaded; a job of another variant in between chose another engine for the process."""
+    rows = np.arange(2 * 64, dtype=np.uint8).reshape(2, 64)
+    made = {
+        "kind": "add", "suffix": "", "channels_last": False, "constants": [], "output": [0.37, 3],
+        "inputs": {"a": [0.25, 1], "b": [0.111, 7]},
+    }  # fmt: skip
+    job = functools.partial(Job, json.dumps(made).encode() + b"\n", {"a": rows, "b": rows[::-1].copy()})
+    worker = Worker("quantizer.runtime.engines.workers.torch_quantized")
+    try:
+        alone = {name: worker.run(job({"engine": name}))[0] for name in ("fbgemm", "qnnpack")}
+        again = worker.run(job({"engine": "fbgemm"}))[0]
+    finally:
+        worker.close()
+    assert not np.array_equal(alone["fbgemm"], alone["qnnpack"])
+    np.testing.assert_array_equal(again, alone["fbgemm"])

@@ -22,7 +22,8 @@ Q = torch.ops.quantized
 
 def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, Tensor]], Tensor]:
     """Return what runs the one operator that *model* describes: a line of JSON, then the constants' bytes."""
-    torch.backends.quantized.engine = str(options["engine"])
+    engine = str(options["engine"])
+    torch.backends.quantized.engine = engine
     text, _, raw = model.partition(b"\n")
     made = json.loads(text)
     constants, place = {}, 0
@@ -32,11 +33,15 @@ def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, 
         constants[name] = torch.from_numpy(values.copy())
     kind = made["kind"]
     prepare = PREPARED.get(kind)
-    if prepare is not None:
-        packed = prepare(made, constants)
-        return lambda x: packed(quantized(made, x))
-    function = FUNCTIONS[kind]
-    return lambda x: function(made, constants, quantized(made, x))
+    packed = None if prepare is None else prepare(made, constants)
+
+    def forward(x: dict[str, Tensor]) -> Tensor:
+        # What is loaded is kept between jobs, and jobs of another engine may have come since.
+        torch.backends.quantized.engine = engine
+        operands = quantized(made, x)
+        return FUNCTIONS[kind](made, constants, operands) if packed is None else packed(operands)
+
+    return forward
 
 
 def run(session: Callable[[dict[str, Tensor]], Tensor], feeds: Mapping[str, Array]) -> list[Array]:
