@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.kinds import NOTHING, OF_ONE_INPUT, Kind, kind_of
-from quantizer.conformance.readings import takes
+from quantizer.conformance.kinds import NOTHING, OF_ONE_INPUT, Kind, kind_of, takes
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import QuantizerError
 from quantizer.numerics.qparams import Parameters, Staged

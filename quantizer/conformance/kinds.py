@@ -1,7 +1,8 @@
-"""The kind of the numbers that a quantize rule provides: their names and formats, without their values."""
+"""The kind of the numbers that a quantize rule provides, their names and formats without their values, and who takes it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from quantizer.numerics.qparams import Parameters, Rescale, Table
@@ -52,3 +53,27 @@ def _multiplier(rescale: Rescale) -> str:
 def _format(table: Table) -> str:
     entries = "float entries" if table.entries.dtype.is_floating_point else "integer entries"
     return entries if abs(table.step) == 1 else f"{entries}, read between two, {table.interpolation}"
+
+
+def takes(reading: str | None, declared: Kind, provided: Kind) -> bool:
+    """Return whether *reading* lets a rule provide numbers of kind *provided* where the platform's are *declared*."""
+    allowed = None if reading is None else _TAKES.get(reading)
+    return allowed is not None and allowed(declared, provided)
+
+
+def _mean_of_its_own(declared: Kind, provided: Kind) -> bool:
+    own = provided == NOTHING or (provided.multiplier == "multiplier_shift" and not provided.tables)
+    return declared.multiplier == "area_multiplier" and own
+
+
+def _fewer_numbers(declared: Kind, provided: Kind) -> bool:
+    same = (declared.multiplier, declared.tables, declared.fused)
+    return same == (provided.multiplier, provided.tables, provided.fused) and provided.numbers < declared.numbers
+
+
+_TAKES: Mapping[str, Callable[[Kind, Kind], bool]] = {
+    "own_mean": _mean_of_its_own,
+    "real_attributes": _fewer_numbers,
+    "rounded_once": lambda _, provided: provided == NOTHING,
+}
+"""Reading -> (the platform's kind, what was provided) -> whether it may be provided."""

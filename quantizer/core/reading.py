@@ -11,8 +11,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import shown_path
@@ -37,7 +38,7 @@ class Readable:
         return self.error(f"{where}: {why}." + (f" {self.hint}" if self.hint else ""))
 
     @contextmanager
-    def opened(self, path: Path, where: str = "") -> Iterator[BinaryIO]:
+    def opened(self, path: Path, where: str = "") -> Iterator[BufferedReader]:
         """Open a file of at most `most` bytes; `error` for a longer one, a folder, a device, a pipe or none at all."""
         where = where or shown_path(path)
         try:

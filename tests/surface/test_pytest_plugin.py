@@ -265,7 +265,7 @@ def test_kept_failures_run_first_for_ever(vendor):
 
 
 def test_the_plugin_module_loads_neither_torch_nor_hypothesis(vendor):
-    code = "import sys, quantizer.conformance.plugin; print(sorted({'torch', 'hypothesis'} & set(sys.modules)))"
+    code = "import sys, quantizer.conformance.plugin, quantizer.conformance.options; print(sorted({'torch', 'hypothesis'} & set(sys.modules)))"
     result = vendor.pytester.run(sys.executable, "-c", code)
     result.stdout.fnmatch_lines(["[[]]"])
 
