@@ -1,4 +1,4 @@
-"""The readings that a run was asked for, in its library (ADR 0025). Collection reads this: it imports no torch."""
+"""The readings that a run was asked for, in its library (ADR 0027). Collection reads this: it imports no torch."""
 
 from __future__ import annotations
 
