@@ -66,6 +66,11 @@ def _mean_of_its_own(declared: Kind, provided: Kind) -> bool:
     return declared.multiplier == "area_multiplier" and own
 
 
+def _fewer_stages(declared: Kind, provided: Kind) -> bool:
+    fewer = provided.tables < declared.tables and provided.numbers <= declared.numbers
+    return declared.multiplier == provided.multiplier and fewer
+
+
 def _fewer_numbers(declared: Kind, provided: Kind) -> bool:
     same = (declared.multiplier, declared.tables, declared.fused)
     return same == (provided.multiplier, provided.tables, provided.fused) and provided.numbers < declared.numbers
@@ -74,6 +79,7 @@ def _fewer_numbers(declared: Kind, provided: Kind) -> bool:
 _TAKES: Mapping[str, Callable[[Kind, Kind], bool]] = {
     "own_mean": _mean_of_its_own,
     "real_attributes": _fewer_numbers,
+    "undisclosed_stages": _fewer_stages,
     "rounded_once": lambda _, provided: provided == NOTHING,
 }
 """Reading -> (the platform's kind, what was provided) -> whether it may be provided."""

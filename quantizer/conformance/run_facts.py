@@ -14,6 +14,7 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.xfails import read_xfails
 from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, SpecFacts, TreeFacts
 from quantizer.core.library import SCHEMES_FILE, Library, platform_files, shipped_folder
+from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import YAML, Positions
 from quantizer.plugins.discovery import Plugin
 
@@ -49,21 +50,22 @@ def run_facts(
         exceptions=_exceptions(options, library),
         readings=[
             f"{op}/{platform}:{reading}"
-            for op in sorted(specs)
-            for platform, reading in sorted(library.spec(op).readings.items())
+            for op, known in sorted(specs.items())
+            for platform, reading in sorted(known.readings.items())
         ],
         tree=tree_of(options.root),
         shard=str(options.shard or ""),
     )
 
 
-def spec_facts(path: Path, root: Path, spec_version: str, positions: Positions) -> SpecFacts:
+def spec_facts(path: Path, root: Path, spec: Spec, positions: Positions) -> SpecFacts:
     """Return what a run says of one spec."""
     return SpecFacts(
-        version=spec_version,
+        version=spec.version,
         path=shown(path, root),
         sha256=_digest(path),
         lines={str(key[0]): mark.line for key, mark in positions.keys.items() if len(key) == 1},
+        readings=dict(spec.readings),
     )
 
 

@@ -19,6 +19,8 @@ class SpecFacts(Model):
     sha256: str
     lines: dict[str, int]
     """Key at the top of the file -> the line on which it stands, from 1."""
+    readings: dict[str, str] = {}
+    """Platform -> the reading by which a plugin of the operator is judged there."""
 
 
 class PluginFacts(Model):

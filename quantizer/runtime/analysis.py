@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from quantizer.core.errors import GraphError
 from quantizer.ir.graph import Graph, Node
+from quantizer.numerics.pinned import pinned
 from quantizer.runtime.hooks import is_quantable
 from quantizer.runtime.torch_executor import TorchExecutor
 
@@ -56,6 +57,7 @@ class OperationError:
     mse: float
 
 
+@pinned()
 def graphwise_error_analyse(graph: Graph, batches: Iterable[Any]) -> list[OperationError]:
     """Return the error of each quantized operation's first result, in order, with all of the graph quantized."""
     nodes = quantized_nodes(graph)
@@ -68,6 +70,7 @@ def graphwise_error_analyse(graph: Graph, batches: Iterable[Any]) -> list[Operat
     return [_error(node, kept) for node, kept in zip(nodes, sums, strict=True)]
 
 
+@pinned()
 def layerwise_error_analyse(graph: Graph, batches: Iterable[Any]) -> list[OperationError]:
     """Return the error at the graph's outputs when one operation alone is quantized, for each, in order."""
     nodes, data = quantized_nodes(graph), listed(batches)

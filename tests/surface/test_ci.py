@@ -51,7 +51,7 @@ def test_the_recipe_for_any_system_runs_as_it_stands(vendor, shell):
     assert vendor.run("--op-golden-update", "first goldens").ret == 0
     shutil.move(vendor.root / "reports/out/records.jsonl", vendor.root / "baseline.jsonl")
     shutil.rmtree(vendor.root / "reports")
-    (recipe,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    recipe, *_ = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     (vendor.root / "tox.ini").write_text(
         "[pytest]\n" + re.search(r"```ini\n(.*?)```", PAGE, re.DOTALL)[1].replace("\n  ", "\n").lstrip()
     )
@@ -136,7 +136,7 @@ def test_the_recipe_is_green_for_what_is_right_alone(vendor, shell, what):
     if what == "missing engine":
         missing = "from quantizer.runtime.engines import catalogue\n\ncatalogue._version = lambda name: None\n"
         (vendor.root / "conftest.py").write_text(missing)
-    (recipe,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    recipe, *_ = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     one = recipe.replace("in 1 2 3;", "in 1;").replace("/3", "/1").replace("shards/1 shards/2 shards/1", "shards/1")
     assert one.count("shards/1") == 1
     words = WORDS.get(what, "-p no:xdist")

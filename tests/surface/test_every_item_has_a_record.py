@@ -210,7 +210,7 @@ def test_two_writers_in_one_folder_are_refused_and_drafts_swept(vendor):
         (out / name).write_text("half")
     assert vendor.run("-k", "a8-ideal").ret == 0
     assert sorted(path.name for path in out.iterdir()) == [
-        ".lock", "records.jsonl", "run.json", "summary.json", "timings.jsonl",
+        ".lock", "machine.json", "records.jsonl", "run.json", "summary.json", "timings.jsonl",
     ]  # fmt: skip
 
 

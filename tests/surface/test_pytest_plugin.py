@@ -168,8 +168,9 @@ def test_hypothesis_draws_in_dev_alone_and_is_not_loaded_by_the_gate(vendor):
     (vendor.root / "conftest.py").write_text(
         "import sys\ndef pytest_sessionfinish(session):\n    print('drawn' if 'hypothesis.core' in sys.modules else 'seeded')\n"
     )
-    vendor.run("-k", "a8-ideal", "-s").stdout.fnmatch_lines(["*seeded*"])
-    vendor.run("-k", "a8-ideal", "-s", "--op-profile", "dev").stdout.fnmatch_lines(["*drawn*"])
+    words = ("-k", "a8-ideal", "-s", "-p", "no:xdist", "--op-plugins=my_plugins", "--op-specs=my_specs", "my_specs")
+    for more, said in (((), "*seeded*"), (("--op-profile", "dev"), "*drawn*")):
+        vendor.pytester.runpytest_subprocess(*words, *more).stdout.fnmatch_lines([said])
 
 
 def test_markers_select_exactly(vendor):
@@ -227,7 +228,7 @@ def test_a_module_without_a_spec_and_a_spec_without_a_module_are_errors(vendor):
     (vendor.root / "my_specs" / "other.yaml").unlink()
     (vendor.root / "my_plugins" / "lonely.py").unlink()
     (vendor.root / "my_plugins" / "double.py").write_text('"""Nothing yet."""\n')
-    result = vendor.run("-k", "lonely-spec")
+    result = vendor.pytest("my_specs", "-p", "no:cacheprovider", "-k", "lonely-spec")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*lonely-spec: no module registers a reference.*"])
 

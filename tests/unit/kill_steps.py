@@ -15,7 +15,7 @@ from quantizer.conformance.campaign.journal import JOURNAL, Journal
 from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.campaign.work import Tally
 from quantizer.core.errors import QuantizerError
-from quantizer.core.facts import Facts, SpecFacts
+from quantizer.core.facts import Facts, SpecFacts, UnfinishedError
 from quantizer.core.files import create_files, replace_files
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.store import FACTS, RECORDS, SUMMARY, read_run, read_run_facts, write_run
@@ -42,6 +42,7 @@ def _facts(word: str, shard: str = "") -> Facts:
     return Facts(
         quantizer="1", python="3.11", packages={}, engine="own", profile="gate", seed=None, checks=["float"], selection=[],
         arguments=digest, files={}, specs={"add": SpecFacts(version="1", path="op_specs/add.yaml", sha256="0" * 64, lines={})}, shard=shard,
+        items=sorted(one.id for one in _records(word)), exit=0,
     )  # fmt: skip
 
 
@@ -120,7 +121,10 @@ def check(what: str, folder: Path) -> None:
 
 
 def _check_run(folder: Path) -> None:
-    facts = read_run_facts(folder) if (folder / FACTS).exists() else None
+    try:
+        facts = read_run_facts(folder) if (folder / FACTS).exists() else None
+    except UnfinishedError:
+        return  # it says itself that it is not whole
     if facts is None:
         return  # a folder without run.json is no whole run
     records = "".join(one.to_json() for one in read_run(folder))
@@ -137,7 +141,7 @@ def check_new(what: str, folder: Path) -> None:
         assert (folder / SET[0]).read_text() == NEW
     if what in ("a run", "a merge"):
         assert [one.to_json() for one in read_run(folder / "run")] == [one.to_json() for one in _records(NEW)]
-    left = [path.name for path in folder.rglob(".*")]
+    left = [path.name for path in folder.rglob(".*") if path.name != ".lock"]
     assert not left, left
     if what == "a journal":
         assert len((folder / JOURNAL).read_text().splitlines()) == 2

@@ -20,6 +20,7 @@ from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key, uniform
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
+from quantizer.conformance.readings import with_readings
 from quantizer.conformance.session import open_session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
@@ -246,13 +247,13 @@ PLUGIN = """
 
 
 def test_a_plugin_without_stages_or_table_is_judged_by_the_sum_of_the_stages(tmp_path: Path) -> None:
-    """It keeps epsilon, which Compass's own integer path ignores: then no defect is needed to excuse it."""
+    """Under the reading that hides them. It keeps epsilon, which Compass's own integer path ignores: then no defect is needed to excuse it."""
     with sandbox():
         library = open_library(write(tmp_path, "norm.py", PLUGIN))
-        judged = [
-            Target(library.spec("layer_norm"), library.scheme(s), library.platform("compass"))
-            for s in ("w8pta8", "w8a8")
-        ]
+        plain = Target(library.spec("layer_norm"), library.scheme("w8a8"), library.platform("compass"))
+        assert "parameters" in failing(plain, 3), "the platform's rule provides a table and numbers of its stages"
+        spec = with_readings(library, ["layer_norm/compass:undisclosed_stages"]).spec("layer_norm")
+        judged = [Target(spec, library.scheme(s), library.platform("compass")) for s in ("w8pta8", "w8a8")]
         assert [failing(target, 30) for target in judged] == [{}, {}]
         worse = PLUGIN.replace("'2.0'", "'2.1'").replace("acc = normal.round()", "acc = 2 + normal.round()")
         open_library(write(tmp_path, "worse.py", worse))
