@@ -34,7 +34,7 @@ Problem = tuple[Location, str]
 """Where in the spec, and what is wrong there."""
 
 SYSTEMS = ("compass", "onnx", "tflite", "torch", "tosa", "tpulang")
-"""The systems that DESIGN names: what `names` may speak of."""
+"""The systems whose names a spec may give under `names`."""
 PROBES = 16
 
 

@@ -37,7 +37,7 @@ def activation_params(
     """Return the parameters of an activation whose calibrated range is [low, high].
 
     The range is widened to contain 0, where *widened*. Raises GraphError when an end is not finite or low > high.
-    Source: DESIGN 5; Compass: `scale = q_range / f_range` in float32; ONNX Runtime: `(max - min) / (qmax - qmin)`.
+    Source: Compass: `scale = q_range / f_range` in float32; ONNX Runtime: `(max - min) / (qmax - qmin)`.
     """
     return _of_range(low, high, part, rule, signed=signed, widened=widened).copied()
 

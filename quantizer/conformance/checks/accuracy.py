@@ -1,4 +1,4 @@
-"""accuracy: end to end, inside the enclosure of the reference over the intervals of its inputs (VERDICTS, "accuracy")."""
+"""accuracy: end to end, inside the enclosure of the reference over the intervals of its inputs (docs/reference/checks.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""arithmetic: the integer forward, on what was handed, rounded once (VERDICTS, "arithmetic")."""
+"""arithmetic: the integer forward, the exact number that the provided parameters prescribe, rounded once (docs/reference/checks.md)."""
 
 from __future__ import annotations
 

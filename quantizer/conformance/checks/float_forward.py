@@ -1,4 +1,4 @@
-"""float: the engine's float forward against the float64 reference (VERDICTS, "float")."""
+"""float: the engine's float forward against the float64 reference (docs/reference/checks.md)."""
 
 from __future__ import annotations
 

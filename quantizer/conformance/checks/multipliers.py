@@ -1,4 +1,4 @@
-"""Multipliers, shifts and factors against the platform's rule (VERDICTS, "parameters")."""
+"""Multipliers, shifts and factors against the platform's rule (docs/reference/checks.md)."""
 
 from __future__ import annotations
 

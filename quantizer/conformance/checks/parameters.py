@@ -1,4 +1,4 @@
-"""parameters: what the quantize rule chose, before anything runs (VERDICTS, "parameters")."""
+"""parameters: what the quantize rule chose, before anything runs (docs/reference/checks.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Factors and multipliers of sums, means and selections against the platform's rule (VERDICTS, "parameters")."""
+"""Factors and multipliers of sums, means and selections against the platform's rule (docs/reference/checks.md)."""
 
 from __future__ import annotations
 
