@@ -21,6 +21,7 @@ from quantizer.optimize.moving_layers import moving_layer
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.running import batch_in_ir
 from quantizer.optimize.settings import KEYS, Settings
+from quantizer.optimize.sign_layer import sign_layer
 from quantizer.optimize.table_layers import one_input_layer
 from quantizer.plugins.alone import LoneLayer, activations, plugin_layer
 
@@ -37,6 +38,7 @@ def with_lone_layers(
             node,
             parameters=plugin_layer(graph, node, keys[node.name].number, batch)
             or moving_layer(graph, node)
+            or sign_layer(graph, node)
             or one_input_layer(graph, node, platform),
         )
         for node in graph.nodes
@@ -52,6 +54,10 @@ def with_own_layers(graph: Graph, specs: Mapping[str, Spec], platform: Platform)
         if one is not None:
             x, y = (graph.tensor(name).qparams for name in (activations(node)[0], node.outputs[0]))
             nodes.append(replace(node, parameters=one if x is None or y is None else one.read(x, y)))
+            continue
+        sign = None if node.op in specs else sign_layer(graph, node)
+        if sign is not None:
+            nodes.append(replace(node, parameters=replace(sign, x=graph.tensor(activations(node)[0]).qparams)))
             continue
         layer = None if node.op in specs else moving_layer(graph, node)
         params = [graph.tensor(name).qparams for name in activations(node)] if layer is not None else []

@@ -126,6 +126,31 @@ def test_crelu(tmp_path: Path, scheme: str) -> None:
     assert np.array_equal(made.outputs[0], codes.astype(np.int64))
 
 
+@pytest.mark.parametrize("scheme", [*SCHEMES, "restricted", "ten bits"])
+def test_a_sign_has_scale_1(tmp_path: Path, scheme: str) -> None:
+    """-1, 0 and 1 are codes: scale 1, zero point 0, signed, as many bits as the input has, whatever was calibrated."""
+    cfg: Any = {"ten bits": {"activation_bits": 10}, "restricted": RESTRICTED}.get(scheme) or SCHEMES.get(scheme, {})
+    values = [np.array([[-3.0, -1e-6, 0.0, 1e-6, 5.0]], dtype=F32)]
+    made = ran(tmp_path, "Sign", [values], [values[0].shape], **cfg)
+    bits = int(cfg.get("activation_bits", 8))
+    stored = {8: "int8", 10: "aligned_int12", 16: "int16"}[bits]
+    ends = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    top = made.text.rpartition("layer_type=Sign")[2].splitlines()
+    assert (made.scale("y0"), made.zero("y0"), made.ends("y0")) == (1.0, 0, ends)
+    assert {f"layer_top_type=[{stored}]", "layer_top_scale=[1.0]", "layer_top_zp=[0]"} <= set(top)
+    assert f"layer_top_range=[[{ends[0]},{ends[1]}]]" in top
+    assert made.outputs[0].tolist() == np.sign(made.inputs[0].astype(np.int64) + made.zero("x0")).tolist()
+    assert set(made.outputs[0].reshape(-1).tolist()) == {-1, 0, 1}
+
+
+def test_a_sign_of_real_values(tmp_path: Path) -> None:
+    values = [np.array([[-3.0, -1e-6, 0.0, 1e-6, 5.0]], dtype=F32)]
+    made = ran(tmp_path, "Sign", [values], [values[0].shape], trigger_float_op="disable & <[Sign]:float32_preferred!>")
+    assert "layer_type=DeQuantize" in made.text
+    assert made.outputs[0].dtype == np.float32
+    assert made.outputs[0].reshape(-1).tolist() == [-1.0, 0.0, 0.0, 0.0, 1.0]
+
+
 def test_errors_say_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="SWISH without alpha: write alpha="):
         ran(tmp_path, "Swish", [WIDE], [WIDE[0].shape])

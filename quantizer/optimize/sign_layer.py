@@ -1,0 +1,73 @@
+"""Compass's Sign: -1, 0 and 1 are codes themselves, whatever range was calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.core.dtypes import integer
+from quantizer.core.errors import GraphError
+from quantizer.ir.graph import AttrValue, Graph, Node
+from quantizer.ir.graph import Tensor as GraphTensor
+from quantizer.numerics.qparams import QParams
+from quantizer.numerics.quantize import centred
+from quantizer.plugins.alone import LoneLayer, activations
+
+SIGN = "Sign"
+
+
+@dataclass(frozen=True)
+class SignLayer(LoneLayer):
+    """The sign of real values, or of codes without their zero point."""
+
+    attrs: Mapping[str, AttrValue]
+    x: QParams | None = None
+    """Parameters of what it reads, once it is quantized."""
+
+    def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
+        """Return -1, 0 and 1; what is no number stays so, as torch has it."""
+        (x,) = operands
+        return [torch.sign(x if self.x is None else centred(x, self.x))]
+
+    def decided(
+        self, samples: Sequence[Tensor], inputs: Sequence[QParams], ranges: Sequence[tuple[float, float]],  # noqa: ARG002
+        attrs: Mapping[str, Any],  # noqa: ARG002
+    ) -> LoneLayer:  # fmt: skip
+        """Return the layer with the parameters of what it reads."""
+        return replace(self, x=inputs[0])
+
+    @property
+    def outputs(self) -> list[QParams]:
+        """Return scale 1 and zero point 0, signed, with the bits of the input."""
+        assert self.x is not None
+        bits = self.x.bits
+        half, one = 1 << (bits - 1), torch.tensor(1.0, dtype=torch.float64)
+        return [QParams(integer(bits, signed=True), one, torch.tensor(0), -half, half - 1, steps=torch.tensor(1.0))]
+
+    def constants(self) -> dict[str, GraphTensor]:
+        """Return none: a sign has no constants."""
+        return {}
+
+    def params(self) -> dict[str, Any]:
+        """Return the layer's parameters as they came."""
+        return dict(self.attrs)
+
+
+def sign_layer(graph: Graph, node: Node) -> SignLayer | None:
+    """Return the layer where it is a Sign; None else. GraphError where it has other inputs or another shape."""
+    if node.op != SIGN:
+        return None
+    read = activations(node)
+    if len(read) != 1 or len(node.inputs) != 1 or len(node.outputs) != 1:
+        raise GraphError(
+            f"layer {node.name!r}: Sign has {len(node.inputs)} inputs and constants and {len(node.outputs)} outputs, must"
+            " have 1 input and 1 output."
+        )
+    shape, said = graph.tensor(read[0]).shape, graph.tensor(node.outputs[0]).shape
+    if shape != said:
+        raise GraphError(f"layer {node.name!r}: Sign makes {shape}, the IR says {said}. Correct layer_top_shape.")
+    return SignLayer(node.attrs)
