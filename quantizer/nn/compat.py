@@ -1,7 +1,7 @@
 """The grid of nics_fix_pt 0.4.0: clamped to +scale itself, powers of two by a float32 logarithm.
 
 Source: facts about the original's quantiser and its recorded outputs (cases/reference/nics_fix). Where the original has no
-working code (RANGE_SWEEP, RANGE_MAX_TENPERCENT, stochastic rounding) the default's meaning runs on this grid.
+working code (RANGE_SWEEP, RANGE_MAX_TENPERCENT) the default's meaning runs on this grid. Its stochastic rounding adds noise and rounds nothing.
 """
 
 from __future__ import annotations
@@ -75,6 +75,16 @@ def compat_ends(data: Tensor, scale: Tensor, config: FixConfig) -> Ends:
         raise FixError(f"compat nics_fix: {low.numel()} scales for data of shape {list(data.shape)}: it has one here.")
     step = span / 2.0**config.bitwidth
     return Ends(step if step.dim() else step.reshape(1), low, high, split=group is not None)
+
+
+def noisy(ratio: Tensor, seed: Tensor | None) -> Tensor:
+    """Return *ratio* plus noise from [-1/2, 1/2), not rounded: the original's stochastic rounding, which leaves the grid.
+
+    The noise is the float32 stream of torch's CPU generator, or of one seeded with *seed*.
+    """
+    generator = None if seed is None else torch.Generator().manual_seed(int(seed))
+    drawn = torch.empty(ratio.shape, dtype=torch.float32).uniform_(-0.5, 0.5, generator=generator)
+    return ratio + drawn.to(ratio.device)
 
 
 def _extrema(data: Tensor, config: FixConfig) -> tuple[Tensor, Tensor]:

@@ -37,6 +37,11 @@ class FixConfig:
     seed: int | None = None
     """Of stochastic rounding; None takes one from torch's generator."""
 
+    @property
+    def seeded(self) -> bool:
+        """Whether a rounding has a seed of its own; the original's noise without a seed comes from torch's generator itself."""
+        return self.stochastic and (self.compat is None or self.seed is not None)
+
     def plain(self, scale: Tensor) -> dict[str, object]:
         """Return the configuration as numbers and words that YAML and JSON keep exactly, without the defaults of rare keys."""
         always = {"method", "bitwidth", "range_method"}

@@ -27,8 +27,8 @@ def quantize_cfg(
 
     data: float, any shape. scale: half the range, or with zero_point both ends; AUTO writes the one it chooses into it.
     bitwidth: 1 to 24. method: NONE gives data itself and no step. group: "batch" (axis 0) or "channel" (axis 1) for one
-    scale each. Gradients pass inside the range. compat="nics_fix": the original's grid. FixError for an
-    illegal argument. Source: nics_fix_pt's documentation; its formula in facts about the original.
+    scale each. Gradients pass inside the range. compat="nics_fix": the original's grid; its stochastic
+    rounding adds noise of up to half a step and rounds nothing. FixError for an illegal argument. Source: nics_fix_pt's documentation; its formula in facts about the original.
     """
     given = {
         "scale": scale, "bitwidth": bitwidth, "method": method, "range_method": range_method, "stochastic": stochastic,
@@ -36,7 +36,7 @@ def quantize_cfg(
     }  # fmt: skip
     config, parsed = parse("quantize_cfg", given)
     state = scale if isinstance(scale, Tensor) else parsed
-    return on_grid(data, state, config, None if not config.stochastic else seed_of(config))
+    return on_grid(data, state, config, seed_of(config) if config.seeded else None)
 
 
 def quantize(
@@ -48,11 +48,11 @@ def quantize(
     """
     config, scale = parse("fix_cfg", fix_cfg)
     state = cast("Tensor", fix_cfg["scale"]) if isinstance(fix_cfg.get("scale"), Tensor) else scale
-    fixed, step = on_grid(data, state, config, seed_of(config) if config.stochastic else None)
+    fixed, step = on_grid(data, state, config, seed_of(config) if config.seeded else None)
     if fix_grad_cfg:
         grad, scale = parse("fix_grad_cfg", fix_grad_cfg, config.compat)
         state = cast("Tensor", fix_grad_cfg["scale"]) if isinstance(fix_grad_cfg.get("scale"), Tensor) else scale
-        fixed = with_gradient(fixed, state, grad, seed_of(grad) if grad.stochastic else None)
+        fixed = with_gradient(fixed, state, grad, seed_of(grad) if grad.seeded else None)
     return fixed, step
 
 
@@ -74,7 +74,7 @@ def on_grid(data: Tensor, scale: Tensor, config: FixConfig, seed: Tensor | None)
         if found is not scale:
             scale.data = found
         ends = compat_ends(data, found, config)
-        return _applied(BetweenEnds, data, ends, seed), ends.step
+        return _applied(BetweenEnds, data, ends, config.stochastic, seed), ends.step
     current = scale.detach()
     if config.method == QuantizeMethod.AUTO:
         current = chosen_scale(data, config)

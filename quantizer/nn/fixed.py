@@ -122,7 +122,7 @@ class Fixed(nn.Module):
             scale = scale.new_zeros(self._fix_shape(name, config))
         self._keep_fix_buffer(_buffer(name, "fp_scale", grad=grad), scale)
         draws = _buffer(name, "fp_draws", grad=grad)
-        if not config.stochastic:
+        if not config.seeded:
             self._buffers.pop(draws, None)
         elif draws not in self._buffers or (before is not None and before.seed != config.seed):
             self._keep_fix_buffer(draws, seed_of(config))
@@ -169,12 +169,12 @@ class Fixed(nn.Module):
             return self._fixed_once(name, data, given)
         fixed = data
         if (config := self._fix_data.get(name)) is not None:
-            seed = self._fix_seed(name, grad=False) if config.stochastic else None
+            seed = self._fix_seed(name, grad=False) if config.seeded else None
             fixed = on_grid(data, self.fix_state(name, "fp_scale", grad=False), config, seed)[0]
         if (config := self._fix_grad.get(name)) is not None:
             if config.compat is not None and name in self._fix_data:
                 config = replace(config, group=self._fix_data[name].group)
-            seed = self._fix_seed(name, grad=True) if config.stochastic else None
+            seed = self._fix_seed(name, grad=True) if config.seeded else None
             fixed = with_gradient(fixed, self.fix_state(name, "fp_scale", grad=True), config, seed)
         return fixed
 

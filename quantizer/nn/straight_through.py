@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from quantizer.nn.compat import Ends
+from quantizer.nn.compat import Ends, noisy
 from quantizer.nn.grid import Grid, rounded, values, within
 
 Rounding = Callable[[Tensor], Tensor]
@@ -39,9 +39,10 @@ class BetweenEnds(Function):
     """The same on the grid of nics_fix_pt: values are clamped, not codes."""
 
     @staticmethod
-    def forward(ctx: Any, data: Tensor, ends: Ends, seed: Tensor | None) -> Tensor:
-        """Return multiples of the step, those beyond an end at that end."""
-        found = rounded(data, ends.step, seed) * ends.step
+    def forward(ctx: Any, data: Tensor, ends: Ends, stochastic: bool, seed: Tensor | None) -> Tensor:
+        """Return multiples of the step, those beyond an end at that end; *stochastic*: noise in place of rounding."""
+        whole = noisy(data / ends.step, seed) if stochastic else rounded(data, ends.step)
+        found = whole * ends.step
         share = ((found >= ends.low) & (found <= ends.high)).to(data.dtype)
         if ends.split:
             share = share - 0.5 * ((found == ends.low) | (found == ends.high)).to(data.dtype)
@@ -52,7 +53,7 @@ class BetweenEnds(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient as its chain of operations gives it: through the clamp, times the step, divided by it."""
         share, step = ctx.saved_tensors
-        return gradient * share * step / step, None, None
+        return gradient * share * step / step, None, None, None
 
 
 class RoundedGradient(Function):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from quantizer.nn import quantize_cfg
+from quantizer.nn import Activation_fix, quantize_cfg
 
 RECORDED = json.loads(
     (Path(__file__).parents[2] / "cases" / "reference" / "nics_fix" / "quantizer.json").read_text(encoding="utf-8")
@@ -45,6 +45,41 @@ def test_every_recorded_case(case: dict[str, Any]) -> None:
     assert _equal(output, case["output"])
     assert _equal(step, case["step"])
     assert _equal(scale, case["scale_after"])
+
+
+def seeded(seed: int) -> None:
+    """Bring torch's generator to a known state, as a script does before the original runs."""
+    torch.set_rng_state(torch.Generator().manual_seed(seed).get_state())
+
+
+@pytest.mark.parametrize("keys", [{}, {"group": "batch"}, {"float_scale": True, "zero_point": True}])
+def test_stochastic_rounding_of_the_original_is_noise(keys: dict[str, Any]) -> None:
+    """(data / step + U(-1/2, 1/2)) * step, cut at the ends, never rounded; the noise in the order of torch's generator."""
+    seeded(3)
+    data = torch.randn(4, 3, 2, 5)
+    seeded(11)
+    found, step = quantize_cfg(data, torch.zeros(1), 3, 1, stochastic=True, compat="nics_fix", **keys)
+    seeded(11)
+    noise = torch.FloatTensor(data.shape).uniform_(-0.5, 0.5)
+    assert step is not None
+    high = data.max() if "zero_point" in keys else step.reshape(-1, *[1] * 3 * (step.dim() > 1)) * 4
+    low = data.min() if "zero_point" in keys else -high
+    assert torch.equal(found, torch.minimum(torch.maximum((data / step + noise) * step, low), high))
+    left = (found / step - (found / step).round()).abs()
+    assert float((left > 1e-3).float().mean()) > 0.9, "off the grid, as the original leaves it"
+
+
+def test_noise_of_a_seed_repeats_and_modules_draw_as_the_original() -> None:
+    data = torch.linspace(-1, 1, 64)
+    drawn = [quantize_cfg(data, 1.0, 2, 2, stochastic=True, seed=7, compat="nics_fix")[0] for _ in range(2)]
+    seeded(7)
+    assert torch.equal(*drawn)
+    assert torch.equal(drawn[0], quantize_cfg(data, 1.0, 2, 2, stochastic=True, compat="nics_fix")[0])
+    cfg = {"activation": {"method": 2, "scale": 1.0, "bitwidth": 2, "stochastic": True, "compat": "nics_fix"}}
+    module = Activation_fix(nf_fix_params=cfg)
+    seeded(7)
+    assert torch.equal(module(data), drawn[0])
+    assert not torch.equal(module(data), drawn[0])
 
 
 def test_the_float32_logarithm_of_the_original_is_kept_and_the_default_is_exact() -> None:
