@@ -37,7 +37,7 @@ ALLOWED = {
     "cli.py": "the null device",
     "commands/docs.py": "the package's own pages",
     "conformance/campaign/journal.py": "appends to a journal that was read through the place",
-    "conformance/plugin.py": "4096 bytes of a file that pytest collects",
+    "conformance/spec_files.py": "4096 bytes of a file that pytest collects",
     "ir/formats/npz.py": "entries of an archive, and maps of a file, that the place opened",
     "reporting/folder.py": "writes the records of a session that has not ended",
     "runtime/onnx_node_tests.py": "the models that the onnx package brings",

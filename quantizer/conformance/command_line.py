@@ -1,0 +1,153 @@
+"""The options of pytest's command line and ini file, and what they ask for."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quantizer.conformance.stash import EXTRA, OPTIONS, SESSION
+
+if TYPE_CHECKING:
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.session import Session
+
+
+LISTS = {
+    "op_specs": "file or folder of operator specs beside the shipped ones",
+    "op_plugins": "file or folder of operator plugins",
+    "op_shipped": "run the shipped spec of this operator too: one of which a plugin replaces a function",
+    "op_platform": "run only this platform",
+    "op_scheme": "run only this scheme",
+    "op_check": "run only this check",
+    "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is right for a plugin of the operator there",
+}
+SINGLES = {
+    "op_engine": ("own", "engine under test: own, or a real one as `quantizer engine list` names it"),
+    "op_isa": (
+        "",
+        "level of instructions that a real engine is held to: avx2, avx512, avx512_vnni, amx, host (what the processor has), "
+        "or all, each as items of its own; an engine without such a switch runs unpinned",
+    ),
+    "op_profile": ("gate", "gate, dev or nightly"),
+    "op_report": ("reports/out", "folder for records, summary and failures"),
+    "op_baseline": ("", "records file that the run must not fall behind"),
+    "op_xfails": ("", "YAML file of known failures, each with reason, owner, expiry and a stored case"),
+    "op_shard": ("", "run the K-th of N parts, K/N; `quantizer report merge` makes them one run"),
+    "op_cases": ("cases", "folder of golden, regressions and defects"),
+}
+WITHOUT = {"op_isa": "avx2, and host on a processor without it"}
+"""What an option that is left out means."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add one group of options, all of them `--op-...`, with ini keys of the same names."""
+    group = parser.getgroup("quantizer", "conformance of quantized operators")
+    for name, text in LISTS.items():
+        group.addoption(_flag(name), action="append", metavar=_meta(name), help=f"{text} (repeatable)")
+        parser.addini(name, text, type="linelist", default=[])
+    for name, (default, text) in SINGLES.items():
+        group.addoption(
+            _flag(name), metavar=_meta(name), help=f"{text} (default: {default or WITHOUT.get(name, 'none')})"
+        )
+        parser.addini(name, text, default=default)
+    group.addoption("--op-golden-update", metavar="REASON", help="write the goldens of the selected operators anew")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _meta(name: str) -> str:
+    return name.removeprefix("op_").upper()
+
+
+def _value(config: pytest.Config, name: str) -> Any:
+    given = config.getoption(name)
+    return config.getini(name) if given is None else given
+
+
+def options(config: pytest.Config) -> Options:
+    """Return what was asked for; a wrong value is a usage error that names the legal ones."""
+    if OPTIONS not in config.stash:
+        config.stash[OPTIONS] = with_usage_errors(lambda: _read_options(config))
+    return config.stash[OPTIONS]
+
+
+def _read_options(config: pytest.Config) -> Options:
+    from quantizer.conformance.options import Options
+    from quantizer.core.errors import UnsupportedError
+    from quantizer.core.verdict import CHECKS
+    from quantizer.reporting.shards import read_shard
+
+    here, root = config.invocation_params.dir, config.rootpath
+
+    def paths(name: str) -> tuple[Path, ...]:
+        base = here if config.getoption(name) else root
+        return tuple((base / item).resolve() for item in _value(config, name))
+
+    update = config.getoption("op_golden_update")
+    if update is not None and not update.strip():
+        raise UnsupportedError(
+            "--op-golden-update: say why the codes change, as in --op-golden-update 'first goldens'."
+        )
+    if update is not None and _value(config, "op_engine") != "own":
+        raise UnsupportedError("--op-golden-update: goldens are the codes of our own engine. Leave --op-engine out.")
+    if update is not None and os.environ.get("CI"):
+        raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")
+    if _value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
+        raise UnsupportedError("--hypothesis-seed: the gate profile has no seed. Add --op-profile nightly.")
+
+    shard = _value(config, "op_shard")
+
+    def file(name: str) -> Path | None:
+        base, given = here if config.getoption(name) else root, _value(config, name)
+        return base / given if given else None
+
+    return Options(
+        root=root, specs=paths("op_specs"), plugins=paths("op_plugins"), engine=_value(config, "op_engine"),
+        isa=_value(config, "op_isa"), platforms=tuple(_value(config, "op_platform")), schemes=tuple(_value(config, "op_scheme")),
+        checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
+        reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),
+        baseline=file("op_baseline"), xfails=file("op_xfails"), golden_update=update,
+        readings=tuple(_value(config, "op_reading")),
+        shard=read_shard(shard, "--op-shard") if shard else None,
+    )  # fmt: skip
+
+
+def with_usage_errors(function: Any) -> Any:
+    """Return what *function* returns; an error of ours is a usage error of pytest."""
+    from quantizer.core.errors import QuantizerError
+
+    try:
+        return function()
+    except QuantizerError as err:
+        raise pytest.UsageError(str(err)) from None
+
+
+def named(config: pytest.Config) -> bool:
+    """Return whether the command line asks for anything of ours: such a session is a run."""
+    names = (*LISTS, *SINGLES, "op_golden_update")
+    return any(config.getoption(name) is not None for name in names)
+
+
+def opened(config: pytest.Config) -> Session:
+    """Return the run under way; opened when the first item runs, or when goldens need it."""
+    if SESSION not in config.stash:
+        from quantizer.conformance.session import open_session
+        from quantizer.core.errors import QuantizerError
+
+        gc.collect()
+        gc.freeze()  # what is loaded so far lives as long as the run: later collections need not walk it
+        asked, extra = options(config), (*config.stash[EXTRA],)
+        problem = None
+        try:
+            config.stash[SESSION] = open_session(asked, extra)
+        except QuantizerError as err:
+            problem = str(err)
+        if problem is not None:
+            pytest.fail(problem, pytrace=False)
+    return config.stash[SESSION]

@@ -1,0 +1,73 @@
+"""Collecting: a YAML file that has a top-level `op:` key becomes the items of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantizer.conformance.claiming import claim
+from quantizer.conformance.command_line import opened, options
+from quantizer.conformance.shipped import place
+from quantizer.conformance.stash import EXTRA, STATE
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect a YAML file that has a top-level `op:` key."""
+    if file_path.suffix != ".yaml" or not _is_spec(file_path):
+        return None
+    return spec_file(parent, file_path)
+
+
+def spec_file(parent: pytest.Collector, path: Path, platforms: set[str] | None = None) -> pytest.Collector:
+    """Return the collector of a spec file; *platforms*: where cases are wanted, None for every item."""
+    root = parent.config.rootpath
+    named: dict[str, Any] = {} if path.is_relative_to(root) else {"nodeid": place(path, root)}
+    collector: SpecFile = SpecFile.from_parent(parent, path=path, **named)
+    collector.platforms = platforms
+    return collector
+
+
+def _is_spec(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            return any(line.startswith("op:") for line in stream.read(4096).splitlines())
+    except OSError:
+        return False
+
+
+class SpecFile(pytest.File):
+    """One spec: an item for each scheme x platform, and one each for spec, golden, reject and regressions."""
+
+    platforms: set[str] | None = None
+    """Of a shipped spec: where cases are wanted, beside regressions; None: every item."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the items in a stable order; a spec that cannot be read is a collection error with its places."""
+        from quantizer.conformance.collection import collect, item
+        from quantizer.core.errors import QuantizerError, UnsupportedError
+
+        config = self.config
+        claim(config)
+        try:
+            found = [*collect(self.path, self.nodeid, options(config), lambda: opened(config), config.stash[EXTRA])]
+        except UnsupportedError as err:
+            raise pytest.UsageError(str(err)) from None
+        except QuantizerError as err:
+            raise self.CollectError(str(err)) from None
+        for state in found:
+            wanted = self.platforms is None or state.kind == "regressions" or state.platform in self.platforms
+            if not wanted:
+                continue
+            made = item(self, state)
+            made.stash[STATE] = state
+            yield made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give each item of ours its own Hypothesis key and random stream: without it all items share one."""
+    if STATE in item.stash or isinstance(item.parent, SpecFile):
+        item.add_marker(pytest.mark.parametrize("spec_item", []))
