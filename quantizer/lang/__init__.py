@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from quantizer.lang.convert import MLIRImporter, TpuLangConverter, compile, compile_f32
 from quantizer.lang.current import FUNCTIONS, deinit, get_default_graph, init, reset_default_graph
+from quantizer.lang.definitions import define_custom
 from quantizer.lang.errors import LangError
 from quantizer.lang.export import lowered, run, to_compass, to_onnx, to_registry
 from quantizer.lang.graph import Graph
@@ -67,6 +68,8 @@ from quantizer.lang.ops.arrange import (
     unsqueeze,
     upsample,
 )
+from quantizer.lang.ops.boxes import nms
+from quantizer.lang.ops.colours import yuv2rgb
 from quantizer.lang.ops.compare import eq, eqs, ge, ges, gt, gts, le, les, lt, lts, ne, nes
 from quantizer.lang.ops.convolutions import (
     conv,
@@ -80,6 +83,7 @@ from quantizer.lang.ops.convolutions import (
     deconv3d,
     deconv_int,
 )
+from quantizer.lang.ops.custom import custom
 from quantizer.lang.ops.elementwise import (
     add,
     add_shift,
@@ -98,17 +102,14 @@ from quantizer.lang.ops.matrices import matmul, matmul_int, matmul_quant
 from quantizer.lang.ops.norms import batch_norm, group_norm, layer_norm, normalize, rms_norm
 from quantizer.lang.ops.order import arg, argsort, sort, sort_by_key, topk
 from quantizer.lang.ops.others import (
-    custom,
     interpolate,
     interpolate_v2,
     matmulrq_int_op,
     mean_std_scale,
-    nms,
-    rope,
-    yuv2rgb,
 )
 from quantizer.lang.ops.pools import avgpool2d, avgpool3d, maxpool2d, maxpool2d_with_mask, maxpool3d
 from quantizer.lang.ops.quantization import dequant_int, dequant_int_to_fp, requant_fp, requant_fp_to_int, requant_int
+from quantizer.lang.ops.rotary import rope
 from quantizer.lang.ops.select import cond_select, index_select, lut, scatter, scatterND, select
 from quantizer.lang.ops.shapes import reshape, shape_fetch, squeeze
 from quantizer.lang.tensor import Scalar, Tensor
@@ -153,6 +154,7 @@ __all__ = [
     "deconv",
     "deconv3d",
     "deconv_int",
+    "define_custom",
     "deinit",
     "dequant_int",
     "dequant_int_to_fp",

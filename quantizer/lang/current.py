@@ -50,14 +50,13 @@ class Function:
     name: str
     group: str
     call: Callable[..., Any]
-    supported: bool = True
 
 
 FUNCTIONS: dict[str, Function] = {}
 """Every operator function by name."""
 
 
-def operator(group: str, *, supported: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def operator(group: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Register the decorated function as an operator function of a group; each call of it is whole or nothing."""
 
     def register(function: Callable[P, R]) -> Callable[P, R]:
@@ -65,8 +64,6 @@ def operator(group: str, *, supported: bool = True) -> Callable[[Callable[P, R]]
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if not supported:
-                return function(*args, **kwargs)
             graph = get_default_graph()
             with graph.calling(function.__name__):
                 try:
@@ -75,7 +72,7 @@ def operator(group: str, *, supported: bool = True) -> Callable[[Callable[P, R]]
                     raise LangError(f"{err}: write {function.__name__}{signature}.") from None
                 return function(*args, **kwargs)
 
-        FUNCTIONS[function.__name__] = Function(function.__name__, group, call, supported)
+        FUNCTIONS[function.__name__] = Function(function.__name__, group, call)
         return call
 
     return register

@@ -1,4 +1,4 @@
-"""docs/tpulang.md: every operator function of TpuLang, and whether it is supported."""
+"""docs/tpulang.md: every operator function of TpuLang and what it does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import inspect
 
 from quantizer.lang import FUNCTIONS
 from quantizer.lang.current import Function
-from quantizer.lang.ops.others import UNSUPPORTED
 
 GROUPS = (
     "NN/matrix", "binary", "binary shift", "misc", "quant", "pool", "activation", "sort", "arrange", "vision", "compare",
@@ -18,25 +17,22 @@ GROUPS = (
 def functions_document() -> str:
     """Return the document as markdown: a section for each group, a line for each function."""
     own = [item for item in FUNCTIONS.values() if item.group != GROUPS[-1]]
-    supported = sum(item.supported for item in own)
     lines = [
         "# TpuLang's operator functions",
         "",
-        f"{supported} of its {len(own)} functions build, infer, run and are exported. The other {len(own) - supported} raise",
-        "UnsupportedError. Every function also takes `out_name`. Made by `quantizer.lang.document.functions_document`.",
+        f"All {len(own)} of its functions build, infer, run and are exported. Every function but `custom` also takes",
+        "`out_name`. Made by `quantizer.lang.document.functions_document`.",
     ]
     for group in GROUPS:
         chosen = sorted((item for item in FUNCTIONS.values() if item.group == group), key=lambda item: item.name)
-        lines += ["", f"## {group} ({len(chosen)})", "", "| function | supported | what it does |", "|---|---|---|"]
+        lines += ["", f"## {group} ({len(chosen)})", "", "| function | what it does |", "|---|---|"]
         lines += [_line(item) for item in chosen]
     return "\n".join((*lines, ""))
 
 
 def _line(item: Function) -> str:
-    if not item.supported:
-        return f"| `{item.name}` | no | {UNSUPPORTED[item.name]} |"
     says = (inspect.getdoc(item.call) or "").splitlines()[0].rstrip(".")
-    return f"| `{item.name}({', '.join(_arguments(item))})` | yes | {says.replace('|', chr(92) + '|')} |"
+    return f"| `{item.name}({', '.join(_arguments(item))})` | {says.replace('|', chr(92) + '|')} |"
 
 
 def _arguments(item: Function) -> list[str]:

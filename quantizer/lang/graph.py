@@ -153,6 +153,17 @@ class Graph:
         tensor.quantization(scale, zero_point)
         _one_for_each_slice(tensor)
 
+    def reshape(self, tensor: Tensor, shape: tuple[int, ...]) -> None:
+        """Give a coefficient another shape of as many elements for this call; taken back where the call fails."""
+        before, held = tensor.shape, tensor.buffer
+        assert held is not None
+
+        def restore() -> None:
+            tensor.shape, tensor.buffer = before, held
+
+        self._undo.append(restore)
+        tensor.shape, tensor.buffer = shape, held.reshape(shape)
+
     def _output(self, base: str, result: Result) -> Tensor | None:
         if not result.used:
             return None

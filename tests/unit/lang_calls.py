@@ -576,6 +576,48 @@ def _mean_std_scale(d: Draw, feeds: list[Any], name: str) -> Any:
                                round_mode=d.one(*ROUND))  # fmt: skip
 
 
+@call("rope")
+def _rope(d: Draw, feeds: list[Any], name: str) -> Any:
+    dtype = d.one("float32", "float16", "int8", "uint8")
+    shape = [*d.shape(d.number(2, 4)), 2 * d.number(1, 3)]
+    optimized = len(shape) == 4 and d.one(True, False)
+    size = [shape[1 if optimized else len(shape) - 2], shape[-1]]
+    weights = [d.coeff(size, dtype) for _ in range(2)]
+    kept: dict[str, Any] = {"is_permute_optimize": optimized}
+    for step in ("mul1", "mul2", "add"):
+        kept |= {f"{step}_shift": d.number(-9, 2), f"{step}_round_mode": d.one(*ROUND)}
+    return tpul.rope(_x(d, feeds, shape, dtype), *weights, **kept)
+
+
+@call("yuv2rgb")
+def _yuv2rgb(d: Draw, feeds: list[Any], name: str) -> Any:
+    shape = [*d.shape(d.number(0, 2)), 3 * d.number(1, 3), 2 * d.number(1, 3)]
+    formula, mode = d.one("_601_limited", "_601_full"), d.one("HalfAwayFromZero", "HalfUp", "HalfToEven")
+    return tpul.yuv2rgb(_x(d, feeds, shape, "uint8"), d.number(0, 3), d.number(4, 5), "UINT8", formula, mode)
+
+
+@call("nms")
+def _nms(d: Draw, feeds: list[Any], name: str) -> Any:
+    count, boxes, classes = d.shape(3)
+    places = _x(d, feeds, [count, boxes, 4], low=0.25)
+    scores = _x(d, feeds, [count, classes, boxes])
+    return tpul.nms(places, scores, d.one("PYTORCH", "TENSORFLOW"), d.number(1, 3))
+
+
+@tpul.define_custom("test.ratio")
+def _ratio(x: Tensor, y: Tensor, factor: float, axes: list[int], both: bool) -> list[Tensor]:
+    total = tpul.add(tpul.mul(x, factor), y)
+    return [tpul.reduce(total, "ReduceMax", axes=axes, keep_dims=True), tpul.relu(total) if both else total]
+
+
+@call("custom")
+def _custom(d: Draw, feeds: list[Any], name: str) -> Any:
+    shape = d.shape(3)
+    operands = [_x(d, feeds, shape), d.coeff(shape)]
+    params = {"factor": 0.5, "axes": [d.number(0, 2)], "both": d.one(True, False)}
+    return tpul.custom(operands, "test.ratio", ["float32", "float32"], [f"first_{name}"], params)
+
+
 def build(name: str, seed: int) -> Built:
     """Return a graph with one legal call of a function."""
     feeds: list[Any] = []

@@ -178,9 +178,11 @@ class Emitter:
         ]
         return self._keep(node, found)
 
-    def free(self, op: str, operand: Value, dtype: str, shape: tuple[int, ...], **attrs: Any) -> Value:
+    def free(
+        self, op: str, operands: Value | Sequence[Value], dtype: str, shape: tuple[int, ...], **attrs: Any
+    ) -> Value:
         """Emit one node whose result has sizes that are known only when the graph runs."""
-        node = self._node(op, [operand], 1, attrs)
+        node = self._node(op, [operands] if isinstance(operands, Value) else list(operands), 1, attrs)
         return self._keep(node, [Value(node.outputs[0], DTYPES[dtype], shape)])[0]
 
     def cast(self, value: Value, dtype: DType | str) -> Value:

@@ -28,6 +28,10 @@ FAMILIES = (
     "reductions",
     "norms",
     "vision",
+    "rotary",
+    "colours",
+    "boxes",
+    "custom",
 )
 _LOWERINGS: dict[str, Callable[[Call], Outcome]] = {}
 
@@ -123,7 +127,7 @@ def lower(graph: Graph) -> Graph:
         outputs = [graph.tensor(name) for name in node.outputs]
         operands = [None if name is None else values[name] for name in node.inputs]
         tensors = [None if name is None else graph.tensor(name) for name in node.inputs]
-        values |= dict(zip(node.outputs, _lowered(e, node, operands, tensors, outputs), strict=True))
+        values |= dict(zip(node.outputs, placed(e, node, operands, tensors, outputs), strict=True))
     return e.graph(graph.name, graph.inputs, graph.outputs)
 
 
@@ -133,12 +137,13 @@ def infer(node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
         raise UnsupportedError(f"nothing computes {node.op}.")
     e = Emitter()
     values = [None if tensor is None else e.bind(tensor) for tensor in inputs]
-    return [value.shape for value in _lowered(e, node, values, list(inputs), list(outputs))]
+    return [value.shape for value in placed(e, node, values, list(inputs), list(outputs))]
 
 
-def _lowered(
+def placed(
     e: Emitter, node: Node, values: list[Value | None], tensors: list[Tensor | None], outputs: list[Tensor]
 ) -> list[Value]:  # fmt: skip
+    """Lower one node whose operands are there, and return its results under their names."""
     e.place = node.name
     outcome = _LOWERINGS[node.op](Call(e, node, values, tensors, outputs))
     found = outcome if isinstance(outcome, list) else [outcome]

@@ -1,11 +1,9 @@
-"""Image sizes, the fused tail operators, and the functions that are not computed."""
+"""Image sizes and the fused tail operators."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
-from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import AttrValue
 from quantizer.lang import arguments as a
 from quantizer.lang.current import get_default_graph, operator
@@ -17,13 +15,6 @@ from quantizer.lang.tensor import TENSOR_DTYPES, Tensor
 
 COORDINATES = ("align_corners", "pytorch_half_pixel", "half_pixel", "asymmetric")
 METHODS = ("nearest", "linear")
-UNSUPPORTED = {
-    "custom": "an operator of the caller's own has no definition here",
-    "yuv2rgb": "no operator of the registry converts colours",
-    "nms": "TpuLang's call says no overlap above which boxes are dropped, and the number of boxes is open",
-    "rope": "the order of the rotated pairs is not part of the operator's definition",
-}
-"""Functions that are not computed, and why."""
 
 
 @operator("vision")
@@ -131,18 +122,3 @@ def matmulrq_int_op(
         sums, multiplier, [-value for value in right_shifts], offset, requant_mode, out_dtype, out_name, round_mode,
         len(sums.shape) - 1, fuse_rq_to_matmul=True,
     )  # fmt: skip
-
-
-def _unsupported(name: str, group: str) -> Any:
-    def function(*_args: object, **_named: object) -> NoReturn:
-        raise UnsupportedError(f"{name} is not supported: {UNSUPPORTED[name]}.")
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Raise UnsupportedError: {UNSUPPORTED[name]}."
-    return operator(group, supported=False)(function)
-
-
-custom = _unsupported("custom", "custom")
-yuv2rgb = _unsupported("yuv2rgb", "arrange")
-nms = _unsupported("nms", "vision")
-rope = _unsupported("rope", "vision")

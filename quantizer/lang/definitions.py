@@ -1,0 +1,40 @@
+"""What operators of the caller's own mean: functions that build them of other operator functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.wording import suggestion
+from quantizer.lang.errors import LangError
+from quantizer.lang.tensor import Tensor
+
+Definition = Callable[..., "Tensor | Sequence[Tensor]"]
+F = TypeVar("F", bound=Definition)
+_DEFINED: dict[str, Definition] = {}
+
+
+def define_custom(name: str) -> Callable[[F], F]:
+    """Register the decorated function as what `custom` of that name means: `f(*tensors, **params)`, results in order.
+
+    It is called once for each use, in a graph of its own, and must build the same each time. A later one replaces an earlier.
+    """
+    if not isinstance(name, str) or not name.replace(".", "_").isidentifier():
+        raise LangError(f"define_custom: name={name!r}: must be a name.")
+
+    def register(function: F) -> F:
+        _DEFINED[name] = function
+        return function
+
+    return register
+
+
+def definition(name: str) -> Definition:
+    """Return what `custom` of a name means; UnsupportedError where nothing says it."""
+    if name not in _DEFINED:
+        raise UnsupportedError(
+            f"custom operator {name!r}: nothing defines it: write a function of other operators under"
+            f" @define_custom({name!r}).{suggestion(str(name), _DEFINED, 'Defined')}"
+        )
+    return _DEFINED[name]
