@@ -1,0 +1,162 @@
+"""Proof of sameness: digests of parameters, codes and verdicts per item, before a refactoring and after it.
+
+    python benchmarks/sameness.py freeze -o FILE [--op NAME ...] [--campaign N]
+    python benchmarks/sameness.py compare FILE
+
+`freeze` judges the gate's explicit cases, and of each item N generated ones, as `quantizer campaign` has them. The file
+has one line an item: a short digest of each case, of what the quantize rule handed, of the codes and of the verdicts
+(checks, statuses, ratios and counts; no texts). `compare` runs the operators of the file again and lists the items that
+differ, each with its first case; exit code 1 where one does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from quantizer.conformance.faults.cases import corpus, gate_cases
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core.files import replace_files
+from quantizer.core.platforms import Platform
+from quantizer.core.workers import worker_pool
+from quantizer.ops import load_built_ins
+
+ROOT = Path(__file__).parent.parent
+PARTS = ("parameters", "codes", "verdicts")
+LENGTH = 6
+"""Hexadecimal digits of a case's digest of each part."""
+Lines = dict[str, dict[str, Any]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    freeze = commands.add_parser("freeze", help="write the digests")
+    freeze.add_argument("-o", "--output", type=Path, required=True)
+    freeze.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
+    freeze.add_argument("--campaign", type=int, default=0, metavar="N", help="generated cases of each operator")
+    compare = commands.add_parser("compare", help="list the items that differ")
+    compare.add_argument("file", type=Path)
+    for command in (freeze, compare):
+        command.add_argument("--workers", type=int, default=2)
+    args = parser.parse_args()
+    if args.command == "freeze":
+        ops = args.op or sorted(open_session(Options(root=ROOT)).library.specs)
+        lines = digests(ops, args.campaign, args.workers)
+        head = {"ops": ops, "campaign": args.campaign}
+        replace_files({args.output: "".join(json.dumps(line) + "\n" for line in (head, *lines.values()))})
+        print(f"{len(lines)} items, {sum(line['cases'] for line in lines.values())} cases")
+        return 0
+    head, *known = map(json.loads, args.file.read_text().splitlines())
+    return report({line["item"]: line for line in known}, digests(head["ops"], head["campaign"], args.workers))
+
+
+def digests(ops: list[str], campaign: int, workers: int) -> Lines:
+    """Return item -> its line, of all operators in *ops*."""
+    found: Lines = {}
+    with worker_pool(workers) as executor, tqdm(total=len(ops), disable=None) as bar:
+        for lines in executor.map(of_operator, ops, itertools.repeat(campaign)):
+            found.update(lines)
+            bar.update()
+    return dict(sorted(found.items()))
+
+
+def of_operator(op: str, campaign: int) -> Lines:
+    torch.set_num_threads(1)
+    load_built_ins()
+    session = open_session(Options(root=ROOT))
+    lines: Lines = {}
+    for source, cases in (("", gate_cases(session, op)), (" campaign", generated(session, op, campaign))):
+        for target, case in cases:
+            name = target.id + source
+            line = lines.setdefault(name, {"item": name, "cases": 0, **dict.fromkeys(PARTS, "")})
+            line["cases"] += 1
+            for part, digest in zip(PARTS, of_case(Trial(target, case, session.engine)), strict=True):
+                line[part] += digest
+    return lines
+
+
+def generated(session: Session, op: str, count: int) -> Iterator[Any]:
+    return corpus(session, session.library.spec(op), count)
+
+
+def of_case(trial: Trial) -> tuple[str, str, str]:
+    verdicts = judge(trial)
+    shown = [(v.check, v.status, v.ratio.hex(), v.elements, v.failed, v.vacuous, v.width.hex()) for v in verdicts]
+    return digest(lambda: trial.parameters), digest(lambda: trial.outcome), digest(lambda: shown)
+
+
+def digest(value: Any) -> str:
+    found = hashlib.sha256()
+    try:
+        feed(found, value())
+    except Exception as err:  # noqa: BLE001 - a refusal is a result
+        found.update(type(err).__name__.encode())
+    return found.hexdigest()[:LENGTH]
+
+
+def feed(found: Any, value: Any) -> None:
+    """Add *value* part by part; a platform is what chose the numbers, not one of them."""
+    if isinstance(value, Platform):
+        return
+    found.update(f"<{type(value).__name__}".encode())
+    if isinstance(value, Tensor):
+        found.update(f"{value.dtype}{tuple(value.shape)}".encode() + value.contiguous().numpy().tobytes())
+    elif isinstance(value, Mapping):
+        for name in sorted(value, key=str):
+            feed(found, (str(name), value[name]))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            feed(found, part)
+    elif dataclasses.is_dataclass(value):
+        for item in dataclasses.fields(value):
+            feed(found, (item.name, getattr(value, item.name)))
+    else:
+        found.update((value.hex() if isinstance(value, float) else repr(value)).encode())
+    found.update(b">")
+
+
+def report(known: Lines, now: Lines) -> int:
+    differing = 0
+    for name in sorted({*known, *now}):
+        if name not in known or name not in now:
+            print(f"{name}: {'new' if name in now else 'gone'}")
+            differing += 1
+            continue
+        cases = (known[name]["cases"], now[name]["cases"])
+        parts = [
+            place(part, known[name][part], now[name][part]) for part in PARTS if known[name][part] != now[name][part]
+        ]
+        if parts or cases[0] != cases[1]:
+            print(f"{name}: {', '.join(parts)}" + (f"; {cases[0]} -> {cases[1]} cases" if cases[0] != cases[1] else ""))
+            differing += 1
+    print(f"{differing} of {len({*known, *now})} items differ")
+    return 1 if differing else 0
+
+
+def place(part: str, before: str, after: str) -> str:
+    pairs = list(zip(cut(before), cut(after), strict=False))
+    changed = [index for index, (one, other) in enumerate(pairs) if one != other]
+    return f"{part} of {len(changed)} of {len(pairs)} cases" + (f", first {changed[0]}" if changed else "")
+
+
+def cut(text: str) -> list[str]:
+    return [text[start : start + LENGTH] for start in range(0, len(text), LENGTH)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
