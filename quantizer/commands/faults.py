@@ -47,6 +47,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="judge each case by those checks alone that the gate profile runs on it: what the sampling of costly "
         "checks loses survives",
     )
+    faults.add_argument(
+        "--real",
+        action="store_true",
+        help="plant the bugs that public trackers report (cases/real_bugs) under the conditions in which they were seen, "
+        "instead of the catalogue",
+    )
     faults.add_argument("--workers", type=_count, default=None, metavar="N", help="processes (default: one a core)")
     faults.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     faults.add_argument("-o", "--output", type=Path, help="write the matrix to this file, as markdown")
@@ -69,12 +75,51 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.core.files import check_apart, replace_files
 
     check_apart([*args.op_specs, *args.op_plugins], filter(None, [args.output]))
+    if args.real:
+        return _real(args)
     results = _results(_jobs(args), args.workers)
     if args.output is not None:
         replace_files({args.output: document(results)})
     sys.stdout.write((_json(results) if args.json else _text(results)) + os.linesep)
     failing = any(row.outcome in FAILING for result in results for row in result.rows)
     return SURVIVORS if failing or any(result.alarms for result in results) else FOUND
+
+
+def _real(args: argparse.Namespace) -> int:
+    """Plant the reported bugs; 0 where every one that is planted is caught and every right twin is green."""
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.real.document import CAUGHT, document, standing, summary
+    from quantizer.conformance.real.reports import read_reports
+    from quantizer.conformance.real.run import Job, all_of
+    from quantizer.conformance.session import open_session
+    from quantizer.core.errors import UnsupportedError
+    from quantizer.core.files import replace_files
+    from quantizer.core.workers import worker_pool
+
+    options = Options(root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins))
+    known = set(open_session(options).library.specs)
+    reports = [r for r in read_reports(options.cases) if not args.op or set(r.ops) & set(args.op)]
+    ops = sorted({op for report in reports for op in report.ops if not args.op or op in args.op})
+    if not ops or not set(ops) <= known:
+        missing = sorted(set(ops) - known) or args.op
+        raise UnsupportedError(
+            f"--real: no report is planted in {', '.join(missing) or 'any operator'}. See cases/real_bugs."
+        )
+    jobs = [Job(options, dict(os.environ), op, tuple(r for r in reports if op in r.ops)) for op in ops]
+    with worker_pool(min(args.workers or os.cpu_count() or 1, len(jobs))) as executor:
+        found = [outcome for outcomes in all_of(jobs, executor) for outcome in outcomes]
+    order = {report.ref: place for place, report in enumerate(reports)}
+    outcomes = sorted(found, key=lambda outcome: (order[outcome.ref], outcome.op))
+    if args.output is not None:
+        replace_files({args.output: document(reports, outcomes)})
+    if args.json:
+        sys.stdout.write(json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=1) + os.linesep)
+    else:
+        shown = [dataclasses.asdict(outcome) for outcome in outcomes]
+        sys.stdout.write(tabulate(shown, headers="keys") + os.linesep + summary(reports, outcomes) + os.linesep)
+    planted = [(r, [o for o in outcomes if o.ref == r.ref]) for r in reports if not r.unreached]
+    green = all(standing(r, own) == CAUGHT for r, own in planted) and not any(o.twin for o in outcomes)
+    return FOUND if green else SURVIVORS
 
 
 def _jobs(args: argparse.Namespace) -> list[Job]:

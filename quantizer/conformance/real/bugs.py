@@ -1,0 +1,99 @@
+"""A report as a fault: the change that it tells of, under its condition alone; and its twin, which computes the same rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from quantizer.conformance.faults import CATALOGUE
+from quantizer.conformance.faults.fault import Fault, Kind, Wrap
+from quantizer.conformance.faults.kills import STATE
+from quantizer.conformance.real.effects import EFFECTS, RULES, STATES
+from quantizer.conformance.real.facts import facts, holds
+from quantizer.conformance.real.reports import Report
+from quantizer.core.errors import CaseError, QuantizerError
+from quantizer.core.spec import Spec
+from quantizer.core.wording import suggestion
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters
+from quantizer.ops import Function
+
+_FAULTS: Mapping[str, Fault] = {fault.id: fault for fault in CATALOGUE}
+
+
+def bug(report: Report, spec: Spec) -> Fault:
+    """Return the report as a fault of one operator; CaseError where it names no such change."""
+    kind, place, wrap = _change(report, spec)
+    return Fault(report.ref, place, (spec.op,), kind, lambda original: _under(report, spec, kind, original, wrap))
+
+
+def twin(report: Report, spec: Spec) -> Fault:
+    """Return the right function beside it: under the same condition it goes another way, and computes the same."""
+    kind, place, _ = _change(report, spec)
+    return Fault(
+        f"{report.ref} twin", place, (spec.op,), kind, lambda original: _under(report, spec, kind, original, _elsewhere)
+    )
+
+
+def _change(report: Report, spec: Spec) -> tuple[Kind, str, Wrap]:
+    if isinstance(report.does, str):
+        known = _FAULTS.get(report.does)
+        if known is None:
+            raise CaseError(
+                f"{report.ref}: no fault {report.does!r}.{suggestion(report.does, sorted(_FAULTS), 'Known')}"
+            )
+        if not known.concerns(spec) or known.kind not in ("quantized", "quantize", "accumulate"):
+            raise CaseError(f"{report.ref}: the fault {report.does} does not concern {spec.op}. Name another one.")
+        return known.kind, known.place, known.wrap
+    name, *numbers = report.does
+    made = {**EFFECTS, **RULES}.get(str(name))
+    if made is None:
+        raise CaseError(
+            f"{report.ref}: no effect {name!r}.{suggestion(str(name), sorted({**EFFECTS, **RULES}), 'Known')}"
+        )
+    try:
+        wrap = made(*numbers)
+    except TypeError:
+        raise CaseError(f"{report.ref}: effect {name!r} does not take {numbers}. See real/effects.py.") from None
+    return ("quantize" if name in RULES else "quantized"), (STATE if name in STATES else "real"), wrap
+
+
+def _under(report: Report, spec: Spec, kind: Kind, original: Function, wrap: Wrap) -> Function:
+    changed = wrap(original)
+    if kind == "quantize":
+
+        def rule(request: Request) -> Parameters:
+            right: Parameters = original(request)
+            known = facts(spec, request.shapes, request.attrs, right, request.ranges)
+            return changed(request) if holds(report.when, known) else right
+
+        return rule
+
+    def forward(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
+        given = {**dict(zip(spec.inputs, operands, strict=False)), **named}
+        shapes = {n: tuple(given[n].shape) for n in spec.inputs if isinstance(given.get(n), Tensor)}
+        attrs = {name: given[name] for name in spec.attrs if name in given}
+        try:
+            known = facts(spec, shapes, attrs, parameters)
+        except QuantizerError:
+            known = None
+        chosen = changed if known is not None and holds(report.when, known) else original
+        return chosen(*operands, parameters=parameters, **named)
+
+    return forward
+
+
+def _elsewhere(original: Function) -> Function:
+    """Compute from copies in other memory: each operand's axes lie in the reverse order there."""
+
+    def moved(values: Any) -> Any:
+        if not isinstance(values, Tensor) or values.dim() < 2:
+            return values.clone() if isinstance(values, Tensor) else values
+        turned = tuple(reversed(range(values.dim())))
+        return values.permute(turned).contiguous().permute(turned)
+
+    return lambda *operands, **named: original(
+        *(moved(values) for values in operands), **{name: moved(values) for name, values in named.items()}
+    )

@@ -1,0 +1,109 @@
+"""docs/real_bugs.md: what the gate finds of the bugs that public trackers report, by class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tabulate import tabulate
+
+from quantizer.conformance.real.reports import Report
+from quantizer.conformance.real.run import Outcome
+
+CAUGHT, UNMET, UNCHANGED, SURVIVES, UNREACHED = (
+    "caught", "no case meets the condition", "changes nothing where the condition holds", "survives", "out of reach",
+)  # fmt: skip
+_INTRO = """# Bugs that others reported
+
+Written by `quantizer faults --real -o docs/real_bugs.md`; do not edit. Each line of `cases/real_bugs/` is a thread of a public tracker about a
+quantized kernel, rule or converter that gave wrong results. Where a case can express it, it is planted with the condition under which it was seen, in
+place of the built-in function, and the cases that the gate draws are judged by the checks that the gate runs on each. No case was made for a report. Beside
+each stands a right twin, which under the same condition computes the same from other memory; it must stay green.
+A report that is planted in several operators is caught where it is caught in all of them.
+"""
+
+
+def standing(report: Report, outcomes: Sequence[Outcome]) -> str:
+    """Return what became of a report: the worst of its operators."""
+    if report.unreached:
+        return UNREACHED
+    found = [_one(outcome) for outcome in outcomes]
+    return max(found, key=(CAUGHT, UNCHANGED, UNMET, SURVIVES).index)
+
+
+def _one(outcome: Outcome) -> str:
+    if outcome.check:
+        return CAUGHT
+    if not outcome.met:
+        return UNMET
+    return SURVIVES if outcome.changed else UNCHANGED
+
+
+def summary(reports: Sequence[Report], outcomes: Sequence[Outcome]) -> str:
+    """Return one line: reports, planted, caught, and what is not."""
+    count = _counts(reports, outcomes)
+    alarms = sum(bool(outcome.twin) for outcome in outcomes)
+    planted = len(reports) - count[UNREACHED]
+    return (
+        f"{len(reports)} reports, {planted} planted in {len(outcomes)} places: {count[CAUGHT]} caught, {count[SURVIVES]} survive, "
+        f"{count[UNMET]} whose condition no case meets, {count[UNCHANGED]} that change nothing; {count[UNREACHED]} out of reach; "
+        f"{alarms} alarms on right twins."
+    )
+
+
+def document(reports: Sequence[Report], outcomes: Sequence[Outcome]) -> str:
+    """Return the page, the same for the same outcomes."""
+    parts = [_INTRO, summary(reports, outcomes), "", "## By class", "", _by_class(reports, outcomes), ""]
+    of = _of(outcomes)
+    for title, name in (("Not caught", None), ("Out of reach", UNREACHED), ("Caught", CAUGHT)):
+        chosen = [r for r in reports if _is(standing(r, of.get(r.ref, ())), name)]
+        parts += [f"## {title}", "", _table(chosen, of), ""]
+    return "\n".join(parts)
+
+
+def _is(found: str, name: str | None) -> bool:
+    return found == name if name else found not in (CAUGHT, UNREACHED)
+
+
+def _table(reports: Iterable[Report], of: Mapping[str, Sequence[Outcome]]) -> str:
+    rows = [
+        (
+            f"[{report.ref}](https://github.com/{report.ref.replace('#', '/issues/')})", report.system, report.kind, report.what,
+            ", ".join(report.ops), f"`{report.when.text}`" if report.when else "", _said(report, of.get(report.ref, ())),
+        )
+        for report in reports
+    ]  # fmt: skip
+    return tabulate(
+        rows, headers=["thread", "system", "class", "what", "planted in", "where", "found by"], tablefmt="github"
+    )
+
+
+def _said(report: Report, outcomes: Sequence[Outcome]) -> str:
+    if report.unreached:
+        return report.unreached
+    return "; ".join(dict.fromkeys(f"{o.check} after {o.met}" if o.check else f"{o.op}: {_one(o)}" for o in outcomes))
+
+
+def _by_class(reports: Sequence[Report], outcomes: Sequence[Outcome]) -> str:
+    kinds = sorted({report.kind for report in reports})
+    rows = []
+    for kind in kinds:
+        count = _counts([report for report in reports if report.kind == kind], outcomes)
+        planted = count[CAUGHT] + count[SURVIVES] + count[UNMET] + count[UNCHANGED]
+        rows.append((kind, sum(count.values()), planted, count[CAUGHT], planted - count[CAUGHT], count[UNREACHED]))
+    headers = ["class", "reports", "planted", "caught", "not caught", "out of reach"]
+    return tabulate(rows, headers=headers, tablefmt="github")
+
+
+def _counts(reports: Sequence[Report], outcomes: Sequence[Outcome]) -> dict[str, int]:
+    of = _of(outcomes)
+    found = dict.fromkeys((CAUGHT, SURVIVES, UNMET, UNCHANGED, UNREACHED), 0)
+    for report in reports:
+        found[standing(report, of.get(report.ref, ()))] += 1
+    return found
+
+
+def _of(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        found.setdefault(outcome.ref, []).append(outcome)
+    return found

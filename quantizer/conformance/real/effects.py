@@ -1,0 +1,231 @@
+"""What goes wrong in a kernel, and where in its result: everything that reports tell and the catalogue has no fault for.
+
+Codes that go wrong go wrong by one, which is less than any report tells.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.conformance.faults.fault import Wrap
+from quantizer.core.errors import GraphError
+from quantizer.numerics.qparams import Constant, Parameters, Staged
+from quantizer.ops import Function
+
+Where = Callable[[Tensor], Tensor]
+INT32_LIMIT = (1 << 31) - 1
+
+
+def _moved(codes: Tensor, p: Parameters, where: Tensor) -> Tensor:
+    """Move codes by one towards the inside where *where* holds; of an index or a mask, to the next."""
+    y = p.outputs["y"]
+    inside = torch.where(codes < y.qmax, codes + 1, codes - 1)
+    return torch.where(where, inside, codes)
+
+
+def _along(codes: Tensor, axis: int) -> Tensor:
+    """Return each element's index along *axis*, in the shape of the codes; GraphError where there is no such axis."""
+    if not -codes.dim() <= axis < codes.dim():
+        raise GraphError(f"axis {axis} of a result of {codes.dim()} axes.")
+    place = axis % codes.dim()
+    line = torch.arange(codes.shape[place]).reshape([-1 if i == place else 1 for i in range(codes.dim())])
+    return line.expand(codes.shape)
+
+
+def _in_codes(change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
+    def wrap(original: Function) -> Function:
+        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
+            result = original(*operands, parameters=parameters, **named)
+            if isinstance(result, Staged):
+                return replace(result, codes=change(result.codes, parameters))
+            return change(result, parameters)
+
+        return faulty
+
+    return wrap
+
+
+def _where(chosen: Callable[..., Tensor]) -> Callable[..., Wrap]:
+    def made(*numbers: int) -> Wrap:
+        inspect.signature(chosen).bind(None, *numbers)
+        return _in_codes(lambda codes, p: _moved(codes, p, chosen(codes, *numbers)))
+
+    return made
+
+
+def _tail(codes: Tensor, axis: int, block: int) -> Tensor:
+    size = codes.shape[axis]
+    return _along(codes, axis) >= size - size % block
+
+
+def _edges(codes: Tensor, axis: int) -> Tensor:
+    index = _along(codes, axis)
+    return (index == 0) | (index == codes.shape[axis] - 1)
+
+
+def _line(codes: Tensor, axis: int, index: int) -> Tensor:
+    return _along(codes, axis) == index % codes.shape[axis]
+
+
+def _span_of(codes: Tensor, axis: int, start: int, stop: int) -> Tensor:
+    index = _along(codes, axis) % stop
+    return (index >= start) & (codes.shape[axis] >= stop)
+
+
+def _below_zero(codes: Tensor, p: Parameters) -> Tensor:
+    return _moved(codes, p, codes < int(p.outputs["y"].zero_point))
+
+
+def _wrapped(codes: Tensor, p: Parameters) -> Tensor:
+    y = p.outputs["y"]
+    return torch.where(codes == y.qmax, y.qmin, codes)
+
+
+def _mirrored(codes: Tensor, p: Parameters) -> Tensor:
+    y = p.outputs["y"]
+    return torch.where(codes < y.zero_point, (2 * y.zero_point - codes).clamp(y.qmin, y.qmax), codes)
+
+
+def _clipped_early(codes: Tensor, p: Parameters) -> Tensor:
+    """Clip before the zero point is added: what lies beyond the last code but for it never reaches it."""
+    y = p.outputs["y"]
+    return (codes - y.zero_point).clamp(y.qmin, y.qmax - abs(int(y.zero_point))) + y.zero_point
+
+
+def _filled(codes: Tensor, p: Parameters, which: str) -> Tensor:
+    y = p.outputs["y"]
+    return torch.full_like(codes, y.qmin if which == "first" else int(y.zero_point))
+
+
+def _every(axis: int, step: int) -> Wrap:
+    """Leave all but one in *step* along an axis at the zero point."""
+    return _in_codes(
+        lambda codes, p: torch.where(_along(codes, axis) % step == 0, codes, int(p.outputs["y"].zero_point))
+    )
+
+
+def _without_last(axis: int) -> Wrap:
+    return _in_codes(lambda codes, _: codes.narrow(axis, 0, max(codes.shape[axis] - 1, 1)))
+
+
+def _rolled(axis: int, by: int) -> Wrap:
+    return _in_codes(lambda codes, _: codes.roll(by, axis))
+
+
+def _input_codes(modulus: int, remainder: int) -> Wrap:
+    """Move what some codes of the first operand give."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
+            first = next(v for v in (*operands, *named.values()) if isinstance(v, Tensor))
+            change = _in_codes(lambda codes, p: _moved(codes, p, first % modulus == remainder))
+            return change(original)(*operands, parameters=parameters, **named)
+
+        return faulty
+
+    return wrap
+
+
+def _raises(original: Function) -> Function:
+    def faulty(*operands: Tensor, **named: Any) -> Any:
+        original(*operands, **named)
+        raise RuntimeError("Failed to prepare the operator.")
+
+    return faulty
+
+
+def _attribute(name: str, by: int) -> Wrap:
+    """Compute with another value of a whole number among the attributes."""
+    return lambda original: lambda *operands, **named: original(*operands, **{**named, name: named[name] + by})
+
+
+def _stale_tail(axis: int, block: int) -> Wrap:
+    """Leave in the tail what the run before left there; what the first one finds are zeros."""
+
+    def wrap(original: Function) -> Function:
+        kept: dict[tuple[int, ...], Tensor] = {}
+
+        def change(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001
+            shape = tuple(codes.shape)
+            before = kept.get(shape, torch.zeros_like(codes))
+            kept[shape] = codes.clone()
+            return torch.where(_tail(codes, axis, block), before, codes)
+
+        return _in_codes(change)(original)
+
+    return wrap
+
+
+def _storage_order(original: Function) -> Function:
+    """Read each operand in the order in which its elements lie in memory."""
+
+    def dense(values: Any) -> Any:
+        if not isinstance(values, Tensor) or values.is_contiguous():
+            return values
+        return torch.as_strided(values, (values.numel(),), (1,)).reshape(values.shape)
+
+    return lambda *operands, **named: original(
+        *(dense(values) for values in operands), **{name: dense(values) for name, values in named.items()}
+    )
+
+
+def _bias_sign(original: Function) -> Function:
+    """Turn the sign of bias codes at the end of 32 bits, as a wrapped one has it."""
+
+    def faulty(request: Any) -> Parameters:
+        handed: Parameters = original(request)
+        constants: Mapping[str, Constant] = {
+            name: Constant(torch.where(held.codes.abs() >= INT32_LIMIT, -held.codes, held.codes), held.params)
+            for name, held in handed.constants.items()
+        }
+        return replace(handed, constants=constants)
+
+    return faulty
+
+
+def _fused_product(original: Function) -> Function:
+    """Round the product of sum and float32 multiplier once, with the rounding to a code: as a fused multiply-add has it."""
+
+    def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
+        ratio = parameters.rescale
+        exact = parameters if ratio is None else replace(parameters, rescale=replace(ratio, variant="exact"))
+        return original(*operands, parameters=exact, **named)
+
+    return faulty
+
+
+EFFECTS: Mapping[str, Callable[..., Wrap]] = {
+    "everywhere": _where(lambda codes: torch.ones_like(codes, dtype=torch.bool)),
+    "tail": _where(_tail),
+    "past": _where(lambda codes, axis, start: _along(codes, axis) >= start),
+    "block": _where(_span_of),
+    "line": _where(_line),
+    "edges": _where(_edges),
+    "slope_side": lambda: _in_codes(_below_zero),
+    "wrap_top": lambda: _in_codes(_wrapped),
+    "mirror_low": lambda: _in_codes(_mirrored),
+    "early_clip": lambda: _in_codes(_clipped_early),
+    "clip_half": lambda: _in_codes(lambda codes, p: codes.clamp(max=(p.outputs["y"].qmax + 1) // 2 - 1)),
+    "clamp_zero": lambda: _in_codes(lambda codes, p: codes.clamp(min=max(0, p.outputs["y"].qmin))),
+    "to_first": lambda: _in_codes(lambda codes, p: _filled(codes, p, "first")),
+    "to_zero": lambda: _in_codes(lambda codes, p: _filled(codes, p, "zero")),
+    "every": _every,
+    "roll": _rolled,
+    "drop_last": _without_last,
+    "input_codes": _input_codes,
+    "attribute": _attribute,
+    "raises": lambda: _raises,
+    "stale_tail": _stale_tail,
+    "storage_order": lambda: _storage_order,
+    "fused_product": lambda: _fused_product,
+}  # fmt: skip
+RULES: Mapping[str, Callable[..., Wrap]] = {"bias_sign": lambda: _bias_sign}
+"""Effects on the quantize rule; the others are of the integer forward."""
+STATES = ("stale_tail",)
+"""Effects that remember."""

@@ -1,0 +1,106 @@
+"""What the condition of a report may name: the shapes and attributes of a call, and what was handed to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.core.errors import QuantizerError
+from quantizer.core.shapes import infer_shapes, variables
+from quantizer.core.spec import Spec
+from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.numerics.same import same
+
+INT32_LIMIT = (1 << 31) - 1
+
+NAMES = (
+    "platform", "fused", "has_bias", "out", "elements", "rows", "terms", "bits", "weight_bits", "per_channel", "weight_zero",
+    "zero", "first", "last", "unsigned", "low", "high", "y_zero", "y_first", "y_last", "y_top", "same_scale",
+    "same_inputs", "ratio_low", "ratio_high", "bias_at_limit", "f32",
+)  # fmt: skip
+"""Beside dimensions and attributes.
+
+zero, first, last, low, high: zero point, end codes and ends of the range of the first operand; y_*: of the output. out,
+elements: the output's shape and size; rows: its size but for the last axis; terms: of one sum. ratio_*: the smallest and the largest
+multiplier, 1 without one. bias_at_limit: a code of a bias is the last one of 32 bits. f32: the multiplier is a float32 number.
+"""
+
+
+def facts(
+    spec: Spec,
+    shapes: Mapping[str, tuple[int, ...]],
+    attrs: Mapping[str, Any],
+    handed: Parameters,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> dict[str, Any]:
+    """Return every name that a condition may use; QuantizerError where the operands do not fit together.
+
+    ranges: those that a rule is asked for; without, those that its codes stand for.
+    """
+    bound = variables(spec, shapes, attrs)
+    out = infer_shapes(spec, shapes, attrs)["y"]
+    inputs, y = list(handed.inputs.values()), next(iter(handed.outputs.values()))
+    x = inputs[0] if inputs else y
+    ratio = _ratios(handed)
+    held = [constant for name, constant in handed.constants.items() if spec.inputs[name].role == "weight"]
+    biases = [constant for name, constant in handed.constants.items() if spec.inputs[name].role == "bias"]
+    terms = spec.error_model.terms
+    low, high = (ranges or {}).get(next(iter(spec.activations)), _span(x))
+    return {
+        **bound,
+        "platform": handed.platform.platform,
+        "fused": handed.activation,
+        "has_bias": bool(biases),
+        "out": out,
+        "elements": math.prod(out),
+        "rows": math.prod(out[:-1]),
+        "terms": 1 if terms is None else int(terms(bound)),
+        "bits": x.bits,
+        "weight_bits": held[0].params.bits if held else 0,
+        "per_channel": bool(held) and held[0].params.scale.numel() > 1,
+        "weight_zero": int(held[0].params.zero_point.abs().max()) if held else 0,
+        "zero": int(x.zero_point),
+        "first": x.qmin,
+        "last": x.qmax,
+        "unsigned": x.qmin >= 0,
+        "low": low,
+        "high": high,
+        "y_zero": int(y.zero_point),
+        "y_first": y.qmin,
+        "y_last": y.qmax,
+        "y_top": _span(y)[1],
+        "same_scale": _equal(x, y),
+        "same_inputs": all(_equal(x, other) for other in inputs),
+        "ratio_low": float(ratio.min()),
+        "ratio_high": float(ratio.max()),
+        "bias_at_limit": any(int(b.codes.abs().max()) >= INT32_LIMIT for b in biases if b.codes.numel()),
+        "f32": handed.rescale is not None and handed.rescale.variant.startswith("f32"),
+    }
+
+
+def holds(when: Any, known: Mapping[str, Any]) -> bool:
+    """Return whether the condition holds; not where it names what the operator has not here."""
+    try:
+        return bool(when(known))
+    except QuantizerError:
+        return False
+
+
+def _ratios(handed: Parameters) -> Tensor:
+    rescale = handed.rescale
+    if rescale is None:
+        return torch.ones(1, dtype=torch.float64)
+    return (rescale.mantissa.double() * torch.exp2(-rescale.shift.double()) / rescale.divisor).reshape(-1)
+
+
+def _span(params: QParams) -> tuple[float, float]:
+    scale, zero = float(params.scale.max()), int(params.zero_point.reshape(-1)[0])
+    return scale * (params.qmin - zero), scale * (params.qmax - zero)
+
+
+def _equal(one: QParams, other: QParams) -> bool:
+    return same(one.scale, other.scale) and same(one.zero_point, other.zero_point)

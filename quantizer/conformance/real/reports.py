@@ -1,0 +1,80 @@
+"""Reports of public trackers as data: cases/real_bugs/*.jsonl, one thread a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quantizer.core.errors import CaseError, SpecError
+from quantizer.core.expressions import Expression, parse
+from quantizer.core.files import exists
+from quantizer.core.reading import Readable
+
+FOLDER = "real_bugs"
+"""Below the folder of stored cases."""
+_SAID = ("ref", "system", "class", "what")
+_PLANTED, _UNREACHED = {*_SAID, "ops", "when", "does"}, {*_SAID, "unreached"}
+LISTED = Readable(
+    "a list of reports", 1 << 24, CaseError,
+    'Write {"ref": "owner/name#1", "system": "...", "class": "...", "what": "..."} with "ops", "when" and "does", or with "unreached".',
+)  # fmt: skip
+Does = str | tuple[str | int, ...]
+"""The id of a fault of the catalogue, or an effect of `effects.py` with its numbers."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One thread: what went wrong, in whose system, and how it is planted or why it is not."""
+
+    ref: str
+    """owner/name#number on GitHub."""
+    system: str
+    kind: str
+    what: str
+    ops: tuple[str, ...] = ()
+    when: Expression | None = None
+    """The condition under which it was seen, over `facts.py`."""
+    does: Does = ""
+    unreached: str = ""
+    """Why no case can express it; empty where it is planted."""
+
+
+def read_reports(cases: Path) -> tuple[Report, ...]:
+    """Return every report, in the order of file and line; none where there is no folder. CaseError names file and line."""
+    folder, found = cases / FOLDER, list[Report]()
+    if not exists(folder):
+        return ()
+    for path in sorted(folder.glob("*.jsonl")):
+        for number, line in LISTED.lines_of(path, str(path)):
+            where = f"{path}:{number}"
+            report = _report(LISTED.parsed(line, where), where)
+            if any(report.ref == other.ref for other in found):
+                raise CaseError(f"{where}: {report.ref} is listed before. Keep one line.")
+            found.append(report)
+    return tuple(found)
+
+
+def _report(row: Any, where: str) -> Report:
+    if not isinstance(row, dict) or row.keys() not in (_PLANTED, _UNREACHED):
+        raise CaseError(f"{where}: must be an object of these keys. {LISTED.hint}")
+    texts = [row[key] for key in (*_SAID, *(("unreached",) if "unreached" in row else ("when",)))]
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        raise CaseError(f"{where}: {', '.join(_SAID)} must be texts. {LISTED.hint}")
+    said = (row["ref"], row["system"], row["class"], row["what"])
+    if "unreached" in row:
+        return Report(*said, unreached=row["unreached"])
+    if not isinstance(row["ops"], list) or not row["ops"] or not all(isinstance(op, str) for op in row["ops"]):
+        raise CaseError(f"{where}: ops must be a list of operators. {LISTED.hint}")
+    try:
+        when = parse(row["when"])
+    except SpecError as err:
+        raise CaseError(f"{where}: {err}") from None
+    does = row["does"]
+    if isinstance(does, list) and does and isinstance(does[0], str) and all(isinstance(n, str | int) for n in does):
+        return Report(*said, tuple(row["ops"]), when, tuple(does))
+    if not isinstance(does, str):
+        raise CaseError(
+            f"{where}: does must be the id of a fault, or a list of an effect and its numbers. {LISTED.hint}"
+        )
+    return Report(*said, tuple(row["ops"]), when, does)

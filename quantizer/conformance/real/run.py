@@ -1,0 +1,158 @@
+"""What the gate finds of reported bugs: on the cases that it draws, by the checks that it runs on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass
+
+from quantizer.conformance.faults.cases import explicit_cases
+from quantizer.conformance.faults.fault import Fault
+from quantizer.conformance.faults.kills import anew
+from quantizer.conformance.faults.planting import Planting
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.profiles import PROFILES
+from quantizer.conformance.real.bugs import bug, twin
+from quantizer.conformance.real.facts import facts, holds
+from quantizer.conformance.real.reports import Report
+from quantizer.conformance.schedule import SCHEDULE, Schedule
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.errors import QuantizerError
+from quantizer.core.verdict import CHECKS
+from quantizer.numerics.same import same
+from quantizer.plugins.discovery import load_plugins
+
+TWINS = 3
+"""Cases under the condition on which a twin must be green."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one report in one operator."""
+
+    ref: str
+    op: str
+    met: int
+    """Cases in which its condition holds, up to the one that found it."""
+    changed: int
+    """Those of them in which it changes what the function gives, as far as one run of it shows."""
+    check: str = ""
+    """The check that found it first; empty where none did."""
+    target: str = ""
+    twin: str = ""
+    """What a check says of the right twin: a false alarm; empty where it is green."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One operator with the reports that are planted in it."""
+
+    options: Options
+    environment: Mapping[str, str]
+    op: str
+    reports: tuple[Report, ...]
+
+
+def run(job: Job) -> list[Outcome]:
+    """Plant every report of one operator in a session of its own."""
+    plugins = load_plugins(job.options.plugins, dict(job.environment))
+    session = open_session(job.options, tuple(folder for plugin in plugins for folder in plugin.specs))
+    return planted(session, job.op, job.reports)
+
+
+def all_of(jobs: Sequence[Job], executor: Executor) -> Iterator[list[Outcome]]:
+    """Yield the outcomes of each job as they come."""
+    for done in as_completed([executor.submit(run, job) for job in jobs]):
+        yield done.result()
+
+
+def planted(session: Session, op: str, reports: Sequence[Report]) -> list[Outcome]:
+    """Return what became of each report: every case of the gate under its condition is judged until a check fails."""
+    waiting = {report.ref: _Open(session, op, report) for report in reports}
+    everything = list(waiting.values())
+    schedules: dict[str, Schedule] = {}
+    for target, case in gate_cases(session, op):
+        if not waiting:
+            break
+        schedule = schedules.setdefault(target.id, Schedule(target, CHECKS, SCHEDULE))
+        checks = schedule.checks(case)
+        trial = Trial(target, case, session.engine)
+        known = _known(trial)
+        if known is None:
+            continue
+        alarms: set[str] | None = None
+        for ref, one in list(waiting.items()):
+            if not holds(one.report.when, known):
+                continue
+            if alarms is None:
+                alarms = {verdict.check for verdict in judge(trial, checks) if verdict.failing}
+            one.met += 1
+            one.judged(trial, [name for name in checks if name not in alarms])
+            if one.check:
+                waiting.pop(ref)
+    return [one.outcome(op) for one in everything]
+
+
+def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
+    """Yield what the gate runs of *op* but for what it asks again: explicit cases, then those that hashes choose."""
+    spec = session.library.spec(op)
+    yield from explicit_cases(session, spec)
+    for target in session.all_targets(spec):
+        for index in range(PROFILES["gate"].examples):
+            yield target, build_case(target, HashChooser(key(index, target.id, "seeded"), {}))
+
+
+class _Open:
+    """A report that nothing found yet."""
+
+    def __init__(self, session: Session, op: str, report: Report) -> None:
+        spec, places = session.library.spec(op), tuple(session.library.platforms)
+        self.report = report
+        self._bug, self._twin = bug(report, spec), twin(report, spec)
+        self._planted, self._beside = Planting(self._bug, spec, places), Planting(self._twin, spec, places)
+        self.met, self.changed, self.check, self.target, self.alarm = 0, 0, "", "", ""
+
+    def outcome(self, op: str) -> Outcome:
+        """Return what became of it."""
+        return Outcome(self.report.ref, op, self.met, self.changed, self.check, self.target, self.alarm)
+
+    def judged(self, trial: Trial, checks: Sequence[str]) -> None:
+        """Judge the bug, and on the first cases its twin."""
+        if self.met <= TWINS:
+            self.alarm = self.alarm or _first(trial, self._twin, self._beside, checks)
+        self.check = _first(trial, self._bug, self._planted, checks)
+        self.target = trial.target.id if self.check else ""
+        self.changed += bool(self.check) or _changes(trial, self._bug, self._planted)
+
+
+def _first(trial: Trial, fault: Fault, planting: Planting, checks: Sequence[str]) -> str:
+    """Return the first check that fails while the fault is planted; nothing where none does."""
+    with planting:
+        return next((v.check for v in judge(anew(trial, fault.kind), checks) if v.failing), "")
+
+
+def _changes(trial: Trial, fault: Fault, planting: Planting) -> bool:
+    """Return whether the fault changes what is handed or given; one that raises does."""
+    try:
+        with planting:
+            other = anew(trial, fault.kind)
+            return not (same(trial.parameters, other.parameters) and same(trial.outcome, other.outcome))
+    except Exception:  # noqa: BLE001 - a fault that makes a function raise has an effect
+        return True
+
+
+def _known(trial: Trial) -> dict[str, object] | None:
+    if trial.unsupported is not None:
+        return None
+    try:
+        handed = trial.parameters
+        return facts(trial.spec, trial.case.shapes, trial.case.attrs, handed, trial.case.ranges)
+    except QuantizerError:
+        return None

@@ -1,0 +1,127 @@
+"""Reports of public trackers: read with a place for each error, planted under their condition alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from quantizer.conformance.faults.planting import Planting
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.options import Options
+from quantizer.conformance.real.bugs import bug, twin
+from quantizer.conformance.real.document import document, summary
+from quantizer.conformance.real.facts import NAMES, facts
+from quantizer.conformance.real.reports import read_reports
+from quantizer.conformance.real.run import planted
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core.errors import CaseError
+
+ROOT = Path(__file__).parents[2]
+LINE = {
+    "ref": "a/b#1",
+    "system": "s",
+    "class": "c",
+    "what": "w",
+    "ops": ["add"],
+    "when": "elements > 1",
+    "does": ["everywhere"],
+}
+
+
+@pytest.fixture(scope="module")
+def session():
+    return open_session(Options(root=ROOT))
+
+
+def _written(folder: Path, *rows: object) -> Path:
+    (folder / "real_bugs").mkdir()
+    (folder / "real_bugs" / "x.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    return folder
+
+
+def test_every_stored_report_can_be_planted(session) -> None:
+    """Its operators exist, its fault or effect concerns them, and the names of its condition are known."""
+    reports = read_reports(session.options.cases)
+    assert len(reports) >= 120
+    assert sum(not report.unreached for report in reports) >= 80
+    for report in reports:
+        assert "/" in report.ref and report.ref.rsplit("#", 1)[1].isdigit()
+        for op in report.ops:
+            spec = session.library.spec(op)
+            bug(report, spec)
+            assert report.when is not None
+            assert report.when.names <= {*NAMES, *spec.dims, *spec.attrs}, report.ref
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({**LINE, "when": "elements >"}, "elements >"),
+        ({k: v for k, v in LINE.items() if k != "does"}, "these keys"),
+        ({**LINE, "ops": []}, "ops must be"),
+        ({**LINE, "does": 3}, "does must be"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, row: object, said: str) -> None:
+    """File and line stand before what is wrong."""
+    with pytest.raises(CaseError, match="x.jsonl:1") as err:
+        read_reports(_written(tmp_path, row))
+    assert said in str(err.value)
+
+
+def test_a_thread_is_listed_once(tmp_path: Path) -> None:
+    """The second line of a thread is an error."""
+    with pytest.raises(CaseError, match="x.jsonl:2.*listed before"):
+        read_reports(_written(tmp_path, LINE, LINE))
+
+
+def test_a_fault_that_does_not_concern_the_operator_is_refused(tmp_path: Path, session) -> None:
+    """So is an effect that is not there."""
+    spec = session.library.spec("add")
+    for number, does in enumerate(("groups_reversed", "no_such_fault", ["no_such_effect"], ["tail"])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (report,) = read_reports(_written(folder, {**LINE, "does": does}))
+        with pytest.raises(CaseError, match="a/b#1"):
+            bug(report, spec)
+
+
+def test_a_bug_shows_under_its_condition_alone_and_its_twin_nowhere(tmp_path: Path, session) -> None:
+    """The changed function gives the right codes where the condition does not hold."""
+    (report,) = read_reports(_written(tmp_path, {**LINE, "when": "elements > 4"}))
+    spec = session.library.spec("add")
+    target = next(t for t in session.all_targets(spec) if t.platform.platform == "ideal")
+    right = session.engine
+    seen = set()
+    for seed in range(40):
+        case = build_case(target, HashChooser(seed, {"data": "random"}))
+        plain = Trial(target, case, right)
+        known = facts(spec, plain.case.shapes, plain.case.attrs, plain.parameters)
+        expected = plain.outcome.codes
+        for fault, changes in ((bug(report, spec), known["elements"] > 4), (twin(report, spec), False)):
+            with Planting(fault, spec, tuple(session.library.platforms)):
+                got = Trial(target, case, right).outcome.codes
+            assert torch.equal(got, expected) != changes
+        seen.add(known["elements"] > 4)
+    assert seen == {True, False}
+
+
+def test_the_gate_finds_what_no_condition_hides_and_says_what_no_case_meets(tmp_path: Path, session) -> None:
+    """A report is caught by a check, with a green twin; one whose condition never holds is not."""
+    rows = [
+        LINE,
+        {**LINE, "ref": "a/b#2", "when": "elements > 1000000000"},
+        {**LINE, "ref": "a/b#3", "does": ["to_zero"], "when": "elements == 1"},
+    ]
+    reports = read_reports(_written(tmp_path, *rows))
+    outcomes = planted(session, "negative", reports[:2])
+    assert outcomes[0].check and not outcomes[0].twin and outcomes[0].changed
+    assert (outcomes[1].met, outcomes[1].check) == (0, "")
+    page = document(reports[:2], outcomes)
+    assert "1 caught" in summary(reports[:2], outcomes)
+    assert "https://github.com/a/b/issues/1" in page
