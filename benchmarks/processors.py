@@ -31,7 +31,7 @@ OWN = (
 )  # fmt: skip
 OWN_PLATFORMS = ("compass", "ideal")
 CONVOLUTIONS = ("conv2d-w8pta8-torch_x86", "depthwise_conv2d-w8a8-torch_x86", "conv2d-regressions")
-PRODUCTS = ("fully_connected-w8a8-torch_fbgemm", "matmul-a8-torch_x86", "matmul-regressions")
+PRODUCTS = ("fully_connected-w8a8-torch_fbgemm", "matmul-a8-torch_x86", "fully_connected-regressions")
 KERNELS = ("add-a8-torch_x86", "softmax-a8-torch_x86", "avg_pool2d-a8-torch_x86", "max_pool2d-a8-torch_x86")
 BEHIND = ("add-regressions", "softmax-regressions", "avg_pool2d-regressions")
 EVERYTHING = (*CONVOLUTIONS, *PRODUCTS, *KERNELS, *BEHIND)
