@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 IMPORTED = (
@@ -27,6 +30,20 @@ READ_AT_IMPORT = (
     "ATEN_", "CUDA", "DNNL_", "FBGEMM_", "HYPOTHESIS_", "LD_", "MKL_", "NUMEXPR_", "OMP_", "ONEDNN_", "OPENBLAS_",
     "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "TORCH",
 )  # fmt: skip
+COMMAND = """\
+#!{python} -ISE
+import json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({place!r})
+with server.makefile("rw") as both:
+    print(json.dumps([{program!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]), file=both, flush=True)
+    code, out, err = json.loads(both.readline())
+sys.stdout.write(out)
+sys.stdout.flush()
+sys.stderr.write(err)
+sys.exit(code if code >= 0 else 128 - code)
+"""
+"""A program that a shell finds on its PATH: it asks the test's process to run the real one, and ends as that ended."""
 Done = subprocess.CompletedProcess[str]
 
 
@@ -79,6 +96,39 @@ class Warmed:
                 raise RuntimeError(f"the parent of {program} ended with {self._parent.wait()}.")
             out, err = (Path(stream).read_text(encoding="utf-8", errors="replace") for stream in streams)
         return Done([program, *words], int(answer), out, err)
+
+    @contextmanager
+    def commands(self, folder: Path) -> Iterator[None]:
+        """Write programs `pytest` and `quantizer` into *folder* that run here, for shell scripts; one at a time."""
+        with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as server:
+            server.bind(f"{place}/server")
+            server.listen()
+            for program in ("pytest", "quantizer"):
+                text = COMMAND.format(python=sys.executable, place=f"{place}/server", program=program)
+                (folder / program).write_text(text)
+                (folder / program).chmod(0o755)
+            thread = Thread(target=self._answer, args=(server,), daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                server.shutdown(socket.SHUT_RDWR)  # wakes the thread
+                thread.join()
+
+    def _answer(self, server: socket.socket) -> None:
+        while True:
+            try:
+                asked, _ = server.accept()
+            except OSError:
+                return
+            with asked, asked.makefile("rw") as both:
+                program, words, cwd, env = json.loads(both.readline())
+                try:
+                    done = self.run(program, *words, cwd=Path(cwd), env=env)
+                    answer = [done.returncode, done.stdout, done.stderr]
+                except ValueError as err:
+                    answer = [1, "", f"{err}\n"]
+                print(json.dumps(answer), file=both, flush=True)
 
     def close(self) -> None:
         """End the parent."""

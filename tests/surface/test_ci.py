@@ -6,7 +6,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -22,18 +21,14 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="recipes ar
 
 
 @pytest.fixture
-def shell(vendor, monkeypatch):
+def shell(vendor, warmed):
     """Run a script in the vendor's folder, with `quantizer` and `pytest` of this interpreter."""
     folder = vendor.root / "bin"
     folder.mkdir()
-    for name in ("quantizer", "pytest"):
-        words = "-m pytest -p no:cacheprovider" if name == "pytest" else "-m quantizer"
-        (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
-        (folder / name).chmod(0o755)
 
     def run(script, **environment):
         known = {name: text for name, text in os.environ.items() if name != "GITHUB_ACTIONS"}
-        paths = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+        paths = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTEST_ADDOPTS": ""}
         return subprocess.run(
             ["bash", *script],
             cwd=vendor.root,
@@ -43,7 +38,8 @@ def shell(vendor, monkeypatch):
             check=False,
         )
 
-    return run
+    with warmed.commands(folder):
+        yield run
 
 
 def test_the_recipe_for_any_system_runs_as_it_stands(vendor, shell):
