@@ -4,6 +4,9 @@ Three things run under each setting: the gate of our own functions, the recorded
 that the variable concerns. A setting is green where nothing fails, and where the records and the references are byte for byte
 those of the run without it. Defects of torch that only the setting shows are named: each is declared, or its item fails. Exit
 status 1 where a setting is red.
+
+`--under COMMAND` adds a run under a program that emulates another processor, without torch's gate: its engines need AVX2. An
+interpreter of another instruction set is the last word of the command: `--under "qemu-aarch64 -L root root/usr/bin/python3"`.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -52,8 +56,12 @@ class Setting:
     maker: str = ""
     """The only vendor of processors on which the value counts, as Linux names it; empty: any."""
     engine: tuple[str, ...] = EVERYTHING
+    under: tuple[str, ...] = ()
+    """The program that runs Python, and its arguments; empty: Python itself."""
 
     def __str__(self) -> str:
+        if self.under:
+            return shlex.join(self.under)
         return f"{self.variable}={self.value}" if self.variable else "nothing set"
 
     def lacking(self, available: Sequence[str], maker: str) -> str:
@@ -103,7 +111,7 @@ def run(setting: Setting, folder: Path, *, engine: bool, references: bool) -> Fo
     lines = _gate(setting, folder / "own", own, [], found)
     found.records = {json.loads(line)["id"]: line for line in lines}
     if references:
-        command = [sys.executable, "-m", "quantizer", "optimize", "--compare", "cases/reference", "--quiet"]
+        command = ["-m", "quantizer", "optimize", "--compare", "cases/reference", "--quiet"]
         done = _process(command, setting)
         found.references = done.stdout
         if done.returncode not in (0, 1):
@@ -117,17 +125,7 @@ def run(setting: Setting, folder: Path, *, engine: bool, references: bool) -> Fo
 def _gate(setting: Setting, folder: Path, items: Sequence[str], options: Sequence[str], found: Found) -> list[str]:
     """Run the gate on *items*; return the lines of its records, and add what failed to *found*."""
     nodes = [f"op_specs/{name.partition('-')[0]}.yaml::{name}" for name in items]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        *nodes,
-        *options,
-        f"--op-report={folder}",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-    ]
+    command = ["-m", "pytest", *nodes, *options, f"--op-report={folder}", "-q", "-p", "no:cacheprovider"]
     done = _process(command, setting)
     path = folder / "records.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
@@ -141,9 +139,13 @@ def _gate(setting: Setting, folder: Path, items: Sequence[str], options: Sequenc
 
 
 def _process(command: Sequence[str], setting: Setting) -> subprocess.CompletedProcess[str]:
+    """Run Python with the arguments *command* under *setting*."""
     environment = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "PYTEST_ADDOPTS")}
     environment |= {"OMP_NUM_THREADS": "1"} | ({setting.variable: setting.value} if setting.variable else {})
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    python = [] if setting.under and "python" in Path(setting.under[-1]).name else [sys.executable]
+    return subprocess.run(
+        [*setting.under, *python, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:
@@ -208,8 +210,14 @@ def main() -> int:
     )
     parser.add_argument("--no-engine", action="store_true", help="leave torch's gate out")
     parser.add_argument("--no-references", action="store_true", help="leave the recorded references out")
+    parser.add_argument(
+        "--under", action="append", default=[], metavar="COMMAND",
+        help='run under a program that emulates a processor, such as "qemu-x86_64 -cpu Nehalem" (repeatable)',
+    )  # fmt: skip
     args = parser.parse_args()
-    asked = [s for s in SETTINGS if not args.setting or any(part in str(s) for part in args.setting)]
+    emulated = [Setting(under=tuple(shlex.split(command)), engine=()) for command in args.under]
+    chosen = [s for s in SETTINGS if not args.setting or any(part in str(s) for part in args.setting)]
+    asked = [*emulated, *(chosen if args.setting or not emulated else [])]
     if not asked:
         parser.error(f"--setting: no setting has such a name. Known: {', '.join(map(str, SETTINGS))}.")
     rows, red, base = [], False, Found()
@@ -220,8 +228,9 @@ def main() -> int:
                 rows.append({"setting": str(setting), "result": f"not run: {why}"})
                 continue
             found = run(
-                setting, Path(folder) / str(number), engine=not args.no_engine, references=not args.no_references
-            )
+                setting, Path(folder) / str(number),
+                engine=not args.no_engine and not setting.under, references=not args.no_references,
+            )  # fmt: skip
             base = base if number else found
             problems = judge(base, found)
             red |= bool(problems)

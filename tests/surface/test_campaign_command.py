@@ -12,7 +12,7 @@ import pytest
 
 from quantizer.cli import main
 
-EXAMPLES = "900"
+EXAMPLES = "500"
 
 
 def command(folder, *more):
@@ -52,7 +52,7 @@ def test_a_campaign_that_was_killed_goes_on_and_ends_the_same(tmp_path, undistur
     subprocess.run(command(tmp_path, "--workers", "2"), check=True, capture_output=True)
     assert record(tmp_path) == undisturbed
     units = [json.loads(line)["unit"] for line in journal.read_text().splitlines()]
-    assert len(units) == len(set(units)) == 18 > kept
+    assert len(units) == len(set(units)) == 10 > kept
 
 
 def test_workers_end_with_a_campaign_that_was_killed(tmp_path):

@@ -52,6 +52,12 @@ STEP = 11
 
 
 def test_a_run_reads_every_key_of_the_model(tmp_path: Path) -> None:
+    every = {
+        f"{model.__name__}.{key}"
+        for model in vars(models).values()
+        if isinstance(model, type) and issubclass(model, Model) and model is not Model
+        for key in model.model_fields
+    }
     (tmp_path / "folded.yaml").write_text(FOLDED)
     session = open_session(Options(root=Path.cwd(), specs=(tmp_path,)))
     read: set[str] = set()
@@ -61,12 +67,8 @@ def test_a_run_reads_every_key_of_the_model(tmp_path: Path) -> None:
     ):
         for path in session.library.paths.values():
             read |= _read(session, read_spec(path)[0])
-    every = {
-        f"{model.__name__}.{key}"
-        for model in vars(models).values()
-        if isinstance(model, type) and issubclass(model, Model) and model is not Model
-        for key in model.model_fields
-    }
+            if every - read <= TOLD.keys():
+                break  # the other operators read nothing more
     assert every - read == TOLD.keys(), "nothing reads a key: use it, remove it, or say whom it is for"
 
 
