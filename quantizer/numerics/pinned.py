@@ -1,10 +1,11 @@
 """Float32 operations of torch by kernels that no processor chooses: whatever decides parameters or codes runs under `pinned`.
 
-Four kinds of operations are replaced, each where float32 is read; everything else gives the same bits on every processor as
+Five kinds of operations are replaced, each where float32 is read; everything else gives the same bits on every processor as
 torch has it.
 
 * Functions of torch's own vector kernels (sigmoid, softmax ...): the same steps in IEEE operations, or rounded from float64.
 * Small products in batches, and transposed convolutions: added in an order of our own.
+* Sums and means: torch's own on x86-64, where every level of instructions adds in one order; that order elsewhere.
 * Functions and products of MKL: MKL's, on the branch that every processor has; without it rounded from float64, added in order.
 * What oneDNN computes, and normalisations: in float64, rounded once.
 """
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_map
 
-from quantizer.numerics import lanes, mkl, ordered
+from quantizer.numerics import cascade, lanes, mkl, ordered
 from quantizer.numerics.exponential import exp
 
 Kernel = Callable[..., Any]
@@ -217,6 +218,22 @@ def _bilinear(
     return made.float()
 
 
+def _sum(func: Any, x: Tensor, *args: Any, **named: Any) -> Tensor:
+    """Sum along the first of *args*, all axes where there is none; the second says whether they are kept."""
+    if cascade.IS_OWN_ORDER or named.get("dtype") not in (None, torch.float32):
+        return _functional(func)(x, *args, **named)  # type: ignore[no-any-return]
+    axes = args[0] if args else None
+    keepdim = len(args) > 1 and bool(args[1])
+    return cascade.total(x, [axes] if isinstance(axes, int) else list(axes or ()), keepdim=keepdim)
+
+
+def _mean(func: Any, x: Tensor, *args: Any, **named: Any) -> Tensor:
+    if cascade.IS_OWN_ORDER or named.get("dtype") not in (None, torch.float32):
+        return _functional(func)(x, *args, **named)  # type: ignore[no-any-return]
+    summed = _sum(func, x, *args, **named)
+    return summed / (x.numel() / summed.numel())
+
+
 def _alone(function: Callable[..., Tensor]) -> Kernel:
     return lambda func, *args, **kwargs: function(*args, **kwargs)  # noqa: ARG005 - as every kernel
 
@@ -226,7 +243,7 @@ KERNELS: Mapping[str, Kernel] = {
     "celu": _alone(_celu), "mish": _alone(_mish), "gelu": _gelu, "pow": _power,
     "_softmax": lambda func, x, dim, *rest: lanes.softmax(x, dim), "bmm": _alone(ordered.matmul),  # noqa: ARG005
     "_log_softmax": lambda func, x, dim, *rest: lanes.log_softmax(x, dim),  # noqa: ARG005
-    "upsample_bilinear2d": _bilinear, "native_batch_norm": _batch_norm,
+    "sum": _sum, "mean": _mean, "upsample_bilinear2d": _bilinear, "native_batch_norm": _batch_norm,
     "baddbmm": _batched_sum_and_product, "convolution": _convolution,
     **dict.fromkeys(("mm", "mv", "dot"), _product), **dict.fromkeys(("addmm", "addmv"), _sum_and_product),
     **dict.fromkeys(

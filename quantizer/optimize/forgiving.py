@@ -86,6 +86,8 @@ class LastBits:
         theirs, ours = (BRIEF.fullmatch(str(entry["brief_info"])) for entry in (wanted, got))
         if theirs is None or ours is None or theirs["start"] != ours["start"]:
             return False
+        if layer not in {node.name for node in self.work.layered.nodes}:
+            return False  # an input: its figures have no bound here
         names = self.work.layered.node(layer).outputs
         said = []
         for place, key in enumerate(("similarity", "mse")):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from quantizer.numerics import lanes, mkl, ordered
+from quantizer.numerics import cascade, lanes, mkl, ordered
 from quantizer.numerics.deviates import deviates
 from quantizer.numerics.exponential import exp
 from quantizer.numerics.pinned import pinned
@@ -65,6 +67,33 @@ def test_sums_of_any_length(size: int) -> None:
         assert float(((lanes.softmax(values, axis) - wanted) / wanted).abs().max()) < (size + 8) * 2.0**-24
         logarithms = torch.log_softmax(values.double(), axis)
         assert float((lanes.log_softmax(values, axis) - logarithms).abs().max()) < (size + 8) * 2.0**-24 * 16
+
+
+@pytest.mark.skipif(not cascade.IS_OWN_ORDER, reason="torch adds in this order on x86-64")
+@pytest.mark.parametrize("seed", range(8))
+def test_sums_are_added_in_torchs_order(seed: int) -> None:
+    """Any shape, order of axes in memory, gaps, and axes that are summed."""
+    draw, made = random.Random(seed), 0
+    while made < 40:
+        shape = [draw.choice([1, 2, 3, 5, 7, 8, 9, 16, 17, 31, 33, 40, 64, 100]) for _ in range(draw.randint(1, 5))]
+        if math.prod(shape) > 30_000:
+            continue
+        x = torch.from_numpy(deviates(tuple(shape), (seed, made)))
+        x = x.permute(draw.sample(range(x.dim()), x.dim())) if draw.random() < 0.5 else x
+        x = x[..., ::2] if draw.random() < 0.2 else x
+        axes = draw.sample(range(x.dim()), draw.randint(0, x.dim()))
+        assert torch.equal(cascade.total(x, axes), x.sum(dim=axes) if axes else x.sum()), (x.shape, x.stride(), axes)
+        made += 1
+
+
+@pytest.mark.skipif(not cascade.IS_OWN_ORDER, reason="torch adds in this order on x86-64")
+def test_a_mean_is_a_sum_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.from_numpy(deviates((3, 5, 70), (1,)))
+    wanted = [x.mean(), x.mean(-1, keepdim=True), x.sum((0, 2)), x.mean((0, 2), dtype=torch.float64)]
+    monkeypatch.setattr(cascade, "IS_OWN_ORDER", False)
+    with pinned():
+        got = [x.mean(), x.mean(-1, keepdim=True), x.sum((0, 2)), x.mean((0, 2), dtype=torch.float64)]
+    assert all(map(torch.equal, got, wanted))
 
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
