@@ -39,6 +39,7 @@ from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.stored import golden_problems
+from quantizer.conformance.stores import Stores
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
@@ -311,9 +312,9 @@ def findings(session: Session, cases: Sequence[tuple[Target, Case]]) -> Iterator
         yield failing(session, target, case)
     specs = {target.spec.op: target.spec for target, _ in cases}
     for op, spec in specs.items():
-        path = ROOT / "cases" / "golden" / f"{op}.jsonl"
+        stores = Stores(session.options, op, session.library.paths[op])
         targets = session.all_targets(spec)
-        yield "golden" if golden_problems(targets, targets, session.engine, path, str(path), "").problems else ""
+        yield "golden" if golden_problems(targets, targets, session.engine, stores, "").problems else ""
     started = time.process_time()
     streams = [explicit_cases(session, spec) for spec in specs.values()]
     while streams and time.process_time() - started < PATIENCE:

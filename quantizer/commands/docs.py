@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quantizer.core.files import replace_files
-from quantizer.core.library import shipped_folder
+from quantizer.core.library import shipped_folder, shipped_platforms
 from quantizer.core.model import Model
 from quantizer.core.platforms import Platform
 from quantizer.core.reference import reference_document
@@ -71,7 +71,7 @@ def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, s
     sources: dict[str, tuple[type[Model], list[Path]]] = {
         "spec": (Spec, [path for path in shipped.glob("*.yaml") if path != schemes]),
         "schemes": (Schemes, [schemes]),
-        "platforms": (Platform, [*(shipped / "platforms").glob("*.yaml")]),
+        "platforms": (Platform, shipped_platforms()),
     }
     found = {
         folder / f"{name}.md": reference_document(model, [_INTROS[name]], files)

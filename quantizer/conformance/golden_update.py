@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.golden_review import Change, change_of
 from quantizer.conformance.judge import judge
 from quantizer.conformance.stored import MAX_CODES, Golden, check_case, read_goldens, target_id
+from quantizer.conformance.stores import Stores
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
@@ -58,38 +59,42 @@ def refreshed(target: Target, engine: Engine, case: Case, reason: str, before: G
     return Golden(case, codes, engine.name, reason, (*before.history, change_of(trial, before.codes, reason)))
 
 
-def write_goldens(path: Path, goldens: Iterable[Golden]) -> None:
-    """Write one operator's goldens, sorted, whole or not at all."""
-    lines = sorted(golden.to_line() for golden in goldens)
-    replace_files({path: "".join(f"{line}\n" for line in lines)})
-
-
 def update_goldens(
-    path: Path, targets: Sequence[Target], everything: Sequence[Target], engine: Engine, reason: str
+    stores: Stores, targets: Sequence[Target], everything: Sequence[Target], engine: Engine, reason: str
 ) -> list[str]:
     """Write the goldens of *targets* anew, keeping those of other targets that still apply; all or nothing.
 
-    Returns what changed, a line a golden, and how many are new or unused.
+    Each is written where goldens of its platform belong. Returns what changed, a line a golden, and how many are new or unused.
     """
-    old = read_goldens(path) if path.exists() else []
     known = {target.id for target in everything}
     chosen = {t.id: t for t in targets if engine.supports(t.spec, t.scheme, t.platform) is None}
-    made: list[Golden] = []
+    made: dict[Path, list[Golden]] = {path: [] for path in stores.goldens()}
     said: list[str] = []
-    for golden in old:
-        name = target_id(golden.case)
-        if name in chosen:
-            made.append(_updated(chosen.pop(name), engine, golden, reason))
-            if made[-1] is not golden:
-                said.append(made[-1].history[-1].text(name, len(made[-1].codes)))
-        elif name in known:
-            made.append(golden)
-    if unused := len(old) - len(made):
-        said.append(f"{path.name}: {unused} that nothing uses removed")
+
+    def put(golden: Golden) -> None:
+        made.setdefault(stores.golden(golden.case.platform), []).append(golden)
+
+    for path in stores.goldens():
+        unused = 0
+        for golden in read_goldens(path):
+            name = target_id(golden.case)
+            if name in chosen:
+                new = _updated(chosen.pop(name), engine, golden, reason)
+                put(new)
+                if new is not golden:
+                    said.append(new.history[-1].text(name, len(new.codes)))
+            elif name in known:
+                put(golden)
+            else:
+                unused += 1
+        if unused:
+            said.append(f"{path.name}: {unused} that nothing uses removed")
     if chosen:
-        said.append(f"{path.name}: {len(chosen)} new")
-    made += [new_golden(target, engine, reason) for target in chosen.values()]
-    write_goldens(path, made)
+        said.append(f"{stores.op}.jsonl: {len(chosen)} new")
+    for target in chosen.values():
+        put(new_golden(target, engine, reason))
+    lines = {path: sorted(golden.to_line() for golden in goldens) for path, goldens in made.items()}
+    replace_files({path: "".join(f"{line}\n" for line in found) for path, found in lines.items()})
     return said
 
 

@@ -21,11 +21,11 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.golden_update import update_goldens
 from quantizer.conformance.judge import concerns, is_overruled, judge, raised
 from quantizer.conformance.recorder import Recorder
-from quantizer.conformance.regressions import stored_regressions
 from quantizer.conformance.schedule import schedule
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
 from quantizer.conformance.stored import golden_problems, read_replay, target_of
+from quantizer.conformance.stores import Stores
 from quantizer.conformance.supported import spec_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
@@ -196,20 +196,24 @@ class Runner:
             self._failure = found.problems[0].splitlines()[0]
             pytest.fail("\n".join(f"{self._state.name}: {problem}" for problem in found.problems), pytrace=False)
 
+    @property
+    def _stores(self) -> Stores:
+        return Stores(self._state.options, self._spec.op, self.session.library.paths[self._spec.op])
+
     def _golden(self) -> Findings:
         options = self._state.options
-        path = options.cases / "golden" / f"{self._spec.op}.jsonl"
+        stores = self._stores
         targets, everything = self.session.targets(self._spec), self.session.all_targets(self._spec)
         if options.golden_update is not None:
             try:
-                self.changes = update_goldens(path, targets, everything, self.session.engine, options.golden_update)
+                self.changes = update_goldens(stores, targets, everything, self.session.engine, options.golden_update)
             except QuantizerError as err:
                 return Findings([str(err)])
             except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
                 return Findings([f"no golden is written: raised {raised(err)}"])
-        reason = "why the codes change" if path.exists() else "first goldens"
+        reason = "why the codes change" if stores.goldens() else "first goldens"
         step = f"Run pytest {self._state.selection} --op-golden-update '{reason}'{options.arguments}."
-        return golden_problems(targets, everything, self.session.engine, path, options.shown(path), step)
+        return golden_problems(targets, everything, self.session.engine, stores, step)
 
     def _reject(self) -> Findings:
         targets = self.session.targets(self._spec)
@@ -222,7 +226,7 @@ class Runner:
         """
         found = Findings()
         options = self._state.options
-        for path in stored_regressions(options.cases, self._spec.op):
+        for path in self._stores.regressions():
             case = read_replay(path).case
             if options.real is not None and not options.selects(case.scheme, case.platform):
                 continue
@@ -241,8 +245,7 @@ class Runner:
 
     def _show(self, found: Findings, platform: str, defect: Defect) -> None:
         """Judge the stored case of a declared defect, which must fail as declared."""
-        options = self._state.options
-        path, said = options.cases / defect.case, f"{platform} defect {defect.id}:"
+        path, said = self._stores.defect(platform, defect.case), f"{platform} defect {defect.id}:"
         if not is_file(path):
             found.compare([f"{said} no stored case {defect.case}."])
             return
@@ -265,7 +268,7 @@ class Runner:
         Another variant of the system need not have what the platform's own has.
         """
         engine, options = self.session.engine, self._state.options
-        if not defect.concerns(self._spec.op) or not is_folder((options.cases / defect.case).parent):
+        if not defect.concerns(self._spec.op) or not is_folder(self._stores.defect(platform, defect.case).parent):
             return False
         if options.real is None:
             return defect.engine is None and not (type(defect) is Defect and self.replaced())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from quantizer.conformance.options import Options
+from quantizer.conformance.stores import Stores
 from quantizer.conformance.xfails import read_xfails
 from quantizer.core.errors import CaseError
 from quantizer.core.files import is_file, is_folder
@@ -16,25 +17,22 @@ from quantizer.core.reading import Readable
 STORED = Readable("a stored case", 1 << 20, CaseError)
 
 
-def stored_regressions(cases: Path, op: str) -> list[Path]:
-    """Return the stored failures of *op*, in the order of their names."""
-    return sorted((cases / "regressions").glob(f"{op}-*.json"))
-
-
 def has_regressions(options: Options, library: Library, op: str) -> bool:
     """Return whether anything is stored for *op* that what runs may owe; what it owes is known once it is loaded.
 
     A stored case is that of an operator or, where defects are declared of every operator, of the one that it names.
     """
-    for path in stored_regressions(options.cases, op):
+    stores = Stores(options, op, library.paths[op])
+    for path in stores.regressions():
         words = path.stem.removeprefix(f"{op}-").split("-")
         if options.real is None or len(words) != 3 or options.selects(words[0], words[1]):
             return True
-    return any(_is_of(path, op) for path in _declared(options, library, op))
+    return any(_is_of(path, op) for path in _declared(stores, library))
 
 
-def _declared(options: Options, library: Library, op: str) -> Iterator[Path]:
-    """Yield the stored cases of defects and of known failures that an item of *op* may owe."""
+def _declared(stores: Stores, library: Library) -> Iterator[Path]:
+    """Yield the stored cases of defects and of known failures that an item of the operator may owe."""
+    options, op = stores.options, stores.op
     if options.xfails is not None:
         known = [entry for entry in read_xfails(options.xfails).xfails if entry.concerns(op)]
         yield from (options.xfails.parent / entry.case for entry in known)
@@ -43,7 +41,7 @@ def _declared(options: Options, library: Library, op: str) -> Iterator[Path]:
         if options.real is not None and not options.real.computes(name, named=name in options.platforms):
             continue
         for defect in platform.defects:
-            path = options.cases / defect.case
+            path = stores.defect(name, defect.case)
             ours = options.real is not None or defect.engine is None
             if ours and defect.concerns(op) and is_folder(path.parent):
                 yield path

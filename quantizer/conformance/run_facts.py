@@ -13,7 +13,8 @@ from quantizer import __version__
 from quantizer.conformance.options import Options
 from quantizer.conformance.xfails import read_xfails
 from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, SpecFacts, TreeFacts
-from quantizer.core.library import SCHEMES_FILE, Library, platform_files, shipped_folder
+from quantizer.core.library import Library, platform_files, scheme_files, shipped_folder, shipped_platforms
+from quantizer.core.rooms import rooms
 from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import YAML, Positions
 from quantizer.plugins.discovery import Plugin
@@ -96,9 +97,14 @@ def _git(root: Path, *words: str) -> str:
 
 
 def _files(options: Options) -> dict[str, str]:
-    folders = [shipped_folder(), *(path for path in options.specs if path.is_dir())]
-    schemes = [folder / SCHEMES_FILE for folder in folders if (folder / SCHEMES_FILE).is_file()]
-    return {shown(path, options.root): _digest(path) for path in (*schemes, *platform_files(folders))}
+    folders = [path for path in options.specs if path.is_dir()]
+    files = {
+        shown(path, options.root): path
+        for path in (*scheme_files(folders), *shipped_platforms(), *platform_files(folders))
+    }
+    files = {name: path for name, path in files.items() if path.parent not in {room.folder for room in rooms()}}
+    files |= {f"platforms/{room.name}/{file.name}": file for room in rooms() for file in room.files}
+    return {name: _digest(path) for name, path in files.items()}
 
 
 def _digest(path: Path) -> str:

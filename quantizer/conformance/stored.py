@@ -16,6 +16,7 @@ from quantizer.conformance.generation.datasets import DIRECTED
 from quantizer.conformance.generation.fillers import FILLERS
 from quantizer.conformance.golden_review import Change, ChangeModel
 from quantizer.conformance.judge import known_defect, raised
+from quantizer.conformance.stores import Stores
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Array, Trial
 from quantizer.core.case import AttrValue, Case
@@ -164,16 +165,19 @@ def _plain(value: AttrValue) -> object:
 
 
 def golden_problems(
-    targets: Sequence[Target], everything: Sequence[Target], engine: Engine, path: Path, shown: str, step: str
+    targets: Sequence[Target], everything: Sequence[Target], engine: Engine, stores: Stores, step: str
 ) -> Findings:
     """Return what is wrong with one operator's goldens: missing, stale, unused or different; each with the next step."""
-    found = Findings()
-    if not path.exists():
-        text = f"{shown}: there is no golden. Once the operator's other items are green, store its codes. {step}"
+    found, shown = Findings(), stores.options.shown
+    files = stores.goldens()
+    if targets and not files:
+        wanted = shown(stores.golden(targets[0].platform.platform))
+        text = f"{wanted}: there is no golden. Once the operator's other items are green, store its codes. {step}"
         return Findings([text])
     chosen, known = {target.id: target for target in targets}, {target.id for target in everything}
     seen = set()
-    for golden in read_goldens(path):
+    stored = ((golden, path) for path in files for golden in read_goldens(path))
+    for golden, file in stored:
         name = target_id(golden.case)
         seen.add(name)
         if name in chosen:
@@ -182,10 +186,11 @@ def golden_problems(
             except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
                 found.problems.append(f"{name}: raised {raised(err)}")
         elif name not in known:
-            found.problems.append(f"{name}: a golden in {shown} that nothing uses. {step}")
+            found.problems.append(f"{name}: a golden in {shown(file)} that nothing uses. {step}")
     for name, target in chosen.items():
         if name not in seen and engine.supports(target.spec, target.scheme, target.platform) is None:
-            found.problems.append(f"{name}: no golden in {shown}. {step}")
+            where = shown(stores.golden(target.platform.platform))
+            found.problems.append(f"{name}: no golden in {where}. {step}")
     return found
 
 

@@ -17,6 +17,7 @@ from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, explain, render
 from quantizer.core.platform_rules import check_platform
 from quantizer.core.platforms import Platform
+from quantizer.core.rooms import Room, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec
@@ -48,6 +49,8 @@ class Library:
     schemes: Mapping[str, Scheme]
     """Name -> scheme: the declared combinations, and each activation part alone."""
     platforms: Mapping[str, Platform]
+    platform_paths: Mapping[str, Path]
+    """Platform -> its file."""
     platform_positions: Mapping[str, Positions] = field(repr=False)
 
     def schemes_for(self, spec: Spec, platform: Platform) -> list[str]:
@@ -201,12 +204,30 @@ def platform_files(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(file for path in paths for file in sorted((path / PLATFORMS_FOLDER).glob("*.yaml"))))
 
 
+def shipped_platforms() -> list[Path]:
+    """Return the platform files of the shipped folder and of all rooms, in the order of their names."""
+    files = [*platform_files([shipped_folder()]), *(file for room in rooms() for file in room.files)]
+    return sorted(files, key=lambda file: file.name)
+
+
+def scheme_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the schemes files: the shipped one, those of rooms, those of *paths*; each once."""
+    folders = (shipped_folder(), *(room.folder for room in rooms()), *paths)
+    return list(dict.fromkeys(file for folder in folders if is_file(file := folder / SCHEMES_FILE)))
+
+
 @functools.lru_cache(maxsize=8)
 def _load_library(paths: tuple[Path, ...]) -> Library:
     problems: list[str] = []
     specs = _collect(spec_files(paths), spec_once, lambda spec: spec.op, "operator", problems)
-    platforms = _collect(platform_files(paths), _read_platform, lambda item: item.platform, "platform", problems)
-    schemes = all_schemes(_all_parts(paths, problems))
+    platforms = _collect(
+        dict.fromkeys((*shipped_platforms(), *platform_files(paths))),
+        _read_platform,
+        lambda item: item.platform,
+        "platform",
+        problems,
+    )
+    schemes = all_schemes(_all_parts(scheme_files(paths), problems))
     if not problems:
         problems += _unknown_names(specs, platforms, schemes)
     if problems:
@@ -217,6 +238,7 @@ def _load_library(paths: tuple[Path, ...]) -> Library:
         positions=MappingProxyType({op: entry.positions for op, entry in specs.items()}),
         schemes=MappingProxyType(schemes),
         platforms=MappingProxyType({name: entry.model for name, entry in platforms.items()}),
+        platform_paths=MappingProxyType({name: entry.path for name, entry in platforms.items()}),
         platform_positions=MappingProxyType({name: entry.positions for name, entry in platforms.items()}),
     )
 
@@ -229,7 +251,7 @@ class _Entry(Generic[M]):
 
 
 def _collect(
-    files: Sequence[Path],
+    files: Iterable[Path],
     read: Callable[[Path], tuple[M, Positions]],
     name_of: Callable[[M], str],
     what: str,
@@ -259,13 +281,10 @@ def _twice(what: str, name: str, first: Path, positions: Positions) -> str:
     return positions.message((what if what == "platform" else "op",), text)
 
 
-def _all_parts(paths: Sequence[Path], problems: list[str]) -> Schemes:
+def _all_parts(files: Sequence[Path], problems: list[str]) -> Schemes:
     """Return the parts and combinations of all schemes files; a later file may combine the parts of earlier ones."""
     merged = Schemes()
-    for path in paths:
-        file = path / SCHEMES_FILE
-        if not is_file(file):
-            continue
+    for file in files:
         before = merged
         try:
             own, _ = read_file(file, Schemes, lambda schemes, before=before: check_schemes(schemes, before))  # type: ignore[misc]
@@ -337,7 +356,7 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
     """
     problems: list[str] = []
     shipped = shipped_folder().resolve()
-    found = [_files_at(Path(path).resolve()) for path in paths or [shipped]]
+    found = [_files_at(Path(path).resolve()) for path in paths or [shipped, *(room.folder for room in rooms())]]
     for path, files in zip(paths, found, strict=False):
         if not files.count:
             problems.append(f"{shown_path(path)}: holds no spec. Name a folder with *.yaml files.")
@@ -346,10 +365,10 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
     schemes = list(dict.fromkeys(file for files in found for file in files.schemes))
     _collect(specs, read_spec, lambda spec: spec.op, "operator", problems)
     _collect(platforms, _read_platform, lambda item: item.platform, "platform", problems)
-    _all_parts([shipped, *(file.parent for file in schemes if file.parent != shipped)], problems)
+    _all_parts(scheme_files([file.parent for file in schemes]), problems)
     if not problems:
         try:
-            problems += unused_names(load_library([files.root for files in found]))
+            problems += unused_names(load_library([files.root for files in found if files.root is not None]))
         except SpecError as err:
             problems.append(str(err))
     return problems, {"spec": len(specs), "platform": len(platforms), "schemes file": len(schemes)}
@@ -359,8 +378,8 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
 class _Files:
     """The files of one folder, or the one file that was named."""
 
-    root: Path
-    """What must be added to the library so that it knows the files."""
+    root: Path | None
+    """What must be added to the library so that it knows the files; None for those of rooms, which it knows."""
     specs: Sequence[Path] = ()
     platforms: Sequence[Path] = ()
     schemes: Sequence[Path] = ()
@@ -371,12 +390,24 @@ class _Files:
 
 
 def _files_at(path: Path) -> _Files:
+    if (room := _room_at(path)) is not None:
+        own = [
+            file for file in (*room.files, room.folder / SCHEMES_FILE) if path in (file, room.folder) and is_file(file)
+        ]
+        platforms, schemes = ([file for file in own if (file.name == SCHEMES_FILE) is kind] for kind in (False, True))
+        return _Files(None, platforms=platforms, schemes=schemes)
     if is_file(path) and path.parent.name == PLATFORMS_FOLDER:
         return _Files(path.parent.parent, platforms=[path])
     if is_file(path) and path.name == SCHEMES_FILE:
         return _Files(path.parent, schemes=[path])
     schemes = [path / SCHEMES_FILE] if is_file(path / SCHEMES_FILE) else []
     return _Files(path, spec_files([path]), platform_files([path]), schemes)
+
+
+def _room_at(path: Path) -> Room | None:
+    """Return the room of which *path* is the folder, or a file that it reads."""
+    named = (room for room in rooms() if path in (room.folder, *room.files, room.folder / SCHEMES_FILE))
+    return next(named, None)
 
 
 def _unknown_names(

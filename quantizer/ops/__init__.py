@@ -16,6 +16,7 @@ from torch import Tensor
 
 from quantizer.core.errors import PluginError, SpecError, UnsupportedError
 from quantizer.core.expressions import parse
+from quantizer.core.rooms import Room, rooms
 from quantizer.core.shield import shielded
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
@@ -352,7 +353,26 @@ def load_built_ins() -> None:
     """Import every module of this package, so that its functions are registered."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+    for room in rooms():
+        _load_room(room)
     REGISTRY.sealed = True
+
+
+def _load_room(room: Room) -> None:
+    """Import what *room* registers, as built-in as ours; PluginError where it cannot be, or is for a platform of another."""
+    before = {id(entry) for entry in REGISTRY.all()}
+    with REGISTRY.loading(BUILT_IN):
+        for module in room.functions:
+            try:
+                importlib.import_module(module)
+            except Exception as err:
+                raise PluginError(
+                    f"room {room.name}: {module}: cannot be imported: {type(err).__name__}: {err}"
+                ) from err
+        for entry in REGISTRY.all():
+            if id(entry) not in before and entry.platform not in room.platforms:
+                own = ", ".join(room.platforms)
+                raise PluginError(f"room {room.name}: {entry}: a room registers for its own platforms only: {own}.")
 
 
 def named(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from quantizer.conformance.stored import read_goldens, read_replay
 from quantizer.conformance.xfails import read_xfails
 from quantizer.core.case import Case
 from quantizer.core.facts import Facts
-from quantizer.core.library import load_platform, load_schemes, load_spec
+from quantizer.core.library import load_library, load_platform, load_schemes, load_spec
 from quantizer.ir.formats import compass, top_mlir
 from quantizer.ir.formats.npz import read_npy, read_npz
 from quantizer.optimize.cfg import parse_cfg
@@ -169,7 +169,7 @@ READERS = (
            beside=(("quant.bin", (COMPASS / "quant.bin").read_bytes()),)),
     Reader("Top MLIR", "module.mlir", MODULE.encode(), _mlir, (m.digits,), 4),
     Reader("spec", "relu.yaml", (SPECS / "relu.yaml").read_bytes(), load_spec, (m.digits,), 2),
-    Reader("platform", "ort.yaml", (SPECS / "platforms/ort.yaml").read_bytes(), load_platform, (m.digits,), 1),
+    Reader("platform", "ort.yaml", load_library().platform_paths["ort"].read_bytes(), load_platform, (m.digits,), 1),
     Reader("schemes", "schemes.yaml", (SPECS / "schemes.yaml").read_bytes(), load_schemes, (m.digits,), 1),
     Reader("xfails", "x.yaml", XFAILS, read_xfails, (m.digits,), 3),
 )  # fmt: skip

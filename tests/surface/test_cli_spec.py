@@ -103,7 +103,7 @@ def test_lint_of_single_files(capsys: Capture) -> None:
     folder = shipped_folder()
     assert main(["spec", "lint", str(folder / "conv2d.yaml"), str(folder / "add.yaml")]) == 0
     assert capsys.readouterr().out == "2 specs ok\n"
-    assert main(["spec", "lint", str(folder / "platforms" / "ideal.yaml")]) == 0
+    assert main(["spec", "lint", str(load_library().platform_paths["ideal"])]) == 0
     assert capsys.readouterr().out == "1 platform ok\n"
     assert main(["spec", "lint", str(folder / "schemes.yaml")]) == 0
     assert capsys.readouterr().out == "1 schemes file ok\n"
@@ -138,7 +138,7 @@ def test_lint_of_what_is_not_there(folder: Path, capsys: Capture) -> None:
 
 
 def test_lint_asks_what_files_say_of_each_other(folder: Path, capsys: Capture) -> None:
-    text = (shipped_folder() / "platforms" / "ideal.yaml").read_text(encoding="utf-8")
+    text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
     (folder / "platforms").mkdir()
     chip = folder / "platforms" / "chip.yaml"
     chip.write_text(text.replace("platform: ideal", "platform: chip") + "ops: [conv2, add]\n", encoding="utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quantizer.core.library import load_library
 from quantizer.reporting.store import read_run
 
 ROOT = Path(__file__).parents[2]
@@ -45,9 +46,16 @@ def test_the_wheel_holds_specs_schemes_platforms_and_schemas(site):
         path.relative_to(site / "quantizer" / "op_specs").as_posix()
         for path in (site / "quantizer/op_specs").rglob("*")
     }
-    assert {"conv2d.yaml", "schemes.yaml", "platforms/compass.yaml", "operator.schema.json"} <= inside
-    found = _run(site, site, "-c", "import quantizer.core.library as l; print(l.__file__, len(l.load_library().specs))")
+    assert {"conv2d.yaml", "schemes.yaml", "operator.schema.json"} <= inside
+    assert (site / "quantizer/platforms/tpulang/tpulang.yaml").is_file()
+    found = _run(
+        site,
+        site,
+        "-c",
+        "import quantizer.core.library as l; print(l.__file__, len(l.load_library().platforms), len(l.load_library().specs))",
+    )
     assert found.stdout.startswith(str(site)), found.stderr
+    assert found.stdout.split()[-2] == str(len(load_library().platforms))
     assert found.stdout.split()[-1] == str(len(list((ROOT / "op_specs").glob("*.yaml"))) - 1)
 
 

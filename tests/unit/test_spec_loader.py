@@ -22,6 +22,7 @@ from quantizer.core.library import (
     load_spec,
     read_spec,
     shipped_folder,
+    shipped_platforms,
     unused_names,
 )
 from quantizer.core.platforms import Platform
@@ -851,7 +852,7 @@ def package_parent() -> str:
 
 def test_every_shipped_file_names_its_schema_for_editors() -> None:
     folder = shipped_folder()
-    for path in [*folder.glob("*.yaml"), *(folder / "platforms").glob("*.yaml")]:
+    for path in [*folder.glob("*.yaml"), *shipped_platforms()]:
         first = path.read_text(encoding="utf-8").split("\n", 1)[0]
         target = first.removeprefix("# yaml-language-server: $schema=")
         assert (path.parent / target).resolve().parent == folder.resolve(), path

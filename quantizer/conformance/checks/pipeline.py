@@ -102,4 +102,4 @@ def _built_in(spec: Spec) -> bool:
 
 def _library(spec: Spec, platform: Platform) -> Library:
     """Return what the flow knows: this operator and this platform."""
-    return Library({spec.op: spec}, {}, {}, {}, {PLATFORM: platform}, {})
+    return Library({spec.op: spec}, {}, {}, {}, {PLATFORM: platform}, {}, {})

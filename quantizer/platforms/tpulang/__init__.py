@@ -1,0 +1,1 @@
+"""TpuLang, as tpu-mlir lowers it."""

@@ -1,0 +1,141 @@
+"""Rooms are found through entry points, those of other distributions too, and each has its own platforms."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.options import Options
+from quantizer.conformance.stores import Stores
+from quantizer.core import rooms as module
+from quantizer.core.errors import PluginError
+from quantizer.core.library import load_library
+from quantizer.core.rooms import GROUP, Room, room_of, rooms
+from quantizer.ops import REGISTRY, _load_room, load_built_ins
+
+ROOT = Path(__file__).parents[2]
+DESCRIPTOR = """
+from pathlib import Path
+
+from quantizer.core.rooms import Room
+
+ROOM = Room(Path(__file__).parent, platforms=({platforms},), functions=({functions}))
+"""
+
+
+@pytest.fixture()
+def installed(tmp_path, monkeypatch):
+    """Write rooms as another distribution would bring them; return what installs one."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entries: list[EntryPoint] = []
+    found = module.entry_points
+    monkeypatch.setattr(module, "entry_points", lambda group: [*found(group=group), *entries])
+    rooms.cache_clear()
+
+    def install(name, *, platforms='"chip"', functions="", kernels="", value="", files=("chip",)):
+        package = f"chips_{tmp_path.name}_{name}".replace("-", "_")
+        folder = tmp_path / package
+        folder.mkdir()
+        (folder / "__init__.py").touch()
+        own = f'"{package}.kernels",' if kernels else functions
+        (folder / "room.py").write_text(DESCRIPTOR.format(platforms=platforms, functions=own))
+        (folder / "kernels.py").write_text(kernels)
+        for file in files:
+            text = load_library().platform_paths["ideal"].read_text().replace("platform: ideal", f"platform: {file}")
+            (folder / f"{file}.yaml").write_text(text)
+        entries.append(EntryPoint(name, value or f"{package}.room:ROOM", GROUP))
+        rooms.cache_clear()
+        return folder
+
+    yield install
+    rooms.cache_clear()
+
+
+def test_a_shipped_room_is_found_and_its_platform_is_in_the_library():
+    room = room_of("tpulang")
+    assert room is not None and room.name == "tpulang"
+    assert load_library().platform_paths["tpulang"] == room.folder / "tpulang.yaml"
+
+
+def test_a_room_of_another_distribution_brings_a_platform_and_functions(installed):
+    kernels = (
+        "from quantizer.ops import operator\n\n\n"
+        "@operator('relu', platform='chip')\n"
+        "def quantized_chip(x, *, parameters):\n    return x\n"
+    )
+    folder = installed("chip", kernels=kernels)
+    from quantizer.core.library import _load_library
+
+    _load_library.cache_clear()
+    try:
+        assert load_library().platform_paths["chip"] == folder / "chip.yaml"
+        load_built_ins()
+        found = REGISTRY.find("relu", "quantized", "chip")
+        assert found is not None and found.origin == "built-in" and found.function.__module__.startswith("chips_")
+    finally:
+        _load_library.cache_clear()
+        REGISTRY.entries.pop(("relu", "quantized", "chip"), None)
+
+
+def test_two_rooms_of_one_platform_are_one_clear_error(installed):
+    installed("first")
+    installed("second")
+    with pytest.raises(
+        PluginError, match=r"^room second \(.*\): platform 'chip' is declared by room first \(.*\) too\.$"
+    ):
+        rooms()
+
+
+def test_two_rooms_of_one_name_are_an_error(installed):
+    installed("tpulang")
+    with pytest.raises(PluginError, match=r"^room tpulang \(.*\): room tpulang \(.*\) is called so too\. Rename one"):
+        rooms()
+
+
+def test_a_room_that_cannot_be_imported_ends_the_run(installed):
+    installed("chip", value="nothing_of_this_name.room:ROOM")
+    with pytest.raises(PluginError, match=r"^room chip .*: cannot be loaded: ModuleNotFoundError: No module named"):
+        rooms()
+
+
+def test_a_room_without_the_file_of_a_platform_is_refused(installed):
+    installed("chip", platforms='"chip", "chop"')
+    with pytest.raises(PluginError, match=r"^room chip .*chop\.yaml: no such file"):
+        rooms()
+
+
+def test_a_room_registers_for_its_own_platforms_only(installed):
+    kernels = (
+        "from quantizer.ops import operator\n\n\n"
+        "@operator('relu', platform='ideal')\n"
+        "def quantized_ideal(x, *, parameters):\n    return x\n"
+    )
+    installed("chip", kernels=kernels)
+    load_room = next(room for room in rooms() if room.name == "chip")
+    with pytest.raises(PluginError, match=r"^room chip: relu\.quantized on ideal .*: a room registers for its own"):
+        _load_room(load_room)
+    assert ("relu", "quantized", "ideal") not in REGISTRY.entries
+
+
+def test_functions_that_cannot_be_imported_are_named(installed):
+    installed("chip", functions='"no.such.module",')
+    load_room = next(room for room in rooms() if room.name == "chip")
+    with pytest.raises(PluginError, match=r"^room chip: no\.such\.module: cannot be imported: ModuleNotFoundError"):
+        _load_room(load_room)
+
+
+def test_stored_cases_of_a_room_count_for_shipped_operators_only():
+    library = load_library()
+    stores = Stores(Options(root=ROOT, cases=ROOT / "cases"), "add", library.paths["add"])
+    own = room_of("tpulang").cases
+    assert stores.goldens() == [ROOT / "cases/golden/add.jsonl", own / "golden/add.jsonl"]
+    assert stores.golden("tpulang") == own / "golden/add.jsonl"
+    assert stores.golden("ideal") == ROOT / "cases/golden/add.jsonl"
+    elsewhere = Stores(Options(root=ROOT / "examples", cases=ROOT / "examples/cases"), "add", library.paths["add"])
+    assert elsewhere.goldens() == []
+    named = Stores(Options(root=ROOT, cases=ROOT / "reports"), "add", library.paths["add"])
+    assert named.golden("tpulang") == ROOT / "reports/golden/add.jsonl"
+
+
+def test_a_room_is_plain_data():
+    assert Room(Path("a"), ("b",)).files == (Path("a/b.yaml"),)
