@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "mlir": ("quantizer.commands.mlir", "verify modules of Top MLIR"),
     "onnx": ("quantizer.commands.onnx", "run ONNX's own tests, show a model"),
     "analyse": ("quantizer.commands.analyse", "quantize an ONNX model and measure what each operation costs"),
+    "model": ("quantizer.commands.model", "compare engines on a whole ONNX model, operator by operator"),
     "report": ("quantizer.reporting.commands", "read, compare and gate the records of runs"),
 }
 """Command -> its module and one line of help; only the module of the command that runs is imported."""

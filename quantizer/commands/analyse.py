@@ -53,23 +53,25 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--symmetric", action="store_true", help="activations with zero point 0")
     parser.add_argument("--bias", action="store_true", help="quantize constant biases to 32 bits")
     parser.add_argument(
-        "--batch-size", type=_number, default=16, metavar="N", help="samples at once, where the model lets them"
+        "--batch-size", type=whole_number, default=16, metavar="N", help="samples at once, where the model lets them"
     )
     parser.add_argument(
-        "--batches", type=_number, default=4, metavar="N", help="without --data: how many batches are made"
+        "--batches", type=whole_number, default=4, metavar="N", help="without --data: how many batches are made"
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="without --data: of the values")
+    parser.add_argument("--seed", type=seed_number, default=0, help="without --data: of the values")
     parser.add_argument("--json", action="store_true", help="one JSON object in the place of tables")
 
 
-def _number(text: str) -> int:
+def whole_number(text: str) -> int:
+    """Return a number of samples or batches; argparse names what is wrong."""
     value = int(text)
     if not 1 <= value <= LARGEST_NUMBER:
         raise argparse.ArgumentTypeError(f"{value}: must lie in [1, {LARGEST_NUMBER}]")
     return value
 
 
-def _seed(text: str) -> int:
+def seed_number(text: str) -> int:
+    """Return a seed; argparse names what is wrong."""
     value = int(text)
     if not 0 <= value <= LARGEST_SEED:
         raise argparse.ArgumentTypeError(f"{value}: must lie in [0, {LARGEST_SEED}]")

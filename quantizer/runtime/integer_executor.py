@@ -59,6 +59,10 @@ class IntegerExecutor:
 
     __call__ = forward
 
+    def shows(self, name: str) -> bool:
+        """Return whether *name* is a tensor that `forward` can return."""
+        return name in self._codes or self._values.get(name, name) in self.graph.tensors
+
     def codes(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
         """Return the codes of the named tensors, int64; GraphError for one that has none."""
         names = list(self.graph.outputs) if output_names is None else list(output_names)

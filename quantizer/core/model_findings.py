@@ -1,0 +1,92 @@
+"""What a check of a model found: one line for each part of the model, and what the whole says."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Verdict = Literal["inside", "outside", "hole", "not shown"]
+
+
+@dataclass(frozen=True)
+class Local:
+    """What one engine makes of a part on the very operands that the other engines get there too."""
+
+    engine: str
+    verdict: Verdict
+    """inside or outside its own enclosure; hole: there is no enclosure; not shown: the engine keeps that edge to itself."""
+    outside: int = 0
+    """Elements outside."""
+    error: float = 0.0
+    """The largest distance from the exact result, in steps where the result is quantized."""
+    ratio: float = 0.0
+    """The largest error over what is allowed."""
+    worst: tuple[int, ...] = ()
+    how: str = ""
+    """Why the engine computed the part otherwise than its name says."""
+
+
+@dataclass(frozen=True)
+class PartFinding:
+    """One part of the model."""
+
+    name: str
+    op: str
+    edge: str
+    shape: tuple[int, ...]
+    quantized: bool
+    """Whether the edge holds codes; distances are then steps."""
+    arrived_equal: bool
+    """Whether both engines' operands were the same in the run of the whole model."""
+    differ: int
+    """Elements of the edge that differ between the engines in the run of the whole model."""
+    apart: float
+    """The largest of these differences."""
+    alone: int
+    """Elements that differ where both engines get the same operands."""
+    locals: tuple[Local, ...] = ()
+    reason: str = ""
+    """Why there is no enclosure."""
+
+    @property
+    def parts_here(self) -> bool:
+        """Whether the engines part here: equal operands, other results."""
+        return self.arrived_equal and self.differ > 0
+
+    @property
+    def blamed(self) -> tuple[str, ...]:
+        """The engines that lie outside the enclosure here."""
+        return tuple(local.engine for local in self.locals if local.verdict == "outside")
+
+
+@dataclass(frozen=True)
+class ModelFindings:
+    """The check of one model."""
+
+    model: str
+    platform: str
+    engines: tuple[str, str]
+    float_edges: bool
+    """Whether the first engine is the float model: differences are then real numbers in steps of the other's edges."""
+    parts: tuple[PartFinding, ...]
+    cuts: tuple[str, ...] = field(default=())
+    """Folders of cut-out parts."""
+
+    @property
+    def first(self) -> PartFinding | None:
+        """The first part at which the engines part."""
+        return next((part for part in self.parts if part.parts_here), None)
+
+    @property
+    def outside(self) -> tuple[PartFinding, ...]:
+        """Parts at which an engine lies outside its enclosure."""
+        return tuple(part for part in self.parts if part.blamed)
+
+    @property
+    def holes(self) -> tuple[PartFinding, ...]:
+        """Parts without an enclosure."""
+        return tuple(part for part in self.parts if part.reason)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the findings as JSON values."""
+        return asdict(self)

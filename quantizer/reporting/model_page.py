@@ -1,0 +1,120 @@
+"""The check of a model as lines for a terminal, and as one HTML page without network or script."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from tabulate import tabulate
+
+from quantizer.core.model_findings import Local, ModelFindings, PartFinding
+from quantizer.reporting.figures import printable
+
+COLUMNS = ("part", "operator", "edge", "differ", "by", "alone differ")
+SHOWN = 12
+"""Rows of the terminal's table."""
+
+
+def model_lines(findings: ModelFindings) -> list[str]:
+    """Return what a terminal shows: where the engines part, who lies outside, and the parts that matter most."""
+    chosen = [part for part in findings.parts if part.blamed or part is findings.first]
+    operators = [part for part in findings.parts if part.op != "QuantizeLinear"]
+    worst = sorted(
+        operators or findings.parts, key=lambda part: -max((local.ratio for local in part.locals), default=0.0)
+    )
+    rows = list({(p.name, p.edge): p for p in (*chosen, *worst)}.values())[: max(SHOWN, len(chosen))]
+    headers = [*COLUMNS, *(f"{local.engine}" for local in (rows[0].locals if rows else ()))]
+    table = tabulate([row(part) for part in rows], headers=headers, disable_numparse=True)
+    return [table, "", *(printable(line) for line in summary(findings))]
+
+
+def summary(findings: ModelFindings) -> list[str]:
+    """Return the sentences that answer the question: where do they part, and who is outside."""
+    a, b = findings.engines
+    first = findings.first
+    if findings.float_edges:
+        other = b if a == "float" else a
+        differ = max((part.apart for part in findings.parts if part.quantized), default=0.0)
+        lines = [f"{other} is at most {differ:.4g} steps from the float model at an edge of {len(findings.parts)}."]
+    elif first is None:
+        differing = sum(part.differ > 0 for part in findings.parts)
+        lines = [
+            f"{a} and {b} are equal at all {len(findings.parts)} edges."
+            if not differing
+            else f"{differing} edges differ."
+        ]
+    else:
+        inherited = sum(part.differ > 0 and not part.parts_here for part in findings.parts)
+        lines = [
+            f"{a} and {b} part first at {first.name} ({first.op}): {first.differ} elements, by {_by(first)};"
+            f" {sum(p.parts_here for p in findings.parts)} parts differ on equal operands, {inherited} more inherit it."
+        ]
+    for part in findings.outside:
+        who = ", ".join(
+            f"{local.engine} by {local.error:.4g}{' steps' if part.quantized else ''} ({local.outside} elements,"
+            f" {local.ratio:.4g} times what is allowed)"
+            for local in part.locals
+            if local.verdict == "outside"
+        )
+        lines.append(f"outside the enclosure of {part.name} ({part.op}): {who}.")
+    if not findings.outside:
+        judged = sum(not part.reason for part in findings.parts)
+        lines.append(f"no engine lies outside an enclosure: {judged} of {len(findings.parts)} edges were judged.")
+    for reason in sorted({part.reason for part in findings.holes}):
+        count = sum(part.reason == reason for part in findings.parts)
+        lines.append(f"not judged: {count} edge{'s' if count > 1 else ''}: {reason}.")
+    return [*lines, *(f"cut out: {folder}" for folder in findings.cuts)]
+
+
+def row(part: PartFinding) -> list[str]:
+    """Return the cells of one part."""
+    by = _by(part) if part.differ else ""
+    return [
+        printable(part.name), part.op, printable(part.edge), str(part.differ or ""), by, str(part.alone or ""),
+        *(_cell(local, part) for local in part.locals),
+    ]  # fmt: skip
+
+
+def model_page(findings: ModelFindings) -> str:
+    """Return the whole page."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    engines = [local.engine for local in findings.parts[0].locals] if findings.parts else []
+    rows = [
+        {
+            "cells": row(part), "shape": list(part.shape), "tone": _tone(part), "here": part.parts_here,
+            "how": "; ".join(f"{local.engine} in float32: {local.how}" for local in part.locals if local.how),
+            "reason": part.reason, "bar": _bar(part),
+        }
+        for part in findings.parts
+    ]  # fmt: skip
+    return environment.get_template("model.html").render(
+        title=f"{findings.model}: {findings.engines[0]} and {findings.engines[1]}", platform=findings.platform,
+        sentences=summary(findings), columns=[*COLUMNS, *engines], rows=rows,
+    )  # fmt: skip
+
+
+def _tone(part: PartFinding) -> str:
+    if part.blamed:
+        return "failed"
+    return "known" if part.parts_here else "skipped" if part.reason else "passed"
+
+
+def _bar(part: PartFinding) -> int:
+    """Return the largest ratio as percent of what is allowed, at most 100."""
+    ratio = max((local.ratio for local in part.locals), default=0.0)
+    return 100 if not math.isfinite(ratio) else min(100, round(100 * ratio))
+
+
+def _by(part: PartFinding) -> str:
+    return f"{part.apart:.4g} steps" if part.quantized else f"{part.apart:.4g}"
+
+
+def _cell(local: Local, part: PartFinding) -> str:
+    if local.verdict not in ("inside", "outside"):
+        return local.verdict
+    steps = " steps" if part.quantized else ""
+    return f"{local.verdict} {local.error:.3g}{steps} ({local.ratio:.3g})"

@@ -1,0 +1,189 @@
+"""What runs whole models: the float model, ours with its quantizations, ours on integers, ONNX Runtime, ONNX's reference."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+
+from quantizer.core.errors import GraphError, QuantizerError, UnsupportedError
+from quantizer.core.wording import suggestion, to_install
+from quantizer.ir.formats.onnx_values import to_numpy, to_torch
+from quantizer.ir.graph import Graph
+from quantizer.numerics.pinned import pinned
+from quantizer.runtime.dispatch import FP32
+from quantizer.runtime.engines.frames import Job
+from quantizer.runtime.engines.process import Worker
+from quantizer.runtime.integer import integer_graph
+from quantizer.runtime.integer_executor import IntegerExecutor
+from quantizer.runtime.models.parts import ALONE, DEQUANTIZE, QUANTIZE, Part, Parts, unquantized
+from quantizer.runtime.torch_executor import TorchExecutor
+
+FLOAT, QDQ, OWN, REFERENCE = "float", "qdq", "own", "reference"
+ONNXRUNTIME, OPTIMIZED = "onnxruntime", "onnxruntime:optimized"
+NAMES: Mapping[str, str] = {
+    FLOAT: "the model without its quantizations, ours",
+    QDQ: "the model with its quantizations in float32, ours",
+    OWN: "the model on integers, our functions of --platform",
+    ONNXRUNTIME: "ONNX Runtime, no optimization",
+    OPTIMIZED: "ONNX Runtime with all of its optimizations: fused and integer kernels",
+    REFERENCE: "onnx.reference, ONNX's own evaluator",
+}
+PATIENCE = 600.0
+"""Seconds for a whole model."""
+Values = dict[str, torch.Tensor]
+
+
+class ModelEngine(ABC):
+    """Runs the parts of a graph of ONNX's operators: one after the other, and each alone."""
+
+    name: str
+
+    @abstractmethod
+    def whole(self, parts: Parts, feeds: Values) -> Values:
+        """Return the edges of a run of the whole model, as far as the engine shows them."""
+
+    @abstractmethod
+    def alone(self, parts: Parts, edges: Values) -> Values:
+        """Return what each part makes of *edges*, whatever the parts before it make."""
+
+    def how(self, part: Part) -> str:  # noqa: ARG002 - of most engines there is nothing to say
+        """Return why a part was computed otherwise than the engine's name says, or nothing."""
+        return ""
+
+
+class OwnFloat(ModelEngine):
+    """The executor, quantizations as the file has them."""
+
+    def __init__(self, name: str = QDQ) -> None:
+        self.name = name
+
+    @pinned()
+    def whole(self, parts: Parts, feeds: Values) -> Values:
+        """Return every edge; of `float` the real numbers that edges stand for, without quantizations."""
+        if self.name == QDQ:
+            return self._run(parts.graph, feeds, parts.edges)
+        stripped, codes = unquantized(parts.graph)
+        wanted = {edge: codes.get(edge, edge) for edge in parts.edges}
+        shown = [name for name in dict.fromkeys(wanted.values()) if name in stripped.tensors]
+        made = self._run(stripped, {name: feeds[name] for name in stripped.inputs}, shown)
+        return {edge: made[name] for edge, name in wanted.items() if name in made}
+
+    @pinned()
+    def alone(self, parts: Parts, edges: Values) -> Values:
+        """Return every edge; nothing of `float`, which is what results are held against."""
+        return _alone(self._run, parts, edges) if self.name == QDQ else {}
+
+    def _run(self, graph: Graph, feeds: Values, wanted: Sequence[str]) -> Values:
+        return dict(zip(wanted, TorchExecutor(graph, platform=FP32).forward(dict(feeds), list(wanted)), strict=True))
+
+
+class OwnIntegers(ModelEngine):
+    """The integer functions of a platform, part by part; a part that it does not declare runs in float32."""
+
+    name = OWN
+
+    def __init__(self, platform: str) -> None:
+        self.platform = platform
+        self._ready: dict[str, IntegerExecutor | None] = {}
+        self._why: dict[str, str] = {}
+
+    @pinned()
+    def whole(self, parts: Parts, feeds: Values) -> Values:
+        """Return every edge, each part reading what the parts before it made."""
+        values = dict(feeds)
+        for part in parts.parts:
+            values |= self._part(parts, part, values)
+        return {name: values[name] for name in parts.edges}
+
+    @pinned()
+    def alone(self, parts: Parts, edges: Values) -> Values:
+        """Return every edge."""
+        return {name: made for part in parts.parts for name, made in self._part(parts, part, edges).items()}
+
+    def how(self, part: Part) -> str:
+        """Return why a part was computed in float32."""
+        return self._why.get(part.name, "")
+
+    def _part(self, parts: Parts, part: Part, values: Values) -> Values:
+        cut = parts.cut(part, values)
+        if part.name not in self._ready:
+            self._ready[part.name] = self._integers(cut, part, values)
+        executor = self._ready[part.name]
+        fed = {name: values[name] for name in part.operands}
+        run = TorchExecutor(cut, platform=FP32) if executor is None else executor
+        return dict(zip(part.results, run.forward(fed, list(part.results)), strict=True))
+
+    def _integers(self, cut: Graph, part: Part, values: Values) -> IntegerExecutor | None:
+        codes = {name for node in part.nodes if node.op == DEQUANTIZE for name in node.inputs[:1]}
+        shaped = {name: values[name].float() if name in codes else values[name] for name in part.operands}
+        if part.core.op in (QUANTIZE, DEQUANTIZE):
+            return None
+        try:
+            executor = IntegerExecutor(integer_graph(cut, self.platform, shaped))
+            if missing := [name for name in part.results if not executor.shows(name)]:
+                raise UnsupportedError(f"the integer graph has no tensor {missing[0]!r}")
+        except QuantizerError as err:
+            self._why[part.name] = str(err)
+            return None
+        return executor
+
+
+class Session(ModelEngine):
+    """A system that runs ONNX files, in a process of its own."""
+
+    def __init__(self, name: str, module: str, options: Mapping[str, str | int]) -> None:
+        self.name, self._options = name, dict(options)
+        self._worker = Worker(f"quantizer.runtime.models.{module}", PATIENCE)
+
+    def whole(self, parts: Parts, feeds: Values) -> Values:
+        """Return every edge; EngineError where the system raised, crashed or hung."""
+        return self._run(parts.graph, feeds, parts.edges)
+
+    def alone(self, parts: Parts, edges: Values) -> Values:
+        """Return every edge, all parts in one run."""
+        return _alone(self._run, parts, edges)
+
+    def _run(self, graph: Graph, feeds: Values, wanted: Sequence[str]) -> Values:
+        from quantizer.ir.formats.onnx_write import to_model
+
+        shown = graph.with_(outputs=tuple(wanted))
+        given = {name: to_numpy(feeds[name], graph.tensor(name).dtype) for name in graph.inputs}
+        for name, values in given.items():
+            _sendable(name, values)
+        made = self._worker.run(Job(to_model(shown).SerializeToString(), given, self._options))
+        return {
+            name: to_torch(np.asarray(values), graph.tensor(name).dtype)
+            for name, values in zip(wanted, made, strict=True)
+        }
+
+
+def _alone(run: Callable[[Graph, Values, Sequence[str]], Values], parts: Parts, edges: Values) -> Values:
+    """Return the edges of one run of all parts side by side."""
+    apart = parts.apart(edges)
+    made = run(apart, {name: edges[name] for name in apart.inputs}, [f"{name}{ALONE}" for name in parts.edges])
+    return {name.removesuffix(ALONE): values for name, values in made.items()}
+
+
+def model_engine(name: str, platform: str) -> ModelEngine:
+    """Return the engine called *name*; `float` runs what `parts.unquantized` returns. UnsupportedError for any other name."""
+    match name:
+        case "float" | "qdq":
+            return OwnFloat(name)
+        case "own":
+            return OwnIntegers(platform)
+        case "reference":
+            return Session(name, "reference_session", {})
+        case "onnxruntime" | "onnxruntime:optimized":
+            if find_spec("onnxruntime") is None:
+                raise UnsupportedError(f"onnxruntime is not installed: {to_install('engines')}.")
+            return Session(name, "onnxruntime_session", {"optimized": int(name == OPTIMIZED)})
+    raise UnsupportedError(f"--engine={name}: no such engine of models.{suggestion(name, NAMES, 'Known')}")
+
+
+def _sendable(name: str, values: np.ndarray) -> None:
+    if values.dtype.kind not in "fiub":
+        raise GraphError(f"tensor {name!r} of {values.dtype}: edges of this format cannot be handed to an engine.")

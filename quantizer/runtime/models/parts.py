@@ -1,0 +1,237 @@
+"""A model cut into parts at its edges: an operator with the quantizations around it, and the clip right behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+
+from quantizer.core.dtypes import DTYPES
+from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.runtime.dispatch import FP32, find_handler
+from quantizer.runtime.onnx.kernels import Context
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+CLIPS = ("Relu", "Clip")
+"""Operators that join the part before them: engines fuse them with it."""
+ALONE = "@alone"
+"""What the name of an edge ends with where a part makes it apart from the others."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Nodes between edges: dequantizations of operands, one operator, clips behind it, quantizations of the result."""
+
+    name: str
+    op: str
+    nodes: tuple[Node, ...]
+    """In order, the dequantizations that it needs among them."""
+    operands: tuple[str, ...]
+    """Edges that it reads; constants are not among them."""
+    results: tuple[str, ...]
+    """Edges that it makes."""
+
+    @cached_property
+    def core(self) -> Node:
+        """The operator."""
+        return next(node for node in self.nodes if node.name == self.name)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A graph and its parts in order."""
+
+    graph: Graph
+    parts: tuple[Part, ...]
+
+    @cached_property
+    def edges(self) -> tuple[str, ...]:
+        """Every tensor that goes from part to part, or out, in the order in which they are made."""
+        return tuple(name for part in self.parts for name in part.results)
+
+    @cached_property
+    def maker(self) -> Mapping[str, Part]:
+        """Edge -> the part that makes it."""
+        return {name: part for part in self.parts for name in part.results}
+
+    def exposed(self) -> Graph:
+        """Return the graph with every edge among its outputs."""
+        return self.graph.with_(outputs=tuple(dict.fromkeys((*self.graph.outputs, *self.edges))))
+
+    def apart(self, known: Mapping[str, torch.Tensor]) -> Graph:
+        """Return one graph of all parts side by side: each reads fed edges, and makes `<edge>@alone`; shapes as in *known*."""
+        made = set(self.edges)
+        read = {name for part in self.parts for name in part.operands}
+        nodes = [
+            replace(node, outputs=tuple(f"{name}{ALONE}" if name in made else name for name in node.outputs))
+            for node in self._inner(made)
+        ]
+        tensors = {**self.graph.tensors}
+        for name in read:
+            tensors[name] = _shaped(self.graph.tensor(name), known)
+        tensors |= {
+            f"{name}{ALONE}": replace(_shaped(self.graph.tensor(name), known), name=f"{name}{ALONE}") for name in made
+        }
+        inputs = tuple(dict.fromkeys(name for part in self.parts for name in part.operands))
+        used = {*inputs, *(name for node in nodes for name in (*node.reads, *node.outputs))}
+        kept = {name: tensor for name, tensor in tensors.items() if name in used}
+        return self.graph.with_(
+            nodes=tuple(nodes), tensors=kept, inputs=inputs, outputs=tuple(f"{name}{ALONE}" for name in self.edges)
+        )
+
+    def cut(self, part: Part, known: Mapping[str, torch.Tensor]) -> Graph:
+        """Return one part as a graph of its own, with its real scales, constants and shapes."""
+        names = {*part.operands, *(name for node in part.nodes for name in (*node.reads, *node.outputs))}
+        tensors = {
+            name: _shaped(tensor, known) if tensor.data is None else tensor
+            for name, tensor in self.graph.tensors.items()
+            if name in names
+        }
+        return self.graph.with_(
+            name=part.name, nodes=part.nodes, tensors=tensors, inputs=part.operands, outputs=part.results
+        )
+
+    def _inner(self, made: set[str]) -> list[Node]:
+        """Return the nodes of all parts once each; what a part reads inside itself has its own name there."""
+        found: dict[int, Node] = {}
+        for part in self.parts:
+            inside = {name for node in part.nodes for name in node.outputs} & made
+            for node in part.nodes:
+                inputs = tuple(f"{n}{ALONE}" if n in inside else n for n in node.inputs)
+                found.setdefault(id(node), replace(node, inputs=inputs))
+        return list(found.values())
+
+
+def parts_of(graph: Graph) -> Parts:
+    """Return the parts of *graph*, of ONNX's operators: quantizations go with the operator whose result or operand they are."""
+    whole = _dequantizations(graph)
+    taken: set[str] = set()
+    parts: list[Part] = []
+    for node in graph.order:
+        if node.name in taken or node.name in whole:
+            continue
+        nodes = [node]
+        while (behind := _behind(graph, nodes[-1])) is not None:
+            nodes.append(behind)
+        nodes += [q for name in nodes[-1].outputs for q in graph.consumers.get(name, ()) if _quantizes_alone(graph, q)]
+        taken |= {item.name for item in nodes}
+        parts.append(_part(graph, node, nodes, whole))
+    return Parts(graph, tuple(parts))
+
+
+def _part(graph: Graph, node: Node, nodes: Sequence[Node], whole: Mapping[str, Node]) -> Part:
+    inner = {name for item in nodes for name in item.outputs}
+    before = {
+        name: graph.producers[name]
+        for item in nodes
+        for name in item.reads
+        if name in graph.producers and graph.producers[name].name in whole and name not in inner
+    }
+    every = (*dict.fromkeys(before.values()), *nodes)
+    inner |= {name for item in before.values() for name in item.outputs}
+    operands = [name for item in every for name in item.reads if name not in inner and graph.tensor(name).data is None]
+    own = {item.name for item in nodes}
+    results = [
+        name
+        for item in nodes
+        for name in item.outputs
+        if not name.startswith(f"{item.name}#")
+        and (name in graph.outputs or any(r.name not in own for r in graph.consumers.get(name, ())))
+    ]
+    return Part(node.name, node.op, every, tuple(dict.fromkeys(operands)), tuple(results))
+
+
+def _dequantizations(graph: Graph) -> dict[str, Node]:
+    """Return the dequantizations that go with whoever reads them: all but those whose values are outputs."""
+    return {
+        node.name: node
+        for node in graph.nodes
+        if node.op == DEQUANTIZE and node.outputs[0] not in graph.outputs and graph.consumers.get(node.outputs[0])
+    }
+
+
+def _behind(graph: Graph, node: Node) -> Node | None:
+    """Return the clip that alone reads the only result of a node."""
+    if len(node.outputs) != 1 or node.outputs[0] in graph.outputs or node.op == QUANTIZE:
+        return None
+    readers = graph.consumers.get(node.outputs[0], ())
+    if len(readers) != 1 or readers[0].op not in CLIPS or readers[0].inputs[0] != node.outputs[0]:
+        return None
+    return readers[0]
+
+
+def _quantizes_alone(graph: Graph, node: Node) -> bool:
+    """Return whether a node quantizes what nothing else reads as a real number."""
+    if node.op != QUANTIZE or node.inputs[0] is None or node.inputs[0] in graph.outputs:
+        return False
+    return len(graph.consumers[node.inputs[0]]) == 1
+
+
+def _shaped(tensor: Tensor, known: Mapping[str, torch.Tensor]) -> Tensor:
+    values = known.get(tensor.name)
+    return tensor if values is None else replace(tensor, shape=tuple(values.shape), ranked=True)
+
+
+def with_constant_codes(graph: Graph) -> Graph:
+    """Return *graph* with constants that it quantizes as the codes that they become, so that no part makes weights."""
+    made: dict[str, Tensor] = {}
+    kept: list[Node] = []
+    handler = find_handler(QUANTIZE, FP32)
+    assert handler is not None
+    context = Context(graph, torch.device("cpu"))
+    for node in graph.order:
+        values = [None if name is None else graph.tensor(name).data for name in node.inputs]
+        known = all(value is not None for name, value in zip(node.inputs, values, strict=True) if name is not None)
+        if node.op != QUANTIZE or not known or node.outputs[0] in graph.outputs:
+            kept.append(node)
+            continue
+        codes, name = handler(node, values, context), node.outputs[0]
+        assert isinstance(codes, torch.Tensor)
+        made[name] = replace(graph.tensor(name), shape=tuple(codes.shape), data=codes, ranked=True)
+    if not made:
+        return graph
+    found = graph.with_(nodes=tuple(kept), tensors={**graph.tensors, **made})
+    used = {*graph.inputs, *graph.outputs, *(name for node in kept for name in (*node.reads, *node.outputs))}
+    return found.with_(tensors={name: tensor for name, tensor in found.tensors.items() if name in used})
+
+
+def unquantized(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """Return *graph* without its quantizations, and tensor of codes -> the tensor of real numbers that it stands for.
+
+    A constant of codes becomes its real values.
+    """
+    same: dict[str, str] = {}
+    codes: dict[str, str] = {}
+    constants: dict[str, Tensor] = {}
+    kept: list[Node] = []
+    context = Context(graph, torch.device("cpu"))
+    for node in graph.order:
+        source = node.inputs[0]
+        if node.op == QUANTIZE and source is not None:
+            codes[node.outputs[0]] = same.get(source, source)
+            if node.outputs[0] in graph.outputs:
+                kept.append(node)
+            continue
+        if node.op == DEQUANTIZE and source is not None:
+            if source in codes:
+                same[node.outputs[0]] = codes[source]
+                continue
+            if graph.tensor(source).data is not None:
+                handler = find_handler(DEQUANTIZE, FP32)
+                assert handler is not None
+                values = handler(node, [None if n is None else graph.tensor(n).data for n in node.inputs], context)
+                assert isinstance(values, torch.Tensor)
+                name = node.outputs[0]
+                constants[name] = Tensor(name, tuple(values.shape), DTYPES["float32"], values)
+                continue
+        inputs = tuple(None if name is None else same.get(name, name) for name in node.inputs)
+        kept.append(replace(node, inputs=inputs))
+    outputs = tuple(dict.fromkeys(same.get(name, name) for name in graph.outputs))
+    tensors = {**graph.tensors, **constants}
+    used = {*graph.inputs, *outputs, *(name for node in kept for name in (*node.reads, *node.outputs))}
+    found = graph.with_(
+        nodes=tuple(kept), tensors={name: t for name, t in tensors.items() if name in used}, outputs=outputs
+    )
+    return found, codes

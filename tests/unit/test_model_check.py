@@ -1,0 +1,234 @@
+"""`quantizer model check`: planted faults are found where they were planted, real architectures are judged at every edge."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from model_zoo import SMALL, TORCHVISION, of_torchvision
+from onnx import TensorProto, helper, numpy_helper
+
+from quantizer.cli import main
+from quantizer.conformance.model_bounds import enclosures
+from quantizer.conformance.model_check import model_findings
+from quantizer.ir.formats.onnx import from_model
+from quantizer.ir.graph import Graph
+from quantizer.numerics.deviates import deviates
+from quantizer.reporting.model_page import model_page, summary
+from quantizer.runtime.models.engines import OwnFloat, OwnIntegers, Values
+from quantizer.runtime.models.parts import Parts, parts_of, unquantized, with_constant_codes
+from quantizer.runtime.qdq import with_qdq
+from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.runtime.sample_data import synthetic_batches
+
+pytest.importorskip("onnxruntime")
+
+
+def net() -> onnx.ModelProto:
+    """Conv, Relu, MaxPool, Conv, Add, Sigmoid, MatMul."""
+    shapes = {"w": (4, 3, 3, 3), "b": (4,), "v": (4, 4, 1, 1), "m": (4, 5)}
+    constants = [
+        numpy_helper.from_array(deviates(shape, (3, 0, place)).astype(np.float32), name)
+        for place, (name, shape) in enumerate(shapes.items())
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["r"], "relu"),
+        helper.make_node("MaxPool", ["r"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["p", "v"], ["d"], "second"), helper.make_node("Add", ["d", "p"], ["a"], "add"),
+        helper.make_node("Sigmoid", ["a"], ["s"], "sigmoid"), helper.make_node("GlobalAveragePool", ["s"], ["g"], "mean"),
+        helper.make_node("Flatten", ["g"], ["f"], "flat"), helper.make_node("MatMul", ["f", "m"], ["y"], "product"),
+    ]  # fmt: skip
+    ends = (
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+    )
+    graph = helper.make_graph(nodes, "net", *ends, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def quantized() -> tuple[Graph, Values]:
+    graph = from_model(net())
+    batches = synthetic_batches(graph, 0, 2, 1)
+    return with_qdq(quantize_graph(dispatch_graph(graph, "ort"), batches)), batches[0]
+
+
+class Faulty(OwnFloat):
+    """Our executor with a fault planted in one part."""
+
+    def __init__(self, part: str, by: float) -> None:
+        super().__init__()
+        self.name, self.part, self.by = "faulty", part, by
+
+    def _off(self, parts: Parts, values: Values) -> Values:
+        edge = next(part.results[0] for part in parts.parts if part.name == self.part)
+        off = values[edge].clone()
+        off.reshape(-1)[3] += torch.tensor(self.by).to(off.dtype)
+        return {**values, edge: off}
+
+    def whole(self, parts: Parts, feeds: Values) -> Values:
+        values = dict(feeds)
+        for part in parts.parts:
+            cut = parts.cut(part, values)
+            made = self._run(cut, {name: values[name] for name in part.operands}, part.results)
+            values |= self._off(parts, made) if part.name == self.part else made
+        return values
+
+    def alone(self, parts: Parts, edges: Values) -> Values:
+        return self._off(parts, OwnFloat().alone(parts, edges))
+
+
+@pytest.mark.parametrize("place", ["conv", "pool", "second", "add", "sigmoid", "mean", "product"])
+def test_a_fault_of_two_steps_is_found_where_it_was_planted(place: str) -> None:
+    graph, feeds = quantized()
+    findings, _ = model_findings(graph, feeds, (OwnFloat(), Faulty(place, 2)), "ort")
+    assert findings.first is not None
+    assert findings.first.name == place
+    assert [(part.name, part.blamed) for part in findings.outside] == [(place, ("faulty",))]
+    later = [part for part in findings.parts if part.differ and not part.parts_here]
+    assert all(not part.blamed and not part.alone for part in later), "what inherits a difference is not blamed"
+    assert f"part first at {place}" in summary(findings)[0]
+
+
+def test_without_a_fault_nothing_is_outside_and_the_float_model_parts_by_half_steps() -> None:
+    graph, feeds = quantized()
+    findings, _ = model_findings(graph, feeds, (OwnFloat(), OwnIntegers("ort")), "ort")
+    assert not findings.outside
+    assert not findings.holes
+    floats = [part.name for part in findings.parts if any(local.how for local in part.locals)]
+    assert floats == ["relu"], "ort has no relu of its own; all others run on integers"
+    findings, _ = model_findings(graph, feeds, (OwnFloat("float"), OwnIntegers("ort")), "ort")
+    assert findings.float_edges
+    assert max(part.apart for part in findings.parts if part.op == "QuantizeLinear") <= 0.5
+    assert not findings.outside
+
+
+@pytest.mark.parametrize("place", ["conv", "second", "add", "sigmoid", "mean", "product"])
+def test_float_results_are_held_to_the_error_analysis(place: str) -> None:
+    """Ten ulps of the largest result are outside for every operator here; the executor's own float32 is inside."""
+    graph = from_model(net())
+    feeds = synthetic_batches(graph, 1, 1, 1)[0]
+    parts = parts_of(graph)
+    values = {**feeds, **OwnFloat().whole(parts, feeds)}
+    part = next(part for part in parts.parts if part.name == place)
+    edge = part.results[0]
+    found = enclosures(part, graph, {name: values[name] for name in part.operands})
+    assert not isinstance(found, str)
+    assert found[edge].outside(values[edge]).outside == 0
+    exact, radius = found[edge].exact, found[edge].radius
+    off = exact + 1.5 * radius + exact.abs() * 2.0**-22
+    assert found[edge].outside(off).outside == exact.numel()
+    assert bool((radius <= 200 * 2.0**-24 * exact.abs().max()).all()), "tight: a few last bits of a sum of 27 products"
+
+
+def test_parts_hold_quantizations_and_clips_and_every_node_once() -> None:
+    graph, feeds = quantized()
+    parts = parts_of(graph)
+    assert {"w#codes", "v#codes", "m#codes"} <= {
+        name for name, t in with_constant_codes(graph).tensors.items() if t.is_constant
+    }
+    own = [node.name for part in parts.parts for node in part.nodes if node.op != "DequantizeLinear"]
+    assert sorted(own) == sorted(node.name for node in graph.nodes if node.op != "DequantizeLinear")
+    stripped, codes = unquantized(graph)
+    assert not {"QuantizeLinear", "DequantizeLinear"} & stripped.operators
+    real = OwnFloat().whole(parts_of(stripped), feeds)
+    float_y = OwnFloat()._run(from_model(net()), feeds, ["y"])["y"]
+    assert torch.allclose(real[stripped.outputs[0]], float_y)
+    assert set(codes.values()) <= set(stripped.tensors) | set(graph.tensors)
+    plain = parts_of(from_model(net()))
+    assert [part.op for part in plain.parts][:2] == ["Conv", "MaxPool"]
+    assert [node.op for node in plain.parts[0].nodes] == ["Conv", "Relu"]
+
+
+INTEGER_SOFTMAX = {("Softmax", "onnxruntime:optimized")}
+"""ONNX Runtime's quantized softmax looks exponentials up: some codes lie further off than float32 and half a step allow."""
+
+
+def run(folder: Path, model: bytes, *arguments: str) -> tuple[int, dict[str, Any]]:
+    path = folder / "model.onnx"
+    path.write_bytes(model)
+    code = main(["model", "check", str(path), "-o", str(folder / "out"), *arguments])
+    return code, json.loads((folder / "out" / "findings.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("pair", [("own", "onnxruntime"), ("float", "own"), ("qdq", "onnxruntime:optimized")])
+def test_small_architectures(
+    tmp_path: Path, name: str, pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = run(tmp_path, SMALL[name](), "--engine", pair[0], "--engine", pair[1])
+    said = capsys.readouterr().out
+    blamed = {
+        (part["op"], local["engine"])
+        for part in found["parts"]
+        for local in part["locals"]
+        if local["verdict"] == "outside"
+    }
+    assert blamed <= INTEGER_SOFTMAX, said
+    assert code == bool(blamed)
+    judged = [part for part in found["parts"] if not part["reason"]]
+    assert {part["op"] for part in found["parts"]} - {part["op"] for part in judged} <= {"LSTM"}
+    page = (tmp_path / "out" / "model.html").read_text(encoding="utf-8")
+    assert "http" not in page.replace("http-equiv", "")
+    assert f"{pair[0]} and {pair[1]}" in page
+
+
+@pytest.mark.parametrize("name", ["decoder", "lstm"])
+def test_a_float_model_on_two_engines(tmp_path: Path, name: str) -> None:
+    code, found = run(tmp_path, SMALL[name](), "--float", "--engine", "qdq", "--engine", "reference")
+    assert code == 0
+    assert not any(part["quantized"] for part in found["parts"])
+
+
+def test_a_cut_is_one_operator_that_runs_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A scale of a cut is changed: ONNX Runtime then computes something else than the operands' own enclosure allows."""
+    graph, feeds = quantized()
+    findings, ran = model_findings(graph, feeds, (OwnFloat(), Faulty("second", 3)), "ort")
+    from quantizer.commands.model import _written
+
+    cuts = _written(tmp_path, findings, ran).cuts
+    assert cuts == ("cuts/1-second",)
+    folder = tmp_path / cuts[0]
+    model = onnx.load(folder / "part.onnx")
+    assert [node.op_type for node in model.graph.node].count("Conv") == 1
+    assert [value.name for value in model.graph.input] == ["p#codes"]
+    arguments = ["model", "check", str(folder / "part.onnx"), "--operands", str(folder / "operands.npz")]
+    assert main([*arguments, "--engine", "qdq", "--engine", "onnxruntime"]) == 0
+    assert "no engine lies outside an enclosure: 1 of 1 edges were judged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--engine", "own"], "name two engines"), (["--engine", "own", "--engine", "onxruntime"], "no such engine of models"),
+        (["--platform", "orr"], "ort"), (["--operands", "none.npz"], "none.npz"),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_must_be_there(
+    tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(net(), path)
+    assert main(["model", "check", str(path), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_names_are_text_on_the_page() -> None:
+    graph, feeds = quantized()
+    findings, _ = model_findings(graph.with_(name="<script>"), feeds, (OwnFloat(), OwnIntegers("ort")), "ort")
+    assert "<script>" not in model_page(findings)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed: the extra `models`")
+@pytest.mark.parametrize("name", TORCHVISION)
+@pytest.mark.parametrize("pair", [("qdq", "onnxruntime"), ("float", "own")])
+def test_architectures_of_torchvision(tmp_path: Path, name: str, pair: tuple[str, str]) -> None:
+    code, found = run(tmp_path, of_torchvision(name), "--engine", pair[0], "--engine", pair[1])
+    assert code == 0
+    assert not [part["name"] for part in found["parts"] if part["reason"]]
