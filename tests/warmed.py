@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +26,7 @@ IMPORTED = (
     "pytest", "_pytest.pytester", "xdist.plugin", "hypothesis", "hypothesis.strategies", "_hypothesis_pytestplugin",
     "torch", "quantizer.conformance.plugin", "quantizer.conformance.collection", "quantizer.conformance.items",
     "quantizer.conformance.session", "quantizer.conformance.closing", "quantizer.plugins.discovery",
-    "quantizer.reporting.terminal", "quantizer.cli", "quantizer.commands.faults", "quantizer.commands.optimize",
+    "quantizer.reporting.terminal", "quantizer.cli", "quantizer.runtime.isolation.worker", "quantizer.commands.faults", "quantizer.commands.optimize",
 )  # fmt: skip
 READ_AT_IMPORT = (
     "ATEN_", "CUDA", "DNNL_", "FBGEMM_", "HYPOTHESIS_", "LD_", "MKL_", "NUMEXPR_", "OMP_", "ONEDNN_", "OPENBLAS_",
@@ -136,6 +138,81 @@ class Warmed:
             self._parent.communicate()
 
 
+class Forked:
+    """A process of plugins as a fork of this one, which has imported what it needs; of Popen what `Child` uses of it.
+
+    What this one registered in place of plugins is taken out there.
+    """
+
+    def __init__(self) -> None:
+        ends = [os.pipe() for _ in range(3)]
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._serve(ends)
+        for mine in (ends[0][0], ends[1][1], ends[2][1]):
+            os.close(mine)
+        self.stdin, self.stdout, self.stderr = (
+            os.fdopen(ends[0][1], "wb"),
+            os.fdopen(ends[1][0], "rb"),
+            os.fdopen(ends[2][0], "rb"),
+        )
+        self.returncode: int | None = None
+
+    @staticmethod
+    def _serve(ends: list[tuple[int, int]]) -> None:
+        from quantizer.ops import BUILT_IN, REGISTRY
+        from quantizer.runtime.engines.inside import pipes
+        from quantizer.runtime.isolation.worker import serve
+
+        os.setsid()
+        for known in REGISTRY.entries.values():
+            known[:] = [entry for entry in known if entry.origin == BUILT_IN]
+        for end, number in ((ends[0][0], 0), (ends[1][1], 1), (ends[2][1], 2)):
+            os.dup2(end, number)
+        for end in (end for pair in ends for end in pair):
+            os.close(end)
+        sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        sys.stdin = os.fdopen(0, closefd=False)
+        try:
+            serve(*pipes())
+        finally:
+            os._exit(0)
+
+    def poll(self) -> int | None:
+        """Return how it ended; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Return how it ended; subprocess.TimeoutExpired where it still runs after *timeout* seconds."""
+        until = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired("plugins", timeout)
+            time.sleep(0.01)
+        return code
+
+    def kill(self) -> None:
+        """End it."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _fork_plugins() -> None:
+    """Start processes of plugins as forks of this one."""
+    from quantizer.runtime.engines import child
+
+    started = child.started
+
+    def fork(command: Any, environment: Any) -> Any:
+        ours = command[0] == sys.executable and command[-1].endswith("isolation")
+        return Forked() if ours else started(command, environment)
+
+    child.started = fork
+
+
 def _program(name: str) -> int:
     if name == "pytest":
         import pytest
@@ -173,6 +250,7 @@ def _become(request: dict[str, Any]) -> int:
     found = PathFinder.find_spec("quantizer", sys.path)
     if found is None or found.origin != quantizer.__file__:
         raise RuntimeError(f"this is another quantizer: {found and found.origin}. Start a process of its own.")
+    _fork_plugins()
     return _program(request["words"][0])
 
 

@@ -37,9 +37,12 @@ SINGLES = {
     "op_baseline": ("", "records file that the run must not fall behind"),
     "op_xfails": ("", "YAML file of known failures, each with reason, owner, expiry and a stored case"),
     "op_shard": ("", "run the K-th of N parts, K/N; `quantizer report merge` makes them one run"),
+    "op_plugin_python": ("", "interpreter of the process in which functions of plugins run"),
+    "op_plugin_timeout": ("60", "seconds in which a call of a plugin's function must end"),
+    "op_plugin_memory": ("4", "gigabytes of memory that the process of plugins may hold"),
     "op_cases": ("cases", "folder of golden, regressions and defects"),
 }
-WITHOUT = {"op_isa": "avx2, and host on a processor without it"}
+WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a processor without it"}
 """What an option that is left out means."""
 
 
@@ -55,6 +58,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         )
         parser.addini(name, text, default=default)
     group.addoption("--op-golden-update", metavar="REASON", help="write the goldens of the selected operators anew")
+    group.addoption(
+        "--op-in-process", action="store_true",
+        help="run functions of plugins in pytest's own process, for a debugger; no statement is made of such a run",
+    )  # fmt: skip
 
 
 def _flag(name: str) -> str:
@@ -107,15 +114,31 @@ def _read_options(config: pytest.Config) -> Options:
         base, given = here if config.getoption(name) else root, _value(config, name)
         return base / given if given else None
 
+    python = _value(config, "op_plugin_python")
+    # not resolved: in a virtual environment the interpreter is a link, and what it links to has other packages
+    interpreter = (
+        str((here if config.getoption("op_plugin_python") else root) / Path(python).expanduser()) if python else ""
+    )
     return Options(
         root=root, specs=paths("op_specs"), plugins=paths("op_plugins"), engine=_value(config, "op_engine"),
         isa=_value(config, "op_isa"), platforms=tuple(_value(config, "op_platform")), schemes=tuple(_value(config, "op_scheme")),
         checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
         reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),
         baseline=file("op_baseline"), xfails=file("op_xfails"), golden_update=update,
-        readings=tuple(_value(config, "op_reading")),
+        readings=tuple(_value(config, "op_reading")), in_process=config.getoption("op_in_process"),
+        plugin_python=interpreter, plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
         shard=read_shard(shard, "--op-shard") if shard else None,
     )  # fmt: skip
+
+
+def _number(config: pytest.Config, name: str) -> float:
+    from quantizer.core.errors import UnsupportedError
+
+    given = _value(config, name)
+    try:
+        return float(given)
+    except ValueError:
+        raise UnsupportedError(f"{_flag(name)}={given}: must be a number.") from None
 
 
 def with_usage_errors(function: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from quantizer.conformance.claiming import claim
 from quantizer.conformance.command_line import named, options
 from quantizer.conformance.stash import CANARY, EXTRA, PLUGINS, RUN, STATE
+from quantizer.conformance.under_test import end
 from quantizer.conformance.under_way import ENDED, Run, selection
 
 
@@ -29,13 +30,17 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Plant a fault in what was judged; then, on the process that writes files, write the run and consult the baseline."""
     config = session.config
     said = _sung(config) if exitstatus in ENDED else None
+    left = end(config)
     run = config.stash.get(RUN, None)
     if run is None:
         if said is not None:
             config.workeroutput["op_canary"] = said  # type: ignore[attr-defined]
+        if left:
+            config.workeroutput["op_left"] = left  # type: ignore[attr-defined]
         return
     if said is not None:
         run.sung("", said)
+    run.left += left
     if run.items:
         with contextlib.suppress(pytest.UsageError):
             claim(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         worst = max(check.ratio for check in record.checks.values())
         item.user_properties.append(("ratio", f"{worst:.6g}"))
     report = yield
+    if report.failed and (told := _told()):
+        report.sections.append(("the process of plugins", told))
     if ended is not None:
         text = f"{state.name}: {record.failure}"
         report.outcome = ended[0]
@@ -46,6 +49,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.op_witnessed = state.runner.witness is not None
         _offer(item, state)
     return report
+
+
+def _told() -> str:
+    """Return the last traceback of the process of plugins, and what it printed."""
+    plugins = sys.modules.get("quantizer.runtime.isolation.plugins")
+    return "" if plugins is None else "\n".join(filter(None, (one.host.told() for one in plugins.CURRENT)))
 
 
 def _record(state: State, call: pytest.CallInfo[None]) -> Record:

@@ -19,7 +19,7 @@ from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.golden_update import update_goldens
-from quantizer.conformance.judge import concerns, is_overruled, judge, raised
+from quantizer.conformance.judge import concerns, is_overruled, judge
 from quantizer.conformance.recorder import Recorder
 from quantizer.conformance.schedule import schedule
 from quantizer.conformance.session import Session
@@ -38,6 +38,8 @@ from quantizer.core.record import Record
 from quantizer.core.verdict import CHECKS, Verdict
 from quantizer.ops import REGISTRY
 from quantizer.runtime.engines.protocol import Engine
+from quantizer.runtime.isolation.plugins import deaths
+from quantizer.runtime.raised import raised
 
 if TYPE_CHECKING:
     from quantizer.conformance.collection import State
@@ -137,13 +139,14 @@ class Runner:
         """Judge one case; the first failure of the item is shrunk, stored and described. With *figures* it counts in SQNR and error."""
         if self._failed is not None:
             pytest.fail(self._failed, pytrace=False)
-        trial = Trial(self._target, case, self.session.engine)
+        trial, before = Trial(self._target, case, self.session.engine), deaths()
         verdicts = judge(trial, self._schedule.checks(case))
-        if any(verdict.failing for verdict in verdicts):
+        died = deaths() > before
+        if any(verdict.failing for verdict in verdicts) and not died:
             trial, verdicts = self._by_every_check(case, trial, verdicts)
         self._recorder.add(trial, verdicts, figures=figures)
         if any(verdict.failing for verdict in verdicts):
-            self._failed = self.explained(case, verdicts)
+            self._failed = self.explained(case, verdicts, smaller=not died)
             pytest.fail(self._failed, pytrace=False)
         if self.witness is None:
             self.witness = witness(trial, verdicts)
@@ -154,8 +157,11 @@ class Runner:
         found = judge(anew, self._state.options.checks)
         return (anew, found) if any(verdict.failing for verdict in found) else (trial, verdicts)
 
-    def explained(self, case: Case, verdicts: list[Verdict]) -> str:
-        """Return what a failure says: of the smallest case that fails alike, which is stored."""
+    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:
+        """Return what a failure says: of the smallest case that fails alike, which is stored.
+
+        smaller: look for one. What ended its process is not run again and again.
+        """
         engine, options = self.session.engine, self._state.options
         first = next(v for v in verdicts if v.failing)
 
@@ -164,9 +170,9 @@ class Runner:
             found = judge(Trial(self._target, candidate, engine), (first.check,))
             return any(v.failing and (v.worst is None) == (first.worst is None) for v in found)
 
-        smallest = shrink(self._target, case, fails)
+        smallest = shrink(self._target, case, fails) if smaller else case
         trial = Trial(self._target, smallest, engine)
-        found = judge(trial, options.checks)
+        found = judge(trial, options.checks) if smaller else verdicts
         if not any(verdict.failing for verdict in found):
             smallest, trial, found = case, Trial(self._target, case, engine), verdicts
         path = write_replay(options.reports / "failures", self._target.id, smallest, found)

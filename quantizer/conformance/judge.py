@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import sysconfig
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
 
-import quantizer
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.engine import engine
@@ -26,12 +22,13 @@ from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.faithful import is_faithful
 from quantizer.conformance.trial import Trial
 from quantizer.core.defects import CASE_NAMES, Defect
-from quantizer.core.errors import EngineError, QuantizerError, RefusedError
+from quantizer.core.errors import RefusedError
 from quantizer.core.expressions import parse
 from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, hole
-from quantizer.core.wording import shown_path
 from quantizer.numerics.qparams import QParams
 from quantizer.runtime.engines.protocol import Engine
+from quantizer.runtime.isolation.plugins import deaths
+from quantizer.runtime.raised import raised
 
 VACUOUS_SHARE = 0.05
 SHARP_WIDTH = 2.0
@@ -51,10 +48,6 @@ FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
 }
 
 
-_OURS = tuple(Path(str(module.__file__)).parent for module in (quantizer, torch, np))
-"""Folders whose lines say nothing about where a plugin went wrong."""
-
-
 def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
@@ -69,9 +62,18 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     if trial.refusal is not None:
         handed = _run("parameters", trial) if "parameters" in checks and "parameters" in trial.engine.checks else None
         return [handed if handed is not None and handed.failing else hole("engine", trial.refusal)]
-    found = (_run(name, trial) for name in CHECKS if name in checks and name in trial.engine.checks)
-    verdicts = [verdict for verdict in found if verdict is not None]
+    verdicts = [*_verdicts(trial, checks)]
     return [_settled(verdict, trial, verdicts) for verdict in verdicts]
+
+
+def _verdicts(trial: Trial, checks: Sequence[str]) -> Iterator[Verdict]:
+    """Yield what each check says; nothing after one in which the process of plugins ended: the case fails by that."""
+    before = deaths()
+    for name in CHECKS:
+        if name in checks and name in trial.engine.checks and deaths() == before:
+            verdict = _run(name, trial)
+            if verdict is not None:
+                yield verdict
 
 
 def _run(name: str, trial: Trial) -> Verdict | None:
@@ -81,23 +83,6 @@ def _run(name: str, trial: Trial) -> Verdict | None:
         return hole(name, str(err))
     except Exception as err:  # noqa: BLE001 - whatever an engine raises is its failure
         return failure(name, f"raised {raised(err)}")
-
-
-def raised(err: Exception) -> str:
-    """Return what a function under test raised, and the last line of a plugin on the way there."""
-    first = str(err).splitlines()[0] if str(err) else ""
-    kind = "" if isinstance(err, QuantizerError) else f"{type(err).__name__}: "
-    if isinstance(err, EngineError):
-        return f"{kind}{first}"
-    frames = [frame for frame in traceback.extract_tb(err.__traceback__) if not _is_ours(frame.filename)]
-    return f"{kind}{first}" + (f" ({shown_path(Path(frames[-1].filename))}:{frames[-1].lineno})" if frames else "")
-
-
-def _is_ours(filename: str) -> bool:
-    """Return whether a file is part of this package, of Python or of what plugins compute with."""
-    path = Path(filename)
-    standard = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
-    return standard or any(path.is_relative_to(folder) for folder in _OURS)
 
 
 def _settled(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Verdict:

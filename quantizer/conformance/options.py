@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from quantizer.reporting.shards import Shard
 from quantizer.reporting.thresholds import Thresholds, read_thresholds
 from quantizer.runtime.engines.catalogue import Chosen, chosen
 from quantizer.runtime.engines.pins import held_to
+from quantizer.runtime.isolation.launch import MEMORY, PATIENCE
 
 PROFILES = ("gate", "dev", "nightly")
 
@@ -44,6 +46,12 @@ class Options:
     xfails: Path | None = None
     readings: tuple[str, ...] = ()
     golden_update: str | None = None
+    in_process: bool = False
+    """Whether functions of plugins run in the judge's own process: for a debugger."""
+    plugin_python: str = ""
+    """The interpreter of the process of plugins; empty: ours."""
+    plugin_limits: tuple[float, float] = (PATIENCE, MEMORY)
+    """Seconds for one call of a plugin's function, gigabytes that its process may hold."""
     shard: Shard | None = None
     _met: list[tuple[Sequence[Path], Library]] = field(default_factory=list, init=False, repr=False, compare=False)
     """The library as far as spec files were met, with these files."""
@@ -57,6 +65,13 @@ class Options:
             if value not in known:
                 raise UnsupportedError(f"{option}={value}: no such name.{suggestion(value, known, 'Known')}")
         asked(self.isa)
+        for option, number in zip(("--op-plugin-timeout", "--op-plugin-memory"), self.plugin_limits, strict=True):
+            if not 0 < number < math.inf:
+                raise UnsupportedError(f"{option}={number:g}: must be a number above 0.")
+        if self.plugin_python and not is_file(Path(self.plugin_python)):
+            raise UnsupportedError(f"--op-plugin-python={self.plugin_python}: no such file. Name an interpreter.")
+        if self.plugin_python and self.in_process:
+            raise UnsupportedError("--op-in-process: is this interpreter. Leave --op-plugin-python out.")
         for platform in self.platforms:
             if real is not None and not real.computes(platform, named=True):
                 home = suggestion(platform, real.entry.home, "It computes")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.claiming import claim, try_to_claim
+from quantizer.conformance.claiming import claim
 from quantizer.conformance.command_line import named, options, pytest_addoption, with_usage_errors
 from quantizer.conformance.ending import pytest_sessionfinish, pytest_terminal_summary, selects_nothing
 from quantizer.conformance.item_reports import pytest_runtest_makereport
 from quantizer.conformance.shipped import ShippedSpecs
 from quantizer.conformance.spec_files import pytest_collect_file, pytest_itemcollected, spec_file
 from quantizer.conformance.stash import EXTRA, PLUGINS, RUN, STATE
+from quantizer.conformance.under_test import launch_early, load
 from quantizer.conformance.under_way import Run
 from quantizer.core.files import exists
 
@@ -35,34 +34,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.stash[RUN] = Run()
         config.pluginmanager.register(config.stash[RUN], "quantizer-run")
+    launch_early(config)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Read the options and load plugins before anything is collected: a broken one ends the run.
-
-    What a plugin is judged by is imported before it: a name that it changes is not the judge's own any more.
-    """
-    from quantizer.plugins.discovery import load_plugins, sources
-
+    """Read the options and load plugins before anything is collected: a broken one ends the run."""
     config = session.config
     asked = options(config)
     with_usage_errors(lambda: asked.thresholds)
     if asked.baseline is not None and not exists(asked.baseline):
         raise pytest.UsageError(f"--op-baseline: {asked.baseline} does not exist. Copy a run's records.jsonl there.")
     with_usage_errors(asked.check_named)
-    environment = dict(os.environ)
-    found = with_usage_errors(lambda: sources(asked.plugins, environment))
-    if ours := named(config):
+    if named(config):
         claim(config)
-    if found:
-        import_module("quantizer.conformance.singing")
-        if not ours:
-            try_to_claim(config)
-        plugins = with_usage_errors(lambda: load_plugins(asked.plugins, environment))
-        with_usage_errors(lambda: asked.check_plugins(plugins))
-        config.stash[EXTRA] += [folder for plugin in plugins for folder in plugin.specs]
-        config.stash[PLUGINS] += plugins
+    load(config)
     if asked.platforms or asked.schemes:
         extra: list[Path] = config.stash[EXTRA]
         with_usage_errors(lambda: asked.library(extra))
@@ -101,4 +87,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     version = f" {asked.real.version or '(not installed)'}" if asked.real else ""
     levels = f", instructions {', '.join(map(label, asked.levels))}" if asked.real else ""
     lines = [f"quantizer: profile {asked.profile}, engine {asked.engine}{version}{levels}"]
+    if asked.in_process:
+        lines.append(
+            "quantizer: functions of plugins run in this process (--op-in-process): no statement is made of it"
+        )
     return lines + [f"quantizer: reading {reading}" for reading in asked.readings]

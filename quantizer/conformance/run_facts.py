@@ -49,6 +49,7 @@ def run_facts(
         specs=dict(sorted(specs.items())),
         plugins=[_plugin(plugin, options.root) for plugin in plugins],
         exceptions=_exceptions(options, library),
+        in_process=options.in_process,
         readings=[
             f"{op}/{platform}:{reading}"
             for op, known in sorted(specs.items())

@@ -18,6 +18,7 @@ from quantizer.plugins.bridge import connect
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.own import OwnEngine
 from quantizer.runtime.engines.protocol import Engine
+from quantizer.runtime.isolation.plugins import CURRENT
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
     load_built_ins()
     library = options.with_xfails(options.library(extra))
     connect(library.specs)
+    for isolated in CURRENT:
+        isolated.connect(library.specs)
     for entry in REGISTRY.all():
         spec = library.specs.get(entry.op)
         if spec is None:

@@ -60,7 +60,7 @@ class _Singer(Runner):
         """Judge the case in place of the rows."""
         self.run(self._case)
 
-    def explained(self, case: Case, verdicts: list[Verdict]) -> str:  # noqa: ARG002 - the runner's
+    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:  # noqa: ARG002 - the runner's
         """Return a sentence: nobody reads it."""
         return "the planted fault"
 

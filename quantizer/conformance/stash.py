@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quantizer.conformance.session import Session
     from quantizer.conformance.singing import Canary
     from quantizer.plugins.discovery import Plugin
+    from quantizer.runtime.engines.child import Child
 
 OPTIONS: pytest.StashKey[Options] = pytest.StashKey()
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -22,4 +23,5 @@ STATE: pytest.StashKey[State] = pytest.StashKey()
 EXTRA: pytest.StashKey[list[Path]] = pytest.StashKey()
 PLUGINS: pytest.StashKey[list[Plugin]] = pytest.StashKey()
 RUN: pytest.StashKey[Run] = pytest.StashKey()
+HOST: pytest.StashKey[Child] = pytest.StashKey()
 CANARY: pytest.StashKey[Canary] = pytest.StashKey()

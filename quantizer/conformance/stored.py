@@ -15,7 +15,7 @@ from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.datasets import DIRECTED
 from quantizer.conformance.generation.fillers import FILLERS
 from quantizer.conformance.golden_review import Change, ChangeModel
-from quantizer.conformance.judge import known_defect, raised
+from quantizer.conformance.judge import known_defect
 from quantizer.conformance.stores import Stores
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Array, Trial
@@ -30,6 +30,7 @@ from quantizer.core.reading import Readable
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.runtime.engines.protocol import Engine
+from quantizer.runtime.raised import raised
 from quantizer.tiling.windows import tileable_axes
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)

@@ -44,6 +44,8 @@ class Run:
         self.uncollected: list[str] = []
         self.crashed: dict[str, str] = {}
         """Item that ended its worker -> what xdist says."""
+        self.left = 0
+        """How many processes plugins left behind."""
         self._judging: set[str] = set()
         """Workers of xdist whose items judged values."""
         self._sung: dict[str, tuple[int, str]] = {}
@@ -91,6 +93,7 @@ class Run:
         said = getattr(node, "workeroutput", {}).get("op_canary")
         if said is not None:
             self.sung(node.gateway.id, tuple(said))
+        self.left += int(getattr(node, "workeroutput", {}).get("op_left", 0))
 
     def sung(self, worker: str, said: tuple[int, str]) -> None:
         """Keep what came of the canary of a process."""

@@ -100,6 +100,8 @@ class Facts(Model):
     """Operators of the records."""
     plugins: list[PluginFacts] = []
     exceptions: list[ExceptionFacts] = []
+    in_process: bool = False
+    """Whether functions of plugins ran in the judge's own process (`--op-in-process`): no statement is made of that."""
     readings: list[str] = []
     """OPERATOR/PLATFORM:READING for each reading that judged a plugin."""
     tree: TreeFacts | None = None

@@ -41,7 +41,7 @@ def pinned() -> Iterator[None]:
 
     Sums are split among threads, so that their number would choose the order. Entered twice it is one.
     """
-    if isinstance(_get_current_dispatch_mode(), _Pinned):
+    if is_within():
         yield
         return
     threads = torch.get_num_threads()
@@ -53,6 +53,11 @@ def pinned() -> Iterator[None]:
     finally:
         if threads > 1:
             torch.set_num_threads(threads)
+
+
+def is_within() -> bool:
+    """Return whether what runs now runs under `pinned`."""
+    return isinstance(_get_current_dispatch_mode(), _Pinned)
 
 
 class _Pinned(TorchDispatchMode):

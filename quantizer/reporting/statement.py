@@ -129,10 +129,15 @@ def read_statement(text: str, where: str) -> Statement:
 
 
 def state(records: Iterable[Record], facts: Facts) -> Statement:
-    """Return the statement of a run; CaseError where it holds no records."""
+    """Return the statement of a run; CaseError where it holds no records, or was made to be debugged."""
     everything = sorted(records, key=lambda record: record.id)
     if not everything:
         raise CaseError("The run holds no records: there is nothing to state.")
+    if facts.in_process:
+        raise CaseError(
+            "The functions of plugins ran in the judge's own process (--op-in-process), which is for debugging."
+            " Run again without it."
+        )
     how = [standing(record) for record in everything]
     counts: dict[str, int] = {name: how.count(name) for name in ("passed", "failed", "known", "skipped")}
     values = [record for record in everything if record.kind == CASES]

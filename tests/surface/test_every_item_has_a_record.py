@@ -74,7 +74,7 @@ def test_a_kernel_that_ends_the_process_leaves_a_run_that_nothing_reads(vendor, 
     vendor.write(result=f"{RIGHT} if x.numel() else None")
     plugin = vendor.root / "my_plugins/double.py"
     plugin.write_text(plugin.read_text().replace('"""Double, then round once."""', "import os; os._exit(0)"))
-    assert vendor.run("-k", "a8-ideal or a16-ideal", "-p", "no:xdist").ret == 0
+    assert vendor.run("-k", "a8-ideal or a16-ideal", "-p", "no:xdist", "--op-in-process").ret == 0
     assert (vendor.root / "reports/out/records.jsonl").read_text() in ("", before)
     refused(vendor.root, capsys, "the session that writes it has not ended, or was killed.")
 
@@ -102,7 +102,7 @@ def test_an_item_that_was_interrupted_fails_and_the_run_is_not_whole(vendor, cap
     plugin = vendor.root / "my_plugins/double.py"
     head, _, rest = plugin.read_text().partition("\n\n\n")
     plugin.write_text(f"{head}\n{GUARD.format(action='raise_(KeyboardInterrupt())')}\n\n{rest}")
-    assert vendor.run("-k", "ideal", "-p", "no:xdist").ret == 2
+    assert vendor.run("-k", "ideal", "-p", "no:xdist", "--op-in-process").ret == 2
     assert {record["outcome"] for record in records(vendor.root).values()} == {"failed"}
     assert len(records(vendor.root)) == len(facts(vendor.root)["items"]) > 2
     assert facts(vendor.root)["exit"] == 2
@@ -126,13 +126,26 @@ def test_a_crash_of_a_worker_is_a_failure_with_a_record(vendor, capsys):
     assert result.ret == 1
     found = records(vendor.root)
     assert set(found) == set(facts(vendor.root)["items"]) == {"double-a8-ideal", "double-spec"}
-    assert "crashed while running" in found["double-a8-ideal"]["failure"]
+    assert "its process was killed by SIGSEGV" in found["double-a8-ideal"]["failure"]
     out = vendor.root / "reports/out"
     assert main(["report", "show", str(out), "--check"]) == 1
     assert main(["report", "junit", str(out), "-o", str(vendor.root / "j.xml")]) == 0
-    assert ' failures="2"' in (vendor.root / "j.xml").read_text()
+    assert ' failures="1"' in (vendor.root / "j.xml").read_text()
     assert main(["report", "statement", str(out), "-o", str(vendor.root / "s")]) == 0
     assert json.loads((vendor.root / "s.json").read_text())["result"] == "does not conform"
+
+
+def test_a_crash_of_a_worker_of_xdist_is_a_failure_with_a_record(vendor):
+    vendor.write()
+    plugin = vendor.root / "my_plugins/double.py"
+    plugin.write_text(
+        plugin.read_text().replace('"""Double, then round once."""', "import ctypes; ctypes.string_at(0)")
+    )
+    result = vendor.run("-k", "double-a8-ideal or double-spec", "-n", "2", "--max-worker-restart=9", "--op-in-process")
+    assert result.ret == 1
+    found = records(vendor.root)
+    assert set(found) == set(facts(vendor.root)["items"]) == {"double-a8-ideal", "double-spec"}
+    assert "crashed while running" in found["double-a8-ideal"]["failure"]
 
 
 def test_what_skips_an_item_from_outside_fails_it(vendor):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from quantizer.core.errors import EngineError
 from quantizer.core.levels import HOST
 from quantizer.core.platforms import Platform
 from quantizer.core.processor import instructions
@@ -71,14 +72,14 @@ class ExternalEngine:
         """Return the system's codes."""
         variant = self._variant(parameters.platform.platform)
         found = self._run(self._lowering.lower(call, codes, parameters, variant))
-        return Staged(torch.from_numpy(found.astype(np.int64)), {})
+        return Staged(_whole(found, "codes"), {})
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
         """Return the system's sums, where it shows them."""
         if "exact" not in self.checks:
             return None
         lowered = self._lowering.lower_sums(call, codes, parameters, self._variant(parameters.platform.platform))
-        return None if lowered is None else torch.from_numpy(self._run(lowered).astype(np.int64))
+        return None if lowered is None else _whole(self._run(lowered), "sums")
 
     def close(self) -> None:
         """End the worker; the next case starts another."""
@@ -90,3 +91,14 @@ class ExternalEngine:
 
     def _run(self, lowered: Lowered) -> Array:
         return np.array(lowered.result(self._worker.run(lowered.job)), order="C")
+
+
+def _whole(values: Array, what: str) -> Tensor:
+    """Return *values* as int64; EngineError where they are no integers: none is rounded here."""
+    if values.dtype.kind not in "iu" and not _holds_integers(values):
+        raise EngineError(f"the engine gave {what} of type {values.dtype}, one of them no integer")
+    return torch.from_numpy(values.astype(np.int64))
+
+
+def _holds_integers(values: Array) -> bool:
+    return values.dtype.kind == "f" and bool(np.isfinite(values).all() and (values == np.round(values)).all())

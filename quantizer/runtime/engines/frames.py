@@ -1,19 +1,40 @@
-"""How jobs and results cross the border of a process: length-prefixed frames of JSON and raw arrays, never pickle."""
+"""How messages cross the border of a process: length-prefixed frames of JSON and raw arrays, never pickle.
+
+Whoever reads trusts nothing: a length is held against its bound before anything of it is read.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.core.errors import FormatError
+
 Array = NDArray[Any]
 _LENGTH = struct.Struct("<I")
 MAX_HEADER = 1 << 24
+"""Bytes of the JSON of a message."""
+MAX_BODY = 1 << 30
+"""Bytes of everything else of it."""
+MAX_AXES = 64
+KINDS = "biufc"
+"""The kinds of numpy's numbers."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message: plain data, bytes of a form that only the two ends know, and arrays."""
+
+    header: Mapping[str, Any]
+    model: bytes = b""
+    arrays: Sequence[Array] = ()
 
 
 @dataclass(frozen=True)
@@ -25,6 +46,15 @@ class Job:
     options: Mapping[str, str | int] = field(default_factory=dict)
     """What decides the session beside the model, such as a variant."""
 
+    def frame(self) -> Frame:
+        """Return it as a message."""
+        return Frame({"options": dict(self.options), "names": list(self.feeds)}, self.model, tuple(self.feeds.values()))
+
+    @classmethod
+    def of(cls, frame: Frame) -> Job:
+        """Return what *frame* says."""
+        return cls(frame.model, dict(zip(frame.header["names"], frame.arrays, strict=True)), frame.header["options"])
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -33,58 +63,85 @@ class Reply:
     outputs: tuple[Array, ...] = ()
     error: str = ""
 
+    def frame(self) -> Frame:
+        """Return it as a message."""
+        return Frame({"error": self.error}, b"", self.outputs)
 
-def send_job(stream: BinaryIO, job: Job) -> None:
-    """Write *job*."""
-    _send(stream, {"options": dict(job.options), "names": list(job.feeds)}, job.model, tuple(job.feeds.values()))
-
-
-def receive_job(stream: BinaryIO) -> Job | None:
-    """Read a job; None at the end of the stream."""
-    found = _receive(stream)
-    if found is None:
-        return None
-    header, model, arrays = found
-    return Job(model, dict(zip(header["names"], arrays, strict=True)), header["options"])
+    @classmethod
+    def of(cls, frame: Frame) -> Reply:
+        """Return what *frame* says; FormatError where it is no reply."""
+        error = frame.header.get("error")
+        if not isinstance(error, str):
+            raise FormatError("a message that is no reply")
+        return cls(tuple(frame.arrays), error)
 
 
-def send_reply(stream: BinaryIO, reply: Reply) -> None:
-    """Write *reply*."""
-    _send(stream, {"error": reply.error}, b"", reply.outputs)
-
-
-def receive_reply(stream: BinaryIO) -> Reply | None:
-    """Read a reply; None at the end of the stream."""
-    found = _receive(stream)
-    return None if found is None else Reply(tuple(found[2]), found[0]["error"])
-
-
-def _send(stream: BinaryIO, header: dict[str, Any], model: bytes, arrays: tuple[Array, ...]) -> None:
-    whole = [np.ascontiguousarray(values) for values in arrays]
-    shapes = [[values.dtype.str, list(array.shape)] for values, array in zip(whole, arrays, strict=True)]
-    text = json.dumps({**header, "model": len(model), "arrays": shapes}).encode()
-    stream.write(b"".join([_LENGTH.pack(len(text)), text, model, *(values.tobytes() for values in whole)]))
+def send(stream: BinaryIO, frame: Frame) -> None:
+    """Write one message."""
+    whole = [np.ascontiguousarray(values) for values in frame.arrays]
+    shapes = [[values.dtype.str, list(array.shape)] for values, array in zip(whole, frame.arrays, strict=True)]
+    text = json.dumps({**frame.header, "model": len(frame.model), "arrays": shapes}).encode()
+    stream.write(b"".join([_LENGTH.pack(len(text)), text, frame.model, *(values.tobytes() for values in whole)]))
     stream.flush()
 
 
-def _receive(stream: BinaryIO) -> tuple[dict[str, Any], bytes, list[Array]] | None:
+def receive(stream: BinaryIO) -> Frame | None:
+    """Read one message; None at the end of the stream, FormatError where what comes is none."""
     prefix = stream.read(_LENGTH.size)
-    if len(prefix) < _LENGTH.size:
+    if not prefix:
         return None
+    if len(prefix) < _LENGTH.size:
+        raise FormatError("a message that ends in its first bytes")
     (length,) = _LENGTH.unpack(prefix)
     if length > MAX_HEADER:
-        return None
-    text = stream.read(length)
-    if len(text) < length:
-        return None
-    header = json.loads(text)
-    model = stream.read(header["model"])
+        raise FormatError(f"a message with {length:,} bytes of text, more than {MAX_HEADER:,}")
+    header = _header(_exactly(stream, length))
+    length = header.get("model")
+    if not isinstance(length, int) or length < 0:
+        raise FormatError("a message of a length that is none")
+    sizes = [length, *map(_size, _listed(header))]
+    if sum(sizes) > MAX_BODY:
+        raise FormatError(f"a message of more than {MAX_BODY:,} bytes")
+    model = _exactly(stream, sizes[0])
     arrays = []
-    for kind, shape in header["arrays"]:
-        dtype = np.dtype(kind)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        raw = stream.read(size)
-        if len(raw) < size:
-            return None
-        arrays.append(np.frombuffer(bytearray(raw), dtype=dtype).reshape(shape))
-    return header, model, arrays
+    for (kind, shape), size in zip(_listed(header), sizes[1:], strict=True):
+        arrays.append(np.frombuffer(bytearray(_exactly(stream, size)), dtype=np.dtype(kind)).reshape(shape))
+    return Frame(header, model, arrays)
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        raise FormatError("a message whose text is no JSON") from None
+    if not isinstance(header, dict):
+        raise FormatError("a message whose text is no JSON object")
+    return header
+
+
+def _listed(header: Mapping[str, Any]) -> list[Any]:
+    listed = header.get("arrays")
+    if not isinstance(listed, list):
+        raise FormatError("a message that lists no arrays")
+    return listed
+
+
+def _size(item: Any) -> int:
+    """Return how many bytes an array takes; FormatError where type or shape is none."""
+    try:
+        kind, shape = item
+        dtype = np.dtype(kind) if isinstance(kind, str) else None
+    except (TypeError, ValueError, SyntaxError):
+        raise FormatError("a message with an array of no type and shape") from None
+    good = isinstance(shape, list) and len(shape) <= MAX_AXES and all(type(n) is int and n >= 0 for n in shape)
+    if dtype is None or dtype.kind not in KINDS or dtype.shape or not good:
+        raise FormatError(f"a message with an array of type {kind!r} and shape {str(shape)[:MAX_AXES]}")
+    count: int = math.prod(shape)
+    return count * dtype.itemsize
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    read = stream.read(size)
+    if len(read) < size:
+        raise FormatError(f"a message that ends after {len(read):,} of {size:,} bytes")
+    return read

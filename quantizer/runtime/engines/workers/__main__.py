@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
 from collections import OrderedDict
 from typing import Any
 
-from quantizer.runtime.engines.frames import Job, Reply, receive_job, send_reply
+from quantizer.runtime.engines.frames import Job, Reply, receive, send
+from quantizer.runtime.engines.inside import pipes
 
 KEPT = 32
 """Sessions that are kept: a case runs several times, and as tiles of few shapes."""
 
 
 def main(module: str) -> None:
-    """Say with an empty reply that the imports are done, then answer jobs.
-
-    What a system prints goes to the error stream, so that it cannot damage an answer.
-    """
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    """Say with an empty reply that the imports are done, then answer jobs."""
+    questions, answers = pipes()
     system = importlib.import_module(module)
     sessions: OrderedDict[tuple[bytes, str], Any] = OrderedDict()
-    send_reply(answers, Reply())
-    while (job := receive_job(sys.stdin.buffer)) is not None:
-        send_reply(answers, _answer(system, sessions, job))
+    send(answers, Reply().frame())
+    while (frame := receive(questions)) is not None:
+        send(answers, _answer(system, sessions, Job.of(frame)).frame())
 
 
 def _answer(system: Any, sessions: OrderedDict[tuple[bytes, str], Any], job: Job) -> Reply:

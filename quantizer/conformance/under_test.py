@@ -1,0 +1,85 @@
+"""The plugins of a session: in a process of their own, or, for a debugger, in pytest's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quantizer.conformance.claiming import try_to_claim
+from quantizer.conformance.command_line import named, options, with_usage_errors
+from quantizer.conformance.stash import EXTRA, HOST, PLUGINS
+from quantizer.core.errors import QuantizerError
+from quantizer.plugins.discovery import Plugin, load_plugins, sources
+
+if TYPE_CHECKING:
+    from quantizer.runtime.engines.child import Child, Limits
+
+
+def launch_early(config: pytest.Config) -> None:
+    """Start the process of plugins where there are any: it imports while pytest does. What is wrong is said later."""
+    from quantizer.runtime.isolation.launch import launch
+
+    with contextlib.suppress(pytest.UsageError, QuantizerError):
+        asked = options(config)
+        if not asked.in_process and (asked.plugin_python or sources(asked.plugins, dict(os.environ))):
+            child = launch(_limits(config), asked.plugin_python)
+            config.stash[HOST] = child
+            config.add_cleanup(lambda: _closed(child))
+
+
+def load(config: pytest.Config) -> None:
+    """Load plugins, or register what stands in for them; a usage error for the first that is broken.
+
+    What a plugin in this process is judged by is imported before it: a name that it changes is not the judge's own any more.
+    """
+    asked = options(config)
+    found = with_usage_errors(lambda: sources(asked.plugins, dict(os.environ)))
+    if not found and not asked.plugin_python:
+        return
+    import_module("quantizer.conformance.singing")
+    if not named(config):
+        try_to_claim(config)
+    plugins: list[Plugin] = with_usage_errors(lambda: _loaded(config))
+    with_usage_errors(lambda: asked.check_plugins(plugins))
+    config.stash[EXTRA] += [folder for plugin in plugins for folder in plugin.specs]
+    config.stash[PLUGINS] += plugins
+
+
+def _closed(child: Child) -> None:
+    child.close()
+
+
+def _limits(config: pytest.Config) -> Limits:
+    from quantizer.runtime.isolation.launch import limits
+
+    return limits(*options(config).plugin_limits)
+
+
+def _loaded(config: pytest.Config) -> list[Plugin]:
+    asked = options(config)
+    if asked.in_process:
+        return load_plugins(asked.plugins, dict(os.environ))
+    from quantizer.runtime.isolation import plugins
+    from quantizer.runtime.isolation.host import Host
+
+    host = Host(asked.plugins, _limits(config), asked.plugin_python, config.stash.get(HOST, None))
+    found = plugins.load(host)
+    config.add_cleanup(host.close)
+    if not hasattr(config, "workerinput") and getattr(config.option, "dist", "no") != "no":
+        host.close()  # the workers of xdist call functions, each in a process of its own
+    return found.plugins
+
+
+def end(config: pytest.Config) -> int:
+    """End the process of plugins; return how many processes it would have left behind."""
+    if not config.stash[PLUGINS] or options(config).in_process:
+        return 0
+    from quantizer.runtime.isolation.plugins import CURRENT
+
+    for one in CURRENT:
+        one.host.close()
+    return sum(one.host.left for one in CURRENT)

@@ -1,1 +1,0 @@
-"""The Compass Optimizer and the targets that it quantizes for."""

@@ -1,1 +1,0 @@
-"""No real system: one exact sum, one rounding half to even."""

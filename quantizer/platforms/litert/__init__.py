@@ -1,1 +1,0 @@
-"""LiteRT under three resolvers: reference kernels, built-in kernels and XNNPACK."""

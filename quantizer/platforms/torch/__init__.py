@@ -1,1 +1,0 @@
-"""PyTorch, with its engines for quantized operators: x86, FBGEMM and QNNPACK."""

@@ -1,1 +1,0 @@
-"""TOSA, as its reference model computes it."""

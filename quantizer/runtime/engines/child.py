@@ -1,0 +1,239 @@
+"""A process of others under a time limit and a memory limit, in a session of its own: all of it ends together.
+
+Whoever speaks to it waits in one place, and a watch ends the process where the wait is too long or its memory too large. So
+every wait ends, whatever the process does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, BinaryIO, cast
+
+import psutil
+
+from quantizer.core.errors import FormatError
+from quantizer.runtime.engines.frames import Frame, receive, send
+
+TICK = 0.1
+"""Seconds between two looks at a process."""
+FAMILY = 10
+"""Looks at the process itself for each at its children, which cost more."""
+GRACE = 2.0
+"""Seconds that a process may take to end when its input ends."""
+HELD = 1 << 16
+"""Bytes of what a process prints that are kept: the last ones."""
+SAID = 300
+"""Characters of a line that a message repeats."""
+MARK = "QUANTIZER_CHILD"
+"""Variable that a process and all that it starts have in their environment."""
+
+
+class DiedError(Exception):
+    """A process ended, hung, grew, or answered with what is no message; the text says which."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a process may take."""
+
+    patience: float = 60.0
+    """Seconds for one answer."""
+    starting: float = 300.0
+    """Seconds for its imports, on a machine that is busy."""
+    memory: int = 8 << 30
+    """Bytes that it and its children may hold in memory."""
+
+
+class Child:
+    """One process: it is asked, and answers, one message at a time."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], limits: Limits) -> None:
+        self._limits = limits
+        self._mark = secrets.token_hex(8)
+        self._process = started(command, {**environment, MARK: self._mark})
+        self._lines: deque[bytes] = deque()
+        self._deadline: float | None = None
+        self._verdict: list[str] = []
+        self._over = threading.Event()
+        state = (self._process, self._lines, self._over)
+        threading.Thread(target=_drain, args=(cast("BinaryIO", self._process.stderr), self._lines), daemon=True).start()
+        threading.Thread(target=_watch, args=(weakref.ref(self), *state[::2]), daemon=True).start()
+        self._ended = weakref.finalize(self, _end, self._process, self._over, self._mark)
+
+    def ask(self, frame: Frame, patience: float | None = None) -> Frame:
+        """Return the answer to *frame*; DiedError where none came: the process has ended then."""
+        return self._waited(frame, self._limits.patience if patience is None else patience)
+
+    def greeting(self) -> Frame:
+        """Return the first message, which comes unasked."""
+        return self._waited(None, self._limits.starting)
+
+    def said(self) -> str:
+        """Return the last of what the process printed."""
+        return b"".join([*self._lines]).decode("utf-8", "replace")
+
+    def close(self) -> int:
+        """End the process and all that it started; return how many of those would have stayed."""
+        if not self._ended.alive:
+            return 0
+        with contextlib.suppress(OSError):
+            cast("IO[bytes]", self._process.stdin).close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE)
+        left = _settled(self._process.pid, self._mark)
+        self._ended()
+        return left
+
+    def _waited(self, frame: Frame | None, patience: float) -> Frame:
+        reply, why = None, ""
+        self._deadline = time.monotonic() + patience
+        try:
+            if frame is not None:
+                send(cast("BinaryIO", self._process.stdin), frame)
+            reply = receive(cast("BinaryIO", self._process.stdout))
+        except FormatError as err:
+            why = f"answered with {err}"
+        except (OSError, ValueError):
+            pass  # it ended while it was written to
+        except BaseException:
+            self._ended()  # half a message is on its way: nothing that comes now belongs to a question
+            raise
+        self._deadline = None
+        if reply is None:
+            raise DiedError(self._obituary(why, patience))
+        return reply
+
+    def _obituary(self, why: str, patience: float) -> str:
+        """Return how the process ended, and the last line that it printed; it is ended where it has not."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(0 if why else GRACE)
+        code = self._process.poll()
+        self._ended()
+        if self._verdict:
+            why = self._verdict[0].format(patience=patience)
+        elif not why and code is None:
+            why = "closed its output"
+        elif not why:
+            why = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"  # type: ignore[operator]
+        lines = self.said().strip().splitlines()
+        return f"{why}: {lines[-1][:SAID]}" if lines else why
+
+    def _look(self, process: psutil.Process, *, family: bool) -> str | None:
+        """Return why the process must end now; None where it may go on."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            return "did not answer within {patience:g} s"
+        held = process.memory_info().rss
+        if family:
+            held += sum(_memory(child) for child in process.children(recursive=True))
+        if held > self._limits.memory:
+            return f"took more than {self._limits.memory / (1 << 20):,.0f} MB of memory"
+        return None
+
+    def stopped(self, why: str) -> None:
+        """Remember why the watch ends the process."""
+        self._verdict.append(why)
+
+
+def started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, with a pipe for each stream."""
+    return subprocess.Popen(  # noqa: S603 - our own module, by an interpreter that the user may name
+        [*command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        env=dict(environment),
+    )  # fmt: skip
+
+
+def _watch(child: weakref.ref[Child], process: subprocess.Popen[bytes], over: threading.Event) -> None:
+    """Look at the process until it ends, and end it where it breaks a limit."""
+    with contextlib.suppress(psutil.Error):
+        seen, count = psutil.Process(process.pid), 0
+        while not over.wait(TICK):
+            count += 1
+            known = child()
+            if known is None:
+                return
+            why = known._look(seen, family=count % FAMILY == 0)
+            if why is not None:
+                known.stopped(why)
+                _kill(process.pid)
+                return
+            del known
+
+
+def _memory(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_info().rss)
+    return 0
+
+
+def _drain(stream: BinaryIO, lines: deque[bytes]) -> None:
+    """Keep the last of what is printed, however much it is."""
+    held = 0
+    with contextlib.suppress(OSError, ValueError), stream:
+        while part := os.read(stream.fileno(), HELD):
+            lines.append(part)
+            held += len(part)
+            while held - len(lines[0]) >= HELD:
+                held -= len(lines.popleft())
+
+
+def _settled(pid: int, mark: str) -> int:
+    """Return how many processes that another one started are left, after a moment in which they may end by themselves."""
+    until = time.monotonic() + GRACE
+    while (left := _left(pid, mark)) and time.monotonic() < until:
+        time.sleep(TICK)
+    return len(left)
+
+
+def _left(pid: int, mark: str) -> list[psutil.Process]:
+    """Return the processes of a session, or with its mark, that are alive; not the first of them."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid not in (pid, os.getpid()) and process.status() != psutil.STATUS_ZOMBIE:
+                same = hasattr(os, "getsid") and os.getsid(process.pid) == pid
+                if same or process.environ().get(MARK) == mark:
+                    found.append(process)
+    return found
+
+
+def _kill(pid: int) -> None:
+    """Kill a process with its group."""
+    with contextlib.suppress(OSError, psutil.Error):
+        if hasattr(os, "killpg"):
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            for process in (*psutil.Process(pid).children(recursive=True), psutil.Process(pid)):
+                process.kill()
+
+
+def _end(process: subprocess.Popen[bytes], over: threading.Event, mark: str) -> None:
+    """Kill the process, its group, and what left the group; close what leads to it."""
+    over.set()
+    for one in _left(process.pid, mark):
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    _kill(process.pid)
+    with contextlib.suppress(OSError):
+        process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE)
+    for stream in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError, ValueError):
+            cast("IO[bytes]", stream).close()
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,182 @@
+"""The judge's end of the process of plugins: starts it, asks it, and starts another one where it ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from quantizer import __version__
+from quantizer.core.errors import EngineError, FormatError, FunctionError, PluginError
+from quantizer.core.model import Model
+from quantizer.core.spec import Spec
+from quantizer.numerics.pinned import is_within
+from quantizer.runtime.engines.child import Child, DiedError, Limits
+from quantizer.runtime.engines.frames import Frame
+from quantizer.runtime.isolation.launch import launch
+from quantizer.runtime.isolation.wire import Opaque, Reader, Writer, write_model
+
+HANGS = 3
+"""So often a function may fail to answer; then it is not called any more."""
+TOLD = 1 << 13
+"""Characters that a failure shows of what the process printed."""
+
+
+class Host:
+    """One process of plugins at a time, with everything that the next one must be told again."""
+
+    def __init__(self, paths: Sequence[Path], limits: Limits, python: str = "", child: Child | None = None) -> None:
+        """child: a process that was launched before, with these limits and by this interpreter."""
+        self._paths = [str(path) for path in paths]
+        self._limits = limits
+        self._python = python
+        self._child = child
+        self._generation = 0
+        self._models: dict[int, tuple[int, Model]] = {}
+        self._defined: set[int] = set()
+        self._dropped: list[int] = []
+        self._connected: list[dict[str, Spec]] = []
+        self._known: list[Mapping[str, Any]] = []
+        self._fatal: dict[str, str] = {}
+        self._hangs: dict[int, int] = {}
+        self._trace = self._said = ""
+        self.ended = 0
+        """How many processes ended while they were asked."""
+        self.left = 0
+        """How many processes they left behind."""
+
+    def load(self) -> Mapping[str, Any]:
+        """Return what the plugins are and which functions they have; PluginError where one cannot be loaded."""
+        if self._child is None:
+            self._child = launch(self._limits, self._python)
+        self._generation += 1
+        self._defined.clear()
+        header = {"kind": "load", "paths": self._paths, "generation": self._generation}
+        greeting = self._asked(Frame(header), PluginError, self._limits.starting).header
+        if greeting.get("version") != __version__:
+            raise PluginError(
+                f"{self._python}: has quantizer {greeting.get('version')}, must have {__version__}. Install that one."
+            )
+        return greeting
+
+    def connect(self, specs: Mapping[str, Spec]) -> list[Mapping[str, Any]]:
+        """Return the functions that layers of plugins are under *specs*; PluginError where a layer has no spec."""
+        self._connected.append(dict(specs))
+        return self._connect(specs)
+
+    def has_connected(self, specs: Mapping[str, Spec]) -> bool:
+        """Return whether the process knows these specs already."""
+        return any(known == dict(specs) for known in self._connected)
+
+    def describe(self, functions: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Remember functions; return their numbers."""
+        self._known += functions
+        return [*range(len(self._known) - len(functions), len(self._known))]
+
+    def call(self, number: int, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Return what function *number* gives; FunctionError where it raised, EngineError where it ended its process."""
+        if self._hangs.get(number, 0) >= HANGS:
+            raise EngineError(f"it was not called any more: {HANGS} calls before did not end in time")
+        self._revive()
+        writer = Writer(self._number, _refuse)
+        drop, self._dropped = self._dropped, []
+        body = {"args": writer.write(tuple(args)), "named": writer.write(dict(named)), "pinned": is_within()}
+        header = {"kind": "call", "function": number, **body, "define": self._new_models(), "drop": drop}
+        if self._fatal and (why := self._fatal.get(_digest(number, body, writer))) is not None:
+            raise EngineError(why)
+        try:
+            reply = self._ask(Frame(header, arrays=writer.arrays), None)
+            if (error := reply.header.get("error")) is not None:
+                self._trace = str(reply.header.get("trace", ""))
+                raise FunctionError(str(error))
+            return Reader(reply.arrays, self._named, self._opaque).read(reply.header.get("result"))
+        except (DiedError, FormatError) as err:
+            why = f"its process {err}" if isinstance(err, DiedError) else f"its process answered with {err}"
+            self._hangs[number] = self._hangs.get(number, 0) + ("did not answer" in str(err))
+            self._fatal[_digest(number, body, writer)] = why
+            self.ended += 1
+            self.close()
+            raise EngineError(why) from None
+
+    def told(self) -> str:
+        """Return the last traceback and the last lines that the process printed; empty where there are none. Once."""
+        printed = self._child.said()[-TOLD:] if self._child is not None else self._said
+        trace, self._trace = self._trace, ""
+        return "\n".join(part.rstrip() for part in (trace, printed) if part.strip())
+
+    def close(self) -> None:
+        """End the process; the next call starts another."""
+        child, self._child = self._child, None
+        if child is not None:
+            self._said = child.said()[-TOLD:]
+            self.left += child.close()
+
+    def _revive(self) -> None:
+        """Start another process where none is left, and bring it to where the last one was."""
+        if self._child is not None:
+            return
+        known = [*self.load()["functions"]]
+        for specs in self._connected:
+            known += self._connect(specs)
+        if known != self._known[: len(known)]:
+            self.close()
+            raise PluginError("the plugins registered other functions when they were loaded again.")
+
+    def _connect(self, specs: Mapping[str, Spec]) -> list[Mapping[str, Any]]:
+        numbers = {op: self._number(spec) for op, spec in specs.items()}
+        header = {"kind": "connect", "specs": numbers, "define": self._new_models()}
+        found = self._asked(Frame(header), PluginError, self._limits.starting).header["functions"]
+        return [*found]
+
+    def _asked(self, frame: Frame, kind: type[Exception], patience: float) -> Frame:
+        """Return the answer; *kind* with the text of whatever went wrong."""
+        try:
+            reply = self._ask(frame, patience)
+        except DiedError as err:
+            self.close()
+            raise kind(f"the process of plugins {err}") from None
+        if (error := reply.header.get("error")) is not None:
+            self.close()
+            raise kind(str(error))
+        return reply
+
+    def _ask(self, frame: Frame, patience: float | None) -> Frame:
+        assert self._child is not None
+        return self._child.ask(frame, patience)
+
+    def _number(self, model: Model) -> int:
+        found = self._models.setdefault(id(model), (len(self._models), model))
+        return found[0]
+
+    def _new_models(self) -> list[Any]:
+        """Return specs, schemes and platforms that this process has not seen yet, and note that it has."""
+        new = [(number, model) for number, model in self._models.values() if number not in self._defined]
+        self._defined.update(number for number, _ in new)
+        return [[number, write_model(model)] for number, model in new]
+
+    def _named(self, number: int) -> Model:
+        for known, model in self._models.values():
+            if known == number:
+                return model
+        raise FormatError(f"a spec, scheme or platform of number {number!r}")
+
+    def _opaque(self, handle: tuple[int, int], name: str) -> Opaque:
+        """Return what stands for a value that stays in the process, of a type of the same name; it is dropped with it."""
+        kind: type[Opaque] = type(name, (Opaque,), {}) if isinstance(name, str) and name.isidentifier() else Opaque
+        made = kind(handle)
+        weakref.finalize(made, self._dropped.append, handle[1])
+        return made
+
+
+def _refuse(value: Any) -> NoReturn:
+    raise FunctionError(f"a {type(value).__name__} does not reach a plugin: functions of plugins take plain data.")
+
+
+def _digest(number: int, body: Mapping[str, Any], writer: Writer) -> str:
+    found = hashlib.sha256(json.dumps([number, body], sort_keys=True).encode())
+    for values in writer.arrays:
+        found.update(values.tobytes())
+    return found.hexdigest()

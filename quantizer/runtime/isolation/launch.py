@@ -1,0 +1,23 @@
+"""Starting the process of plugins. Imports no torch: the process imports its own meanwhile."""
+
+from __future__ import annotations
+
+import sys
+
+from quantizer.runtime.engines.child import Child, Limits
+from quantizer.runtime.engines.process import environment
+
+PATIENCE = 60.0
+"""Seconds for one call."""
+MEMORY = 4.0
+"""Gigabytes that the process and its children may hold."""
+
+
+def limits(patience: float = PATIENCE, gigabytes: float = MEMORY) -> Limits:
+    """Return the limits of a process of plugins."""
+    return Limits(patience=patience, memory=int(gigabytes * (1 << 30)))
+
+
+def launch(limits: Limits, python: str = "") -> Child:
+    """Start a process, by Popen and never by fork, in a session of its own; python: its interpreter, empty for ours."""
+    return Child([python or sys.executable, "-m", __package__], environment(), limits)

@@ -1,0 +1,90 @@
+"""Plugins for a judge: loaded and called in a process of their own; what the judge registers are stand-ins."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quantizer.core.errors import PluginError
+from quantizer.core.spec import Spec
+from quantizer.ops import BUILT_IN, KINDS, OVERRIDE, REGISTRY, Registration, load_built_ins
+from quantizer.plugins.bridge import layer_type
+from quantizer.plugins.discovery import Plugin
+from quantizer.runtime.isolation.host import Host
+
+
+class StandIn:
+    """What the judge has in place of a plugin's function: calls it in the process of plugins."""
+
+    def __init__(self, host: Host, number: int, name: str, accepts: Sequence[Sequence[str]]) -> None:
+        self._host = host
+        self._number = number
+        self.__name__ = self.__qualname__ = name
+        self.__signature__ = inspect.Signature(
+            [inspect.Parameter(item, inspect._ParameterKind[kind]) for item, kind in accepts],
+            __validate_parameters__=False,
+        )
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Return what the plugin's function returns."""
+        return self._host.call(self._number, args, named)
+
+
+@dataclass
+class Isolated:
+    """The plugins of a run, in a process of their own."""
+
+    host: Host
+    plugins: list[Plugin]
+    layers: frozenset[str]
+    """Layer types of the AIPUBuilder style for which they have functions."""
+
+    def connect(self, specs: Mapping[str, Spec]) -> None:
+        """Register layer functions under the operators that are their layer types; PluginError where none is."""
+        mine = {op: spec for op, spec in specs.items() if layer_type(spec) in self.layers}
+        if self.layers and not (mine and self.host.has_connected(mine)):
+            register(self.host, self.host.connect(mine))
+
+
+CURRENT: list[Isolated] = []
+"""The plugins that this process judges; one at most."""
+
+
+def deaths() -> int:
+    """Return how many processes of plugins ended while they were asked."""
+    return sum(one.host.ended for one in CURRENT)
+
+
+def load(host: Host) -> Isolated:
+    """Load every plugin in *host* and register a stand-in for each function; PluginError for the first that is broken."""
+    load_built_ins()
+    greeting = host.load()
+    plugins = [_plugin(item) for item in greeting["plugins"]]
+    register(host, greeting["functions"])
+    found = Isolated(host, plugins, frozenset(greeting["layers"]))
+    CURRENT[:] = [found]
+    return found
+
+
+def register(host: Host, functions: Sequence[Mapping[str, Any]]) -> None:
+    """Register stand-ins for *functions*, as a process described them; PluginError for one that claims to be ours."""
+    for number, told in zip(host.describe(functions), functions, strict=True):
+        origin = str(told["origin"])
+        if origin in ("", BUILT_IN, OVERRIDE) or told["kind"] not in KINDS:
+            raise PluginError(f"{told['op']}.{told['kind']} ({origin}): is no function of a plugin.")
+        stand_in = StandIn(host, number, str(told["kind"]), told["accepts"])
+        entry = Registration(
+            str(told["op"]), told["kind"], stand_in, tuple(map(int, told["version"])), told["platform"], origin,
+            bool(told["fuses"]), bool(told["activates"]), dict(told["unsupported"]),
+        )  # fmt: skip
+        with REGISTRY.loading(origin):
+            REGISTRY.add(entry)
+
+
+def _plugin(told: Mapping[str, Any]) -> Plugin:
+    texts = {name: tuple(map(str, told[name])) for name in ("versions", "operators", "datasets", "metrics")}
+    specs = tuple(Path(path) for path in told["specs"])
+    return Plugin(str(told["name"]), str(told["origin"]), **texts, specs=specs)

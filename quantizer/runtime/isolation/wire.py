@@ -1,0 +1,204 @@
+"""Values as plain data: what a function is handed and what it returns, between the judge and the process of a plugin.
+
+A value is JSON with a tag: numbers and text as they are, tuples, tables, tensors by their place among the arrays, records of
+ours by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named afterwards. What is
+none of these stays where it is: only a handle of it crosses. Nothing of a message is evaluated, imported or unpickled in the
+judge: its classes are a closed table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.core.case import TilePlan
+from quantizer.core.dtypes import DType
+from quantizer.core.errors import FormatError, FunctionError
+from quantizer.core.expressions import Expression, parse, parse_axes
+from quantizer.core.model import Model
+from quantizer.ir.graph import Tensor as GraphTensor
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.runtime.engines.frames import Array
+from quantizer.tiling.windows import Tile
+
+ROOTS: tuple[type, ...] = (Request, Parameters, Staged, Tile, TilePlan, GraphTensor, DType)
+"""Records that a function is handed or returns; those in their fields follow."""
+DEEPEST = 40
+"""Records, tables and lists in each other."""
+PLAIN = (bool, int, float, str, type(None))
+TYPES: Mapping[str, torch.dtype] = {
+    str(kind).removeprefix("torch."): kind
+    for kind in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
+                 torch.bfloat16, torch.float32, torch.float64)
+}  # fmt: skip
+"""Tensors that cross, by the name of their type."""
+
+
+class Opaque:
+    """A value that stays in the process of a plugin; a subclass has the name of its type."""
+
+    def __init__(self, handle: tuple[int, int]) -> None:
+        self.handle = handle
+
+
+@cache
+def records() -> Mapping[str, tuple[type, tuple[str, ...]]]:
+    """Return the dataclasses that cross and their fields, by name: those of ROOTS, of their fields, and what extends these."""
+    found: dict[str, type] = {}
+    left: list[Any] = [*ROOTS]
+    while left:
+        item = left.pop()
+        left += typing.get_args(item)
+        if isinstance(item, type) and dataclasses.is_dataclass(item) and item.__name__ not in found:
+            found[item.__name__] = item
+            left += [*typing.get_type_hints(item).values(), *item.__subclasses__()]
+    found.pop(Expression.__name__, None)
+    return {name: (kind, tuple(item.name for item in dataclasses.fields(kind))) for name, kind in found.items()}
+
+
+class Writer:
+    """Turns values into plain data and arrays.
+
+    name: returns the number of a spec, scheme or platform; opaque: returns the handle of anything else, by its type's name.
+    """
+
+    def __init__(self, name: Callable[[Model], int | None], opaque: Callable[[Any], tuple[int, int]]) -> None:
+        self.arrays: list[Array] = []
+        self._name = name
+        self._opaque = opaque
+
+    def write(self, value: Any, depth: int = 0) -> Any:
+        """Return *value* as JSON holds it; FunctionError where it is nested too deep."""
+        kind = type(value)
+        if kind in PLAIN:
+            return value
+        if depth > DEEPEST:
+            raise FunctionError(f"a value of more than {DEEPEST} levels. Hand plain data.")
+        deeper = depth + 1
+        if kind in (list, tuple):
+            return {"l" if kind is list else "t": [self.write(item, deeper) for item in value]}
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if isinstance(value, Mapping):
+            return {"m": [[self.write(k, deeper), self.write(v, deeper)] for k, v in value.items()]}
+        known = records().get(kind.__name__)
+        if known is not None and kind is known[0]:
+            return {"r": kind.__name__, "f": [self.write(getattr(value, name), deeper) for name in known[1]]}
+        if isinstance(value, Model) and (number := self._name(value)) is not None:
+            return {"n": number}
+        if isinstance(value, Opaque):
+            return {"o": [*value.handle]}
+        if isinstance(value, np.integer | np.floating | np.bool_):
+            return value.item()
+        return {"o": [*self._opaque(value)], "c": kind.__name__}
+
+    def _tensor(self, value: Tensor) -> Any:
+        name = str(value.dtype).removeprefix("torch.")
+        if value.layout is not torch.strided or value.device.type != "cpu" or name not in TYPES:
+            raise FunctionError(
+                f"a {value.layout} tensor of {value.dtype} on {value.device}: tensors are dense, on the CPU."
+            )
+        held = value.detach()
+        held = held.view(torch.int16) if held.dtype is torch.bfloat16 else held
+        self.arrays.append(held.resolve_neg().contiguous().numpy())
+        return {"a": len(self.arrays) - 1, "k": name}
+
+
+class Reader:
+    """Turns plain data and arrays back into values, in memory of their own.
+
+    named: returns the spec, scheme or platform of a number; opaque: what stands for a handle.
+    """
+
+    def __init__(
+        self,
+        arrays: typing.Sequence[Array],
+        named: Callable[[int], Model],
+        opaque: Callable[[tuple[int, int], str], Any],
+    ) -> None:
+        self._arrays = arrays
+        self._named = named
+        self._opaque = opaque
+        self.tensors: list[tuple[Tensor, Array]] = []
+        """Every tensor that was read, with the array that holds the same values."""
+
+    def read(self, data: Any, depth: int = 0) -> Any:
+        """Return the value of *data*; FormatError where it is none."""
+        if type(data) in PLAIN:
+            return data
+        try:
+            return self._tagged(data, depth + 1)
+        except (KeyError, IndexError, AttributeError, TypeError, ValueError, RuntimeError) as err:
+            raise FormatError(f"a value that is none: {type(err).__name__}") from None
+
+    def _tagged(self, data: Any, depth: int) -> Any:
+        if not isinstance(data, dict) or depth > DEEPEST + 2:
+            raise FormatError("a value that is none")
+        if "a" in data:
+            return self._tensor(data["a"], data["k"])
+        if "t" in data:
+            return tuple(self.read(item, depth) for item in data["t"])
+        if "l" in data:
+            return [self.read(item, depth) for item in data["l"]]
+        if "m" in data:
+            return {self.read(key, depth): self.read(value, depth) for key, value in data["m"]}
+        if "r" in data:
+            kind, fields = records()[data["r"]]
+            values = [self.read(item, depth) for item in data["f"]]
+            return kind(**dict(zip(fields, values, strict=True)))
+        if "n" in data:
+            return self._named(data["n"])
+        generation, number = data["o"]
+        return self._opaque((generation, number), data.get("c", ""))
+
+    def _tensor(self, place: int, name: str) -> Tensor:
+        held, kind = self._arrays[place], TYPES[name]
+        stored = torch.int16 if kind is torch.bfloat16 else kind
+        made = torch.empty(held.shape, dtype=stored)
+        view = made.numpy()
+        if held.dtype != view.dtype:
+            raise FormatError(f"a tensor of {name} that holds {held.dtype}")
+        view[...] = held
+        made = made.view(kind)
+        self.tensors.append((made, held))
+        return made
+
+
+def write_model(value: Any) -> Any:
+    """Return a spec, scheme or platform, or a part of one, as plain data."""
+    if isinstance(value, Model):
+        kind = type(value)
+        fields = {name: write_model(getattr(value, name)) for name in kind.model_fields}
+        return {"module": kind.__module__, "class": kind.__qualname__, "fields": fields}
+    if isinstance(value, Expression):
+        return {"expression": value.text}
+    if isinstance(value, dict):
+        return {"table": [[key, write_model(item)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"list" if isinstance(value, list) else "tuple": [write_model(item) for item in value]}
+    return value
+
+
+def read_model(data: Any) -> Any:
+    """Return what `write_model` wrote. For the process of a plugin: the judge reads no model from it."""
+    if not isinstance(data, dict):
+        return data
+    if "class" in data:
+        kind: type[Model] = getattr(importlib.import_module(data["module"]), data["class"])
+        return kind.model_construct(**{name: read_model(item) for name, item in data["fields"].items()})
+    if "expression" in data:
+        text: str = data["expression"]
+        return parse_axes(text) if text.startswith("*") else parse(text)
+    if "table" in data:
+        return {key: read_model(item) for key, item in data["table"]}
+    items = [read_model(item) for item in data["list" if "list" in data else "tuple"]]
+    return items if "list" in data else tuple(items)

@@ -1,0 +1,139 @@
+"""The process of plugins: loads them, and calls their functions on what the judge sends."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+
+from quantizer import __version__
+from quantizer.core.errors import FormatError, FunctionError, QuantizerError
+from quantizer.core.model import Model
+from quantizer.numerics.pinned import pinned
+from quantizer.ops import BUILT_IN, REGISTRY, Registration
+from quantizer.plugins.bridge import connect
+from quantizer.plugins.discovery import load_plugins
+from quantizer.plugins.loading import LAYERS
+from quantizer.runtime.engines.frames import Frame, receive, send
+from quantizer.runtime.isolation.memory import is_due, require_same_elsewhere, require_unchanged
+from quantizer.runtime.isolation.wire import Reader, Writer, read_model
+from quantizer.runtime.raised import raised
+
+TRACE = 1 << 13
+"""Characters of a traceback, the last ones."""
+INTEGER = ("quantized", "accumulate")
+"""Kinds of functions whose results are the same bits in any memory."""
+
+
+class Served:
+    """What the process knows: the functions of plugins, what the judge named, and what stays here."""
+
+    def __init__(self) -> None:
+        self._functions: list[Registration] = []
+        self._models: dict[int, Model] = {}
+        self._numbers: dict[int, int] = {}
+        self._kept: dict[int, Any] = {}
+        self._generation = 0
+        self._count = 0
+
+    def answer(self, frame: Frame) -> Frame:
+        """Return the answer to one message."""
+        header = frame.header
+        kind = {"load": self._load, "connect": self._connect, "call": self._call}[header["kind"]]
+        try:
+            for number, data in header.get("define", ()):
+                self._models[number] = read_model(data)
+                self._numbers[id(self._models[number])] = number
+            for number in header.get("drop", ()):
+                self._kept.pop(number, None)
+            return kind(header, frame)
+        except BaseException as err:  # noqa: BLE001 - whatever is raised is the answer; Ctrl-C goes to the judge
+            text = traceback.format_exc()[-TRACE:]
+            plain = str(err) if isinstance(err, QuantizerError) and header["kind"] != "call" else raised(err)
+            return Frame({"error": plain or type(err).__name__, "trace": text})
+
+    def _load(self, header: Mapping[str, Any], _: Frame) -> Frame:
+        """Load plugins; answer with what they are and which functions they registered."""
+        self._generation = header["generation"]
+        loaded = load_plugins([Path(path) for path in header["paths"]])
+        plugins = [{**asdict(plugin), "specs": [str(path.resolve()) for path in plugin.specs]} for plugin in loaded]
+        layers = sorted({function.type.name for function in LAYERS})
+        return Frame({"version": __version__, "plugins": plugins, "layers": layers, "functions": self._new()})
+
+    def _connect(self, header: Mapping[str, Any], _: Frame) -> Frame:
+        """Give layer functions to the operators of specs; answer with the functions that this adds."""
+        specs: dict[str, Any] = {op: self._models[number] for op, number in header["specs"].items()}
+        connect(specs)
+        return Frame({"functions": self._new()})
+
+    def _new(self) -> list[dict[str, Any]]:
+        """Return the functions of plugins that were registered since, as plain data; their place is their number."""
+        known = {id(entry) for entry in self._functions}
+        added = [entry for entry in REGISTRY.all() if entry.origin != BUILT_IN and id(entry) not in known]
+        self._functions += added
+        return [_described(entry) for entry in added]
+
+    def _call(self, header: Mapping[str, Any], frame: Frame) -> Frame:
+        """Call a function, and look at what it did with its memory."""
+        entry = self._functions[header["function"]]
+        reader = Reader(frame.arrays, self._models.__getitem__, self._held)
+        args, named = reader.read(header["args"]), reader.read(header["named"])
+        tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+        names = {id(value): name for name, value in tensors.items()}
+        with np.errstate(all="ignore"), pinned() if header["pinned"] else contextlib.nullcontext():
+            made = entry.function(*args, **named)
+            require_unchanged(reader.tensors, names)
+            if entry.kind in INTEGER and not args and is_due(tensors):
+                require_same_elsewhere(lambda other: entry.function(**{**named, **other}), tensors, made)
+        writer = Writer(self._number, self._keep)
+        return Frame({"result": writer.write(made)}, arrays=writer.arrays)
+
+    def _number(self, model: Model) -> int | None:
+        """Return the number of a spec, scheme or platform that the judge sent."""
+        if (found := self._numbers.get(id(model))) is not None:
+            return found
+        return next(
+            (number for number, known in self._models.items() if type(known) is type(model) and known == model), None
+        )
+
+    def _keep(self, value: Any) -> tuple[int, int]:
+        self._count += 1
+        self._kept[self._count] = value
+        return self._generation, self._count
+
+    def _held(self, handle: tuple[int, int], _: str) -> Any:
+        generation, number = handle
+        if generation != self._generation or number not in self._kept:
+            raise FunctionError("what its quantize rule left in `extra` is lost: the process ended since then.")
+        return self._kept[number]
+
+
+def _described(entry: Registration) -> dict[str, Any]:
+    """Return what the judge knows of a function without having it."""
+    accepted: Sequence[inspect.Parameter] = ()
+    with contextlib.suppress(TypeError, ValueError):
+        accepted = [*inspect.signature(entry.function).parameters.values()]
+    return {
+        "op": entry.op, "kind": entry.kind, "version": list(entry.version), "platform": entry.platform,
+        "origin": entry.origin, "fuses": entry.fuses, "activates": entry.activates,
+        "unsupported": dict(entry.unsupported), "accepts": [[item.name, item.kind.name] for item in accepted],
+    }  # fmt: skip
+
+
+def serve(questions: BinaryIO, answers: BinaryIO) -> None:
+    """Answer messages until they end."""
+    torch.set_num_threads(1)
+    setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010 - as in the judge: a kernel for every new shape is dear
+    served = Served()
+    try:
+        while (frame := receive(questions)) is not None:
+            send(answers, served.answer(frame))
+    except (FormatError, BrokenPipeError):
+        return

@@ -1,0 +1,34 @@
+"""What a function under test raised, in one line."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import quantizer
+from quantizer.core.errors import EngineError, QuantizerError
+from quantizer.core.wording import shown_path
+
+_OURS = tuple(Path(str(module.__file__)).parent for module in (quantizer, torch, np))
+"""Folders whose lines say nothing about where a plugin went wrong."""
+
+
+def raised(err: BaseException) -> str:
+    """Return what a function under test raised, and the last line of a plugin on the way there."""
+    first = str(err).splitlines()[0] if str(err) else ""
+    kind = "" if isinstance(err, QuantizerError) else f"{type(err).__name__}: "
+    if isinstance(err, EngineError):
+        return f"{kind}{first}"
+    frames = [frame for frame in traceback.extract_tb(err.__traceback__) if not _is_ours(frame.filename)]
+    return f"{kind}{first}" + (f" ({shown_path(Path(frames[-1].filename))}:{frames[-1].lineno})" if frames else "")
+
+
+def _is_ours(filename: str) -> bool:
+    """Return whether a file is part of this package, of Python or of what plugins compute with."""
+    path = Path(filename)
+    standard = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
+    return standard or any(path.is_relative_to(folder) for folder in _OURS)
