@@ -14,6 +14,7 @@ from tabulate import tabulate
 
 if TYPE_CHECKING:
     from quantizer.conformance.faults.matrix import Job, Result, Row
+    from quantizer.conformance.faults.places import Place
 
 FOUND, SURVIVORS = 0, 1
 
@@ -53,6 +54,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="plant the bugs that public trackers report (cases/real_bugs) under the conditions in which they were seen, "
         "instead of the catalogue",
     )
+    faults.add_argument(
+        "--places",
+        action="store_true",
+        help="count each fault on each platform and under each arithmetic by itself: fault x operator x (platform, arithmetic)",
+    )
+    faults.add_argument(
+        "--list",
+        action="store_true",
+        help="with --places, over all operators and faults: write what changes nothing on a platform, with its reason, "
+        "into cases/faults/without_effect.jsonl",
+    )
     faults.add_argument("--workers", type=_count, default=None, metavar="N", help="processes (default: one a core)")
     faults.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     faults.add_argument("-o", "--output", type=Path, help="write the matrix to this file, as markdown")
@@ -71,18 +83,42 @@ def _count(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Run the matrix; 0 where every fault with an effect is found, 1 where one survives or an alarm is raised."""
     from quantizer.conformance.faults.document import document
-    from quantizer.conformance.faults.matrix import FAILING
+    from quantizer.conformance.faults.places import FAILING
+    from quantizer.conformance.faults.places_document import places_document
+    from quantizer.core.errors import UnsupportedError
     from quantizer.core.files import check_apart, replace_files
 
     check_apart([*args.op_specs, *args.op_plugins], filter(None, [args.output]))
+    if args.list and (not args.places or args.op or args.fault or args.op_specs or args.op_plugins):
+        raise UnsupportedError(
+            "--list writes the whole list: give it with --places, and without a choice of operators or faults."
+        )
     if args.real:
         return _real(args)
     results = _results(_jobs(args), args.workers)
+    places = [place for result in results for place in result.places]
+    alarms = sum(len(result.alarms) for result in results)
+    if args.list:
+        _write_list(places)
     if args.output is not None:
-        replace_files({args.output: document(results)})
+        replace_files({args.output: places_document(places, alarms) if args.places else document(results)})
     sys.stdout.write((_json(results) if args.json else _text(results)) + os.linesep)
-    failing = any(row.outcome in FAILING for result in results for row in result.rows)
-    return SURVIVORS if failing or any(result.alarms for result in results) else FOUND
+    outcomes = {*(place.outcome for place in places), *(row.outcome for result in results for row in result.rows)}
+    failing = not outcomes.isdisjoint(FAILING)
+    return SURVIVORS if failing or alarms else FOUND
+
+
+def _write_list(places: list[Place]) -> None:
+    """Renew the rows of the list that name platforms; what is listed for all platforms stays as it is."""
+    from quantizer.conformance.faults.places import silent_places
+    from quantizer.conformance.faults.without_effect import EVERYWHERE, FILE, read_places, with_places
+    from quantizer.conformance.options import Options
+    from quantizer.core.files import replace_files
+
+    cases = Options(root=Path.cwd()).cases
+    known = {(fault, op) for fault, op, platform in read_places(cases) if platform == EVERYWHERE}
+    silent = {key: reason for key, reason in silent_places(places).items() if key[:2] not in known}
+    replace_files({cases / FILE: with_places((cases / FILE).read_text("utf-8"), silent)})
 
 
 def _real(args: argparse.Namespace) -> int:
@@ -126,7 +162,7 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
     """Return what was asked for, an operator a job; UnsupportedError for a name that is unknown or a choice of nothing."""
     from quantizer.conformance.faults import CATALOGUE, pairs
     from quantizer.conformance.faults.matrix import Job
-    from quantizer.conformance.faults.without_effect import read_without_effect
+    from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
     from quantizer.core.errors import UnsupportedError
@@ -151,11 +187,11 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
             f"{', '.join(args.fault) or 'the catalogue'} concerns none of {', '.join(args.op) or 'the operators'}. "
             "Name another fault, or add one in quantizer/conformance/faults."
         )
-    listed = read_without_effect(options.cases)
+    listed = read_places(options.cases)
     return [
         Job(
             options, environment, op, tuple(names),
-            {name: listed[name, op] for name in names if (name, op) in listed}, args.corpus, args.peers, args.schedule,
+            {key: reason for key, reason in listed.items() if key[1] == op and (not args.list or key[2] == EVERYWHERE)}, args.corpus, args.peers, args.schedule, args.places,
         )
         for op, names in planted.items()
         if names
@@ -183,7 +219,7 @@ def _results(jobs: list[Job], workers: int | None) -> list[Result]:
             try:
                 for result in matrix(sorted(jobs, key=lambda job: -len(job.faults)), executor):
                     found.append(result)
-                    bar.update(len(result.rows))
+                    bar.update(len(result.rows) or len({place.fault for place in result.places}))
             except BaseException:
                 executor.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -191,11 +227,12 @@ def _results(jobs: list[Job], workers: int | None) -> list[Result]:
 
 
 def _json(results: list[Result]) -> str:
-    from quantizer.conformance.faults.matrix import SURVIVES
+    from quantizer.conformance.faults.places import SURVIVES
 
     rows = [row for result in results for row in result.rows]
     return json.dumps(
         {
+            "places": [dataclasses.asdict(place) for result in results for place in result.places],
             "pairs": [_plain(row) for row in rows],
             "survivors": sum(row.outcome == SURVIVES for row in rows),
             "alarms": [alarm for result in results for alarm in result.alarms],
@@ -212,9 +249,11 @@ def _plain(row: Row) -> dict[str, Any]:
 
 def _text(results: list[Result]) -> str:
     from quantizer.conformance.faults.document import summary
-    from quantizer.conformance.faults.matrix import KILLED, STALE, SURVIVES, UNDECIDED, WITHOUT
+    from quantizer.conformance.faults.places import KILLED, STALE, SURVIVES, UNDECIDED, WITHOUT
 
     rows = [row for result in results for row in result.rows]
+    if any(result.places for result in results):
+        return _places_text(results)
     shown = [
         {
             "fault": row.fault, "place": row.place, "op": row.op,
@@ -235,3 +274,18 @@ def _text(results: list[Result]) -> str:
             f"ALARM on the unchanged operator: {target}: {check}: {case}" for target, check, case in result.alarms
         ]
     return "\n".join([*lines, summary(results)])
+
+
+def _places_text(results: list[Result]) -> str:
+    from quantizer.conformance.faults.places import KILLED, WITHOUT
+    from quantizer.conformance.faults.places_document import places_summary
+
+    places = [place for result in results for place in result.places]
+    lines = [
+        f"{place.outcome}: {place.fault} in {place.op} on {place.platform}, {place.arithmetic}, {place.cases} cases"
+        for place in places
+        if place.outcome not in (KILLED, WITHOUT)
+    ]
+    alarms = [alarm for result in results for alarm in result.alarms]
+    lines += [f"ALARM on the unchanged operator: {target}: {check}: {case}" for target, check, case in alarms]
+    return "\n".join([*lines, places_summary(places, len(alarms))])

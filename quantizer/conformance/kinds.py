@@ -31,6 +31,20 @@ class Kind:
 
 OF_ONE_INPUT = ("monotone", "piecewise_monotone", "set_valued", "poles")
 """Error models of functions of one input, which a platform may read from a table."""
+MULTIPLIERS: Mapping[str, str] = {
+    "multiplier": "shift",
+    "positive": "positive_shift",
+    "negative": "negative_shift",
+    "input_multiplier": "input_shift",
+    "norm_multiplier": "norm_shift",
+}
+"""Name of a multiplier among the integers of a rule -> name of its shift."""
+SLOPES = ("slope", "negative")
+"""Names of what a function multiplies one side by, alone or as part of a multiplier."""
+LIMITS = ("high", "most")
+"""Names of the largest code that a function gives, before or after its zero point is added."""
+READ_OUT = ("lut", "rest", "vector")
+"""Names of tables whose entries are the codes of the result."""
 NOTHING = Kind(None, frozenset(), frozenset(), None)
 
 
@@ -43,6 +57,12 @@ def kind_of(parameters: Parameters) -> Kind:
         frozenset(parameters.numbers),
         None if fused is None else type(fused).__name__.lower(),
     )
+
+
+def looked_up(parameters: Parameters) -> bool:
+    """Return whether a forward looks the codes of its result up: it neither scales nor rounds nor clips."""
+    tables = parameters.tables.keys()
+    return bool(tables) and tables <= set(READ_OUT) and parameters.rescale is None and not parameters.numbers
 
 
 def _multiplier(rescale: Rescale) -> str:

@@ -12,9 +12,10 @@ import pytest
 
 from quantizer.conformance.faults import CATALOGUE, Fault, Subject, explicit_cases, gate_cases, kills, pairs
 from quantizer.conformance.faults.changes import handed
-from quantizer.conformance.faults.matrix import KILLED, WITHOUT, Job, examined
+from quantizer.conformance.faults.matrix import Job, examined
+from quantizer.conformance.faults.places import KILLED, STALE, UNDECIDED, WITHOUT, Places
 from quantizer.conformance.faults.policies import POLICIES, Share, shares
-from quantizer.conformance.faults.without_effect import read_without_effect
+from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places, read_without_effect, with_places
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import Session, open_session
@@ -88,7 +89,8 @@ def test_a_sample_that_reaches_every_fault_and_operator_is_killed_and_raises_no_
 def test_every_fault_with_an_effect_is_killed_and_no_case_that_kills_alarms_unchanged(session: Session, op: str):
     names = tuple(fault.id for fault, where in PAIRS if where == op)
     listed = {name: LISTED[name, op] for name in names if (name, op) in LISTED}
-    result = examined(session, Job(OPTIONS, dict(os.environ), op, names, listed))
+    known = {(name, op, EVERYWHERE): reason for name, reason in listed.items()}
+    result = examined(session, Job(OPTIONS, dict(os.environ), op, names, known))
     assert result.alarms == ()
     assert [(row.fault, row.outcome) for row in result.rows if row.outcome not in (KILLED, WITHOUT)] == []
     assert [row.fault for row in result.rows] == list(names)
@@ -199,3 +201,69 @@ def test_a_broken_list_of_pairs_names_its_line(tmp_path: Path, line: str, messag
 
 def test_without_a_list_no_pair_is_listed(tmp_path: Path):
     assert read_without_effect(tmp_path) == {}
+
+
+def of_platform(session: Session, op: str, platform: str, count: int) -> Subject:
+    cases = (pair for pair in explicit_cases(session, SPECS[op]) if pair[0].platform.platform == platform)
+    return Subject(session, op, islice(cases, count))
+
+
+def fault_named(name: str) -> Fault:
+    return next(fault for fault in CATALOGUE if fault.id == name)
+
+
+@pytest.mark.parametrize(
+    "name", ["multiplier_half", "rounding_half_up", "rounding_down", "slope_next", "slope_handed_next"]
+)
+def test_a_fault_is_planted_by_the_kind_of_number_whatever_a_platform_calls_it(session: Session, name: str):
+    places = Places(of_platform(session, "leaky_relu", "tflite_ref", 93)).examined(fault_named(name), {})
+    assert [(place.arithmetic, place.outcome) for place in places] == [
+        ("negative, negative_shift, positive, positive_shift", KILLED)
+    ]
+
+
+@pytest.mark.parametrize("platform", ["tosa", "ort", "torch_x86"])
+def test_a_mean_that_rounds_by_its_own_rule_is_rounded_in_another_mode(session: Session, platform: str):
+    places = Places(of_platform(session, "avg_pool2d", platform, 60)).examined(fault_named("rounding_down"), {})
+    assert {place.outcome for place in places} == {KILLED}
+
+
+def test_a_table_has_no_rounding_in_its_kernel_and_the_reason_is_read_off_the_numbers(session: Session):
+    places = Places(of_platform(session, "leaky_relu", "ideal", 40))
+    (place,) = places.examined(fault_named("rounding_down"), {})
+    assert (place.outcome, place.reason) == (
+        WITHOUT, "The integer forward looks codes up: the quantize rule has rounded, scaled and clipped them.",
+    )  # fmt: skip
+    (place,) = places.examined(fault_named("table_index"), {})
+    assert (place.outcome, place.reason) == (KILLED, "")
+
+
+def test_a_fault_that_lives_on_one_platform_alone_is_no_kill_on_another(session: Session):
+    def on_compass(original):
+        def faulty(**named):
+            codes = original(**named)
+            return codes + (named["parameters"].platform.platform == "compass")
+
+        return faulty
+
+    fault = Fault("on_compass", "nowhere", ("abs",), "quantized", on_compass)
+    subject = Subject(session, "abs", islice(explicit_cases(session, SPECS["abs"]), 30))
+    outcomes = {place.platform: place.outcome for place in Places(subject).examined(fault, {})}
+    assert outcomes == {"compass": KILLED, "ideal": UNDECIDED}
+    listed = {("on_compass", "abs", platform): "a reason" for platform in ("compass", "ideal")}
+    outcomes = {place.platform: place.outcome for place in Places(subject).examined(fault, listed)}
+    assert outcomes == {"compass": STALE, "ideal": WITHOUT}
+
+
+def test_rows_that_name_platforms_are_renewed_and_the_others_stay(tmp_path: Path):
+    whole = '{"fault": "f", "ops": ["add"], "reason": "r"}'
+    old = '{"fault": "g", "ops": ["add"], "platforms": ["ort"], "reason": "gone"}'
+    silent = {("g", op, platform): "why" for op in ("mul", "sub") for platform in ("ideal", "ort")} | {
+        ("h", "mul", "ort"): "w"
+    }
+    (tmp_path / "faults").mkdir()
+    file = tmp_path / "faults" / "without_effect.jsonl"
+    file.write_text(with_places(f"{whole}\n{old}\n", silent))
+    assert len(file.read_text().splitlines()) == 3
+    assert read_places(tmp_path) == {("f", "add", EVERYWHERE): "r", **silent}
+    assert read_without_effect(tmp_path) == {("f", "add"): "r"}

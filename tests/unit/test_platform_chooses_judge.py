@@ -160,3 +160,13 @@ def test_a_ratio_in_float32_is_found_where_the_platform_has_float64(narrow, op="
     forward = REGISTRY.built_in(op, "quantized", "tflite_ref").function
     found = failures(op, "tflite_ref", (rule, forward), ("parameters",))
     assert bool(found["parameters"]) is narrow
+
+
+def test_a_mean_whose_multiplier_the_kernel_makes_itself_provides_none():
+    own = REGISTRY.built_in("avg_pool2d", "quantized", "compass").function
+
+    def rule(request):
+        made = default_parameters(request)
+        return replace(made, rescale=replace(made.rescale, mantissa=made.rescale.mantissa * 2))
+
+    assert failures("avg_pool2d", "compass", (rule, own), ("parameters",))["parameters"]

@@ -28,6 +28,8 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     output = trial.output
     params = {n: p for n, p in trial.parameters.inputs.items() if trial.spec.inputs[n].kind == "value"}
     if rescale.variant == "area_multiplier":
+        provided = (dict(rescale.factors), float(rescale.mantissa), int(rescale.shift))
+        yield equal("factors, multiplier, shift", ({}, 1.0, 0), provided, "the number of terms alone decides")
         return
     if rescale.variant == "multiplier_shift":
         meet = len(params) > 1 and trial.spec.quantization.family != "concatenation"

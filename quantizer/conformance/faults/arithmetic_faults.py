@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from quantizer.conformance.faults import by_kind
 from quantizer.conformance.faults import code_changes as code
 from quantizer.conformance.faults import number_changes as change
 from quantizer.conformance.faults.capabilities import (
@@ -36,12 +37,10 @@ from quantizer.conformance.faults.changes import (
     handed,
     input_zero,
     kernel,
-    mantissa_change,
     output_codes,
     output_zero,
     quantizer_change,
     rolled_channels,
-    rounding_mode,
     scaled_output,
     significant_bits,
     swapped_factors,
@@ -72,22 +71,22 @@ _OPERATIONS = ("divide_float32", "multiply_float32", "inverse_float32")
 _VARIANTS: tuple[Variant, ...] = ("f32_even", "q31_single", "q31_double", "ruy", "half_away", "q15_half_up")
 
 ARITHMETIC: tuple[Fault, ...] = (
-    *(Fault(f"rounding_{mode}", "requantize", recoded, "quantized", rounding_mode(mode)) for mode in _MODES),  # type: ignore[arg-type]
+    *(Fault(f"rounding_{mode}", "requantize", recoded, "quantized", by_kind.rounded(mode)) for mode in _MODES),  # type: ignore[arg-type]
     *(Fault(f"quantizer_{mode}", "quantizer", fed_reals, "quantized", quantizer_change(rounding=mode)) for mode in _MODES),
     *(Fault(f"quantizer_{name}", "quantizer", fed_reals, "quantized", quantizer_change(operation=name)) for name in _OPERATIONS),
     Fault("quantizer_zero_point_before", "quantizer", fed_reals, "quantized", quantizer_change(zero_point="before")),
     Fault("quantizer_zero_point_after", "quantizer", fed_reals, "quantized", quantizer_change(zero_point="after")),
     Fault("rounding_twice", "requantize", summed, "quantized", change.double_rounding),
     *(Fault(f"requantized_as_{v}", "requantize", multiplied, "quantized", kernel(change.requantized_as(v))) for v in _VARIANTS),
-    Fault("multiplier_7_bits", "kernel multiplier", summed, "quantized", kernel(change.every_ratio(significant_bits(7)))),
-    Fault("multiplier_8_bits", "kernel multiplier", summed, "quantized", kernel(change.every_ratio(significant_bits(8)))),
-    Fault("multiplier_15_bits", "kernel multiplier", summed, "quantized", kernel(change.every_ratio(significant_bits(15)))),
-    Fault("multiplier_truncated", "kernel multiplier", summed, "quantized", kernel(change.every_ratio(change.truncated_bits(8)))),
-    Fault("multiplier_15_bits_handed", "handed multiplier", multiplied, "quantize", handed(change.every_ratio(change.truncated_bits(14)))),
-    Fault("multiplier_half", "kernel multiplier", recoded, "quantized", kernel(mantissa_change(lambda m: m / 2))),
-    Fault("multiplier_next", "handed multiplier", summed, "quantize", handed(mantissa_change(lambda m: m + m * 2.0**-9))),
-    Fault("shift_less_one", "kernel multiplier", summed, "quantized", kernel(change.shifted(-1))),
-    Fault("shift_more_handed", "handed multiplier", summed, "quantize", handed(change.shifted(1))),
+    Fault("multiplier_7_bits", "kernel multiplier", summed, "quantized", by_kind.coarser(significant_bits(7))),
+    Fault("multiplier_8_bits", "kernel multiplier", summed, "quantized", by_kind.coarser(significant_bits(8))),
+    Fault("multiplier_15_bits", "kernel multiplier", summed, "quantized", by_kind.coarser(significant_bits(15))),
+    Fault("multiplier_truncated", "kernel multiplier", summed, "quantized", by_kind.coarser(change.truncated_bits(8))),
+    Fault("multiplier_15_bits_handed", "handed multiplier", multiplied, "quantize", handed(by_kind.multipliers(change.truncated_bits(14), factors=True))),
+    Fault("multiplier_half", "kernel multiplier", recoded, "quantized", by_kind.halved),
+    Fault("multiplier_next", "handed multiplier", summed, "quantize", handed(by_kind.multipliers(lambda m: m + m * 2.0**-9))),
+    Fault("shift_less_one", "kernel multiplier", summed, "quantized", kernel(by_kind.shifts(-1))),
+    Fault("shift_more_handed", "handed multiplier", summed, "quantize", handed(by_kind.shifts(1))),
     Fault("input_zero_point", "kernel zero point", recoded, "quantized", kernel(input_zero)),
     Fault("input_zero_point_handed", "handed zero point", coded, "quantize", handed(input_zero)),
     Fault("input_zero_point_sign", "kernel zero point", summed, "quantized", kernel(code.zero_points(lambda z: -z))),

@@ -96,17 +96,6 @@ def scaled_output(factor: float) -> Callable[[Parameters], Parameters]:
     return lambda p: with_output(p, change)
 
 
-def mantissa_change(change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the multiplier; of a normalisation without one, its shift."""
-
-    def changed(p: Parameters) -> Parameters:
-        if p.rescale is None:
-            return replace(p, numbers={k: v + (k == "shift") for k, v in p.numbers.items()})
-        return replace(p, rescale=replace(p.rescale, mantissa=change(p.rescale.mantissa)))
-
-    return changed
-
-
 def significant_bits(count: int) -> Callable[[Tensor], Tensor]:
     """Keep *count* significant bits of a multiplier."""
 

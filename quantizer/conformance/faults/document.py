@@ -8,7 +8,8 @@ from statistics import mean, median
 from tabulate import tabulate
 
 from quantizer.conformance.faults.catalogue import CATALOGUE
-from quantizer.conformance.faults.matrix import KILLED, SURVIVES, WITHOUT, Result, Row
+from quantizer.conformance.faults.matrix import Result, Row
+from quantizer.conformance.faults.places import KILLED, SURVIVES, WITHOUT
 from quantizer.conformance.faults.policies import POLICIES
 
 _INTRO = """# What the gate finds

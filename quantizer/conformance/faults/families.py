@@ -96,11 +96,6 @@ def last_input_zero(p: Parameters) -> Parameters:
     return replace(p, inputs={**p.inputs, name: moved})
 
 
-def number(name: str, by: int) -> Callable[[Parameters], Parameters]:
-    """Change one of the further integers of a rule."""
-    return lambda p: replace(p, numbers={key: value + by * (key == name) for key, value in p.numbers.items()})
-
-
 def turned_table(table: Table) -> Table:
     """Read the table with an unsigned index."""
     return replace(table, entries=table.entries.roll(table.entries.numel() // 2))

@@ -131,6 +131,25 @@ class Subject:
                     break
         return found
 
+    def examine_among(self, fault: Fault, indices: Sequence[int]) -> Found:
+        """Return what *fault* changes in some of the cases, and what first finds it there; no case after that is judged."""
+        found, started = Found(), perf_counter()
+        compared, watched = self.planting(fault), self.planting(fault)
+        changed: list[int] = []
+        for number, index in enumerate(indices, 1):
+            if self._changes(index, fault.kind, compared):
+                found.effect = True
+                changed.append(index)
+                self._judge(index, fault, watched, found, started, number)
+                if found.kills:
+                    return found
+        for number, index in enumerate(indices, 1):
+            if found.effect and index not in changed:
+                self._judge(index, fault, watched, found, started, number)
+                if found.kills:
+                    break
+        return found
+
     def every(self) -> Iterator[Trial]:
         """Yield a trial of every case; each case is built when a fault first comes to it."""
         for index in itertools.count():
@@ -183,7 +202,9 @@ class Subject:
         with planting:
             return differs(self._given[index, kind], given(anew(self.trials[index], kind), kind))
 
-    def _judge(self, index: int, fault: Fault, planting: Planting, found: Found, started: float) -> None:
+    def _judge(
+        self, index: int, fault: Fault, planting: Planting, found: Found, started: float, number: int | None = None
+    ) -> None:
         unchanged = self.trials[index]
         if index not in self.alarms:
             self.alarms[index] = tuple(verdict.check for verdict in judge(unchanged) if verdict.failing)
@@ -197,7 +218,7 @@ class Subject:
         for verdict in verdicts:
             if verdict.failing and verdict.check not in self.alarms[index] and verdict.check not in found.kills:
                 spent = (perf_counter() - started) * 1e3
-                found.kills[verdict.check] = Kill(verdict.check, trial.target.id, index + 1, spent)
+                found.kills[verdict.check] = Kill(verdict.check, trial.target.id, number or index + 1, spent)
 
 
 def anew(trial: Trial, kind: Kind) -> Trial:
@@ -232,7 +253,9 @@ def given(trial: Trial, kind: Kind) -> Iterator[object]:
         elif kind in FILE_KINDS:
             yield _in_file(trial)
         elif kind == "quantize":
-            yield trial.parameters
+            # The platform that a rule hands on is none of its numbers: it counts by what the forward makes of it.
+            yield replace(trial.parameters, platform=trial.target.platform)
+            yield _run(trial, "quantized", {name: torch.clone(values) for name, values in trial.codes.items()})
         else:
             operands = trial.tensors if kind == "reference" else trial.codes
             for change in (torch.clone, _reversed, torch.clone):

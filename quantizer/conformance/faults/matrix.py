@@ -10,18 +10,16 @@ from quantizer.conformance.faults.cases import corpus, gate_cases, number_of_cas
 from quantizer.conformance.faults.catalogue import CATALOGUE
 from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.faults.kills import Kill, Subject, anew, differs, given
+from quantizer.conformance.faults.places import KILLED, STALE, SURVIVES, UNDECIDED, WITHOUT, Place, Places
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.faults.policies import Share, shares
+from quantizer.conformance.faults.without_effect import EVERYWHERE, Triple
 from quantizer.conformance.options import Options
 from quantizer.conformance.schedule import SCHEDULE
 from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.plugins.discovery import load_plugins
-
-KILLED, SURVIVES, WITHOUT, UNDECIDED, STALE = "killed", "survives", "without effect", "undecided", "listed, with effect"
-"""STALE: the list of pairs without effect names it, and it has one; UNDECIDED: no effect in the gate's cases, not listed."""
-FAILING = (SURVIVES, STALE)
 
 
 @dataclass(frozen=True)
@@ -32,14 +30,16 @@ class Job:
     environment: Mapping[str, str]
     op: str
     faults: tuple[str, ...]
-    listed: Mapping[str, str]
-    """Fault -> why it has no effect in the operator."""
+    listed: Mapping[Triple, str]
+    """(fault, operator, platform) -> why it has no effect there."""
     corpus: int = 0
     """Generated cases that decide about pairs that change nothing in the gate's, listed or not; 0: nothing more is run."""
     peers: bool = False
     """Judge the faults by the policies of others, too."""
     schedule: bool = False
     """Judge each case by those checks alone that the gate profile runs on it."""
+    places: bool = False
+    """Examine each fault on each platform and under each arithmetic by itself, instead of in the operator as a whole."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class Result:
     cases: int
     rows: tuple[Row, ...]
     alarms: tuple[tuple[str, str, str], ...]
+    places: tuple[Place, ...] = ()
 
 
 def matrix(jobs: Sequence[Job], executor: Executor) -> Iterator[Result]:
@@ -90,22 +91,29 @@ def examined(session: Session, job: Job) -> Result:
     subject = Subject(session, job.op, gate_cases(session, job.op), SCHEDULE if job.schedule else None)
     faults = [fault for fault in CATALOGUE if fault.id in job.faults]
     count = number_of_cases(session, job.op)
+    if job.places:
+        known = Places(subject)
+        found = tuple(place for fault in faults for place in known.examined(fault, job.listed))
+        return Result(job.op, count, (), _alarms(subject), found)
     rows = {fault.id: _row(subject, fault, job, count) for fault in faults}
     open_questions = [fault for fault in faults if rows[fault.id].outcome in (UNDECIDED, WITHOUT)]
     if job.corpus and open_questions:
         shown = effects(session, job.op, open_questions, job.corpus)
         for fault in open_questions:
             rows[fault.id] = _decided(rows[fault.id], shown.get(fault.id), job.corpus)
-    alarms = tuple(
+    return Result(job.op, count, tuple(rows.values()), _alarms(subject))
+
+
+def _alarms(subject: Subject) -> tuple[tuple[str, str, str], ...]:
+    return tuple(
         (subject.trials[index].target.id, check, subject.trials[index].case.to_json())
         for index, checks in sorted(subject.alarms.items())
         for check in checks
     )
-    return Result(job.op, count, tuple(rows.values()), alarms)
 
 
 def _row(subject: Subject, fault: Fault, job: Job, count: int) -> Row:
-    listed = job.listed.get(fault.id)
+    listed = job.listed.get((fault.id, job.op, EVERYWHERE))
     if listed is not None:
         outcome = STALE if subject.changes(fault) else WITHOUT
         return Row(fault.id, fault.place, job.op, outcome, count, reason=listed)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from quantizer.conformance.faults import movement_changes as move
 from quantizer.conformance.faults.capabilities import blocked, comparing, ordering, pairing, picking, pointing, resizing
 from quantizer.conformance.faults.changes import attribute_change, handed, input_zero, kernel, rounding_mode
-from quantizer.conformance.faults.families import first_zero, number
+from quantizer.conformance.faults.families import first_zero
 from quantizer.conformance.faults.fault import Fault
+from quantizer.conformance.faults.norm_changes import number_change
 
 MOVEMENTS: tuple[Fault, ...] = (
     Fault("begin_next", "movement", ("slice",), "quantized", attribute_change("begin", move.each_next)),
@@ -29,8 +30,10 @@ MOVEMENTS: tuple[Fault, ...] = (
     Fault("mean_half_up", "requantize", ("resize_bilinear",), "quantized", rounding_mode("half_up")),
     Fault("mean_down", "requantize", ("resize_bilinear",), "quantized", rounding_mode("down")),
     Fault("mean_of_raw_input", "zero point", ("resize_bilinear",), "quantized", kernel(input_zero)),
-    Fault("weights_coarser", "kernel number", ("resize_bilinear",), "quantized", kernel(number("weight_bits", -1))),
-    Fault("weights_handed_coarser", "handed number", resizing, "quantize", handed(number("weight_bits", -1))),
+    Fault(
+        "weights_coarser", "kernel number", ("resize_bilinear",), "quantized", kernel(number_change("weight_bits", -1))
+    ),
+    Fault("weights_handed_coarser", "handed number", resizing, "quantize", handed(number_change("weight_bits", -1))),
     Fault("sides_exchanged", "selection", ordering, "quantized", move.sides_exchanged),
     Fault("equal_counts_too", "selection", ordering, "quantized", move.not_the_other_way),
     Fault("scales_left_out", "kernel scale", comparing, "quantized", kernel(move.scales_left_out)),

@@ -18,7 +18,7 @@ from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
 from quantizer.numerics.rounding import divide
 from quantizer.ops import Function
 
-_WIDE = integer(48, signed=True)
+WIDE = integer(48, signed=True)
 EXTRA_BITS = 2
 
 
@@ -29,8 +29,8 @@ def double_rounding(original: Function) -> Function:
         if parameters.rescale is None:
             result: Tensor | Staged = original(*operands, parameters=parameters, **named)
             return result
-        output, finer = parameters.outputs["y"], _finer(parameters)
-        outcome = original(*operands, parameters=finer, **named)
+        output = parameters.outputs["y"]
+        outcome = original(*operands, parameters=finer(parameters, EXTRA_BITS), **named)
         codes = outcome.codes if isinstance(outcome, Staged) else outcome
         rounded = divide(codes, 1 << EXTRA_BITS, "half_even") + output.zero_point
         codes = rounded.clamp(output.qmin, output.qmax)
@@ -40,19 +40,20 @@ def double_rounding(original: Function) -> Function:
     return faulty
 
 
-def _finer(p: Parameters) -> Parameters:
-    """Return parameters under which codes are quarters of a step, unclipped, around zero."""
-    assert p.rescale is not None
+def finer(p: Parameters, bits: int) -> Parameters:
+    """Return parameters under which codes are units of 2**-bits of a step, unclipped, around zero; without a multiplier, steps."""
     zero = torch.zeros_like(p.outputs["y"].zero_point)
-    wide = replace(p.outputs["y"], dtype=_WIDE, qmin=_WIDE.min, qmax=_WIDE.max, zero_point=zero)
+    wide = replace(p.outputs["y"], dtype=WIDE, qmin=WIDE.min, qmax=WIDE.max, zero_point=zero)
+    if p.rescale is None:
+        return replace(p, outputs={**p.outputs, "y": wide})
     if p.rescale.variant in ("exact", "f32_dequantized"):
-        ratio = replace(p.rescale, divisor=p.rescale.divisor / (1 << EXTRA_BITS))
+        ratio = replace(p.rescale, divisor=p.rescale.divisor / (1 << bits))
     elif p.rescale.factors and p.rescale.variant in ("f32_even", "f32_even_zpin"):
-        ratio = replace(p.rescale, factors=times(p.rescale.factors, 1 << EXTRA_BITS))
+        ratio = replace(p.rescale, factors=times(p.rescale.factors, 1 << bits))
     elif p.rescale.variant in ("f32_even", "f32_even_zpin", "half_away", "multiplier_shift"):
-        ratio = replace(p.rescale, mantissa=p.rescale.mantissa * (1 << EXTRA_BITS))
+        ratio = replace(p.rescale, mantissa=p.rescale.mantissa * (1 << bits))
     else:
-        ratio = replace(p.rescale, shift=p.rescale.shift - EXTRA_BITS)
+        ratio = replace(p.rescale, shift=p.rescale.shift - bits)
     return replace(p, rescale=ratio, outputs={**p.outputs, "y": wide})
 
 
@@ -69,23 +70,6 @@ def truncated_bits(count: int) -> Callable[[Tensor], Tensor]:
         return torch.ldexp(torch.floor(fraction * 2.0**count) / 2.0**count, exponent)
 
     return change
-
-
-def every_ratio(change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the multiplier and the factor of every operand."""
-
-    def changed(p: Parameters) -> Parameters:
-        if p.rescale is None:
-            return p
-        factors = {n: float(change(torch.tensor(f, dtype=torch.float64))) for n, f in p.rescale.factors.items()}
-        return replace(p, rescale=replace(p.rescale, mantissa=change(p.rescale.mantissa), factors=factors))
-
-    return changed
-
-
-def shifted(by: int) -> Callable[[Parameters], Parameters]:
-    """Shift by more places than were handed."""
-    return lambda p: p if p.rescale is None else replace(p, rescale=replace(p.rescale, shift=p.rescale.shift + by))
 
 
 def requantized_as(variant: Variant) -> Callable[[Parameters], Parameters]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from quantizer.conformance.faults import by_kind
 from quantizer.conformance.faults import code_changes as code
 from quantizer.conformance.faults import file_changes as file
 from quantizer.conformance.faults import rule_changes as rule
@@ -71,7 +72,6 @@ from quantizer.conformance.faults.families import (
     last_copied,
     mirrored,
     no_halo,
-    number,
     one_wrong_entry,
     operand_change,
     raw_padding,
@@ -128,10 +128,10 @@ TABLES: tuple[Fault, ...] = (
     Fault("table_coarser", "handed table", computed, "quantize", handed(table_change(rule.coarser_table))),
     Fault("table_few_bits", "handed table", computed, "quantize", handed(table_change(rule.few_bits))),
     Fault("table_entries", "handed table", computed, "quantize", handed(table_change(one_entry))),
-    Fault("slope_handed_next", "handed number", ("leaky_relu",), "quantize", handed(number("slope", 1))),
-    Fault("bound_handed_next", "handed number", ("clip",), "quantize", handed(number("high", 1))),
-    Fault("slope_next", "kernel number", ("leaky_relu",), "quantized", kernel(number("slope", 1))),
-    Fault("bound_next", "kernel number", ("clip",), "quantized", kernel(number("high", 129))),
+    Fault("slope_handed_next", "handed number", ("leaky_relu",), "quantize", handed(by_kind.slope(1))),
+    Fault("bound_handed_next", "handed number", ("clip",), "quantize", handed(by_kind.limit(1))),
+    Fault("slope_next", "kernel number", ("leaky_relu",), "quantized", kernel(by_kind.slope(1))),
+    Fault("bound_next", "kernel number", ("clip",), "quantized", kernel(by_kind.limit(129))),
     Fault("softmax_without_max", "softmax", ("softmax",), "quantized", without_max),
 )  # fmt: skip
 

@@ -1,7 +1,12 @@
-"""The pairs of fault and operator that change nothing, as data, each with its reason: cases/faults/without_effect.jsonl."""
+"""The pairs of fault and operator that change nothing, as data, each with its reason: cases/faults/without_effect.jsonl.
+
+A row that names platforms says so of these alone: `quantizer faults --places --list` writes such rows.
+"""
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,37 +17,68 @@ from quantizer.core.reading import Readable
 
 FILE = Path("faults") / "without_effect.jsonl"
 """Below the folder of stored cases."""
-_KEYS = {"fault", "ops", "reason"}
+_KEYS = ({"fault", "ops", "reason"}, {"fault", "ops", "platforms", "reason"})
 LISTED = Readable("a list of faults", 1 << 24, CaseError, 'Write {"fault": "...", "ops": ["..."], "reason": "..."}.')
+EVERYWHERE = "*"
+"""What stands for all platforms of the operator."""
 Pair = tuple[str, str]
+Triple = tuple[str, str, str]
+"""A fault, an operator and a platform."""
 
 
 def read_without_effect(cases: Path) -> Mapping[Pair, str]:
-    """Return (fault, operator) -> reason of every listed pair; none where there is no such file.
+    """Return (fault, operator) -> reason of every pair that is listed for all platforms; none where there is no such file.
 
     CaseError names file and line of what is not a JSON object with a fault, its operators and a reason, or listed twice.
     """
+    return {
+        (fault, op): reason for (fault, op, platform), reason in read_places(cases).items() if platform == EVERYWHERE
+    }
+
+
+def read_places(cases: Path) -> Mapping[Triple, str]:
+    """Return (fault, operator, platform) -> reason of all that is listed, the platform `EVERYWHERE` where none is named.
+
+    CaseError names file and line of what is not such a row, or listed twice.
+    """
     path = cases / FILE
-    found: dict[Pair, str] = {}
+    found: dict[Triple, str] = {}
     if not exists(path):
         return found
     for number, line in LISTED.lines_of(path, str(path)):
         where = f"{path}:{number}"
         row = _row(line, where)
-        for op in row["ops"]:
-            if (row["fault"], op) in found:
+        for op, platform in itertools.product(row["ops"], row.get("platforms", [EVERYWHERE])):
+            if (row["fault"], op, platform) in found:
                 raise CaseError(f"{where}: {row['fault']} in {op} is listed before. Keep one line.")
-            found[row["fault"], op] = row["reason"]
+            found[row["fault"], op, platform] = row["reason"]
     return found
+
+
+def with_places(text: str, silent: Mapping[Triple, str]) -> str:
+    """Return the file's *text* with *silent* in place of the rows that name platforms; those of all platforms stay."""
+    kept = [line for line in text.splitlines() if '"platforms"' not in line]
+    ops: dict[tuple[str, str, str], list[str]] = {}
+    for (fault, op, platform), reason in silent.items():
+        ops.setdefault((fault, reason, platform), []).append(op)
+    platforms: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (fault, reason, platform), names in ops.items():
+        platforms.setdefault((fault, reason, tuple(sorted(names))), []).append(platform)
+    rows = [
+        {"fault": fault, "ops": list(names), "platforms": sorted(where), "reason": reason}
+        for (fault, reason, names), where in platforms.items()
+    ]
+    return "".join(f"{line}\n" for line in (*kept, *map(json.dumps, rows)))
 
 
 def _row(line: str, where: str) -> dict[str, Any]:
     wanted = LISTED.hint
     row = LISTED.parsed(line, where)
-    if not isinstance(row, dict) or row.keys() != _KEYS:
+    if not isinstance(row, dict) or row.keys() not in _KEYS:
         raise CaseError(f"{where}: must be an object of fault, ops and reason. {wanted}")
-    if not isinstance(row["ops"], list) or not all(isinstance(op, str) for op in row["ops"]):
-        raise CaseError(f"{where}: ops must be a list of names. {wanted}")
+    for key in sorted(row.keys() & {"ops", "platforms"}):
+        if not isinstance(row[key], list) or not all(isinstance(name, str) for name in row[key]):
+            raise CaseError(f"{where}: {key} must be a list of names. {wanted}")
     for key in ("fault", "reason"):
         if not isinstance(row[key], str) or not row[key].strip():
             raise CaseError(f"{where}: {key} must be a text. {wanted}")
