@@ -18,7 +18,7 @@ NORMALIZATIONS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")
 SCALINGS = ("batch_norm", "fully_connected")
 SHAPING = ("reshape", "transpose", "squeeze")
 OTHERS = {
-    "awq_zy": "smooth_quant_zy", "mvn_correction": "more activation_bits for it", "svd_quant": "svd_quant[0] for all layers",
+    "awq_zy": "smooth_quant_zy", "svd_quant": "svd_quant[0] for all layers",
 }  # fmt: skip
 """What to write instead of a method that is not built for a layer."""
 Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
@@ -44,7 +44,7 @@ def moved(
 
 
 def _changed(graph: Graph, method: Method) -> Iterator[Node]:
-    """Yield what a method would change: normalizations; of awq_zy also scalings, if behind them come fully connected layers.
+    """Yield what a method would change: normalizations and scalings, if behind them come fully connected layers.
 
     svd_quant searches ranges of every layer in all modes but 0, and in that one only where layer types are named.
     """
@@ -53,8 +53,6 @@ def _changed(graph: Graph, method: Method) -> Iterator[Node]:
         if searches:
             yield node
         normal = node.op in NORMALIZATIONS
-        if method.name == "mvn_correction" and normal:
-            yield node
         if method.name == "awq_zy" and (normal or node.op in SCALINGS) and _feeds_products(graph, node):
             yield node
 

@@ -28,12 +28,14 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
     "svd_quant": {"mode": 0, "smallest": 0.5, "largest": 2, "points": 10, "threshold": 0.09},
 }  # fmt: skip
 """Method -> its numbers in order, with what each is where it is left out; equalization is ours, the others Compass's."""
-WITHOUT_EFFECT = ("awq_zy", "mvn_correction", "svd_quant")
+WITHOUT_EFFECT = ("awq_zy", "svd_quant")
 """Methods that are taken where they change nothing; a graph that they would change is refused."""
 LAST = ("adaround", "gptq_zy")
 """Methods that choose codes, so that nothing may come after them."""
 ZERO = ("auto_tune", "insert_norm")
 """Numbers whose other values are not built here."""
+ALPHA = 1
+"""The place of mvn_correction's alpha, which is 1 from mode 1 on where it is left out."""
 LARGEST = 10**6
 """What no number of a method may exceed."""
 LEGAL = (
@@ -85,6 +87,11 @@ def _method(text: str) -> Method:
     defaults = DEFAULTS[name]
     given = [float(number) for number in (found["numbers"] or "").split(",") if number]
     numbers = {**defaults, **dict(zip(defaults, given, strict=False))}
+    if name == "mvn_correction":
+        numbers["alpha"] = numbers["alpha"] if len(given) > ALPHA or numbers["mode"] < 1 else 1.0
+        numbers["multiplier_bits"] = (
+            numbers["multiplier_bits"] if len(given) == len(defaults) else numbers["activation_bits"]
+        )
     legal = all(0 <= number <= LARGEST for number in numbers.values())
     if len(given) > len(defaults) or not legal or any(numbers.get(key) for key in ZERO):
         raise ValueError(text)

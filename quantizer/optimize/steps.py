@@ -26,11 +26,12 @@ from quantizer.optimize.dumping import dump_folders, dump_tensors, statistics_ar
 from quantizer.optimize.gathering import gather, ranges_of
 from quantizer.optimize.generations import in_generations
 from quantizer.optimize.global_calibration import moved
-from quantizer.optimize.global_methods import methods_of
+from quantizer.optimize.global_methods import Method, methods_of
 from quantizer.optimize.kept_statistics import read_statistics, with_kept
 from quantizer.optimize.loader import Loader
 from quantizer.optimize.lone_layers import with_lone_layers
 from quantizer.optimize.measuring import Score, compare_layers, measure
+from quantizer.optimize.mvn_correction import Corrected, mvn_corrected
 from quantizer.optimize.passes import AFTER, AT, BEFORE, degraded, symmetric_where_wide
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.quantizing import decide, quantized_graph
@@ -137,7 +138,21 @@ def optimize_at_quantization(work: Work) -> Work:
     graph = moved(work.float_graph, methods, work.keys, work.runs, lambda: calibration_batches(work))
     if graph is not work.float_graph:
         work = gather_statistics(replace(work, graph=graph))
-    return _ranged(work)
+    work = _ranged(work)
+    for method in (each for each in methods if each.name == "mvn_correction"):
+        work = _corrected(work, method)
+    return work
+
+
+def _corrected(work: Work, method: Method) -> Work:
+    """Return the work with the settings and ranges of mvn_correction, which reads the parameters that layers would have."""
+    if cast("tuple[int, float, bool]", work.options["mixed_precision_auto_search"])[0]:
+        raise work.options.error(
+            "global_calibration", "mvn_correction chooses bits, and so does mixed_precision_auto_search."
+        )
+    would = decide(degraded(work.float_graph, work.settings), replace(work.layers, samples=_samples(work)))
+    found = mvn_corrected(work.float_graph, method, work.keys, would.tensors, Corrected(work.settings, work.ranges))
+    return replace(work, settings=found.settings, ranges=found.ranges)
 
 
 def _ranged(work: Work) -> Work:

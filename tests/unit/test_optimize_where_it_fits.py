@@ -122,18 +122,6 @@ def test_methods_for_channels_give_products_three_scales(
     assert "activation_quantization_axis=[1]" in made.text.split("layer_name=one")[0]
 
 
-def test_a_norm_that_would_change_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="mvn_correction would change it"):
-        ran(
-            tmp_path,
-            "LayerNorm",
-            [[noise(1, 3, 5)]],
-            [(1, 3, 5)],
-            "axis=[2]\nepsilon=0.001\n",
-            global_calibration="mvn_correction",
-        )
-
-
 IMAGE = [noise(1, 4, 6, 8)]
 FORGETTING: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "Reduce": ("Reduce", "method=MAX\naxis=[3]\n", (1, 4, 6, 1)),
