@@ -16,10 +16,12 @@ from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.beside import BESIDE
 from quantizer.conformance.generation.builder import alone, build_case, dealt, wanted_coverage
 from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
+from quantizer.conformance.generation.conditions import conditions, every_condition
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.golden_update import update_goldens
 from quantizer.conformance.judge import concerns, is_overruled, judge
+from quantizer.conformance.profiles import PROFILES
 from quantizer.conformance.recorder import Recorder
 from quantizer.conformance.schedule import schedule
 from quantizer.conformance.session import Session
@@ -109,6 +111,11 @@ class Runner:
         for several in BESIDE:
             for case in self._built(functools.partial(several, self._target)):
                 self.run(case, figures=False)
+        strong = PROFILES[self._state.options.profile].strong
+        dealing = every_condition if strong else conditions
+        everything = self.session.all_targets(self._spec)
+        for case in self._built(lambda: list(dealing(everything, self._target))):
+            self.run(case, figures=False)
         self._reach_the_rest()
 
     def _built(self, make: Callable[[], T], *passed: type[Exception]) -> T:

@@ -19,6 +19,8 @@ class Profile:
     """Hypothesis draws them, from another seed each time, and remembers what failed; else hashes, the same every time."""
     sampled: bool = False
     """The costly checks run on a sample of the cases."""
+    strong: bool = False
+    """Every size that kernels treat apart meets every class of every attribute and of data."""
 
     @functools.cache  # noqa: B019 - there are three profiles, and they live as long as the program
     def settings(self) -> settings:
@@ -35,5 +37,5 @@ class Profile:
 PROFILES = {
     "gate": Profile(examples=10, drawn=False, sampled=True),
     "dev": Profile(examples=50),
-    "nightly": Profile(examples=500),
+    "nightly": Profile(examples=500, strong=True),
 }

@@ -9,6 +9,7 @@ from quantizer.conformance.agreement import random_cases, tied_cases
 from quantizer.conformance.generation.beside import BESIDE
 from quantizer.conformance.generation.builder import build_case, dealt, tile_plan
 from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.conditions import conditions
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.session import Session
@@ -30,7 +31,10 @@ def number_of_cases(session: Session, op: str) -> int:
     spec = session.library.spec(op)
     everything = session.all_targets(spec)
     return sum(
-        len(spec.examples) + len(dealt(everything, target)) + sum(len(several(target)) for several in BESIDE)
+        len(spec.examples)
+        + len(dealt(everything, target))
+        + sum(len(several(target)) for several in BESIDE)
+        + sum(1 for _ in conditions(everything, target))
         for target in everything
     )
 
@@ -82,3 +86,4 @@ def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
         yield build_case(target, HashChooser(key(index, target.id), row))
     for several in BESIDE:
         yield from several(target)
+    yield from conditions(everything, target)

@@ -1,0 +1,147 @@
+"""Cases of conjunctions: a size that kernels treat apart, beside a class of attributes, data and ranges.
+
+Bugs of real kernels show where several things meet: a depth past a block without a bias, channels past a vector under a
+multiplier above one. The gate deals the units of an operator over the targets of each platform; nightly runs make every
+unit meet every class of every attribute with every class of data.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from quantizer.conformance.generation.builder import complete, factors
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.scaled import is_near
+from quantizer.conformance.generation.units import Unit, bound_with, units
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case, Range
+
+GATE = 7
+"""Cases of a target in the gate."""
+DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_point_extremes")
+"""Classes of data: those of them that the operator has."""
+FULL = ("accumulator_limit", "corners")
+"""Those of data as large as they can be."""
+RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "wide")
+"""Classes of ranges, the drawn ones twice.
+
+equal: the output has the range of the first operand; equal_inputs: all activations have one; coarse, fine: the output's is larger
+and smaller than what was seen; wide: the operands' are, of which the data fill a part.
+"""
+FACTORS: Mapping[str, tuple[float, ...]] = {"coarse": (8.0, 64.0), "fine": (0.125, 2.0**-6)}
+TRIES = 6
+"""Kinds of units that may turn out illegal or too large, before a row is left out."""
+
+
+def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
+    """Yield the gate's cases of *target*: its share of the units that its platform's targets have among *everything*.
+
+    Kinds of units take turns, and so do the units of a kind: what a dimension has many of does not crowd out an attribute.
+    """
+    of_platform = [t.id for t in everything if t.platform.platform == target.platform.platform]
+    known = _by_kind(target)
+    if not known:
+        return
+    salt = key(0, target.spec.op, target.platform.platform, "conditions")
+    for row in range(GATE):
+        turn = row * len(of_platform) + of_platform.index(target.id)
+        number = key(row, target.id, "conditions")
+        asked = _pairs(known, salt % len(known) + turn, salt + turn // len(known), number)
+        case = next(_made(target, asked, number, {}), None)
+        if case is not None:
+            yield case
+
+
+def every_condition(everything: Sequence[Target], target: Target) -> Iterator[Case]:
+    """Yield cases in which every unit meets every class of every attribute and of presence with every class of data, dealt like the gate's."""
+    of_platform = [t.id for t in everything if t.platform.platform == target.platform.platform]
+    found = {
+        name: bins
+        for name, bins in factors(target.spec, ["-"]).items()
+        if name not in ("target", "data", *target.spec.dims)
+    }
+    longest = max((len(bins) for bins in found.values()), default=1)
+    rows = itertools.product(units(target), _data(target), range(longest))
+    for index, (unit, data, turn) in enumerate(rows):
+        if index % len(of_platform) == of_platform.index(target.id):
+            row = {name: bins[(turn + key(0, name, repr(unit), data)) % len(bins)] for name, bins in found.items()}
+            yield from itertools.islice(
+                _made(target, [{unit.name: unit}], key(index, target.id, "every"), {**row, "data": data}), 1
+            )
+
+
+def _by_kind(target: Target) -> list[list[Unit]]:
+    """Return the operator's units, a list for each kind, in an order that is the platform's own."""
+    found: dict[tuple[str, int | None, bool], list[Unit]] = {}
+    for unit in units(target):
+        found.setdefault(unit.kind, []).append(unit)
+    return [
+        sorted(of, key=lambda unit: key(0, target.spec.op, target.platform.platform, repr(unit)))
+        for of in found.values()
+    ]
+
+
+def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -> Iterator[dict[str, Unit]]:
+    """Yield a unit with one of another name, then alone; of that kind, and where none can be, of those after it."""
+    for step in range(TRIES):
+        of = known[(kind + step) % len(known)]
+        unit = of[(turn + step // len(known)) % len(of)]
+        others = [each for each in known if each[0].name != unit.name]
+        if others and number % 4:
+            beside = others[number // 4 % len(others)]
+            other = beside[number // 64 % len(beside)]
+            yield {unit.name: unit, other.name: other}
+        yield {unit.name: unit}
+
+
+def _data(target: Target) -> list[str]:
+    return [name for name in DATA if name in target.spec.data] or list(target.spec.data[:1])
+
+
+def _made(
+    target: Target, asked: Iterator[dict[str, Unit]] | Sequence[dict[str, Unit]], number: int, row: Mapping[str, str]
+) -> Iterator[Case]:
+    """Yield the cases of those units, attributes and data that can be."""
+    spec = target.spec
+    classes = _data(target)
+    for wanted in asked:
+        full = [name for name in FULL if name in spec.data and any(unit.is_full for unit in wanted.values())]
+        data = row.get("data") or (full or classes)[number % len(full or classes)]
+        choices = {**row, "data": data} if number // 128 % 2 else {"tiles": "untiled", **row, "data": data}
+        chooser = HashChooser(number, choices)
+        bound = bound_with(spec, wanted, chooser)
+        if bound is None:
+            continue
+        present = [
+            name
+            for name, item in spec.inputs.items()
+            if not item.optional or (row.get(f"with_{name}") or ("yes", "no")[number // 2 % 2]) == "yes"
+        ]
+        present = [n for n in present if spec.inputs[n].needs in (None, *present)]
+        case = complete(target, bound, present, data, number % (1 << 32), chooser)
+        case = _ranged(target, case, RANGES[number // 8 % len(RANGES)], number)
+        if is_near(case):
+            yield case
+
+
+def _ranged(target: Target, case: Case, kind: str, number: int) -> Case:
+    """Return the case under ranges of another class, where its data do not follow from ranges."""
+    spec = target.spec
+    if case.data.set == "ties" or kind == "drawn":
+        return case
+    values = [
+        n for n in spec.activations if n in case.shapes and spec.inputs[n].kind == "value" and not spec.inputs[n].domain
+    ]
+    calibrated = [n for n in spec.outputs if spec.quantization.outputs.get(n, "calibrated") == "calibrated"]
+    ranges: dict[str, Range] = dict(case.ranges)
+    if kind in FACTORS and calibrated:
+        grow = FACTORS[kind][number // 64 % 2]
+        ranges |= {n: (ranges[n][0] * grow, ranges[n][1] * grow) for n in calibrated if n in ranges}
+    elif kind == "equal" and values and calibrated:
+        ranges |= {n: ranges[values[0]] for n in calibrated if n in ranges}
+    elif kind == "equal_inputs" and len(values) > 1:
+        ranges |= dict.fromkeys(values, ranges[values[0]])
+    return case.but(ranges=ranges) if all(math.isfinite(end) for span in ranges.values() for end in span) else case

@@ -1,0 +1,217 @@
+"""Sizes that kernels treat apart: beside a vector, a block and a table, beyond a counter, of one more axis than most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quantizer.conformance.generation.choosers import Chooser
+from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.target import Target
+from quantizer.core.case import AttrValue
+from quantizer.core.domains import ENTRY, draw_order
+from quantizer.core.errors import QuantizerError
+from quantizer.core.shapes import check, evaluate, infer_shapes, variables
+from quantizer.core.spec import Domain, Spec
+
+BLOCKS = (4, 8, 16, 32, 64, 256)
+"""What kernels take at once: lanes of a vector, rows and columns of a block, codes of a byte."""
+SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, 2 * v + 1))}))
+FEW = tuple(size for size in SIZES if 4 <= size <= 17)
+"""Sizes of what no kernel has many of: places of a window."""
+LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
+"""Values of an attribute that is a list (strides, paddings), and of one that is a number (groups)."""
+RANKS = (5, 6)
+SUM_BITS = (15, 16, 23, 24, 31, 32)
+"""Bits of sums at which an accumulator, or float32, ends."""
+MOST_TERMS = 1100
+NEIGHBOUR = 2.0**-7
+"""How far beside its default a real attribute lies, as a share of it."""
+MOST_FACTORS = 9
+"""Terms of a product: more leave every format."""
+MOST_ELEMENTS, MOST_WORK = 1 << 13, 1 << 17
+"""Elements of all operands and the output, and terms of all sums, of a case."""
+ILLEGAL = (QuantizerError, ArithmeticError, IndexError, TypeError, ValueError)
+"""What expressions raise over a value that the operator does not take, an axis that is not there."""
+SPREADS = (2, 1, 0)
+"""How much larger than the least the other sizes may be; less where elements would be too many."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One size, or one value of an attribute, that a case must have."""
+
+    name: str
+    value: int | float
+    place: int | None = None
+    """Which entry of a list, or which axis of a shape: 0 the first, 1 one inside, 2 the last; None: the whole value.
+
+    Of a shape, None asks for so many axes.
+    """
+    is_full: bool = False
+    """The size is that of a sum which an accumulator ends at: the data must be as large as they can be."""
+
+    @property
+    def kind(self) -> tuple[str, int | None, bool]:
+        """What the gate deals evenly: the name, and which part of it."""
+        return self.name, self.place, self.is_full
+
+
+def units(target: Target) -> tuple[Unit, ...]:
+    """Return the units of an operator, those of one dimension or attribute after the other."""
+    spec, found = target.spec, list[Unit]()
+    for name in draw_order(spec):
+        domain = spec.dims.get(name) or spec.attrs[name]
+        found += _of_attribute(name, domain) if name in spec.attrs else _of_size(target, name, domain)
+    return tuple(found)
+
+
+def _of_size(target: Target, name: str, domain: Domain) -> Iterator[Unit]:
+    sums = _past_sums(target)
+    if domain.type == "shape":
+        if any((domain.product, domain.sum, domain.broadcasts_to, domain.like)):
+            return
+        least, most = domain.rank or (1, 4)
+        yield from (Unit(name, rank) for rank in RANKS if least < most)
+        yield from (Unit(name, size, place) for place in (0, 1, 2) for size in SIZES[1:])
+        yield from (Unit(name, size, place, is_full=True) for place in (0, 2) for size in sums)
+    elif domain.type == "int" and domain.choices is None:
+        few = _is_window(target.spec, name)
+        yield from (Unit(name, size) for size in (FEW if few else SIZES[1:]))
+        yield from (Unit(name, size, is_full=True) for size in sums if not few)
+
+
+def _is_window(spec: Spec, name: str) -> bool:
+    """Return whether a dimension is a place of a window: of weights alone, and no channel of theirs."""
+    spread = [item for item in spec.inputs.values() if isinstance(item.axes, list)]
+    held = [item for item in spread if item.role == "weight"]
+    channels = {str(item.axes[item.channel_axis or 0]) for item in held if isinstance(item.axes, list)}
+    others = [
+        axis for item in spread if item.role != "weight" for axis in (item.axes if isinstance(item.axes, list) else ())
+    ]
+    return bool(held) and not any(name in axis.names for axis in others) and name not in channels
+
+
+def _of_attribute(name: str, domain: Domain) -> Iterator[Unit]:
+    if domain.type == "int" and domain.choices is None:
+        if domain.length is None:
+            yield from (Unit(name, size) for size in COUNTED)
+        else:
+            yield from (Unit(name, size, place) for place in (0, 2) for size in LISTED)
+    elif domain.type == "float" and domain.choices is None and isinstance(domain.default, int | float):
+        step = abs(domain.default) * NEIGHBOUR or NEIGHBOUR
+        yield from (Unit(name, domain.default + side * step) for side in (-1, 1))
+
+
+def _past_sums(target: Target) -> list[int]:
+    """Return how many products of the largest codes, or half as large, just leave so many bits, where a case can have as many."""
+    kind = target.spec.error_model.kind
+    if kind not in ("linear", "bilinear", "mean") or target.spec.error_model.terms is None:
+        return []
+    bits = target.scheme.activation.bits
+    other = bits if len(target.spec.activations) > 1 else 1 if target.weight is None else target.weight.bits
+    largest = 2.0**bits * (2.0 ** (other - 1) if kind == "bilinear" else 1.0)
+    found = {math.ceil(half * 2.0**limit / largest) + 1 for limit in SUM_BITS for half in (1, 2)}
+    return sorted(size for size in found if 2 < size <= MOST_TERMS)
+
+
+def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: Chooser) -> dict[str, Any] | None:
+    """Return the values of all dimensions and attributes, as asked, the other sizes small; None where no case can have them."""
+    for spread in SPREADS:
+        try:
+            bound = _bound(spec, asked, _Lean(chooser, spec, spread))
+        except ILLEGAL:
+            return None
+        if bound is not None and _is_cheap(spec, bound):
+            return bound
+    return None
+
+
+def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: Chooser) -> dict[str, Any] | None:
+    bound: dict[str, Any] = {}
+    for name in draw_order(spec):
+        domain = spec.dims.get(name) or spec.attrs[name]
+        value: AttrValue | None = draw(name, domain, chooser, bound)
+        if name in asked and value is not None:
+            value = _with(asked[name], domain, value, bound, chooser)
+        if value is None:
+            return None
+        bound[name] = value
+    return bound
+
+
+def _with(unit: Unit, domain: Domain, drawn: AttrValue, bound: Mapping[str, Any], chooser: Chooser) -> AttrValue | None:
+    """Return what was drawn with the unit in it; None where the domain begins above it or has another step."""
+    if domain.type == "float":
+        low, high = (None if end is None else float(end(bound)) for end in (domain.min, domain.max))
+        inside = (low is None or low <= unit.value) and (high is None or unit.value <= high)
+        return float(unit.value) if inside else None
+    size, here = int(unit.value), {**bound, ENTRY: unit.place or 0}
+    if domain.type == "shape" and unit.place is None:
+        return tuple(chooser.integer(f"{unit.name}[{i}]", 1, 3) for i in range(size))
+    if domain.min is not None and size < int(domain.min(here)):
+        return None
+    if domain.multiple_of is not None:
+        step = int(domain.multiple_of(bound))
+        size = -(-size // step) * step
+    if unit.place is None:
+        return size
+    values = list(drawn) if isinstance(drawn, tuple) else []
+    if not values:
+        return None
+    values[(0, len(values) // 2, -1)[unit.place]] = size
+    return tuple(values)
+
+
+def _is_cheap(spec: Spec, bound: Mapping[str, Any]) -> bool:
+    """Return whether the sizes are legal and the case small enough."""
+    try:
+        shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+        attrs = {name: bound[name] for name in spec.attrs}
+        known = variables(spec, shapes, attrs)
+        check(spec, known)
+        outputs = infer_shapes(spec, shapes, attrs)
+        terms = spec.error_model.terms
+        each = int(terms(known)) if terms is not None else math.prod(known.get("kernel", (1,)))
+    except ILLEGAL:
+        return False
+    made = sum(math.prod(shape) for shape in outputs.values())
+    elements = made + sum(math.prod(shape) for shape in shapes.values())
+    if spec.error_model.kind == "product" and each > MOST_FACTORS:
+        return False
+    return made > 0 and elements <= MOST_ELEMENTS and made * max(each, 1) <= MOST_WORK
+
+
+class _Lean:
+    """Another chooser's choices, sizes at most a little above their least.
+
+    Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have them.
+    """
+
+    def __init__(self, chooser: Chooser, spec: Spec, spread: int) -> None:
+        self._chooser, self._spread = chooser, spread
+        self._dims = frozenset(spec.dims)
+        self._alike = chooser.integer("alike", 0, 1) == 1
+        self._first: dict[str, str] = {}
+        for name, domain in spec.dims.items():
+            like = (first for other, first in self._first.items() if spec.dims[other] == domain)
+            self._first[name] = next(like, name) if self._alike else name
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        """Return an integer in [low, high], of a size at most *spread* above the least."""
+        if name in self._dims:
+            name = self._first.get(name, name)
+        elif self._alike:
+            name = name.split("[")[0]
+        is_size = name.split("[")[0] in self._dims and not name.endswith(".rank")
+        return self._chooser.integer(name, low, min(high, low + self._spread) if is_size else high)
+
+    def option(self, name: str, options: Any) -> Any:
+        """Return one of *options*."""
+        return self._chooser.option(name, options)
+
+    def bin(self, factor: str) -> str | None:
+        """Return the bin that is asked for, but of a size."""
+        return None if factor in self._dims else self._chooser.bin(factor)

@@ -1,0 +1,87 @@
+"""Cases of conjunctions: sizes beside blocks, sums that accumulators end at, ranges at both ends."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.generation.conditions import GATE, conditions, every_condition
+from quantizer.conformance.generation.units import MOST_ELEMENTS, MOST_WORK, SIZES, units
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core.shapes import check, variables
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def session():
+    return open_session(Options(root=ROOT))
+
+
+def _targets(session, op: str, platform: str):
+    everything = session.all_targets(session.library.spec(op))
+    return everything, [target for target in everything if target.platform.platform == platform]
+
+
+def test_sizes_lie_beside_what_kernels_take_at_once() -> None:
+    """v - 1, v, v + 1 and 2v + 1 of every block."""
+    assert {1, 3, 4, 5, 9, 15, 16, 17, 33, 63, 64, 65, 129, 255, 256, 257, 513} <= set(SIZES)
+
+
+@pytest.mark.parametrize("op", ["conv3d", "depth_to_space", "gather", "slice", "add", "layer_norm", "split"])
+def test_every_case_is_legal_small_and_the_same_again(session, op: str) -> None:
+    """No constraint is broken, no case is large, and another call gives the same cases."""
+    everything, targets = _targets(session, op, "ideal")
+    for target in targets:
+        cases = list(conditions(everything, target))
+        assert cases == list(conditions(everything, target))
+        assert 0 < len(cases) <= GATE
+        for case in cases:
+            check(target.spec, variables(target.spec, case.shapes, case.attrs))
+            assert sum(math.prod(shape) for shape in case.shapes.values()) <= MOST_ELEMENTS
+            terms = target.spec.error_model.terms
+            if terms is not None:
+                assert int(terms(variables(target.spec, case.shapes, case.attrs))) <= MOST_WORK
+
+
+def test_a_platform_meets_channels_in_the_hundreds_groups_and_high_ranks(session) -> None:
+    """Its targets share the units: together they have what one alone has no room for."""
+    everything, targets = _targets(session, "conv2d", "ideal")
+    cases = [case for target in targets for case in conditions(everything, target)]
+    assert any(case.shapes["weight"][0] > 128 for case in cases)
+    assert any(case.shapes["x"][1] > 256 for case in cases)
+    assert {case.attrs["groups"] for case in cases} >= {1, 4}
+    assert any(case.shapes["x"][1] > 256 and "bias" not in case.shapes for case in cases)
+    everything, targets = _targets(session, "add", "ideal")
+    assert any(len(case.shapes["a"]) > 4 for target in targets for case in conditions(everything, target))
+
+
+def test_sums_that_leave_an_accumulator_are_units(session) -> None:
+    """Products of 16-bit codes and 8-bit weights leave 32 bits after 512 terms of half the range."""
+    spec = session.library.spec("fully_connected")
+    target = next(t for t in session.all_targets(spec) if t.scheme.name == "w8a16")
+    assert any(unit.is_full and unit.name == "c_in" and 500 < unit.value < 530 for unit in units(target))
+
+
+def test_in_nightly_every_size_meets_every_class_of_attribute_and_data(session) -> None:
+    """Strength three: (channels, mode, data) of a pooling, over the targets of a platform."""
+    everything, targets = _targets(session, "avg_pool2d", "ort")
+    met = set()
+    for target in targets:
+        for case in every_condition(everything, target):
+            if case.shapes["x"][1] == 33:
+                met.add((case.data.set, case.attrs["ceil_mode"]))
+    assert {(data, mode) for data in ("random", "corners", "ties") for mode in (False, True)} <= met
+
+
+def test_right_functions_are_green_on_them(session) -> None:
+    """The built-in functions pass every check on the conditions of a platform with float32 multipliers."""
+    everything, targets = _targets(session, "mul", "ort")
+    for target in targets:
+        for case in conditions(everything, target):
+            assert not [verdict for verdict in judge(Trial(target, case, session.engine)) if verdict.failing]
