@@ -87,14 +87,14 @@ def _plan(args: argparse.Namespace) -> Plan:
     from quantizer.conformance.campaign.plan import Plan
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
-    from quantizer.plugins.discovery import load_plugins
+    from quantizer.runtime.isolation.plugins import judged
 
     specs, plugins = (tuple(path.resolve() for path in paths) for paths in (args.op_specs, args.op_plugins))
     options = Options(
         root=Path.cwd(), specs=specs, plugins=plugins, engine=args.op_engine,
         platforms=tuple(args.op_platform), schemes=tuple(args.op_scheme),
     )  # fmt: skip
-    found = load_plugins(options.plugins, dict(os.environ))
+    found = judged(options.plugins, dict(os.environ))
     session = open_session(options, tuple(folder for plugin in found for folder in plugin.specs))
     for op in args.op:
         if op not in session.library.specs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +36,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
         verb.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
         verb.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+        verb.add_argument(
+            "--op-plugin-python", default="", metavar="PATH", help="interpreter of the process of plugins"
+        )
+        verb.add_argument(
+            "--op-in-process", action="store_true", help="run functions of plugins in this process, for a debugger"
+        )
         verb.add_argument("--op-reading", action="append", default=[], help="OPERATOR/PLATFORM:READING")
         verb.add_argument("--op-engine", default="own", help="engine under test (default: %(default)s)")
         verb.add_argument(
@@ -49,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
     from quantizer.conformance.stored import read_replay
-    from quantizer.plugins.discovery import load_plugins
+    from quantizer.runtime.isolation.plugins import judged
 
     if args.op_isa == ALL:
         raise UnsupportedError("--op-isa=all: a stored case runs at one level. Name it.")
@@ -60,9 +65,11 @@ def run(args: argparse.Namespace) -> int:
         engine=args.op_engine,
         readings=tuple(args.op_reading),
         isa=args.op_isa,
+        plugin_python=args.op_plugin_python,
+        in_process=args.op_in_process,
     )
     replay = read_replay(args.file)
-    plugins = load_plugins(options.plugins, dict(os.environ))
+    plugins = judged(options.plugins, python=options.plugin_python, in_process=options.in_process)
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
     trial = _trial(session, replay)
     if args.verb == "replay":

@@ -167,10 +167,10 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
     from quantizer.conformance.session import open_session
     from quantizer.core.errors import UnsupportedError
     from quantizer.core.wording import suggestion
-    from quantizer.plugins.discovery import load_plugins
+    from quantizer.runtime.isolation.plugins import judged
 
     environment = dict(os.environ)
-    plugins = load_plugins(args.op_plugins, environment)
+    plugins = judged(args.op_plugins, environment)
     options = Options(root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins))
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
     known = {fault.id for fault in CATALOGUE}

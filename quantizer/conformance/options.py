@@ -172,6 +172,7 @@ class Options:
         """The options that a command must repeat to run an item again."""
         parts = [f" --op-specs={path}" for path in self._shown(self.specs)]
         parts += [f" --op-plugins={path}" for path in self._shown(self.plugins)]
+        parts += [f" --op-plugin-python={self.shown(Path(self.plugin_python))}"] if self.plugin_python else []
         parts += [f" --op-engine={self.engine}"] if self.engine != "own" else []
         parts += [f" --op-reading={reading}" for reading in self.readings]
         parts += [f" --op-isa={self.isa}"] if self.isa else []

@@ -20,7 +20,7 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import Verdict
-from quantizer.plugins.discovery import load_plugins
+from quantizer.runtime.isolation.plugins import judged
 
 SHRINK_RUNS = 200
 
@@ -107,7 +107,7 @@ def cause(case: Case, verdict: Verdict) -> str:
 @functools.lru_cache(maxsize=2)
 def _opened(plan: str) -> tuple[Session, dict[str, Target]]:
     options = Plan.from_json(plan, "campaign").options()
-    plugins = load_plugins(options.plugins, dict(os.environ))
+    plugins = judged(options.plugins, dict(os.environ))
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
     targets = [target for spec in session.library.specs.values() for target in session.all_targets(spec)]
     return session, {target.id: target for target in targets}

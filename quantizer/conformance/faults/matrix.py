@@ -19,7 +19,7 @@ from quantizer.conformance.schedule import SCHEDULE
 from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
-from quantizer.plugins.discovery import load_plugins
+from quantizer.runtime.isolation.plugins import judged
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def matrix(jobs: Sequence[Job], executor: Executor) -> Iterator[Result]:
 
 def run(job: Job) -> Result:
     """Examine one operator in a session of its own."""
-    plugins = load_plugins(job.options.plugins, dict(job.environment))
+    plugins = judged(job.options.plugins, dict(job.environment))
     session = open_session(job.options, tuple(folder for plugin in plugins for folder in plugin.specs))
     return examined(session, job)
 

@@ -27,7 +27,7 @@ from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
 from quantizer.core.verdict import CHECKS
 from quantizer.numerics.same import same
-from quantizer.plugins.discovery import load_plugins
+from quantizer.runtime.isolation.plugins import judged
 
 TWINS = 3
 """Cases under the condition on which a twin must be green."""
@@ -62,7 +62,7 @@ class Job:
 
 def run(job: Job) -> list[Outcome]:
     """Plant every report of one operator in a session of its own."""
-    plugins = load_plugins(job.options.plugins, dict(job.environment))
+    plugins = judged(job.options.plugins, dict(job.environment))
     session = open_session(job.options, tuple(folder for plugin in plugins for folder in plugin.specs))
     return planted(session, job.op, job.reports)
 

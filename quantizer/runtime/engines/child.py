@@ -68,7 +68,7 @@ class Child:
         state = (self._process, self._lines, self._over)
         threading.Thread(target=_drain, args=(cast("BinaryIO", self._process.stderr), self._lines), daemon=True).start()
         threading.Thread(target=_watch, args=(weakref.ref(self), *state[::2]), daemon=True).start()
-        self._ended = weakref.finalize(self, _end, self._process, self._over, self._mark)
+        self._ended = weakref.finalize(self, _end, self._process, self._over, self._mark, os.getpid())
 
     def ask(self, frame: Frame, patience: float | None = None) -> Frame:
         """Return the answer to *frame*; DiedError where none came: the process has ended then."""
@@ -216,8 +216,10 @@ def _kill(pid: int) -> None:
                 process.kill()
 
 
-def _end(process: subprocess.Popen[bytes], over: threading.Event, mark: str) -> None:
-    """Kill the process, its group, and what left the group; close what leads to it."""
+def _end(process: subprocess.Popen[bytes], over: threading.Event, mark: str, owner: int) -> None:
+    """Kill the process, its group, and what left the group; close what leads to it. A fork of its owner leaves it alone."""
+    if os.getpid() != owner:
+        return
     over.set()
     for one in _left(process.pid, mark):
         with contextlib.suppress(psutil.Error):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import weakref
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +23,8 @@ from quantizer.runtime.isolation.wire import Opaque, Reader, Writer, write_model
 
 HANGS = 3
 """So often a function may fail to answer; then it is not called any more."""
+RECENT = 256
+"""Specs, schemes and platforms that are known by their address."""
 TOLD = 1 << 13
 """Characters that a failure shows of what the process printed."""
 
@@ -28,15 +32,22 @@ TOLD = 1 << 13
 class Host:
     """One process of plugins at a time, with everything that the next one must be told again."""
 
-    def __init__(self, paths: Sequence[Path], limits: Limits, python: str = "", child: Child | None = None) -> None:
+    def __init__(
+        self, paths: Sequence[Path], limits: Limits, python: str = "", child: Child | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         """child: a process that was launched before, with these limits and by this interpreter."""
         self._paths = [str(path) for path in paths]
         self._limits = limits
         self._python = python
+        self._variables = dict(variables or {})
         self._child = child
+        self._owner = os.getpid()
         self._generation = 0
-        self._models: dict[int, tuple[int, Model]] = {}
-        self._defined: set[int] = set()
+        self._models: list[Model] = []
+        self._numbers: dict[str, int] = {}
+        self._recent: OrderedDict[int, tuple[int, Model]] = OrderedDict()
+        self._defined = 0
         self._dropped: list[int] = []
         self._connected: list[dict[str, Spec]] = []
         self._known: list[Mapping[str, Any]] = []
@@ -51,9 +62,9 @@ class Host:
     def load(self) -> Mapping[str, Any]:
         """Return what the plugins are and which functions they have; PluginError where one cannot be loaded."""
         if self._child is None:
-            self._child = launch(self._limits, self._python)
+            self._child = launch(self._limits, self._python, self._variables)
         self._generation += 1
-        self._defined.clear()
+        self._defined = 0
         header = {"kind": "load", "paths": self._paths, "generation": self._generation}
         greeting = self._asked(Frame(header), PluginError, self._limits.starting).header
         if greeting.get("version") != __version__:
@@ -116,6 +127,8 @@ class Host:
 
     def _revive(self) -> None:
         """Start another process where none is left, and bring it to where the last one was."""
+        if self._owner != os.getpid():  # a fork of the process that started it, which goes on using it
+            self._child, self._owner = None, os.getpid()
         if self._child is not None:
             return
         known = [*self.load()["functions"]]
@@ -148,20 +161,28 @@ class Host:
         return self._child.ask(frame, patience)
 
     def _number(self, model: Model) -> int:
-        found = self._models.setdefault(id(model), (len(self._models), model))
-        return found[0]
+        """Return the number of a spec, scheme or platform; equal ones have one number."""
+        known = self._recent.get(id(model))
+        if known is None:
+            text = json.dumps(write_model(model), sort_keys=True)
+            number = self._numbers.setdefault(text, len(self._models))
+            if number == len(self._models):
+                self._models.append(model)
+            known = self._recent[id(model)] = number, model
+            while len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
+        return known[0]
 
     def _new_models(self) -> list[Any]:
         """Return specs, schemes and platforms that this process has not seen yet, and note that it has."""
-        new = [(number, model) for number, model in self._models.values() if number not in self._defined]
-        self._defined.update(number for number, _ in new)
-        return [[number, write_model(model)] for number, model in new]
+        new = range(self._defined, len(self._models))
+        self._defined = len(self._models)
+        return [[number, write_model(self._models[number])] for number in new]
 
     def _named(self, number: int) -> Model:
-        for known, model in self._models.values():
-            if known == number:
-                return model
-        raise FormatError(f"a spec, scheme or platform of number {number!r}")
+        if type(number) is not int or not 0 <= number < len(self._models):
+            raise FormatError(f"a spec, scheme or platform of number {number!r}")
+        return self._models[number]
 
     def _opaque(self, handle: tuple[int, int], name: str) -> Opaque:
         """Return what stands for a value that stays in the process, of a type of the same name; it is dropped with it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from quantizer.runtime.engines.child import Child, Limits
 from quantizer.runtime.engines.process import environment
@@ -18,6 +19,9 @@ def limits(patience: float = PATIENCE, gigabytes: float = MEMORY) -> Limits:
     return Limits(patience=patience, memory=int(gigabytes * (1 << 30)))
 
 
-def launch(limits: Limits, python: str = "") -> Child:
-    """Start a process, by Popen and never by fork, in a session of its own; python: its interpreter, empty for ours."""
-    return Child([python or sys.executable, "-m", __package__], environment(), limits)
+def launch(limits: Limits, python: str = "", variables: Mapping[str, str] | None = None) -> Child:
+    """Start a process, by Popen and never by fork, in a session of its own.
+
+    python: its interpreter, empty for ours; variables: over those of our environment.
+    """
+    return Child([python or sys.executable, "-m", __package__], environment(variables), limits)

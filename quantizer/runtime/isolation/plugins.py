@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from quantizer.core.errors import PluginError
 from quantizer.core.spec import Spec
 from quantizer.ops import BUILT_IN, KINDS, OVERRIDE, REGISTRY, Registration, load_built_ins
 from quantizer.plugins.bridge import layer_type
-from quantizer.plugins.discovery import Plugin
+from quantizer.plugins.discovery import Plugin, load_plugins, sources
 from quantizer.runtime.isolation.host import Host
+from quantizer.runtime.isolation.launch import limits
 
 
 class StandIn:
@@ -41,12 +43,23 @@ class Isolated:
     plugins: list[Plugin]
     layers: frozenset[str]
     """Layer types of the AIPUBuilder style for which they have functions."""
+    entries: list[Registration]
+    """What stands in for their functions."""
+    sources: tuple[str, ...] = ()
+    """Where a command found them."""
+
+    def register(self) -> None:
+        """Register the stand-ins; those that are registered stay as they are."""
+        for entry in self.entries:
+            with REGISTRY.loading(entry.origin):
+                REGISTRY.add(entry)
 
     def connect(self, specs: Mapping[str, Spec]) -> None:
         """Register layer functions under the operators that are their layer types; PluginError where none is."""
         mine = {op: spec for op, spec in specs.items() if layer_type(spec) in self.layers}
         if self.layers and not (mine and self.host.has_connected(mine)):
-            register(self.host, self.host.connect(mine))
+            self.entries += described(self.host, self.host.connect(mine))
+        self.register()
 
 
 CURRENT: list[Isolated] = []
@@ -63,25 +76,47 @@ def load(host: Host) -> Isolated:
     load_built_ins()
     greeting = host.load()
     plugins = [_plugin(item) for item in greeting["plugins"]]
-    register(host, greeting["functions"])
-    found = Isolated(host, plugins, frozenset(greeting["layers"]))
+    found = Isolated(host, plugins, frozenset(greeting["layers"]), described(host, greeting["functions"]))
+    found.register()
     CURRENT[:] = [found]
     return found
 
 
-def register(host: Host, functions: Sequence[Mapping[str, Any]]) -> None:
-    """Register stand-ins for *functions*, as a process described them; PluginError for one that claims to be ours."""
+def judged(
+    paths: Sequence[Path], environment: Mapping[str, str] | None = None, *, python: str = "", in_process: bool = False
+) -> list[Plugin]:
+    """Return the plugins that a command judges: loaded in a process of their own, which ends with this one.
+
+    python: the interpreter of that process; in_process: load them here, for a debugger. PluginError for one that is broken.
+    """
+    variables = dict(os.environ if environment is None else environment)
+    if in_process:
+        return load_plugins(paths, variables)
+    found = () if python else tuple(map(str, sources(paths, variables)))
+    if not found and not python:
+        return []
+    for one in CURRENT:
+        if one.sources == found and found:
+            one.register()
+            return one.plugins
+    made = load(Host(paths, limits(), python, variables=variables))
+    made.sources = found
+    return made.plugins
+
+
+def described(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Registration]:
+    """Return stand-ins for *functions*, as a process described them; PluginError for one that claims to be ours."""
+    found = []
     for number, told in zip(host.describe(functions), functions, strict=True):
         origin = str(told["origin"])
         if origin in ("", BUILT_IN, OVERRIDE) or told["kind"] not in KINDS:
             raise PluginError(f"{told['op']}.{told['kind']} ({origin}): is no function of a plugin.")
         stand_in = StandIn(host, number, str(told["kind"]), told["accepts"])
-        entry = Registration(
+        found.append(Registration(
             str(told["op"]), told["kind"], stand_in, tuple(map(int, told["version"])), told["platform"], origin,
             bool(told["fuses"]), bool(told["activates"]), dict(told["unsupported"]),
-        )  # fmt: skip
-        with REGISTRY.loading(origin):
-            REGISTRY.add(entry)
+        ))  # fmt: skip
+    return found
 
 
 def _plugin(told: Mapping[str, Any]) -> Plugin:
