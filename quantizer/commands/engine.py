@@ -130,7 +130,7 @@ def _defects(args: argparse.Namespace) -> int:
     from quantizer.conformance.defects_document import defects_document
     from quantizer.core.library import load_library
 
-    text = defects_document(load_library(), Path.cwd() / "cases")
+    text = defects_document(load_library())
     if args.output:
         replace_files({args.output: text})
     else:

@@ -11,14 +11,16 @@ from quantizer.core.levels import DEFAULT, LEVELS
 from quantizer.core.library import Library
 from quantizer.core.platforms import Platform
 from quantizer.core.processor import INSTRUCTIONS
+from quantizer.core.rooms import room_of
+from quantizer.core.wording import shown_path
 from quantizer.runtime.engines.pins import PINS, instruction_sets
 
 
-def defects_document(library: Library, cases: Path) -> str:
+def defects_document(library: Library) -> str:
     """Return markdown; CaseError for a stored case that cannot be read."""
     lines = [
         "# Known defects of real systems", "",
-        "Written by `quantizer engine defects -o docs/defects.md` from op_specs/platforms. Each was found by a generated case, and",
+        "Written by `quantizer engine defects -o docs/defects.md` from the rooms of platforms. Each was found by a generated case, and",
         "its stored case must fail as declared, or the gate is red. A defect of a *platform* is computed by our functions too; one",
         "of an *engine* was seen in the running system, in the versions named, and our functions of the platform do not have it.",
         "Where an engine can be held to a level of instructions (`--op-isa`), its defects name the levels that show them.", "",
@@ -27,12 +29,14 @@ def defects_document(library: Library, cases: Path) -> str:
         if platform.defects:
             lines += [f"## {platform.platform}", ""]
         for defect in platform.defects:
-            lines += _entry(platform, defect, cases)
+            lines += _entry(platform, defect)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _entry(platform: Platform, defect: Defect, cases: Path) -> list[str]:
-    case = read_replay(cases / defect.case).case
+def _entry(platform: Platform, defect: Defect) -> list[str]:
+    room = room_of(platform.platform)
+    path = Path(defect.case) if room is None else room.cases / defect.case
+    case = read_replay(path).case
     who = f"engine {defect.engine} {', '.join(defect.versions)}" if defect.engine else f"platform {platform.platform}"
     engine = f" --op-engine={defect.engine} --op-platform={platform.platform}{_option(defect)}" if defect.engine else ""
     return [
@@ -41,7 +45,7 @@ def _entry(platform: Platform, defect: Defect, cases: Path) -> list[str]:
         f"* operators: {', '.join(defect.ops or ['all'])}; where `{defect.predicate}`; seen by: {', '.join(defect.checks)}"
         + ("; other numbers in every run" if defect.unstable else "")
         + _processors(defect),
-        f"* smallest case: `{graph_line(case)}`, data {case.data.set}, in `cases/{defect.case}`",
+        f"* smallest case: `{graph_line(case)}`, data {case.data.set}, in `{shown_path(path)}`",
         f"* shown by: `pytest 'op_specs/{case.op}.yaml::{case.op}-regressions'{engine}`", "",
     ]  # fmt: skip
 

@@ -54,6 +54,6 @@ class Stores:
     def defect(self, platform: str, case: str) -> Path:
         """Return the file of the stored *case* that shows a defect of *platform*."""
         room = room_of(platform)
-        if room is not None and room in self._rooms and is_file(room.cases / case):
+        if room is not None and room in self._rooms and is_folder((room.cases / case).parent):
             return room.cases / case
         return self.options.cases / case

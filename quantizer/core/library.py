@@ -205,9 +205,8 @@ def platform_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def shipped_platforms() -> list[Path]:
-    """Return the platform files of the shipped folder and of all rooms, in the order of their names."""
-    files = [*platform_files([shipped_folder()]), *(file for room in rooms() for file in room.files)]
-    return sorted(files, key=lambda file: file.name)
+    """Return the platform files of all rooms, in the order of their names."""
+    return sorted((file for room in rooms() for file in room.files), key=lambda file: file.name)
 
 
 def scheme_files(paths: Sequence[Path]) -> list[Path]:

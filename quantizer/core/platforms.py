@@ -1,4 +1,4 @@
-"""Platforms: the arithmetic and parameter rules of one system, declared in op_specs/platforms/*.yaml."""
+"""Platforms: the arithmetic and parameter rules of one system, declared in the YAML files of rooms."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ assert FAMILIES
 
 @cache
 def platforms() -> frozenset[str]:
-    """Return the names of all platforms: those of op_specs/platforms, and fp32."""
+    """Return the names of all platforms: those of the rooms, and fp32."""
     return frozenset({FP32, *load_library().platforms})
 
 

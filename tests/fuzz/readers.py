@@ -116,7 +116,7 @@ FACTS = {
 FIGURES = history.Figures(0.5, 30.0, 1.0, 4, 0, 1, 3, 4)
 DICT = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "y": np.arange(2)}
 COMPASS = CASES / "reference/compass/elt_add/default"
-REPLAY = _first("defects/*.json").read_bytes()
+REPLAY = min((ROOT / "quantizer/platforms/compass/cases/defects").glob("*.json")).read_bytes()
 CASE = Case.from_dict(json.loads(REPLAY)["case"], "replay")
 
 

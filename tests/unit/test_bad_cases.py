@@ -10,7 +10,7 @@ from quantizer.cli import main
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
 
-GOOD = json.loads(Path("cases/defects/compass-misaligned_table.json").read_text())
+GOOD = json.loads(Path("quantizer/platforms/compass/cases/defects/compass-misaligned_table.json").read_text())
 
 
 def _with(**changes):
@@ -82,22 +82,49 @@ def test_a_missing_file_is_one_clear_error(capsys):
 
 
 def test_a_right_file_replays(capsys):
-    assert main(["case", "replay", "cases/defects/compass-misaligned_table.json"]) == 0
+    assert main(["case", "replay", "quantizer/platforms/compass/cases/defects/compass-misaligned_table.json"]) == 0
     assert "misaligned_table" in capsys.readouterr().out
 
 
 def test_export_writes_a_new_folder_only(tmp_path, capsys):
     target = tmp_path / "graph"
-    assert main(["case", "export", "cases/defects/compass-batch_dependent_softmax.json", "--to", str(target)]) == 0
+    assert (
+        main(
+            [
+                "case",
+                "export",
+                "quantizer/platforms/compass/cases/defects/compass-batch_dependent_softmax.json",
+                "--to",
+                str(target),
+            ]
+        )
+        == 0
+    )
     assert {item.name for item in target.iterdir()} == {
         "graph.txt", "graph.bin", "x.npy", "codes.npy", "opt.cfg", "data.npz",
     }  # fmt: skip
-    assert main(["case", "export", "cases/defects/compass-batch_dependent_softmax.json", "--to", str(target)]) == 2
+    assert (
+        main(
+            [
+                "case",
+                "export",
+                "quantizer/platforms/compass/cases/defects/compass-batch_dependent_softmax.json",
+                "--to",
+                str(target),
+            ]
+        )
+        == 2
+    )
     assert "exists already" in capsys.readouterr().err
 
 
 def test_keep_needs_a_reason(capsys):
-    assert main(["case", "keep", "cases/defects/compass-misaligned_table.json", "--reason", " "]) == 2
+    assert (
+        main(
+            ["case", "keep", "quantizer/platforms/compass/cases/defects/compass-misaligned_table.json", "--reason", " "]
+        )
+        == 2
+    )
     assert "--reason: say why" in capsys.readouterr().err
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from quantizer.conformance.judge import judge
@@ -11,12 +9,13 @@ from quantizer.conformance.stored import read_replay, target_of
 from quantizer.conformance.trial import Trial
 from quantizer.core.defects import Defect
 from quantizer.core.library import load_library
+from quantizer.core.rooms import room_of
 from quantizer.numerics.rules import activation_params
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines.own import OwnEngine
 
 LIBRARY = load_library()
-CASES = Path(__file__).parents[2] / "cases"
+CASES = room_of("compass").cases
 DEFECTS = [pytest.param(defect, id=defect.id) for defect in LIBRARY.platform("compass").defects]
 
 

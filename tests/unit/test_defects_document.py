@@ -12,6 +12,6 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_document_is_what_its_command_writes():
     written = (ROOT / "docs/defects.md").read_text(encoding="utf-8")
-    assert written == defects_document(load_library(), ROOT / "cases"), (
+    assert written == defects_document(load_library()), (
         "docs/defects.md is stale: run quantizer engine defects -o docs/defects.md"
     )

@@ -32,7 +32,7 @@ from quantizer.runtime.engines.process import Worker
 
 load_built_ins()
 LIBRARY = load_library()
-CASES = Path(__file__).parents[2] / "cases"
+CASES = Path(__file__).parents[2] / "quantizer/platforms/torch/cases"
 XEON = tuple(dict.fromkeys(name for needed in levels.LEVELS.values() for name in needed))
 EPYC = (*levels.LEVELS["avx512_vnni"], "avx512_bf16")
 LAPTOP = (*levels.LEVELS["avx2"], "avx_vnni")

@@ -13,7 +13,7 @@ from quantizer.numerics.parameters import default_parameters
 from quantizer.ops import REGISTRY
 
 SESSION = open_session(Options(root=Path.cwd()))
-STORED = next(Path("cases/regressions").glob("minimum-a8-tosa-7245464dc293.json"))
+STORED = next(Path("quantizer/platforms/tosa/cases/regressions").glob("minimum-a8-tosa-7245464dc293.json"))
 
 
 def judged(case):

@@ -19,7 +19,9 @@ from quantizer.reporting.page import SHOWN, render
 
 UNCLOSED = {"meta", "input", "br", "rect", "line", "circle", "path", "td"}
 """What HTML lets stand without an end, and what SVG closes at once."""
-REPLAY = next((Path(__file__).parents[2] / "cases/defects").glob("compass-equal_scales*.json"))
+REPLAY = next(
+    (Path(__file__).parents[2] / "quantizer/platforms/compass/cases/defects").glob("compass-equal_scales*.json")
+)
 
 
 class Parsed(HTMLParser):

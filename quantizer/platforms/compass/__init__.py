@@ -1,0 +1,1 @@
+"""The Compass Optimizer and the targets that it quantizes for."""

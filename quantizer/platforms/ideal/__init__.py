@@ -1,0 +1,1 @@
+"""No real system: one exact sum, one rounding half to even."""

@@ -1,0 +1,1 @@
+"""LiteRT under three resolvers: reference kernels, built-in kernels and XNNPACK."""

@@ -1,0 +1,1 @@
+"""ONNX Runtime, with its CPU kernels."""

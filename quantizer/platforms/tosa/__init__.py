@@ -1,0 +1,1 @@
+"""TOSA, as its reference model computes it."""
