@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list() -> int:
-    from quantizer.runtime.engines.catalogue import BACKENDS, Chosen
+    from quantizer.core.rooms import engines
+    from quantizer.runtime.engines.catalogue import Chosen
 
     rows = [
         {
@@ -68,7 +69,7 @@ def _list() -> int:
             "version": Chosen(name).version or "not installed",
             "platform": platform,
         }
-        for name, entry in BACKENDS.items()
+        for name, entry in engines().items()
         for platform in entry.home
     ]
     sys.stdout.write(tabulate(rows, headers="keys", disable_numparse=True) + os.linesep)
@@ -92,9 +93,10 @@ def _sessions(args: argparse.Namespace) -> Iterator[Session]:
     """Yield a session for each engine and level that was asked for; one that is not installed is named on the error stream."""
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
-    from quantizer.runtime.engines.catalogue import BACKENDS, chosen
+    from quantizer.core.rooms import engines
+    from quantizer.runtime.engines.catalogue import chosen
 
-    for name in args.engine or BACKENDS:
+    for name in args.engine or engines():
         real = chosen(name)
         if real is None:
             raise UnsupportedError("--engine=own: it is what real engines are compared with. Name one of them.")

@@ -13,7 +13,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.processor import INSTRUCTIONS
 from quantizer.core.rooms import room_of
 from quantizer.core.wording import shown_path
-from quantizer.runtime.engines.pins import PINS, instruction_sets
+from quantizer.runtime.engines.pins import instruction_sets, pins_of
 
 
 def defects_document(library: Library) -> str:
@@ -53,7 +53,7 @@ def _entry(platform: Platform, defect: Defect) -> list[str]:
 def levels_of(defect: Defect) -> tuple[str, ...]:
     """Return the levels of `--op-isa` at which *defect* shows, of an engine that can be held to one; else none."""
     backend = (defect.engine or "").partition(":")[0]
-    if backend not in PINS:
+    if not pins_of(backend).pins:
         return ()
     return tuple(level for level in LEVELS if defect.seen_with(instruction_sets(backend, level, INSTRUCTIONS, {})))
 
@@ -66,7 +66,7 @@ def _option(defect: Defect) -> str:
 
 def _processors(defect: Defect) -> str:
     backend = (defect.engine or "").partition(":")[0]
-    if backend in PINS and (defect.needs or defect.lacks):
+    if pins_of(backend).pins and (defect.needs or defect.lacks):
         held = levels_of(defect)
         where = (
             f"at --op-isa={', '.join(held)}" if held else "at no level of --op-isa, under variables of the environment"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -24,6 +24,55 @@ _PROJECT = Readable("a pyproject.toml", 1 << 20, PluginError)
 
 
 @dataclass(frozen=True)
+class Pin:
+    """One variable of a worker's environment, read when the library is first used."""
+
+    variable: str
+    values: Mapping[str, str]
+    """Level -> the value that holds the library to it."""
+    library: str = ""
+    """As defects name it; empty where a value says nothing about instruction sets."""
+    leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Value in lower case -> the instruction sets that are left; another value leaves all."""
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What an engine lets us pin."""
+
+    pins: tuple[Pin, ...]
+    handed_on: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Variant -> the instruction set without which the system hands its work to another variant, and that variant.
+
+    The system asks the processor, not a variable: at a level below we call the other variant as it would.
+    """
+
+
+NONE = Pins(())
+"""Of an engine without switches."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A real system: what must be installed, which of its variants computes which platform; nothing of it is imported here."""
+
+    name: str
+    """As `--op-engine` takes it."""
+    lowering: str
+    """The module that lowers cases (quantizer.runtime.engines.lowering)."""
+    worker: str
+    """The module that runs them, in a process of its own."""
+    distributions: tuple[str, ...]
+    """What must be installed; the first one's version counts."""
+    home: Mapping[str, str]
+    """Platform -> the variant of the system that computes it."""
+    extra: str = "engines"
+    """The extra of this package that installs it; empty: its own distribution does."""
+    pins: Pins = NONE
+    """What it lets us pin."""
+
+
+@dataclass(frozen=True)
 class Room:
     """What one system has, by names; every file of it lies in one folder."""
 
@@ -33,6 +82,8 @@ class Room:
     """The platforms that it declares."""
     functions: tuple[str, ...] = ()
     """Modules that register functions of operators for these platforms, to import before anything runs."""
+    engines: tuple[Engine, ...] = ()
+    """The real systems that compute these platforms."""
     name: str = field(default="", compare=False)
     """The name of its entry point."""
 
@@ -50,6 +101,19 @@ class Room:
 def room_of(platform: str) -> Room | None:
     """Return the room that declares *platform*, None where no room does."""
     return next((room for room in rooms() if platform in room.platforms), None)
+
+
+def engines() -> Mapping[str, Engine]:
+    """Return the real engines of all rooms by name; PluginError for a name that two have."""
+    found: dict[str, Engine] = {}
+    for room in rooms():
+        for engine in room.engines:
+            if engine.name in found:
+                raise PluginError(
+                    f"room {room.name}: engine {engine.name!r} is another room's too. Rename one of the two."
+                )
+            found[engine.name] = engine
+    return found
 
 
 @functools.cache
@@ -85,7 +149,10 @@ def _loaded(entry: EntryPoint) -> Room:
             raise PluginError(
                 f"{_shown(entry)}: {shown_path(file)}: no such file, though the room declares the platform."
             )
-    return Room(room.folder.resolve(), room.platforms, room.functions, entry.name)
+    for engine in room.engines:
+        if foreign := sorted(engine.home.keys() - set(room.platforms)):
+            raise PluginError(f"{_shown(entry)}: engine {engine.name}: platform {foreign[0]!r} is not of this room.")
+    return replace(room, folder=room.folder.resolve(), name=entry.name)
 
 
 def _shown(entry: EntryPoint) -> str:

@@ -28,9 +28,9 @@ from quantizer.core.library import load_library
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
 from quantizer.ops import load_built_ins
+from quantizer.platforms.onnxruntime.engine import lower
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.external import ExternalEngine
-from quantizer.runtime.engines.onnxruntime import lower
 from quantizer.runtime.engines.own import OwnEngine
 
 Pair = tuple[Trial, Trial]

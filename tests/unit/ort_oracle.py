@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from quantizer.runtime.engines.onnxruntime import MICROSOFT, STANDARD
+from quantizer.platforms.onnxruntime.engine import MICROSOFT, STANDARD
 
 Array = NDArray[Any]
 

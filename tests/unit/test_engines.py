@@ -20,10 +20,11 @@ from quantizer.core.defects import Defect, check_defects
 from quantizer.core.errors import EngineError, RefusedError, UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.core.processor import instructions
+from quantizer.core.rooms import engines
 from quantizer.core.verdict import CHECKS
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.engines import catalogue
-from quantizer.runtime.engines.catalogue import BACKENDS, Chosen, chosen
+from quantizer.runtime.engines.catalogue import Chosen, chosen
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.frames import Job
 from quantizer.runtime.engines.own import OwnEngine
@@ -158,7 +159,7 @@ def test_names_of_engines() -> None:
     for wrong in ("onnx", "litert:cpu", "onnxruntime:cpu"):
         with pytest.raises(UnsupportedError, match="--op-engine="):
             chosen(wrong)
-    everything = {platform for entry in BACKENDS.values() for platform in entry.home}
+    everything = {platform for entry in engines().values() for platform in entry.home}
     assert everything <= LIBRARY.platforms.keys()
 
 

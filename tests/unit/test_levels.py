@@ -22,12 +22,13 @@ from quantizer.core.defects import Defect, check_defects
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.core.record import Record
+from quantizer.core.rooms import engines
 from quantizer.ops import load_built_ins
 from quantizer.reporting.coverage import platform_table
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.frames import Job
-from quantizer.runtime.engines.pins import PINS, held_to, instruction_sets, running_variant, variables
+from quantizer.runtime.engines.pins import held_to, instruction_sets, running_variant, variables
 from quantizer.runtime.engines.process import Worker
 
 load_built_ins()
@@ -100,7 +101,7 @@ def test_a_processor_without_levels_is_told_what_it_can_ask_for(machine) -> None
 
 
 def test_every_variable_has_a_value_for_every_level() -> None:
-    for pins in PINS.values():
+    for pins in (engine.pins for engine in engines().values() if engine.pins.pins):
         for pin in pins.pins:
             assert pin.values.keys() == levels.LEVELS.keys()
     assert variables("torch", "avx2")["ONEDNN_MAX_CPU_ISA"] == "AVX2"

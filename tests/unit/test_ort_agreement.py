@@ -21,7 +21,7 @@ from ort_cases import (
 
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.judge import known_defect
-from quantizer.runtime.engines.onnxruntime import NODES
+from quantizer.platforms.onnxruntime.engine import NODES
 
 
 def test_every_operator_of_the_platform_is_compared() -> None:

@@ -34,7 +34,7 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import QParams
-from quantizer.runtime.engines.onnxruntime import (
+from quantizer.platforms.onnxruntime.engine import (
     MOVES,
     NODES,
     attribute_inputs,

@@ -26,7 +26,7 @@ from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import RefusedError
-from quantizer.runtime.engines.onnxruntime import node_attributes, quantized_inputs
+from quantizer.platforms.onnxruntime.engine import node_attributes, quantized_inputs
 from quantizer.runtime.engines.own import OwnEngine
 
 

@@ -235,7 +235,7 @@ def test_what_is_loaded_runs_on_its_own_engine_whatever_ran_since():
         "inputs": {"a": [0.25, 1], "b": [0.111, 7]},
     }  # fmt: skip
     job = functools.partial(Job, json.dumps(made).encode() + b"\n", {"a": rows, "b": rows[::-1].copy()})
-    worker = Worker("quantizer.runtime.engines.workers.torch_quantized")
+    worker = Worker("quantizer.platforms.torch.worker")
     try:
         alone = {name: worker.run(job({"engine": name}))[0] for name in ("fbgemm", "qnnpack")}
         again = worker.run(job({"engine": "fbgemm"}))[0]

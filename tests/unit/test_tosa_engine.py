@@ -32,11 +32,11 @@ from quantizer.core.shapes import limits, variables
 from quantizer.numerics import finish, multipliers, requantize
 from quantizer.numerics.parameters import Request
 from quantizer.ops import load_built_ins
+from quantizer.platforms.tosa.graph import INT8, INT16, INT32, TosaGraph
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.own import OwnEngine
 from quantizer.runtime.engines.process import Worker
-from quantizer.runtime.engines.tosa_graph import INT8, INT16, INT32, TosaGraph
 
 load_built_ins()
 LIBRARY = load_library()
@@ -203,7 +203,7 @@ def rescaled(values: list[int], mantissa: int, shift: int, kind: Any, target: An
     return found
 
 
-WORKER = Worker("quantizer.runtime.engines.workers.tosa")
+WORKER = Worker("quantizer.platforms.tosa.worker")
 
 
 @pytest.mark.parametrize("double", [False, True])

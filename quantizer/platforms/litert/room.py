@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantizer.core.rooms import Room
+from quantizer.core.rooms import Engine, Room
 
-ROOM = Room(Path(__file__).parent, platforms=("tflite_builtin", "tflite_ref", "xnnpack"))
+ROOM = Room(
+    Path(__file__).parent,
+    platforms=("tflite_builtin", "tflite_ref", "xnnpack"),
+    engines=(
+        Engine(
+            "litert", "quantizer.platforms.litert.engine", "quantizer.platforms.litert.worker", ("ai-edge-litert",),
+            {"tflite_ref": "reference", "tflite_builtin": "builtin", "xnnpack": "xnnpack"},
+        ),
+    ),
+)  # fmt: skip

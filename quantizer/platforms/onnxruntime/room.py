@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantizer.core.rooms import Room
+from quantizer.core.rooms import Engine, Room
 
-ROOM = Room(Path(__file__).parent, platforms=("ort",))
+ROOM = Room(
+    Path(__file__).parent,
+    platforms=("ort",),
+    engines=(
+        Engine(
+            "onnxruntime", "quantizer.platforms.onnxruntime.engine", "quantizer.platforms.onnxruntime.worker",
+            ("onnxruntime", "onnx"), {"ort": "cpu"},
+        ),
+    ),
+)  # fmt: skip

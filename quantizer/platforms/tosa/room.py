@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantizer.core.rooms import Room
+from quantizer.core.rooms import Engine, Room
 
-ROOM = Room(Path(__file__).parent, platforms=("tosa",))
+ROOM = Room(
+    Path(__file__).parent,
+    platforms=("tosa",),
+    engines=(
+        Engine(
+            "tosa", "quantizer.platforms.tosa.engine", "quantizer.platforms.tosa.worker", ("tosa-tools",),
+            {"tosa": "reference_model"},
+        ),
+    ),
+)  # fmt: skip

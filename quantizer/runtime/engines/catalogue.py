@@ -1,42 +1,15 @@
-"""The real engines: what each needs installed, and which of its variants computes which platform."""
+"""The real engine that was asked for, among those of the rooms."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.rooms import Engine, engines
 from quantizer.core.wording import suggestion, to_install
 
 OWN = "own"
-
-
-@dataclass(frozen=True)
-class Backend:
-    """One installed system; every module of it is named in one place, none is imported here."""
-
-    module: str
-    """The module of quantizer.runtime.engines that lowers cases, and the one of its workers that runs them."""
-    distributions: tuple[str, ...]
-    """What must be installed; the first one's version counts."""
-    home: Mapping[str, str]
-    """Platform -> the variant of the system that computes it."""
-    extra: str = "engines"
-    """The extra of this package that installs it."""
-
-
-BACKENDS: Mapping[str, Backend] = {
-    "onnxruntime": Backend("onnxruntime", ("onnxruntime", "onnx"), {"ort": "cpu"}),
-    "litert": Backend(
-        "litert", ("ai-edge-litert",),
-        {"tflite_ref": "reference", "tflite_builtin": "builtin", "xnnpack": "xnnpack"},
-    ),
-    "tosa": Backend("tosa", ("tosa-tools",), {"tosa": "reference_model"}),
-    "torch": Backend(
-        "torch_quantized", ("torch",), {"torch_x86": "x86", "torch_qnnpack": "qnnpack", "torch_fbgemm": "fbgemm"}
-    ),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,9 +20,9 @@ class Chosen:
     variant: str | None = None
 
     @property
-    def entry(self) -> Backend:
+    def entry(self) -> Engine:
         """The installed system."""
-        return BACKENDS[self.backend]
+        return engines()[self.backend]
 
     def computes(self, platform: str, *, named: bool) -> bool:
         """Return whether the engine is judged on *platform*: at home, or where it was *named* with it."""
@@ -67,7 +40,8 @@ class Chosen:
         absent = [name for name in self.entry.distributions if _version(name) is None]
         if not absent:
             return None
-        return f"engine {self.backend}: {' and '.join(absent)} not installed; {to_install(self.entry.extra)}"
+        step = to_install(self.entry.extra) if self.entry.extra else f"pip install {' '.join(absent)}"
+        return f"engine {self.backend}: {' and '.join(absent)} not installed; {step}"
 
     @property
     def version(self) -> str:
@@ -77,8 +51,8 @@ class Chosen:
 
 def names() -> tuple[str, ...]:
     """Return every name that `--op-engine` takes."""
-    variants = (f"{name}:{v}" for name, entry in BACKENDS.items() if len(entry.home) > 1 for v in entry.home.values())
-    return (OWN, *BACKENDS, *variants)
+    variants = (f"{name}:{v}" for name, entry in engines().items() if len(entry.home) > 1 for v in entry.home.values())
+    return (OWN, *engines(), *variants)
 
 
 def chosen(name: str) -> Chosen | None:

@@ -37,7 +37,7 @@ class ExternalEngine:
     def __init__(self, chosen: Chosen, level: str = HOST) -> None:
         self._chosen = chosen
         self._rules = OwnEngine()
-        self._worker = Worker(f"{__package__}.workers.{chosen.entry.module}", pins=variables(chosen.backend, level))
+        self._worker = Worker(chosen.entry.worker, pins=variables(chosen.backend, level))
         self.isa = held_to(chosen.backend, level)
         self.instructions = instruction_sets(chosen.backend, self.isa, instructions(), os.environ)
         self.name = chosen.backend if chosen.variant is None else f"{chosen.backend}:{chosen.variant}"
@@ -46,7 +46,7 @@ class ExternalEngine:
 
     @functools.cached_property
     def _lowering(self) -> Lowering:
-        return importlib.import_module(f"{__package__}.{self._chosen.entry.module}")  # type: ignore[return-value]
+        return importlib.import_module(self._chosen.entry.lowering)  # type: ignore[return-value]
 
     def identity(self, platform: str) -> str:
         """Return the system and its variant on *platform*."""

@@ -30,7 +30,7 @@ class Lowered:
 
 
 class Lowering(Protocol):
-    """A module of this package beside the worker of the same name; *variant* is one of the system's in the catalogue.
+    """A module that an engine of a room names (quantizer.core.rooms.Engine); *variant* is one of its variants.
 
     Each function raises RefusedError, with the reason, for what the system cannot express.
     """

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from quantizer.core.errors import RefusedError
 from quantizer.numerics.qparams import Parameters
+from quantizer.platforms.tosa.graph import INT8, INT16, INT32, ONE, PROPAGATE, TosaGraph, Value, kind_of
+from quantizer.platforms.tosa.products import rescaled
 from quantizer.runtime.engines.protocol import Call
-from quantizer.runtime.engines.tosa_graph import INT8, INT16, INT32, ONE, PROPAGATE, TosaGraph, Value, kind_of
-from quantizer.runtime.engines.tosa_products import rescaled
 
 SUMS = {"add": ts.Op.ADD, "sub": ts.Op.SUB}
 CHOICES = {"maximum": ts.Op.MAXIMUM, "minimum": ts.Op.MINIMUM}

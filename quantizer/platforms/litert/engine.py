@@ -10,13 +10,13 @@ from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 from quantizer.numerics.qparams import Parameters
-from quantizer.runtime.engines import litert_others, litert_products
-from quantizer.runtime.engines.litert_part import Lower
+from quantizer.platforms.litert import others, products
+from quantizer.platforms.litert.part import Lower
 from quantizer.runtime.engines.lowering import Lowered
 from quantizer.runtime.engines.protocol import Call
 
 CHECKS = ("float", "arithmetic", "accuracy", "tiled", "properties", "repeat", "engine")
-LOWERINGS: Mapping[str, Lower] = {**litert_products.LOWERINGS, **litert_others.LOWERINGS}
+LOWERINGS: Mapping[str, Lower] = {**products.LOWERINGS, **others.LOWERINGS}
 """Operator -> how it becomes a model."""
 
 

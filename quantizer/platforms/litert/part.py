@@ -11,8 +11,8 @@ from torch import Tensor
 
 from quantizer.core.errors import RefusedError
 from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.platforms.litert.model import Op, TensorDef, model
 from quantizer.runtime.engines.frames import Array, Job
-from quantizer.runtime.engines.litert_model import Op, TensorDef, model
 from quantizer.runtime.engines.lowering import Lowered
 from quantizer.runtime.engines.protocol import Call
 

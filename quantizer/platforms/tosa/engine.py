@@ -17,9 +17,7 @@ from quantizer.core.spec import Spec
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.windows import pool_padding
-from quantizer.runtime.engines.lowering import Lowered
-from quantizer.runtime.engines.protocol import Call
-from quantizer.runtime.engines.tosa_elements import (
+from quantizer.platforms.tosa.elements import (
     CHOICES,
     SUMS,
     Built,
@@ -34,8 +32,8 @@ from quantizer.runtime.engines.tosa_elements import (
     summed,
     to_output,
 )
-from quantizer.runtime.engines.tosa_graph import INT8, INT32, PROPAGATE, TosaGraph, Value, kind_of
-from quantizer.runtime.engines.tosa_products import (
+from quantizer.platforms.tosa.graph import INT8, INT32, PROPAGATE, TosaGraph, Value, kind_of
+from quantizer.platforms.tosa.products import (
     FIRST,
     LAST,
     convolve,
@@ -43,6 +41,8 @@ from quantizer.runtime.engines.tosa_products import (
     multiply_matrices,
     used,
 )
+from quantizer.runtime.engines.lowering import Lowered
+from quantizer.runtime.engines.protocol import Call
 
 CHECKS = ("arithmetic", "accuracy", "exact", "tiled", "properties", "repeat", "engine")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d", "conv_transpose2d")

@@ -12,9 +12,8 @@ from torch import Tensor
 from quantizer.core.errors import RefusedError
 from quantizer.core.shapes import infer_shapes
 from quantizer.numerics.qparams import Parameters, QParams
-from quantizer.runtime.engines.frames import Array
-from quantizer.runtime.engines.litert_model import ABSENT, TensorDef
-from quantizer.runtime.engines.litert_part import (
+from quantizer.platforms.litert.model import ABSENT, TensorDef
+from quantizer.platforms.litert.part import (
     SAME,
     VALID,
     Graph,
@@ -23,6 +22,7 @@ from quantizer.runtime.engines.litert_part import (
     channels_first,
     fused,
 )
+from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.engines.lowering import Lowered
 from quantizer.runtime.engines.protocol import Call
 

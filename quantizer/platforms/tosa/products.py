@@ -12,9 +12,9 @@ from torch import Tensor
 
 from quantizer.core.errors import RefusedError
 from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.platforms.tosa.graph import GLOBAL, INT8, INT16, INT32, INT48, TosaGraph, Value, kind_of
 from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.engines.protocol import Call
-from quantizer.runtime.engines.tosa_graph import GLOBAL, INT8, INT16, INT32, INT48, TosaGraph, Value, kind_of
 
 Codes = Mapping[str, Tensor]
 LAST: Mapping[int, tuple[int, ...]] = {3: (0, 2, 1), 4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}

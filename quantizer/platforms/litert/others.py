@@ -15,8 +15,8 @@ from quantizer.core.shapes import infer_shapes
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.windows import pool_padding
-from quantizer.runtime.engines.litert_model import TensorDef
-from quantizer.runtime.engines.litert_part import (
+from quantizer.platforms.litert.model import TensorDef
+from quantizer.platforms.litert.part import (
     ACTIVATIONS,
     SAME,
     VALID,
