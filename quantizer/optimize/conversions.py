@@ -13,7 +13,7 @@ from quantizer.ir.formats.compass_handed import filed
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.optimize.generations import by_generation
-from quantizer.optimize.quantizing import Decided, source_layers
+from quantizer.optimize.quantizing import Decided, Layers, quantized_graph, source_layers
 from quantizer.optimize.running import DEQUANTIZE, QUANTIZE
 from quantizer.optimize.settings import Settings
 from quantizer.plugins.alone import activations
@@ -38,6 +38,11 @@ def float_layers(graph: Graph, settings: Mapping[str, Settings]) -> dict[str, DT
             )
         found[name] = DTYPES[kind]
     return found
+
+
+def with_floats(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
+    """Return the graph of codes in which the layers of *floats* stay in floating point, with conversions around them."""
+    return with_conversions(quantized_graph(graph, layers, decided, floats), layers.specs, decided, floats)
 
 
 def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, floats: Mapping[str, DType]) -> Graph:

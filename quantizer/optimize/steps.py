@@ -21,7 +21,8 @@ from quantizer.numerics.pinned import pinned
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.optimize.autosearch import FirstBatches, Search, searched
 from quantizer.optimize.cfg import Options
-from quantizer.optimize.conversions import float_layers, with_conversions
+from quantizer.optimize.conversions import float_layers, with_floats
+from quantizer.optimize.debugging import FLOAT32, faked_layers
 from quantizer.optimize.dumping import dump_folders, dump_tensors, statistics_archive
 from quantizer.optimize.gathering import gather, ranges_of
 from quantizer.optimize.generations import in_generations
@@ -221,9 +222,10 @@ def _quantized(work: Work) -> Work:
     chosen = rounded(trained, methods)
     if chosen:
         decided = decide(source, replace(layers, rounded=chosen))
-    graph = quantized_graph(source, layers, decided, floats)
-    graph = with_conversions(graph, work.library.specs, decided, floats)
-    return replace(work, decided=decided, floats=floats, quantized=graph)
+    graph = with_floats(source, layers, decided, floats)
+    debugged = floats | dict.fromkeys(faked_layers(work.options, work.keys), FLOAT32)
+    scored = None if debugged == floats else with_floats(source, layers, decided, debugged)
+    return replace(work, decided=decided, floats=floats, quantized=graph, scored=scored)
 
 
 @pinned()
@@ -275,7 +277,8 @@ def dump_and_measure(work: Work) -> Work:
         return work
     scores: list[Score] = []
     if work.options["eval_optimized_model"]:
-        scores += measure("quantized", work.runs, work.quantized_graph, work.validation, metrics_named(work.options))
+        graph = work.scored or work.quantized_graph
+        scores += measure("quantized", work.runs, graph, work.validation, metrics_named(work.options))
     if work.options["eval_original_model"]:
         scores += measure("float", work.runs, work.float_graph, work.validation, metrics_named(work.options))
     for score in scores:

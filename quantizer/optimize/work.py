@@ -46,6 +46,8 @@ class Work:
     quantized: Graph | None = None
     layered: Graph | None = None
     """The quantized graph as it is before its layers are cut into tiles."""
+    scored: Graph | None = None
+    """What metrics score in the quantized graph's place, where layers run in floating point for debugging."""
     similarity: Mapping[str, Similarity] = field(default_factory=dict)
     scores: tuple[Score, ...] = ()
 

@@ -401,3 +401,34 @@ def test_reading_a_cfg_twice_gives_the_same_bytes() -> None:
         work = steps.quantized(read_cfg(path), LIBRARY)
         made.append(compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs)))
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        (["fake_quant_scopes_for_debug = [(1,2)]"], ["conv1", "conv2"]),
+        (["fake_quant_operators_for_debug = Convolution, fullyconnected"], ["conv1", "conv2", "fc"]),
+        (["fake_quant_scopes_for_debug = [(0,0),(6,9)]"], ["data", "sig"]),
+    ],
+)
+def test_layers_run_in_floating_point_for_a_score_alone(lines: list[str], names: list[str]) -> None:
+    """The graph that is scored is that of trigger_float_op for these layers; what is written stays as it is."""
+    plain, faked = (after(net("plain", *more), steps.quantize_layers) for more in ([], lines))
+    kept = "disable & " + " ".join(f"<{{{name}}}:float32_preferred!>" for name in names)
+    asked = after(net("plain", f"trigger_float_op = {kept}"), steps.quantize_layers)
+    blobs = [compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs)) for work in (plain, faked)]
+    assert blobs[0] == blobs[1]
+    assert faked.scored is not None
+    scored, wanted = (
+        compass.to_bytes(compass.foreign(graph, LIBRARY.specs)) for graph in (faked.scored, asked.quantized_graph)
+    )
+    assert scored == wanted
+    assert plain.scored is None
+
+
+def test_a_score_with_every_layer_in_floating_point_is_the_float_graphs() -> None:
+    work = net("plain", "fake_quant_scopes_for_debug = [(0,6)]")
+    for step in (*STEPS[:-2], steps.dump_and_measure):
+        work = step(work)
+    quantized, real = (score.value for score in work.scores)
+    assert quantized == real
