@@ -72,6 +72,12 @@ def radius_of(
         return [_of_function(node, operands, first, graph)]
     if node.op == "Softmax":
         return [_softmax(node, present(operands)[0], first)]
+    if node.op == "LogSoftmax":
+        return [_log_softmax(node, present(operands)[0], first)]
+    if node.op == "Resize" and node.attrs.get("mode") == "linear":
+        x = present(operands)[0]
+        moved = 3 * UNIT * (sum(x.shape[2:]) + 2) * 2 * float(x.abs().max()) if x.numel() else 0.0
+        return [lost(12 + OTHERS) * float(x.abs().max() if x.numel() else 0.0) + moved + torch.zeros_like(first)]
     if node.op == "BatchNormalization":
         x, gain, bias, mean, variance = present(operands)[:5]
         along = [-1 if i == 1 else 1 for i in range(x.dim())]
@@ -134,6 +140,15 @@ def _softmax(node: Node, x: Tensor, made: Tensor) -> Tensor:
         distance + spread + 4 * TRANSCENDENTAL_ULPS + x.shape[axis] + 2 + 2 * x.abs().amax(axis, keepdim=True)
     ) * UNIT
     return relative * made + x.shape[axis] * SMALLEST
+
+
+def _log_softmax(node: Node, x: Tensor, made: Tensor) -> Tensor:
+    """Differences from a rounded maximum, their sum's logarithm, one subtraction."""
+    axis = int(node.attrs.get("axis", -1))  # type: ignore[arg-type]
+    distance = (x - x.amax(axis, keepdim=True)).abs()
+    spread, largest = distance.amax(axis, keepdim=True), x.abs().amax(axis, keepdim=True)
+    sums = (2 * distance + spread + 2 * largest + 4 * TRANSCENDENTAL_ULPS + x.shape[axis]) * UNIT
+    return sums + 4 * TRANSCENDENTAL_ULPS * UNIT * made.abs()
 
 
 def _layer_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:

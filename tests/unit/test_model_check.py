@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,18 @@ from quantizer.ir.formats.onnx import from_model
 from quantizer.ir.graph import Graph
 from quantizer.numerics.deviates import deviates
 from quantizer.reporting.model_page import model_page, summary
-from quantizer.runtime.models.engines import OwnFloat, OwnIntegers, Values
+from quantizer.runtime.models.engines import OwnFloat, OwnIntegers, Values, model_engine
 from quantizer.runtime.models.parts import Parts, parts_of, unquantized, with_constant_codes
 from quantizer.runtime.qdq import with_qdq
 from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
 from quantizer.runtime.sample_data import synthetic_batches
 
 pytest.importorskip("onnxruntime")
+sys.path.insert(0, str(Path(__file__).parents[1] / "property"))  # for the graphs that are drawn there
+
+from qdq_steps import drawn_case  # noqa: E402
+
+ONNXRUNTIME = model_engine("onnxruntime", "ort")
 
 
 def net() -> onnx.ModelProto:
@@ -222,6 +228,19 @@ def test_names_are_text_on_the_page() -> None:
     graph, feeds = quantized()
     findings, _ = model_findings(graph.with_(name="<script>"), feeds, (OwnFloat(), OwnIntegers("ort")), "ort")
     assert "<script>" not in model_page(findings)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_quantized_graphs_lie_inside(seed: int) -> None:
+    """Formats of 4, 8 and 16 bits: every edge of our float32, our integers and ONNX Runtime's float kernels is judged and inside."""
+    case = drawn_case(seed, 3)
+    assert case is not None
+    feeds = {name: torch.from_numpy(np.asarray(values)) for name, values in case.feeds.items()}
+    graph = from_model(case.model)
+    for other in (OwnIntegers("ort"), ONNXRUNTIME):
+        findings, _ = model_findings(graph, feeds, (OwnFloat(), other), "ort")
+        assert not findings.outside, summary(findings)
+        assert {part.op for part in findings.holes} <= {"Resize"}, "cubic alone"
 
 
 @pytest.mark.nightly

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
 import torch
 
+from quantizer.core.dtypes import DType, integer
 from quantizer.core.errors import GraphError, QuantizerError, UnsupportedError
 from quantizer.core.wording import suggestion, to_install
 from quantizer.ir.formats.onnx_values import to_numpy, to_torch
-from quantizer.ir.graph import Graph
+from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.numerics.pinned import pinned
 from quantizer.runtime.dispatch import FP32
 from quantizer.runtime.engines.frames import Job
@@ -32,6 +34,7 @@ NAMES: Mapping[str, str] = {
     OPTIMIZED: "ONNX Runtime with all of its optimizations: fused and integer kernels",
     REFERENCE: "onnx.reference, ONNX's own evaluator",
 }
+BYTE = 8
 PATIENCE = 600.0
 """Seconds for a whole model."""
 Values = dict[str, torch.Tensor]
@@ -150,15 +153,46 @@ class Session(ModelEngine):
     def _run(self, graph: Graph, feeds: Values, wanted: Sequence[str]) -> Values:
         from quantizer.ir.formats.onnx_write import to_model
 
-        shown = graph.with_(outputs=tuple(wanted))
-        given = {name: to_numpy(feeds[name], graph.tensor(name).dtype) for name in graph.inputs}
-        for name, values in given.items():
-            _sendable(name, values)
-        made = self._worker.run(Job(to_model(shown).SerializeToString(), given, self._options))
+        sent = _in_bytes(graph, wanted)
+        given = {}
+        for name, inner in zip(sent.inputs, graph.inputs, strict=True):
+            given[name] = to_numpy(feeds[inner], sent.tensor(name).dtype)
+            _sendable(inner, given[name])
+        made = self._worker.run(Job(to_model(sent).SerializeToString(), given, self._options))
         return {
             name: to_torch(np.asarray(values), graph.tensor(name).dtype)
             for name, values in zip(wanted, made, strict=True)
         }
+
+
+def _in_bytes(graph: Graph, wanted: Sequence[str]) -> Graph:
+    """Return *graph* with *wanted* for outputs; what has fewer than 8 bits is fed and shown in 8, through a Cast."""
+    fed = {name: f"{name}@fed" for name in graph.inputs if _narrow(graph.tensor(name))}
+    shown = {name: f"{name}@shown" for name in dict.fromkeys(wanted) if _narrow(graph.tensor(name))}
+    casts = [
+        Node(f"{name}@fed", "Cast", (outer,), (name,), {"to": graph.tensor(name).dtype}) for name, outer in fed.items()
+    ]
+    casts += [
+        Node(outer, "Cast", (name,), (outer,), {"to": _byte(graph.tensor(name).dtype)}) for name, outer in shown.items()
+    ]
+    tensors = {
+        outer: replace(graph.tensor(name), name=outer, dtype=_byte(graph.tensor(name).dtype), data=None)
+        for name, outer in (fed | shown).items()
+    }
+    return graph.with_(
+        nodes=(*graph.nodes, *casts),
+        tensors={**graph.tensors, **tensors},
+        inputs=tuple(fed.get(name, name) for name in graph.inputs),
+        outputs=tuple(shown.get(name, name) for name in wanted),
+    )
+
+
+def _narrow(tensor: Tensor) -> bool:
+    return tensor.dtype.is_integer and tensor.dtype.bits < BYTE
+
+
+def _byte(dtype: DType) -> DType:
+    return integer(BYTE, signed=dtype.kind == "int")
 
 
 def _alone(run: Callable[[Graph, Values, Sequence[str]], Values], parts: Parts, edges: Values) -> Values:

@@ -118,7 +118,7 @@ def parts_of(graph: Graph) -> Parts:
         nodes += [q for name in nodes[-1].outputs for q in graph.consumers.get(name, ()) if _quantizes_alone(graph, q)]
         taken |= {item.name for item in nodes}
         parts.append(_part(graph, node, nodes, whole))
-    return Parts(graph, tuple(parts))
+    return Parts(graph, tuple(part for part in parts if part.results))
 
 
 def _part(graph: Graph, node: Node, nodes: Sequence[Node], whole: Mapping[str, Node]) -> Part:
