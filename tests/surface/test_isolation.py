@@ -1,8 +1,10 @@
 """Functions of plugins in a process of their own: whatever one does is its own failure, with one line that says what."""
 
 import json
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -17,6 +19,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 import time
 
 import numpy as np
@@ -240,3 +243,49 @@ def test_each_worker_of_xdist_has_a_process_and_a_profile_that_draws_reports_as_
     assert found["views"]["outcome"] == "passed"
     for name in ("crashes", "strides", "raises"):
         assert WRONG[name][2] in str(found[name]["failure"]), name
+
+
+def test_a_layer_in_a_process_of_its_own_gives_the_records_that_it_gives_beside_the_judge(pytester, nested):
+    """Attributes, placeholders and what the layer's quantize function leaves never reach the judge but as plain data."""
+    example = Path(__file__).parents[2] / "examples/third_party_plugin"
+    for folder in ("op_specs", "plugin"):
+        shutil.copytree(example / folder, pytester.path / folder)
+    given = (
+        "op_specs",
+        "--op-specs=op_specs",
+        "--op-plugins=plugin",
+        "-k",
+        "a8-compass",
+        "-p",
+        "no:cacheprovider",
+    )
+    assert nested(*given, "--op-report=apart").ret == 0
+    assert nested(*given, "--op-report=beside", "--op-in-process").ret == 0
+    apart, beside = ((pytester.path / name / "records.jsonl").read_bytes() for name in ("apart", "beside"))
+    assert apart == beside != b""
+
+
+def test_a_process_whose_judge_was_killed_ends_itself(vendor):
+    write(vendor.root, "hangs", text("hangs", "open('here', 'w').write(str(os.getpid())); time.sleep(600)", "right"))
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "my_specs",
+        "--op-plugins=my_plugins",
+        "-k",
+        "a8-ideal",
+        "-p",
+        "no:cacheprovider",
+    ]
+    with subprocess.Popen(words, cwd=vendor.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as judge:
+        note = vendor.root / "here"
+        while judge.poll() is None and not (note.exists() and note.read_text()):
+            time.sleep(0.1)
+        judge.kill()
+    pid = int(note.read_text())
+    for _ in range(300):
+        if not psutil.pid_exists(pid):
+            break
+        time.sleep(0.1)
+    assert not psutil.pid_exists(pid)
