@@ -7,13 +7,14 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
 from quantizer.commands.new_operator import write_operator
-from quantizer.core.library import Library, lint, load_library, shipped_folder
+from quantizer.core.library import Library, lint, linted_platforms, load_library, shipped_folder
 from quantizer.core.schema import stale_schemas, write_schemas
 from quantizer.core.spec import NoTiling, Spec
 from quantizer.core.wording import shown_path
@@ -70,6 +71,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _lint(args: argparse.Namespace) -> int:
     problems, counts = lint(args.paths)
+    platforms = linted_platforms(args.paths) if not problems else []
+    tried = find_spec("torch") is not None
+    if platforms and tried:
+        from quantizer.conformance.platform_trials import platform_problems
+
+        folders = dict.fromkeys(folder for _, folder in platforms if folder is not None)
+        problems = [*platform_problems(dict.fromkeys(name for name, _ in platforms), [*folders])]
     sys.stderr.writelines(f"{problem}\n" for problem in problems)
     if args.format == "github":
         from quantizer.reporting.annotations import of_messages
@@ -78,6 +86,8 @@ def _lint(args: argparse.Namespace) -> int:
     if problems:
         return WRONG
     parts = [f"{count} {kind}{'' if count == 1 else 's'} ok" for kind, count in counts.items() if count]
+    if platforms and not tried:
+        parts.append("platforms not run: torch is not installed")
     sys.stdout.write(", ".join(parts) + "\n")
     return 0
 

@@ -373,6 +373,12 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
     return problems, {"spec": len(specs), "platform": len(platforms), "schemes file": len(schemes)}
 
 
+def linted_platforms(paths: Sequence[Path] = ()) -> list[tuple[str, Path | None]]:
+    """Return the platforms of which `lint` reads files, each with the folder that a library must add to know it."""
+    found = [_files_at(Path(path).resolve()) for path in paths or (room.folder for room in rooms())]
+    return [(file.stem, files.root) for files in found for file in files.platforms]
+
+
 @dataclass(frozen=True)
 class _Files:
     """The files of one folder, or the one file that was named."""

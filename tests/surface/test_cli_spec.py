@@ -296,3 +296,18 @@ def test_a_bug_is_not_dressed_up_as_a_users_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(cli, "COMMANDS", {"spec": ("quantizer.commands.gone", "nothing")})
     with pytest.raises(ModuleNotFoundError):
         main(["spec"])
+
+
+def test_lint_runs_what_it_lints(folder: Path, capsys: Capture) -> None:
+    text = (
+        load_library().platform_paths["ideal"].read_text(encoding="utf-8").replace("platform: ideal", "platform: chip")
+    )
+    text = text.replace(
+        "{default: exact}", "{default: multiplier_shift}\nops: [add, mul, relu]\nmultiplier: {bits: 15}"
+    )
+    (folder / "platforms").mkdir()
+    (folder / "platforms" / "chip.yaml").write_text(text, encoding="utf-8")
+    assert main(["spec", "lint", "."]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    reason = "parameters: raised ValueError: cannot convert float NaN to integer"
+    assert lines == [f"platforms/chip.yaml: mul-{scheme}-chip: {reason}" for scheme in ("a4", "a4_pow2")]

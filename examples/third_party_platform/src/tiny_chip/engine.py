@@ -1,0 +1,34 @@
+"""From a case to a job of the chip's simulator, which runs in a process of its own."""
+
+import json
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from quantizer.core.errors import RefusedError
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.spec import Spec
+from quantizer.numerics.qparams import Parameters
+from quantizer.runtime.engines.frames import Job
+from quantizer.runtime.engines.lowering import Lowered
+from quantizer.runtime.engines.protocol import Call
+
+CHECKS = ("parameters", "arithmetic", "accuracy", "repeat", "golden", "engine")
+
+
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
+    """Return why the simulator does not run an operator, or None."""
+    return None if spec.op == "relu" else f"the simulator has no {spec.op}"
+
+
+def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
+    """Return the job: the numbers of the layer as JSON, the codes as an array."""
+    if call.activation != "none":
+        raise RefusedError("the simulator fuses nothing")
+    rescale, into, out = parameters.rescale, parameters.inputs["x"], parameters.outputs["y"]
+    layer = {
+        "multiplier": int(rescale.mantissa), "shift": int(rescale.shift), "zero_in": int(into.zero_point),
+        "zero_out": int(out.zero_point), "lowest": int(out.qmin), "highest": int(out.qmax),
+    }  # fmt: skip
+    return Lowered(Job(json.dumps(layer).encode(), {"x": codes["x"].numpy()}))

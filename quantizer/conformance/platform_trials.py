@@ -1,0 +1,57 @@
+"""A platform is tried before anybody relies on it: a few cases of built-in functions, one operator of each family, are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from quantizer.conformance.failures import headline
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.wording import shown_path
+
+OPERATORS = ("add", "conv2d", "mul", "sigmoid", "avg_pool2d", "softmax", "relu", "reduce_mean", "layer_norm", "concat")
+"""One of each family: sums, products, functions, means, rows, movement."""
+CHECKS = ("parameters", "arithmetic", "accuracy")
+CASES = 3
+"""Of an operator under the first and the last of the platform's schemes, each."""
+
+
+def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterator[str]:
+    """Yield for each platform one line an operator whose built-in functions are not green there, with the first reason.
+
+    specs: folders and files beside the shipped ones, where the platforms are declared.
+    """
+    session = open_session(Options(root=Path.cwd(), specs=tuple(specs)))
+    for name in platforms:
+        for op in OPERATORS:
+            yield from _of_operator(session, name, op)
+
+
+def _of_operator(session: Session, platform: str, op: str) -> Iterator[str]:
+    spec = session.library.specs.get(op)
+    targets = [] if spec is None else [t for t in session.all_targets(spec) if t.platform.platform == platform]
+    for target in {t.id: t for t in (*targets[:1], *targets[-1:])}.values():
+        found = _first(session, target)
+        if found is not None:
+            yield f"{shown_path(session.library.platform_paths[platform])}: {target.id}: {found}"
+
+
+def _first(session: Session, target: Target) -> str | None:
+    """Return what the first failing verdict of a few cases says, None where all pass."""
+    for index in range(CASES):
+        try:
+            case = build_case(target, HashChooser(key(index, target.id, "lint"), {"data": "random"}))
+            trial = Trial(target, case, session.engine)
+            failing = [verdict for verdict in judge(trial, CHECKS) if verdict.failing]
+        except Exception as err:  # noqa: BLE001 - whatever a platform's rules raise is said of the platform
+            return f"raised {type(err).__name__}: {err}".splitlines()[0]
+        if failing:
+            return headline(failing[0]).splitlines()[0]
+    return None

@@ -1,0 +1,126 @@
+"""A platform from outside: a wheel with a room of its own, in an environment that has nothing of this checkout."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "third_party_platform"
+OPERATORS = ("conv2d", "add", "mul", "relu", "softmax", "avg_pool2d")
+ROOM = """
+[build-system]
+requires = ["hatchling>=1.27"]
+build-backend = "hatchling.build"
+
+[project]
+name = "tpulang-room"
+version = "1.0"
+
+[project.entry-points."quantizer.platforms"]
+tpulang = "tpulang_room.room:ROOM"
+
+[tool.hatch.build.targets.wheel]
+packages = ["tpulang_room"]
+"""
+
+
+def unpacked(project: Path, site: Path, folder: Path) -> None:
+    """Build the wheel of *project* and unpack it into *site*, as an installer does."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=project, check=True
+    )
+    for wheel in folder.glob("*.whl"):
+        zipfile.ZipFile(wheel).extractall(site)
+
+
+def run(site: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    inherited = {k: v for k, v in os.environ.items() if k not in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS")}
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False,
+        env=inherited | {"PYTHONPATH": str(site)},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    site = tmp_path_factory.mktemp("site")
+    unpacked(ROOT, site, tmp_path_factory.mktemp("wheel"))
+    unpacked(EXAMPLE, site, tmp_path_factory.mktemp("chip_wheel"))
+    return site
+
+
+def judged(site, folder, *options, operators=OPERATORS):
+    specs = [str(site / f"quantizer/op_specs/{op}.yaml") for op in operators]
+    return run(
+        site, folder, "pytest", *specs, "-p", "no:cacheprovider", "-q", "-k", "tiny_chip", "--op-platform=tiny_chip",
+        *options,
+    )  # fmt: skip
+
+
+def ids(records: bytes) -> list[str]:
+    return [json.loads(line)["id"] for line in records.splitlines()]
+
+
+def test_shipped_operators_are_green_on_the_chip(site, tmp_path):
+    done = judged(site, tmp_path)
+    assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout
+
+
+def test_one_step_in_one_code_is_red_in_each(site, tmp_path):
+    shutil.copytree(EXAMPLE / "faulty", tmp_path / "faulty")
+    done = judged(site, tmp_path, "--op-plugins=faulty")
+    assert done.returncode == 1 and "6 failed" in done.stdout, done.stdout
+    for op in OPERATORS:
+        assert f"{op}.yaml::{op}-" in done.stdout
+
+
+def test_the_simulator_is_an_engine_and_is_judged(site, tmp_path):
+    assert "tiny_chip" in run(site, tmp_path, "quantizer", "engine", "list").stdout
+    done = judged(site, tmp_path, "--op-engine=tiny_chip", operators=("relu",))
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+
+
+def test_linting_finds_the_room(site, tmp_path):
+    done = run(site, tmp_path, "quantizer", "spec", "lint")
+    assert done.returncode == 0 and "12 platforms ok" in done.stdout, done.stderr
+
+
+def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(tmp_path):
+    home, site, room = tmp_path / "home", tmp_path / "site", tmp_path / "room"
+    home.mkdir()
+    for name in ("quantizer", "op_specs", "cases"):
+        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("conftest.py", "tox.ini", "pyproject.toml", "quantizer_conformance.py"):
+        shutil.copy(ROOT / name, home / name)
+    specs = [f"op_specs/{op}.yaml" for op in ("add", "fully_connected")]
+    # of fully_connected the room has stored failures
+    command = ("pytest", *specs, "-p", "no:cacheprovider", "-q", "-k", "tpulang or golden or regressions or ideal")
+
+    def records(folder: Path) -> tuple[str, bytes]:
+        done = run(folder, home, *command, "--op-report=out")
+        assert done.returncode == 0, done.stdout
+        return done.stdout, (home / "out/records.jsonl").read_bytes()
+
+    shipped, before = records(home)
+    assert before.count(b"tpulang") > 4
+
+    room.mkdir()
+    shutil.move(home / "quantizer/platforms/tpulang", room / "tpulang_room")
+    (room / "pyproject.toml").write_text(ROOM)
+    text = (home / "pyproject.toml").read_text()
+    line = 'tpulang = "quantizer.platforms.tpulang.room:ROOM"\n'
+    assert line in text
+    (home / "pyproject.toml").write_text(text.replace(line, ""))
+
+    _, without = records(home)
+    assert ids(without) == [name for name in ids(before) if not name.endswith("-tpulang")]
+
+    unpacked(room, site, tmp_path / "dist")
+    again, after = records(Path(f"{home}{os.pathsep}{site}"))
+    assert after == before, again
