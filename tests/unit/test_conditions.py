@@ -85,3 +85,14 @@ def test_right_functions_are_green_on_them(session) -> None:
     for target in targets:
         for case in conditions(everything, target):
             assert not [verdict for verdict in judge(Trial(target, case, session.engine)) if verdict.failing]
+
+
+def test_the_domains_of_operators_of_others_are_limits(session, monkeypatch) -> None:
+    """A right function of others need not take more than its spec says: no size above a domain, no rank above its own."""
+    monkeypatch.setattr("quantizer.conformance.generation.units.is_ours", lambda spec: False)
+    for op, operand in (("avg_pool2d", "x"), ("add", "a")):
+        everything, targets = _targets(session, op, "ideal")
+        for target in targets:
+            for case in conditions(everything, target):
+                assert len(case.shapes[operand]) <= 4
+                assert max(case.shapes[operand]) <= 8

@@ -32,6 +32,8 @@ equal: the output has the range of the first operand; equal_inputs: all activati
 and smaller than what was seen; wide: the operands' are, of which the data fill a part.
 """
 FACTORS: Mapping[str, tuple[float, ...]] = {"coarse": (8.0, 64.0), "fine": (0.125, 2.0**-6)}
+LARGE, MIDDLING = 129, 17
+"""Sizes from which on a unit is large, and not small."""
 TRIES = 6
 """Kinds of units that may turn out illegal or too large, before a row is left out."""
 
@@ -78,10 +80,15 @@ def _by_kind(target: Target) -> list[list[Unit]]:
     found: dict[tuple[str, int | None, bool], list[Unit]] = {}
     for unit in units(target):
         found.setdefault(unit.kind, []).append(unit)
-    return [
-        sorted(of, key=lambda unit: key(0, target.spec.op, target.platform.platform, repr(unit)))
-        for of in found.values()
-    ]
+    salt = (target.spec.op, target.platform.platform)
+    return [_in_turns(sorted(of, key=lambda unit: key(0, *salt, repr(unit)))) for of in found.values()]
+
+
+def _in_turns(of: Sequence[Unit]) -> list[Unit]:
+    """Return the units with large, middling and small ones in turns: few of them show every magnitude."""
+    ends = (LARGE, MIDDLING, -math.inf)
+    parts = [[u for u in of if low <= u.value < high] for low, high in zip(ends, (math.inf, *ends), strict=False)]
+    return [unit for turn in itertools.zip_longest(*parts) for unit in turn if unit is not None]
 
 
 def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -> Iterator[dict[str, Unit]]:
@@ -115,10 +122,11 @@ def _made(
         bound = bound_with(spec, wanted, chooser)
         if bound is None:
             continue
+        usual = "no" if full and number % 4 else ("yes", "no")[number // 2 % 2]
         present = [
             name
             for name, item in spec.inputs.items()
-            if not item.optional or (row.get(f"with_{name}") or ("yes", "no")[number // 2 % 2]) == "yes"
+            if not item.optional or (row.get(f"with_{name}") or usual) == "yes"
         ]
         present = [n for n in present if spec.inputs[n].needs in (None, *present)]
         case = complete(target, bound, present, data, number % (1 << 32), chooser)

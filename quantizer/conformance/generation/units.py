@@ -15,10 +15,12 @@ from quantizer.core.domains import ENTRY, draw_order
 from quantizer.core.errors import QuantizerError
 from quantizer.core.shapes import check, evaluate, infer_shapes, variables
 from quantizer.core.spec import Domain, Spec
+from quantizer.ops import BUILT_IN, REGISTRY
 
 BLOCKS = (4, 8, 16, 32, 64, 256)
 """What kernels take at once: lanes of a vector, rows and columns of a block, codes of a byte."""
-SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, 2 * v + 1))}))
+SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
+"""One less, as many, one more, half as many more (a tail that a block of half the size has not), two blocks and one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
 """Sizes of what no kernel has many of: places of a window."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
@@ -65,11 +67,27 @@ def units(target: Target) -> tuple[Unit, ...]:
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
         found += _of_attribute(name, domain) if name in spec.attrs else _of_size(target, name, domain)
-    return tuple(found)
+    return tuple(unit for unit in found if is_ours(spec) or _is_in_rank(unit, spec))
+
+
+def is_ours(spec: Spec) -> bool:
+    """Return whether our own reference computes the operator: then its constraints say all that is illegal.
+
+    Of an operator of others nobody knows that it takes more than its domains say.
+    """
+    entry = REGISTRY.built_in(spec.op, "reference")
+    return entry is not None and entry.origin == BUILT_IN
+
+
+def _is_in_rank(unit: Unit, spec: Spec) -> bool:
+    domain = spec.dims.get(unit.name)
+    is_rank = domain is not None and domain.type == "shape" and unit.place is None
+    return not is_rank or (domain is not None and unit.value <= (domain.rank or (1, 4))[1])
 
 
 def _of_size(target: Target, name: str, domain: Domain) -> Iterator[Unit]:
-    sums = _past_sums(target)
+    terms = target.spec.error_model.terms
+    sums = _past_sums(target) if terms is not None and name in terms.names else []
     if domain.type == "shape":
         if any((domain.product, domain.sum, domain.broadcasts_to, domain.like)):
             return
@@ -119,7 +137,7 @@ def _past_sums(target: Target) -> list[int]:
 
 def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: Chooser) -> dict[str, Any] | None:
     """Return the values of all dimensions and attributes, as asked, the other sizes small; None where no case can have them."""
-    for spread in SPREADS:
+    for spread in SPREADS[chooser.integer("spread", 0, len(SPREADS) - 1) :]:
         try:
             bound = _bound(spec, asked, _Lean(chooser, spec, spread))
         except ILLEGAL:
@@ -135,15 +153,17 @@ def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: Chooser) -> dict[str,
         domain = spec.dims.get(name) or spec.attrs[name]
         value: AttrValue | None = draw(name, domain, chooser, bound)
         if name in asked and value is not None:
-            value = _with(asked[name], domain, value, bound, chooser)
+            value = _with(asked[name], domain, value, bound, chooser, limited=not is_ours(spec))
         if value is None:
             return None
         bound[name] = value
     return bound
 
 
-def _with(unit: Unit, domain: Domain, drawn: AttrValue, bound: Mapping[str, Any], chooser: Chooser) -> AttrValue | None:
-    """Return what was drawn with the unit in it; None where the domain begins above it or has another step."""
+def _with(
+    unit: Unit, domain: Domain, drawn: AttrValue, bound: Mapping[str, Any], chooser: Chooser, *, limited: bool
+) -> AttrValue | None:
+    """Return what was drawn with the unit in it; None where the domain begins above it, or ends below it and is a limit."""
     if domain.type == "float":
         low, high = (None if end is None else float(end(bound)) for end in (domain.min, domain.max))
         inside = (low is None or low <= unit.value) and (high is None or unit.value <= high)
@@ -152,6 +172,8 @@ def _with(unit: Unit, domain: Domain, drawn: AttrValue, bound: Mapping[str, Any]
     if domain.type == "shape" and unit.place is None:
         return tuple(chooser.integer(f"{unit.name}[{i}]", 1, 3) for i in range(size))
     if domain.min is not None and size < int(domain.min(here)):
+        return None
+    if limited and (domain.max is None or size > int(domain.max(here))):
         return None
     if domain.multiple_of is not None:
         step = int(domain.multiple_of(bound))
