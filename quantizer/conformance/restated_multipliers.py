@@ -16,7 +16,7 @@ from quantizer.conformance.restated import Expected
 F32 = np.float32
 FACTOR_LIMIT = 32767
 FIXED_POINT = (
-    "q31_single", "q31_double", "ruy", "ruy_in_eights", "q15_half_up", "half_away", "tpulang_tflite_lshift", "tpulang_tflite",
+    "q31_single", "q31_double", "ruy", "ruy_in_eights", "q15_half_up", "q15_single", "half_away", "tpulang_tflite_lshift", "tpulang_tflite",
 )  # fmt: skip
 """Variants whose multiplier is TensorFlow Lite's of the real ratio."""
 
@@ -25,9 +25,14 @@ def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> l
     """Return Compass's float32 ratios steps_y / (steps_x * steps_w) per channel."""
     product: Any = F32(1.0)
     for expected in inputs:
-        product = product * np.asarray(expected.steps, dtype=F32)
-    ratio = np.asarray(output.steps, dtype=F32) / product
+        product = product * _steps(expected)
+    ratio = _steps(output) / product
     return list(np.broadcast_to(ratio, (channels,)))
+
+
+def _steps(expected: Expected) -> Any:
+    """Return float32 codes per unit: the platform's own number, or the inverse of a scale that is its number."""
+    return np.asarray(1.0 / expected.scale if expected.steps is None else expected.steps, dtype=F32)
 
 
 def compass_multiplier(ratio: Any, bits: int) -> tuple[float, int]:
@@ -38,7 +43,7 @@ def compass_multiplier(ratio: Any, bits: int) -> tuple[float, int]:
 
 def _plain(ratio: Any, bits: int) -> tuple[float, int]:
     """Return one ratio's multiplier and shift, without the shortcut for powers of two."""
-    top = F32(2.0 ** min(15, bits) - 1)
+    top = F32(2.0**bits - 1)
     shift = min(31, int(np.floor(np.log2(top / F32(ratio)))))
     return float(np.floor(F32(ratio) * F32(2.0**shift) + F32(0.5))), shift
 
@@ -119,22 +124,29 @@ def ratio_of(scales: list[float], output: float, variant: str, arithmetic: str, 
 
 
 def fixed_point(
-    scales: list[float], output: float, variant: str, arithmetic: str, *, per_channel: bool, clamped: bool
+    scales: list[float],
+    output: float,
+    variant: str,
+    arithmetic: str,
+    *,
+    per_channel: bool,
+    clamped: bool,
+    bits: int = 31,
 ) -> tuple[float, int]:
-    """Return TensorFlow Lite's multiplier and shift of a ratio of scales; the float64 ratio itself for half_away."""
+    """Return TensorFlow Lite's multiplier of *bits* and shift of a ratio of scales; the float64 ratio itself for half_away."""
     ratio = ratio_of(scales, output, variant, arithmetic, per_channel=per_channel)
     if variant == "half_away":
         return ratio, 0
     fraction, exponent = math.frexp(ratio)
-    mantissa = math.floor(fraction * 2**31 + 0.5)
-    if mantissa == 2**31:
-        mantissa, exponent = 2**30, exponent + 1
+    mantissa = math.floor(fraction * 2**bits + 0.5)
+    if mantissa == 2**bits:
+        mantissa, exponent = mantissa // 2, exponent + 1
     if exponent < -31:
         mantissa, exponent = 0, 0
     elif exponent > 30 and clamped:
-        mantissa, exponent = 2**31 - 1, 30
+        mantissa, exponent = 2**bits - 1, 30
     if variant != "q15_half_up":
-        return float(mantissa), 31 - exponent
+        return float(mantissa), bits - exponent
     behind = max(0, exponent - 14) if clamped else 0
     return float(min(0x7FFF, (mantissa + 2**15) >> 16) << behind), 15 - exponent + behind
 

@@ -36,7 +36,9 @@ def compass_numbers(count: int, scheme: Scheme, platform: Platform, *, mean: boo
         shift = shift + shift % 2
         return {"variance_shift": shift, "norm_multiplier": 1, "norm_shift": shift // 2}
     steps = normalized(count, scheme, platform).steps
-    mantissa, places = restated_multipliers.compass_multiplier(F32(0 if steps is None else steps) / F32(127), bits)
+    mantissa, places = restated_multipliers.compass_multiplier(
+        F32(0 if steps is None else steps) / F32(127), min(15, bits)
+    )
     own = {"norm_multiplier": int(mantissa), "norm_shift": places}
     return {"variance_shift": 0, **own} if mean else own
 

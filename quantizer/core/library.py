@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
+from quantizer.core.arithmetics import refusals
 from quantizer.core.errors import SpecError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.model import Model
@@ -367,7 +368,9 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
     _all_parts(scheme_files([file.parent for file in schemes]), problems)
     if not problems:
         try:
-            problems += unused_names(load_library([files.root for files in found if files.root is not None]))
+            library = load_library([files.root for files in found if files.root is not None])
+            problems += unused_names(library)
+            problems += _refused(library, platforms)
         except SpecError as err:
             problems.append(str(err))
     return problems, {"spec": len(specs), "platform": len(platforms), "schemes file": len(schemes)}
@@ -377,6 +380,17 @@ def linted_platforms(paths: Sequence[Path] = ()) -> list[tuple[str, Path | None]
     """Return the platforms of which `lint` reads files, each with the folder that a library must add to know it."""
     found = [_files_at(Path(path).resolve()) for path in paths or (room.folder for room in rooms())]
     return [(file.stem, files.root) for files in found for file in files.platforms]
+
+
+def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
+    """Yield a message for what the built-in functions cannot compute on a platform of *files* that is not shipped."""
+    own = [shipped_folder().resolve(), *(room.folder.resolve() for room in rooms())]
+    for file in files:
+        platform = library.platforms.get(file.stem)
+        if platform is None or any(folder in file.resolve().parents for folder in own):
+            continue
+        positions = library.platform_positions[platform.platform]
+        yield from (positions.message(place, text) for place, text in refusals(platform, library.specs.values()))
 
 
 @dataclass(frozen=True)

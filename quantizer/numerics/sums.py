@@ -109,9 +109,15 @@ def _compass_ratios(
     if reach is not None and _aligned(everything, reach):
         one = torch.tensor(1.0, dtype=torch.float64)
         return Rescale("multiplier_shift", one, torch.tensor(0), factors=dict.fromkeys(inputs, 1.0))
-    positive = platform.multiplier.positive_shifts
+    rule = platform.multiplier
     numbers = {
-        name: compass(share * (_steps(output) / _steps(params)), bits, positive=positive)
+        name: compass(
+            share * (_steps(output) / _steps(params)),
+            bits,
+            rule.bits_ceiling,
+            rule.shift_ceiling,
+            positive=rule.positive_shifts,
+        )
         for name, params in inputs.items()
     }
     if len(numbers) == 1:
@@ -160,11 +166,17 @@ def _compass_sum(
         )
     first, second = inputs
     steps_a, steps_b, steps_y = (_steps(p) for p in (inputs[first], inputs[second], output))
-    bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
+    rule = platform.multiplier
+    bits = activation_bits if rule.bits == "activation" else rule.bits
     if _equal(inputs[first], inputs[second]):
         one = torch.ones_like(steps_a)
-        positive = platform.multiplier.positive_shifts
-        mantissa, shift = compass(steps_y / steps_a if rescaled else one, bits, positive=positive)
+        mantissa, shift = compass(
+            steps_y / steps_a if rescaled else one,
+            bits,
+            rule.bits_ceiling,
+            rule.shift_ceiling,
+            positive=rule.positive_shifts,
+        )
         return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors={first: 1.0, second: 1.0})
     mantissa_a, shift_a = compass(steps_a, FACTOR_BITS)
     mantissa_b, shift_b = compass(steps_b, FACTOR_BITS)
@@ -175,7 +187,7 @@ def _compass_sum(
     shrink = torch.maximum(factor_a, factor_b) / FACTOR_LIMIT
     if bool(shrink > 1.0):
         factor_a, factor_b, ratio = factor_a / shrink, factor_b / shrink, ratio * shrink
-    mantissa, shift = compass(ratio, bits)
+    mantissa, shift = compass(ratio, bits, rule.bits_ceiling, rule.shift_ceiling)
     if int(shift) < 0:
         mantissa = (mantissa.float() * 2.0 ** -int(shift)).clamp(1, FACTOR_LIMIT)
         shift = torch.zeros_like(shift)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
@@ -48,11 +49,17 @@ def quantized(
     x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
     count_include_pad: bool,
 ) -> Tensor:  # fmt: skip
-    """Divide the exact sum by the places that count, round once."""
-    sums = accumulate(
-        x, parameters=parameters, kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )  # fmt: skip
+    """Divide the exact sum by the places that count, round once; f32_dequantized: as ONNX Runtime adds and divides.
+
+    f32_mean_inverse (qnnpack): windows that may overhang go to torch's own kernel.
+    """
+    named: Any = {"kernel": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil_mode}
+    variant = None if parameters.rescale is None else parameters.rescale.variant
+    if variant == "f32_dequantized":
+        return _dequantized(x, parameters, count_include_pad=count_include_pad, **named)
+    if variant == "f32_mean_inverse" and ceil_mode and parameters.rescale is not None:
+        parameters = replace(parameters, rescale=replace(parameters.rescale, variant="f32_mean_zpin"))
+    sums = accumulate(x, parameters=parameters, count_include_pad=count_include_pad, **named)
     if count_include_pad:
         return finish_mean(sums, kernel[0] * kernel[1], parameters)
     (top, bottom), (left, right) = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
@@ -62,11 +69,16 @@ def quantized(
     return finish_mean(sums, counts, parameters)
 
 
-@operator("avg_pool2d", platform="ort")
-def quantized_ort(
-    x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
+def _dequantized(
+    x: Tensor,
+    parameters: Parameters,
+    *,
+    kernel: Pair,
+    stride: Pair,
+    padding: Four,
+    ceil_mode: bool,
     count_include_pad: bool,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Add dequantized float32 values place by place, divide by the count and by the scale, add the zero point, round.
 
     One window that is the whole image, without padding, goes to the global kernel: the exact sum times one multiplier.
@@ -85,17 +97,3 @@ def quantized_ort(
     count = kernel[0] * kernel[1] if count_include_pad else sum((inside[index] for index in places), torch.zeros(()))
     rounded = torch.round(total / count / output.scale.float() + output.zero_point)
     return rounded.long().clamp(output.qmin, output.qmax)
-
-
-@operator("avg_pool2d", platform="torch_qnnpack")
-def quantized_torch_qnnpack(
-    x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
-    count_include_pad: bool,
-) -> Tensor:  # fmt: skip
-    """As the library rounds it; windows that may overhang go to torch's own kernel."""
-    if ceil_mode and parameters.rescale is not None:
-        parameters = replace(parameters, rescale=replace(parameters.rescale, variant="f32_mean_zpin"))
-    return quantized(
-        x, parameters=parameters, kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )  # fmt: skip

@@ -14,6 +14,7 @@ from quantizer.conformance import restated_multipliers
 from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.checks.multiplier_rules import fixed_point_bits
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Rescale
@@ -124,7 +125,7 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
 
 
 def _multiplier(trial: Trial, ratio: float) -> tuple[int, int]:
-    return restated_multipliers.right_shifted(ratio, 15 if trial.variant == "q15_single" else 31)
+    return restated_multipliers.right_shifted(ratio, fixed_point_bits(trial))
 
 
 def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:

@@ -35,6 +35,11 @@ def multiplier_bits(trial: Trial) -> int:
     return min(bits, rule.bits_ceiling)
 
 
+def fixed_point_bits(trial: Trial) -> int:
+    """Return the bits of a fixed-point multiplier: 15 and 31 where the requantization has them in its name."""
+    return {"q15_single": 15, "q15_half_up": 31}.get(str(trial.variant), multiplier_bits(trial))
+
+
 def unifies_shifts(trial: Trial) -> bool:
     """Return whether all channels share one shift on the platform."""
     rule = trial.target.platform.multiplier

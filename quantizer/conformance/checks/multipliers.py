@@ -18,6 +18,7 @@ from quantizer.conformance.checks.multiplier_rules import (
     DIVIDES,
     FLOAT32_CODES,
     equal,
+    fixed_point_bits,
     is_replaced,
     multiplier_bits,
     unifies_shifts,
@@ -90,7 +91,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     if is_replaced(trial) or output.steps is None:
         yield _integer_multiplier(trial, "multiplier", mantissa, shift, 1 / Fraction(float(output.scale)))
         return
-    bits = trial.target.scheme.activation.bits
+    bits = min(15, trial.target.scheme.activation.bits)
     wanted = restated_multipliers.compass_multiplier(np.float32(output.steps.numpy()), bits)
     yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), (mantissa, shift), "the rule's multiplier of 1 / s_y")
 
@@ -150,7 +151,9 @@ def _inverse_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected],
     """The multiplier of a * inverse is that of s_a / (s_b * s_y) in units of the table, in float32 (Compass)."""
     a, b, y = (np.float32(part.steps) for part in (*factors, output))
     units = np.float32(1 / trial.parameters.tables["inverse"].unit)
-    wanted = restated_multipliers.compass_multiplier((y * b) / (a * units), trial.target.scheme.activation.bits)
+    wanted = restated_multipliers.compass_multiplier(
+        (y * b) / (a * units), min(15, trial.target.scheme.activation.bits)
+    )
     got = (float(rescale.mantissa), int(rescale.shift))
     return equal("multiplier, shift", wanted, got, "the rule's multiplier of a quotient")
 
@@ -240,7 +243,7 @@ def _one_multiplier(
         own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
         numbers = restated_multipliers.fixed_point(
             scales, output, rescale.variant, arithmetic, per_channel=own,
-            clamped=trial.target.platform.multiplier.overflow == "exact",
+            clamped=trial.target.platform.multiplier.overflow == "exact", bits=fixed_point_bits(trial),
         )  # fmt: skip
         if numbers == (mantissa, shift) or not is_replaced(trial):
             shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")

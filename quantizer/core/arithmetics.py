@@ -1,0 +1,115 @@
+"""Which requantizations bring which sums to codes, and what a platform must declare beside them; lint refuses the rest.
+
+A requantization that composes has all of these forms under every rounding. One of a single system has the families in
+which that system was shown; on a platform of another name it works only under that system's other settings too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+from quantizer.core.platforms import Platform, RoundingMode, Variant
+from quantizer.core.spec import Spec
+from quantizer.core.yaml_source import Location
+
+Form = Literal["product", "sum", "selection", "one input", "concatenation", "mean", "pooling"]
+_EVERY: tuple[Form, ...] = ("product", "sum", "selection", "one input", "concatenation", "mean", "pooling")
+COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
+    "exact": _EVERY,
+    "f32_even": ("product", "sum", "selection", "one input", "concatenation", "mean"),
+    "f32_even_zpin": ("product", "sum", "selection", "one input", "concatenation", "mean"),
+    "multiplier_shift": ("product", "sum", "one input", "concatenation", "mean"),
+    "q31_single": ("product",),
+    "q31_double": ("product", "sum", "one input", "concatenation"),
+    "ruy": ("product",),
+    "half_away": ("product",),
+    "q15_half_up": ("product",),
+    "q15_single": ("product",),
+    "tpulang_multiplier_shift": ("product",),
+    "f32_dequantized": ("sum", "selection", "concatenation", "pooling"),
+    "q21_half_up": ("sum",),
+    "q31_folded": ("mean",),
+    "f32_raw_even": ("mean",),
+    "area_multiplier": ("mean", "pooling"),
+}
+"""Requantization -> the forms of sums that it has. What is not named here belongs to one system."""
+OF_31_BITS = ("q31_double", "ruy", "ruy_in_eights")
+"""They multiply by 31 bits and keep the high half."""
+OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
+    **dict.fromkeys(("f32_even", "f32_even_zpin", "f32_dequantized", "f32_raw_even"), "half_even"),
+    **dict.fromkeys(("q31_single", "ruy", "ruy_in_eights", "q15_half_up", "q15_single", "q21_half_up"), "half_up"),
+    **dict.fromkeys(("q31_double", "q31_folded", "half_away"), "half_away"),
+}
+"""Requantizations that round in a mode of their own, whatever the platform's is."""
+RATIO_BITS = 24
+"""Significant bits of a float32 ratio."""
+
+
+def form_of(spec: Spec) -> Form | None:
+    """Return what *spec* is to a requantization; None where its sums have none: tables, rows, movement."""
+    match spec.error_model.kind:
+        case "bilinear":
+            return "product"
+        case "linear" if spec.quantization.family == "concatenation":
+            return "concatenation"
+        case "linear" | "selection" as kind if len(spec.activations) > 1:
+            return "sum" if kind == "linear" else "selection"
+        case "linear" | "selection":
+            return "one input"
+        case "mean":
+            return "pooling" if "kernel" in spec.attrs else "mean"
+        case _:
+            return None
+
+
+def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
+    """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None where they can."""
+    form, rule = form_of(spec), platform.multiplier
+    if form is None or spec.quantization.family == "scaling":
+        return None
+    if variant not in COMPOSING:
+        return f"{variant} is the arithmetic of one system, whose platform is shipped. Write one of {', '.join(_having(form))}."
+    if form not in COMPOSING[variant] and not (variant == "q31_single" and rule.sum_shift is not None):
+        return f"{variant} has no rule for a {form}. Write one of {', '.join(_having(form))}."
+    if variant in OF_31_BITS and rule.bits != 31:
+        return f"{variant} multiplies by 31 bits, got multiplier: {{bits: {rule.bits}}}. Write 31, or q31_single."
+    if variant == "multiplier_shift" and rule.bits != "activation" and min(rule.bits, rule.bits_ceiling) > RATIO_BITS:
+        return f"multiplier_shift takes a float32 ratio, of {RATIO_BITS} bits at most, got bits: {rule.bits}."
+    own, limited = OWN_ROUNDING.get(variant), "relu6" in spec.fuses and platform.activations.get("relu6") == "relu6"
+    if own is None or not limited or platform.limit(variant) is not None:
+        return None
+    if variant == "f32_even_zpin":
+        return f"{variant} adds the zero point before it rounds, the limit of a fused relu6 has none. Write activation_limits."
+    if own != platform.rounding:
+        return f"{variant} rounds {own}, the limit of a fused relu6 {platform.rounding}. Write rounding: {own}, or activation_limits."
+    return None
+
+
+def refusals(platform: Platform, specs: Iterable[Spec]) -> Iterator[tuple[Location, str]]:
+    """Yield where in the file, and why, for each family whose sums *platform* brings to codes by what has no rule for them."""
+    said: set[tuple[Location, Variant]] = set()
+    for spec in specs:
+        family = spec.quantization.family
+        if not _runs(platform, spec):
+            continue
+        usual: Location = ("requantize", family if family in platform.requantize else "default")
+        chosen = [(usual, platform.requantize.get(family, platform.requantize["default"]))]
+        chosen += [
+            (("variants", family, index), choice.variant)
+            for index, choice in enumerate(platform.variants.get(family, ()))
+        ]
+        for place, variant in chosen:
+            why = refusal(platform, spec, variant)
+            if why is not None and (place, variant) not in said:
+                said.add((place, variant))
+                yield place, f"{spec.op}: {why}"
+
+
+def _runs(platform: Platform, spec: Spec) -> bool:
+    wholly = any(item.platform == platform.platform and item.scheme is None for item in spec.excludes)
+    return not wholly and (platform.ops is None or spec.op in platform.ops)
+
+
+def _having(form: Form) -> list[Variant]:
+    return [variant for variant, forms in COMPOSING.items() if form in forms]

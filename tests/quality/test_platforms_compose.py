@@ -1,0 +1,136 @@
+"""A platform of any requantization, rounding and width: its built-in functions are green, or lint refuses it in one line."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.arithmetics import COMPOSING, refusal
+from quantizer.core.library import lint
+from quantizer.core.platforms import Platform, RoundingMode, Variant
+
+SESSION = open_session(Options(root=Path.cwd()))
+IDEAL = SESSION.library.platforms["ideal"]
+OPS = (
+    "add", "sub", "maximum", "where", "concat", "conv2d", "fully_connected", "mul", "reduce_mean", "reduce_sum", "relu",
+    "negative", "avg_pool2d", "leaky_relu", "sigmoid",
+)  # fmt: skip
+ROUNDINGS = tuple(mode for mode in get_args(RoundingMode) if mode != "stochastic")
+"""Lint refuses stochastic rounding by itself."""
+BITS = (31, 24, 16, 15, 7)
+SCHEMES = ("w8a8", "w8a16", "w8pta8", "a8", "a16")
+DATA = ("ties", "random", "saturation")
+
+
+def chip(variant: Variant, rounding: RoundingMode, bits: int) -> Platform:
+    """Return `ideal` with another way from sums to codes."""
+    fields = IDEAL.model_dump()
+    multiplier = {**fields["multiplier"], "bits": bits}
+    return Platform.model_validate(
+        fields
+        | {"platform": "chip", "requantize": {"default": variant}, "rounding": rounding, "multiplier": multiplier}
+    )
+
+
+def failures(platform: Platform, op: str, cases: int) -> list[str]:
+    found = []
+    spec = SESSION.library.spec(op)
+    for target in SESSION.all_targets(spec):
+        if (
+            target.platform.platform != "ideal"
+            or target.scheme.name not in SCHEMES
+            or target.scheme.name not in platform.schemes
+        ):
+            continue
+        own = Target(spec, target.scheme, platform)
+        for index in range(cases):
+            case = build_case(own, HashChooser(key(index, own.id), {"data": DATA[index % len(DATA)]}))
+            found += [
+                f"{own.id}: {verdict.check}: {verdict.reason or verdict.worst}"
+                for verdict in judge(Trial(own, case, SESSION.engine), ("parameters", "arithmetic", "accuracy"))
+                if verdict.failing
+            ]
+    return found
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_combination_is_green_or_refused(op: str):
+    """Every requantization with every rounding for each operator; widths dealt over them: 15 * 37 * 8 combinations."""
+    spec, red = SESSION.library.spec(op), []
+    for index, (variant, rounding) in enumerate(itertools.product(get_args(Variant), ROUNDINGS)):
+        platform = chip(variant, rounding, BITS[(index + index // len(BITS)) % len(BITS)])
+        if refusal(platform, spec, variant) is None:
+            red += [f"{variant} {rounding} {platform.multiplier.bits}: {text}" for text in failures(platform, op, 1)]
+    assert red == []
+
+
+def test_what_composes_is_refused_for_no_operator_whose_form_it_has():
+    accepted = {
+        (variant, op)
+        for variant, op in itertools.product(get_args(Variant), OPS)
+        if refusal(chip(variant, "half_even", 24), SESSION.library.spec(op), variant) is None
+    }
+    assert {op for variant, op in accepted if variant == "exact"} == set(OPS)
+    assert {variant for variant, op in accepted if op not in ("leaky_relu", "sigmoid")} >= {
+        "exact", "f32_even", "f32_even_zpin", "multiplier_shift", "f32_dequantized"
+    }  # fmt: skip
+    assert all(variant in COMPOSING for variant, op in accepted if op not in ("leaky_relu", "sigmoid"))
+
+
+CHIP = """platform: chip
+summary: A chip of its own.
+schemes: [w8a8, a8]
+ops: [{ops}]
+parameters: {{scale: float32}}
+requantize: {{default: {variant}}}
+rounding: {rounding}
+multiplier: {{bits: {bits}}}
+accumulator: {{bits: 64, overflow: forbidden}}
+"""
+
+
+def linted(folder: Path, ops: str, variant: str, rounding: str = "half_even", bits: int = 31) -> list[str]:
+    (folder / "platforms").mkdir(exist_ok=True)
+    file = folder / "platforms" / "chip.yaml"
+    file.write_text(CHIP.format(ops=ops, variant=variant, rounding=rounding, bits=bits))
+    return lint([file])[0]
+
+
+@pytest.mark.parametrize(
+    ("ops", "variant", "rounding", "bits", "said"),
+    [
+        ("add", "ruy", "half_even", 31, "ruy has no rule for a sum"),
+        ("conv2d", "q31_folded", "half_even", 31, "q31_folded has no rule for a product"),
+        ("conv2d", "f32_lanes", "half_even", 31, "the arithmetic of one system"),
+        ("mul", "q31_double", "half_away", 16, "multiplies by 31 bits"),
+        ("mul", "multiplier_shift", "half_even", 31, "of 24 bits at most"),
+        ("add", "f32_even", "half_down", 31, "rounds half_even, the limit of a fused relu6 half_down"),
+    ],
+)
+def test_lint_says_in_one_line_what_has_no_rule(
+    tmp_path: Path, ops: str, variant: str, rounding: str, bits: int, said: str
+):
+    (problem,) = linted(tmp_path, ops, variant, rounding, bits)
+    assert said in problem
+    assert "chip.yaml:" in problem
+
+
+def test_lint_takes_a_chip_whose_sums_all_have_a_rule(tmp_path: Path):
+    assert linted(tmp_path, "conv2d, add, reduce_mean, sigmoid", "multiplier_shift", "down", 16) == []
+
+
+@pytest.mark.parametrize("op", ["avg_pool2d", "add", "concat", "conv2d", "leaky_relu", "sigmoid", "softmax"])
+def test_a_platform_works_under_another_name(op: str):
+    ort = SESSION.library.platforms["ort"]
+    assert failures(ort.model_copy(update={"platform": "ort2"}), op, 6) == []
