@@ -103,12 +103,12 @@ def document(findings: list[Finding]) -> str:
     parts = [
         "# ONNX node tests",
         f"The node tests of onnx {onnx.__version__} through `quantizer.runtime.onnx_backend`, written by "
-        "`quantizer onnx backend-table -o docs/onnx.md`. The tests' own tolerances apply; a test that is refused did not "
-        f"pass. With onnx before 1.22 {len(CORRECTED)} tests of Attention are left out: later releases corrected their answers.",
+        "`quantizer onnx backend-table -o docs/onnx.md`. The tests' own tolerances apply. A refused test counts as not "
+        f"passed. With onnx before 1.22 {len(CORRECTED)} tests of Attention are left out: later releases corrected their answers.",
         f"- {_summary('the frozen list', frozen)}\n- {_summary('other operators', others)}",
         "## The frozen list",
         _by_operator(frozen),
-        f"No opset has, and no test of ONNX concerns, what `runtime/onnx/ppq_only.py` runs: {', '.join(PPQ_ONLY)}.",
+        f"`runtime/onnx/ppq_only.py` runs operators that are in no opset and in no test of ONNX: {', '.join(PPQ_ONLY)}.",
         "## Not passed, of the frozen list",
         tabulate(
             [[f.test.name, f.outcome, f.reason.replace("|", "\\|")] for f in not_passed],

@@ -17,9 +17,9 @@ Written by `quantizer docs` from the parsers.
 
 ## pytest
 
-The specs are what pytest runs; these options choose and judge. Each, but for `--op-golden-update`, is an ini key of the same
-name with underscores too (`op_specs = my_specs`); a list has one entry a line. The command line wins over the ini file. Paths on the
-command line are relative to where pytest is started, those in the ini file to its folder.
+pytest runs the specs; these options choose what runs and how it is judged. Each option except `--op-golden-update` is also an ini key of
+the same name with underscores (`op_specs = my_specs`). A list has one entry per line. The command line overrides the ini file. Paths on the
+command line are relative to the folder where pytest is started. Paths in the ini file are relative to its folder.
 
 | option | meaning |
 |---|---|"""

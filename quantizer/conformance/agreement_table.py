@@ -85,11 +85,14 @@ def document(pairings: Sequence[Pairing]) -> str:
     engines = list(dict.fromkeys((p.engine, p.version, p.target.platform.platform) for p in pairings))
     lines = [
         "# Real engines and their platforms, element by element", "",
-        "Written by `quantizer engine agreement -o docs/agreement.md`. Codes of the real engine against codes of our functions of",
-        "the platform, under the same handed parameters, on generated cases: *random* data under scales of any value, and *tied*",
-        "ones, whose scales are powers of two so that sums lie exactly between two codes. *largest*: the largest difference in",
-        "codes; *refused*: cases that the engine has no way to express. An engine that can be held to a level of instructions",
-        "(`--op-isa`) has columns for each level; *unpinned*: it runs as the processor below has it.", "",
+        "Written by `quantizer engine agreement -o docs/agreement.md`. The tables compare the codes of",
+        "the real engine with those of our functions of the platform, under the same provided parameters, on generated cases.", "",
+        "* *random*: random data under scales of any value.",
+        "* *tied*: scales are powers of two, so that sums lie exactly between two codes.",
+        "* *largest*: the largest difference in codes.",
+        "* *refused*: cases that the engine cannot express.",
+        "* An engine that can be restricted to a level of instruction sets (`--op-isa`) has columns for each level.",
+        "  *unpinned*: it runs as the processor below has it.", "",
         f"Processor: {processor()}.", "",
     ]  # fmt: skip
     for name, version, platform in engines:

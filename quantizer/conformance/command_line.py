@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 
 LISTS = {
-    "op_specs": "file or folder of operator specs beside the shipped ones",
+    "op_specs": "file or folder of operator specs, in addition to the shipped ones",
     "op_plugins": "file or folder of operator plugins",
-    "op_shipped": "run the shipped spec of this operator too: one of which a plugin replaces a function",
+    "op_shipped": "also run the shipped spec of this operator, of which a plugin replaces a function",
     "op_platform": "run only this platform",
     "op_scheme": "run only this scheme",
     "op_check": "run only this check",
-    "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is right for a plugin of the operator there",
+    "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is also correct for a plugin of the operator there",
 }
 SINGLES = {
     "op_engine": ("own", "engine under test: own, or a real one as `quantizer engine list` names it"),
     "op_isa": (
         "",
-        "level of instructions that a real engine is held to: avx2, avx512, avx512_vnni, amx, host (what the processor has), "
-        "or all, each as items of its own; an engine without such a switch runs unpinned",
+        "level of instruction sets that a real engine may use: avx2, avx512, avx512_vnni, amx, host (what the processor has), "
+        "or all, each as separate items; an engine without such a switch runs unpinned",
     ),
     "op_profile": ("gate", "gate, dev or nightly"),
     "op_report": ("reports/out", "folder for records, summary and failures"),
-    "op_baseline": ("", "records file that the run must not fall behind"),
-    "op_xfails": ("", "YAML file of known failures, each with reason, owner, expiry and a stored case"),
-    "op_shard": ("", "run the K-th of N parts, K/N; `quantizer report merge` makes them one run"),
-    "op_plugin_python": ("", "interpreter of the process in which functions of plugins run"),
-    "op_plugin_timeout": ("60", "seconds in which a call of a plugin's function must end"),
-    "op_plugin_memory": ("4", "gigabytes of memory that the process of plugins may hold"),
+    "op_baseline": ("", "records file of a baseline: a run that finds less, covers less or regresses fails"),
+    "op_xfails": ("", "YAML file of known failures, each with reason, owner, expiry date and a stored case"),
+    "op_shard": ("", "run the K-th of N parts, K/N; `quantizer report merge` merges them"),
+    "op_plugin_python": ("", "interpreter of the process that runs functions of plugins"),
+    "op_plugin_timeout": ("60", "time limit of one call of a plugin's function, in seconds"),
+    "op_plugin_memory": ("4", "memory limit of the process of plugins, in gigabytes"),
     "op_cases": ("cases", "folder of golden, regressions and defects"),
 }
 WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a processor without it"}
@@ -57,7 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             _flag(name), metavar=_meta(name), help=f"{text} (default: {default or WITHOUT.get(name, 'none')})"
         )
         parser.addini(name, text, default=default)
-    group.addoption("--op-golden-update", metavar="REASON", help="write the goldens of the selected operators anew")
+    group.addoption(
+        "--op-golden-update", metavar="REASON", help="rewrite the goldens of the selected operators, for this reason"
+    )
     group.addoption(
         "--op-in-process", action="store_true",
         help="run functions of plugins in pytest's own process, for a debugger; no statement is made of such a run",

@@ -20,10 +20,11 @@ def defects_document(library: Library) -> str:
     """Return markdown; CaseError for a stored case that cannot be read."""
     lines = [
         "# Known defects of real systems", "",
-        "Written by `quantizer engine defects -o docs/defects.md` from the rooms of platforms. Each was found by a generated case, and",
-        "its stored case must fail as declared, or the gate is red. A defect of a *platform* is computed by our functions too; one",
-        "of an *engine* was seen in the running system, in the versions named, and our functions of the platform do not have it.",
-        "Where an engine can be held to a level of instructions (`--op-isa`), its defects name the levels that show them.", "",
+        "Written by `quantizer engine defects -o docs/defects.md` from the rooms of platforms. A generated case found each",
+        "defect. Its stored case must fail as declared, otherwise the gate fails. A defect of a *platform* is computed by our functions",
+        "too. A defect of an *engine* was seen in the running system, in the named versions; our functions of the platform do not have",
+        "it. Where an engine can be restricted to a level of instruction sets (`--op-isa`), its defects name the levels that show them.",
+        "",
     ]  # fmt: skip
     for platform in library.platforms.values():
         if platform.defects:

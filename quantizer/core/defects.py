@@ -36,33 +36,33 @@ class Defect(Model):
     """A known defect of a real system, kept so that the platform stays faithful."""
 
     id: str
-    """Its name, stable for ever."""
+    """Its name, which never changes."""
     ops: list[str] | None = None
-    """Operators that show it; None: every operator."""
+    """Operators that show it; None: all."""
     predicate: str
-    """An expression over the case; where it holds, the named check is expected to fail."""
+    """A condition over the case. Where it is true, the named checks are expected to fail."""
     checks: list[str]
     """Checks that are expected to fail."""
     reason: str
-    """What the real system does, and where that is known from."""
+    """What the real system does, and the source of this knowledge."""
     case: str
     """A stored case that must fail: a path in the folder of stored cases."""
     since: str = ""
     """Day on which it was declared, YYYY-MM-DD: reports list defects by age."""
     engine: str | None = None
-    """The real engine and its variant (`litert:xnnpack`) that has it, where our functions of the platform do not."""
+    """The real engine and variant (`litert:xnnpack`) that has it, if our functions of the platform do not."""
     versions: list[str] = []
-    """Versions of that engine in which it was seen; another one is not excused."""
+    """Versions of that engine in which it was seen. Other versions are not excused."""
     needs: list[str] = []
-    """Instruction sets that the engine must have to show it, as Linux names them: it chooses kernels by them.
+    """Instruction sets, as Linux names them, that the engine must have to show it. Engines choose kernels by them.
 
-    What counts is what the level of the run (`--op-isa`) leaves of the processor. A set that one library of the engine
-    must have bears its name: onednn.avx512_vnni.
+    The sets that count are those of the processor within the level of the run (`--op-isa`). A set that one library of the
+    engine must have carries the library's name: onednn.avx512_vnni.
     """
     lacks: list[str] = []
     """Instruction sets that the engine, or one of its libraries, must not have to show it."""
     unstable: bool = False
-    """The engine's result changes from run to run, right ones among them: a case counts as known, failing or not."""
+    """The engine's result changes from run to run and is sometimes correct. A case counts as known, whether it fails or not."""
 
     def concerns(self, op: str) -> bool:
         """Return whether an operator shows it."""

@@ -98,24 +98,24 @@ class Quantizer(Model):
 
     operation: Literal["exact", "divide_float32", "multiply_float32", "inverse_float32"] = "exact"
     """exact: x / scale as a real number; divide_float32: float32 x / scale; multiply_float32: float32 x * steps;
-    inverse_float32: float32 x * (1 / scale), a zero point that is added before is added in the same rounding (FMA)."""
+    inverse_float32: float32 x * (1 / scale). With `zero_point: before` one rounding covers product and addition (FMA)."""
     rounding: RoundingMode = "half_even"
     """How ties and fractions become a code."""
     zero_point: Literal["before", "after"] = "after"
-    """Whether the zero point is added before or after rounding; before, ties depend on its parity."""
+    """Whether the zero point is added before or after rounding. If before, ties depend on its parity."""
     nan: Literal["zero", "lowest"] = "zero"
-    """Code of what is no number: 0 (Compass), or the smallest code (ONNX Runtime)."""
+    """Code of NaN: 0 (Compass) or the smallest code (ONNX Runtime)."""
 
 
 class ParameterRule(Model):
     """How a calibrated range becomes a scale and a zero point."""
 
     activation_sign: Literal["signed", "unsigned", "by_range"] = "signed"
-    """by_range: an input of the graph that is never negative is unsigned; outputs follow `output_signs`."""
+    """by_range: a graph input that is never negative is unsigned; outputs follow `output_signs`."""
     weight_sign: Literal["signed", "unsigned"] = "signed"
     """Whether weight codes have a sign."""
     weight_groups: str | None = None
-    """Attribute: where it is above 1, per-tensor weights have one scale for each of its groups of channels."""
+    """An attribute. Where it is above 1, per-tensor weights have one scale per group of channels."""
     scale: Literal["float64", "float32", "float32_steps"] = "float32"
     """float32_steps: the float32 number is codes per unit (Compass); the scale is its inverse."""
     zero_point: Literal["range", "compass"] = "range"
@@ -125,45 +125,45 @@ class ParameterRule(Model):
     minimum_scale: float = Field(default=1.1754943508222875e-38, ge=0.0)
     """A smaller scale becomes 1 (the smallest normal float32)."""
     weights_hold_bias: bool = False
-    """A weight scale grows where a bias of `bias_bits` bits would saturate under it (ONNX Runtime)."""
+    """Increase the weight scale if a bias of `bias_bits` bits would overflow (ONNX Runtime)."""
     symmetric_above_bits: int = 64
-    """Wider activations are made symmetric and restricted (Compass: 16 bits and more)."""
+    """Activations of more bits are symmetric and restricted (Compass: 16 bits and more)."""
 
 
 class Multiplier(Model):
     """How a real ratio becomes the numbers that the integer arithmetic multiplies by."""
 
     bits: MultiplierBits = 31
-    """Significant bits; 'activation': as many as the activation has."""
+    """Significant bits; 'activation': as many bits as the activation has."""
     ratio: dict[str, RatioArithmetic] = {}
-    """Operator family -> arithmetic of the ratio (TensorFlow Lite's kernels differ); float64 where not named."""
+    """Operator family -> arithmetic of the ratio (TensorFlow Lite's kernels differ). Other families: float64."""
     bits_ceiling: int = 31
-    """No multiplier has more significant bits."""
+    """The largest number of significant bits of a multiplier."""
     shift_ceiling: int = 31
-    """No shift is larger."""
+    """The largest shift."""
     unify_shifts: bool = False
-    """One shift for all channels; where a multiplier would become 0, neighbouring channels share their weight scale."""
+    """One shift for all channels. Where a multiplier would become 0, neighbouring channels share a weight scale."""
     positive_shifts: bool = False
     """A ratio that needs a negative shift gets the shift 0 and the largest multiplier."""
     own_shifts: list[str] = []
-    """Operator families whose channels keep their own shifts all the same."""
+    """Operator families that are exempt from `unify_shifts`: each channel keeps its own shift."""
     overflow: Literal["exact", "x86"] = "exact"
-    """What a kernel does where a shift or a rounded product leaves its integers; x86: as the processor's instructions leave it."""
+    """Result where a shift or a rounded product overflows its integers; x86: what the processor's instructions give."""
     reach: Literal["tensorflow_lite", "tosa"] = "tensorflow_lite"
-    """Ends of fixed-point multipliers. tensorflow_lite: a ratio below 2**-32 is 0, one of 2**30 the largest; tosa: at most 62
-    places to the right, below that the multiplier loses low bits."""
+    """Limits of fixed-point multipliers. tensorflow_lite: a ratio below 2**-32 becomes 0, the largest ratio is 2**30; tosa: shifts
+    of at most 62 places to the right, below that the multiplier loses low bits."""
     sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
-    """Operands of a sum are widened by so many bits, each brought to twice the larger scale by a multiplier of its own and
-    rounded, before they are added (TOSA's legalisation); None: as the family's variant has it."""
+    """Bits by which operands of a sum are widened. Each operand is then brought to twice the larger scale by its own multiplier
+    and rounded, before the addition (TOSA's legalization). None: the family's variant decides."""
     wide_sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
-    """The same for activations of more than 8 bits."""
+    """`sum_shift` for activations of more than 8 bits."""
 
 
 class TableRule(Model):
     """How a function of one input becomes a lookup table."""
 
     entries: Literal["full", "lut_bits"] = "full"
-    """full: one entry for each code; lut_bits: as many as the scheme says, interpolated."""
+    """full: one entry per code; lut_bits: as many entries as the scheme says, interpolated."""
     arithmetic: Literal["float64", "float32"] = "float64"
     """Number format in which an entry is dequantized, mapped and divided by the output's scale."""
     exponential: Literal[
@@ -176,23 +176,23 @@ class TableRule(Model):
         "power_of_two_table",
         "float24",
     ] = "exact"
-    """Of a softmax: exact; gemmlowp's fixed point; float32; float32_sum, float32 entries added one after the other and
-    divided in float64; Compass's fast_exp, powers of two of whole exponents, the
-    logarithm of their sum cut to whole numbers or rounded to halves, or (table) of exponents with fraction_bits, both read
-    from tables; float24: the unit of Compass's newest targets. Of 16 bits, gemmlowp's takes no shortcut for powers of two."""
+    """How softmax computes exponentials. gemmlowp: its fixed point (of 16 bits without its shortcut for powers of two). float32_sum:
+    float32 entries are added one after the other and divided in float64. power_of_two: Compass's fast_exp, whole exponents,
+    the logarithm of their sum truncated; power_of_two_halves: rounded to halves; power_of_two_table: exponents with
+    fraction_bits, both from tables. float24: the unit of Compass's newest targets."""
     exponential_bits: Annotated[int, Field(ge=0, le=30)] = 20
-    """Bits of an entry of Compass's softmax table; 0: those that the axis leaves of 32, and 16 at least."""
+    """Bits of an entry of Compass's softmax table; 0: what the axis leaves of 32 bits, but at least 16."""
     fraction_bits: Annotated[int, Field(ge=8, le=15)] = 8
-    """Bits behind the point of an exponent under power_of_two_table."""
+    """Fractional bits of an exponent under power_of_two_table."""
     fast: dict[str, Literal["power_of_two", "power_of_two_halves"]] = {}
-    """Operator family -> how its exponentials are made under a fast scheme."""
+    """Operator family -> how it computes exponentials under a fast scheme."""
     alignment: Literal["stride", "linspace"] = "stride"
     """stride: each entry belongs to the code that reads it; linspace: Compass's points from the smallest to the largest code."""
     unrepeated: list[str] = []
-    """Operator families whose tables over linspace begin at the smallest code that is used: restricted codes, which lack the
-    smallest of their format, do not repeat an entry for it (Compass)."""
+    """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code of their
+    format; these tables do not repeat an entry for it (Compass)."""
     segments: Annotated[int, Field(ge=2, le=32768)] | None = None
-    """Segments of the table of an activation of more than 8 bits, between one entry more; None: as `entries` says."""
+    """Segments of the table of an activation of more than 8 bits; it has one entry more. None: as `entries` says."""
     interpolation: Literal["down", "half_up"] = "down"
     """How a value between two entries is rounded."""
 
@@ -201,24 +201,24 @@ class Choice(Model):
     """A requantization variant that a family has in some cases."""
 
     when: Expr
-    """Where it holds: over dimensions, attributes, activation_bits, weight_bits, operands (names of those that are there),
+    """The condition. It may use dimensions, attributes, activation_bits, weight_bits, operands (names of those that are present),
     zero_points (of the activations, in their order), ratios (float32, of their scales to the output's) and product_ratio
     (float32, of the product of their scales)."""
     variant: Variant
-    """What the family has there."""
+    """The variant where the condition holds."""
 
 
 class Accumulator(Model):
     """What happens to a sum that leaves the accumulator."""
 
     bits: AccumulatorBits = "scheme"
-    """Bits; 'scheme': as many as the activation part of the scheme says."""
+    """Bits; 'scheme': the number that the activation part of the scheme says."""
     overflow: Literal["unbounded", "wrap", "saturate", "forbidden"] = "unbounded"
-    """unbounded: the arithmetic has no such limit; forbidden: a case that overflows fails."""
+    """unbounded: no overflow is possible; forbidden: a case that overflows fails."""
     float32: list[str] = []
     """Operator families whose sums are rounded to float32 after each operation."""
     float32_sums: list[str] = []
-    """Operators whose sums the real system adds in float32, in the order of a library: built-ins add exactly, a plugin may not."""
+    """Operators whose sums the real system adds in float32, in the order of a library. Built-ins add exactly; a plugin need not."""
     float32_before: list[Activation] = []
     """Fused activations before which an exact sum is rounded to float32."""
 
@@ -231,9 +231,9 @@ class FixedOutput(Model):
     zero_point: FixedZeroPoint = 0
     """A code, the smallest code (min), or the middle of the codes."""
     signed: bool | None = None
-    """Whether the output codes have a sign; without it, as elsewhere on the platform."""
+    """Whether the output codes have a sign. If absent, the rule of the platform holds."""
     wide: FixedOutput | None = None
-    """What an output of more than 8 bits has instead."""
+    """Replacement for outputs of more than 8 bits."""
 
     def of(self, bits: int) -> FixedOutput:
         """Return what an output of *bits* has."""
@@ -256,76 +256,76 @@ class Platform(Model):
     schemes: list[str] = Field(min_length=1)
     """Scheme names (weights x activations, and activations alone) that the system has."""
     graph_schemes: list[str] = []
-    """Schemes that its kernels compute too where a graph brings them, though its own quantizer makes none."""
+    """Further schemes that its kernels can compute in a graph, although its own quantizer makes none of them."""
     ops: list[str] | None = None
-    """Operators that the system has; None: every operator."""
+    """Operators that the system has; None: all."""
     named: str | None = None
-    """It also has every operator whose spec gives a name under this key of `names`."""
+    """A key of `names`. The platform also has every operator whose spec gives a name under this key."""
     quantizer: Quantizer = Quantizer()
     """How a real value becomes a code."""
     kernel_quantizer: Quantizer | None = None
-    """How the operator quantize does it, where the kernel does otherwise than who makes the models."""
+    """Rounding of the runtime `quantize` kernel, where it differs from the model converter's."""
     parameters: ParameterRule = ParameterRule()
     """How a calibrated range becomes a scale and a zero point."""
     rounding: RoundingMode = "half_even"
     """How requantization rounds."""
     requantize: dict[str, Variant]
-    """Operator family -> requantization variant; 'default' where a family is not named."""
+    """Operator family -> requantization variant; 'default' for all other families."""
     variants: dict[str, list[Choice]] = {}
-    """Operator family -> variants that it has in some cases instead, the first whose predicate holds."""
+    """Operator family -> variants for some of its cases. The first one whose condition holds is used."""
     multiplier: Multiplier = Multiplier()
     """How a real ratio becomes integers."""
     bias_effective_bits: dict[str, int] = {}
-    """Operator family -> bits of a bias that count: where the largest code has more, low bits of all are cleared."""
+    """Operator family -> effective bits of a bias. Where the largest code has more, the low bits of all codes are cleared."""
     significant_bits: dict[Literal["inverse_root"], Expr] = {}
-    """Real number between two stages -> significant bits of its format, over activation_bits."""
+    """Real number between two stages -> significant bits of its format, as an expression over activation_bits."""
     accumulator: Accumulator = Accumulator()
     """What happens to a sum that leaves the accumulator."""
     fixed_outputs: dict[str, FixedOutput] = {}
     """Operator -> output parameters that the system fixes."""
     fixed_ranges: dict[str, Annotated[list[Finite], Field(min_length=2, max_length=2)]] = {}
-    """Operator -> range of its output, whatever was calibrated; its codes are all those of their format."""
+    """Operator -> range of its output, whatever was calibrated. Its codes use the full format."""
     wide_units: list[str] = []
-    """Operator families whose output of more than 8 bits has 1 as its largest code, whatever was calibrated: symmetric, its
-    smallest code left out; their tables are of one period, read without interpolation (Compass)."""
+    """Operator families whose output of more than 8 bits has the range [-1, 1], whatever was calibrated: the largest code is 1,
+    symmetric, without the smallest code. Their tables hold one period and are read without interpolation (Compass)."""
     tables: TableRule = TableRule()
     """How a function of one input becomes a lookup table."""
     activations: dict[Activation, Activation] = {"relu": "relu", "relu6": "relu6"}
-    """Activations that it fuses -> what the integer arithmetic computes."""
+    """Fused activation -> the activation that the integer arithmetic computes."""
     activation_limits: dict[Literal["default"] | Variant, Quantizer] = {}
-    """Requantization variant, or default -> how the limit of a fused activation becomes a code; without, as an output is rounded."""
+    """Requantization variant, or default -> how the limit of a fused activation becomes a code. If absent: as outputs are rounded."""
     absorbs_zero_point: list[str] = []
-    """Operator families whose bias is kept in float32 together with what the input's zero point adds to the sums (Compass):
-    codes of more than 24 bits lose low bits."""
+    """Operator families whose bias is kept in float32 and includes the input zero point's share of the sums (Compass).
+    Codes of more than 24 bits lose low bits."""
     padded_tiles: dict[str, int] = {}
-    """Operator -> code that padding holds in tiles cut along windows; without, it means 0 as elsewhere."""
+    """Operator -> code of the padding in tiles that are cut along windows. If absent, padding means 0."""
     within_limits: list[str] = []
-    """Operator families whose calibrated range is clamped to the smallest and the largest value that the output can have."""
+    """Operator families whose calibrated range is clamped to the possible values of the output."""
     whole_formats: list[str] = []
-    """Operators whose output, though it has the parameters of the input, may hold all codes of its format (Compass)."""
+    """Operators whose output has the parameters of the input but may use the full format (Compass)."""
     shared_parameters: list[str] = []
-    """Operator families whose inputs all have the parameters of the range that holds all of theirs."""
+    """Operator families whose inputs share parameters: those of the union of their ranges."""
     same_as_input: list[str] = []
     """Operator families whose output takes the parameters of the first input."""
     negated: list[str] = []
-    """Operator families whose output takes the steps of the first input, signed codes of the whole format, and the zero point
-    that turns each code x into -x - 1, an unsigned one into 127 - x (of 8 bits): nothing is multiplied (Compass)."""
+    """Operator families whose output has the step of the first input and signed codes of the full format. The zero point makes
+    code x become -x - 1, and an unsigned one 127 - x (8 bits). No multiplication is needed (Compass)."""
     same_as_equal_inputs: list[str] = []
-    """Operator families whose output takes the inputs' parameters where these are all equal."""
+    """Operator families whose output takes the inputs' parameters if these are all equal."""
     aligned_within: dict[str, Finite] = {}
-    """Operator family -> factor: operands are not rescaled where all scales, the output's too, lie within it and all zero
-    points are equal."""
+    """Operator family -> factor. Operands are not rescaled if all scales (the output's included) lie within this factor and all
+    zero points are equal."""
     per_channel_weights: list[str] = []
-    """Operator families whose weights have a scale for each channel, whatever the scheme."""
+    """Operator families whose weights have one scale per channel, whatever the scheme."""
     per_tensor_weights: list[str] = []
     """Operator families whose weights have one scale, whatever the scheme."""
     vector_lanes: int = Field(default=1, ge=1)
-    """Codes that an element-wise kernel takes at once; what is left of a row it computes one by one."""
+    """Codes that an element-wise kernel computes at once. It computes the rest of a row one by one."""
     weight_bits: dict[str, Annotated[int, Field(ge=2, le=16)]] = {}
     """Operator family -> bits of its weights, whatever the scheme."""
     output_signs: dict[str, str] = {}
-    """Fused activation, or else operator family -> sign of the output: signed, unsigned, inputs (signed when one input
-    is), or an expression over attributes that holds where it is signed. Else signed where activations are."""
+    """Fused activation, or else operator family -> sign of the output: signed, unsigned, inputs (signed if one input is),
+    or an expression over attributes that is true for signed. Other outputs are signed if activations are."""
     index_dtype: str = "int64"
     """Number format of index outputs."""
     defects: list[Defect] = []

@@ -46,11 +46,11 @@ class ActivationPart(Model):
     rule: Rule = "linear"
     """Linear: any scale; power_of_two: the next power of two above it."""
     accumulator_bits: int = Field(default=32, ge=16, le=64)
-    """Bits of the accumulator, where the platform does not say its own."""
+    """Bits of the accumulator, if the platform does not say its own."""
     lut_bits: int = Field(default=8, ge=2, le=16)
-    """A lookup table has 2**lut_bits entries, where the platform uses tables of fixed size."""
+    """A lookup table has 2**lut_bits entries, if the platform uses tables of fixed size."""
     fast: bool = False
-    """Operators take the platform's fast form instead of its usual one; only those that have one see the scheme."""
+    """Operators use the platform's fast form instead of the usual one. Operators without a fast form do not get the scheme."""
 
 
 class Schemes(Model):
@@ -61,7 +61,7 @@ class Schemes(Model):
     activations: dict[PartName, ActivationPart] = {}
     """Activation parts by name; each is also the scheme of operators without weights."""
     schemes: list[str] = []
-    """Combinations: the name of a weight part followed by that of an activation part, a suffix that both have written once."""
+    """Combinations: the name of a weight part followed by that of an activation part. A suffix that both have is written once."""
 
     def with_added(self, other: Schemes) -> Schemes:
         """Return these parts and combinations and those of *other*."""

@@ -84,7 +84,7 @@ OneOrMoreKeys = Annotated[
 
 
 class Bin(Model):
-    """A named part of a domain that coverage asks for."""
+    """A named part of a domain that at least one case must reach."""
 
     min: Expr | None = None
     """Smallest value of the bin; of a list or a shape, every entry is at least this."""
@@ -109,27 +109,27 @@ class Domain(Model):
     multiple_of: Expr | None = None
     """Every value is a multiple of this."""
     length: Expr | None = None
-    """The value is a list of so many numbers."""
+    """The value is a list of this many numbers."""
     choices: list[Value] | None = Field(default=None, min_length=1)
-    """All values, where they are few."""
+    """All values, if there are few."""
     rank: list[int] | None = Field(default=None, min_length=2, max_length=2)
     """Smallest and largest rank of a shape."""
     product: Expr | None = None
-    """A shape of so many elements."""
+    """A shape with this number of elements."""
     sum: Expr | None = None
-    """Sizes of parts that together have so many."""
+    """Sizes of parts that add up to this number."""
     broadcasts_to: str | None = None
     """A shape that broadcasts to the shape of that name."""
     like: str | None = None
-    """A shape that equals the shape of that name but for one axis."""
+    """A shape that equals the shape of that name except for one axis."""
     but_for: Expr | None = None
     """like: the axis that may differ."""
     axes_of: Expr | None = None
     """Rank of the shape whose axes these are."""
     default: Value | None = None
-    """What a graph that does not name the attribute means."""
+    """The value in a graph that does not name the attribute."""
     bins: dict[Identifier, Bin] = {}
-    """Parts of the domain that coverage asks for, by name."""
+    """Named parts of the domain; at least one case must reach each."""
 
 
 class Input(Model):
@@ -157,10 +157,10 @@ class Input(Model):
 
 
 class Pieces(Model):
-    """The tensors that a result comes in, cut along one axis."""
+    """A result that consists of several tensors, split along one axis."""
 
     axis: Expr
-    """The axis along which it is cut; a negative one counts from the end."""
+    """The axis of the split; a negative one counts from the end."""
     sizes: Expr
     """The size of each tensor along that axis."""
 
@@ -177,22 +177,22 @@ class Output(Model):
     channel_axis: Expr | None = None
     """The axis along which channels lie."""
     pieces: Pieces | None = None
-    """How a result that is no single tensor is cut; the function then returns one tensor for each size."""
+    """How a result of several tensors is split. The function then returns one tensor per size."""
     min: Expr | None = None
-    """Smallest value that it can have."""
+    """The smallest possible value."""
     max: Expr | None = None
-    """Largest value that it can have."""
+    """The largest possible value."""
     summary: str = ""
     """What it means, in one line."""
 
 
 class Constraint(Model):
-    """What every legal graph keeps."""
+    """A condition that every legal graph satisfies."""
 
     require: Expr
-    """An expression over dims and attrs that holds for every legal graph."""
+    """An expression over dims and attrs that is true for every legal graph."""
     error: str
-    """The text that a violation raises; {names} are replaced by their values."""
+    """The text of the error for a graph that violates it; {names} are replaced by their values."""
 
 
 class ErrorModel(Model):
@@ -202,25 +202,26 @@ class ErrorModel(Model):
         "movement", "selection", "linear", "mean", "bilinear", "piecewise_bilinear", "monotone", "piecewise_monotone",
         "set_valued", "poles", "softmax", "normalization", "resize", "index", "comparison", "product", "euclidean", "custom",
     ]  # fmt: skip
-    """movement copies one input; selection takes one of several values; linear and bilinear add up; mean divides a sum by
-    the number of its terms; piecewise_bilinear is bilinear in an activation and a weight between the activation's critical
-    points, where it is 0; monotone and piecewise_monotone map one input; poles divides one, or the first of two inputs, by an
-    input, or has the poles that are named by critical_points and period; comparison says whether a relation holds of two;
-    product multiplies the elements of one input along the attribute axes, euclidean is the root of the sum of their squares."""
+    """movement copies one input. selection takes one of several values. linear adds operands, bilinear adds products. mean
+    divides a sum by the number of its terms. piecewise_bilinear is bilinear in an activation and a weight between the
+    activation's critical points, and is 0 there. monotone and piecewise_monotone are functions of one input. poles divides by
+    an input (1 or the first of two inputs), or has the poles that critical_points and period name. comparison says whether a
+    relation between two operands is true. product multiplies the elements of one input along the attribute axes. euclidean is
+    the root of the sum of their squares."""
     terms: Expr | None = None
-    """Number of terms that one output element adds up."""
+    """Number of terms of the sum in one output element."""
     critical_points: list[Finite] = []
-    """Where a piecewise function, or a selection of one input, turns; where a periodic function has its poles."""
+    """Inputs where a piecewise function, or a selection of one input, changes direction; poles of a periodic function."""
     period: Annotated[Finite, Field(gt=0)] | None = None
-    """Distance at which the critical points of a periodic function come back."""
+    """Distance after which the critical points of a periodic function repeat."""
     axis: Expr | None = None
     """The axis along which the operator reduces."""
     centred: bool = True
-    """normalization: deviations from the mean are normalised; false: the elements themselves."""
+    """normalization: true for deviations from the mean, false for the elements themselves."""
     logarithm: bool = False
-    """softmax: the logarithm of the shares is meant."""
+    """softmax: the output is the logarithm of the shares."""
     relation: Literal["less", "less_equal", "greater", "greater_equal", "equal"] | None = None
-    """comparison: what the first operand must be to the second."""
+    """comparison: the relation of the first operand to the second."""
     smallest: bool = False
     """index: the smallest elements are chosen, not the largest."""
 
@@ -231,7 +232,7 @@ class Quantization(Model):
     outputs: dict[Identifier, str] = {}
     """Output -> calibrated | index | same_as(<input>)."""
     family: Identifier
-    """The operator family under which platforms name a requantization variant."""
+    """The operator family. Platforms choose requantization variants by family."""
 
 
 def _tiling_kind(value: object) -> str:
@@ -239,22 +240,21 @@ def _tiling_kind(value: object) -> str:
 
 
 class TileRule(Model):
-    """How one output axis is cut."""
+    """How one output axis is tiled."""
 
     rule: Literal["independent", "halo", "accumulate"]
     """independent: the same cut of the inputs; halo: a window of the input; accumulate: the sum is split."""
     when: Expr | None = None
-    """Only where this holds."""
+    """The condition under which the rule applies."""
     input_axis: ExprOrNamed | None = None
-    """Axis of the input that output axis i is cut along (rule '*'), or one for each input where they differ: an axis that an
-    input has not, or no name, leaves it whole. Without the key i, operands of another rank aligned at the last axis, as
-    shapes broadcast."""
+    """Input axis for output axis i (rule '*'), or one per input where they differ. An input without this axis, or without an
+    entry, is not cut. If the key is absent: i, with operands of another rank aligned at the last axis, as shapes broadcast."""
     axis: Identifier | None = None
-    """halo, accumulate: the input axis that is cut; of rule '*', axis i."""
+    """halo, accumulate: the input axis that is cut; under rule '*' axis i."""
     stride: Expr | None = None
-    """halo: how many elements of the input lie between neighbours of the output."""
+    """halo: distance in the input between neighbouring output elements."""
     window: Expr | None = None
-    """halo: how many elements of the input one output element sees."""
+    """halo: number of input elements that one output element reads."""
     before: list[Expr] | None = Field(default=None, min_length=2, max_length=2)
     """halo: [attribute, index] that holds the padding before the axis."""
     after: list[Expr] | None = Field(default=None, min_length=2, max_length=2)
@@ -279,22 +279,22 @@ class Property(Model):
     """A metamorphic relation that holds bit for bit on codes."""
 
     relation: Literal["equivariant", "commutes", "shift_invariant", "zero_preserving"]
-    """What is done to the inputs, and what it does to the output."""
+    """The change of the inputs, with its effect on the output."""
     axis: Identifier | None = None
     """equivariant: reordering this axis of the inputs reorders it in the output."""
     operands: list[Identifier] | None = None
     """commutes: swapping these operands changes nothing; shift_invariant: adding one code to this one."""
     when: Expr | None = None
-    """Only where this holds."""
+    """The condition under which the relation holds."""
 
 
 class Exclude(Model):
     """A scheme or platform that does not apply, and why."""
 
     scheme: str | None = None
-    """The scheme; without it, every scheme."""
+    """The scheme. If absent: every scheme."""
     platform: str | None = None
-    """The platform; without it, every platform."""
+    """The platform. If absent: every platform."""
     reason: str
     """Why it does not apply."""
 
@@ -317,25 +317,25 @@ class CompassFormat(Model):
     fixed: dict[str, str] = {}
     """Keys with one value; a layer with another value is not this operator."""
     absent: dict[str, str] = {}
-    """What the system takes for a key that the layer leaves out."""
+    """Values that the system assumes for keys that the layer leaves out."""
     layouts: dict[Identifier, list[str]] = {}
-    """Constant operand -> its axes in the order of the layer, where that is not the channel last."""
+    """Constant operand -> its axes in the layer's order, if this is not channel last."""
     zeros: list[Identifier] = []
-    """Optional constants that the system needs: a layer is written with zeros for them."""
+    """Optional constants that the system requires: if absent, zeros are written."""
     from_front: list[Identifier] = []
-    """Axis attributes that are written as counted from the front: the system does not count from the end."""
+    """Axis attributes that are written as counted from the front, because the system does not count from the end."""
     pairs: list[Identifier] = []
-    """Attributes of all numbers before and then all after each axis, which the layer writes as [before, after] pairs."""
+    """Attributes that list all numbers before the axes, then all after them. The layer writes [before, after] pairs."""
     consumed: list[Identifier] = []
-    """Attributes that a quantized layer leaves out: its table holds what they say."""
+    """Attributes that a quantized layer leaves out, because its table includes them."""
     activation: str | None = None
     """Key that names the fused activation."""
     transposed: dict[Identifier, str] = {}
-    """Input -> key that says whether the last two axes of its tensor are swapped."""
+    """Input -> key that says whether the last two axes of the tensor are swapped."""
     unfused: str = "NONE"
-    """What that key says where nothing is fused."""
+    """The value of that key where nothing is fused."""
     fuses: list[Activation | StagedActivation] = []
-    """Activations that only the layer fuses, not the operator elsewhere: RELU6 is the rectifier's layer, cut at 6."""
+    """Activations that only this layer fuses. RELU6 is the layer of relu, clamped at 6."""
 
 
 class Formats(Model):
@@ -353,14 +353,14 @@ DataSet = Literal[
     "zeros", "one_hot", "corners", "ties", "saturation", "accumulator_limit", "scale_spread",
     "zero_point_extremes", "small_integers", "random", "every_code",
 ]  # fmt: skip
-"""What fills tensors; every_code (each code in turn) is for examples."""
+"""Data sets that fill tensors; every_code (each code in turn) is for examples."""
 
 
 class Example(Model):
     """A case that always runs."""
 
     id: Identifier
-    """Its name, stable for ever."""
+    """Its name, which never changes."""
     values: dict[Identifier, Value]
     """Dimensions and attributes; an attribute with a default may be left out."""
     omit: list[Identifier] = []
@@ -370,7 +370,7 @@ class Example(Model):
     activation: Literal["none"] | Activation = "none"
     """The activation that is fused into it."""
     ranges: dict[Identifier, Annotated[list[Finite], Field(min_length=2, max_length=2)]] = {}
-    """Calibrated [smallest, largest] of inputs and outputs; drawn, or calibrated, where not given."""
+    """Calibrated [smallest, largest] of inputs and outputs. Ranges that are absent are drawn or calibrated."""
 
 
 class Spec(Model):
@@ -397,7 +397,7 @@ class Spec(Model):
     shape: dict[Identifier, ExprOrList]
     """Output -> its shape."""
     constraints: list[Constraint] = []
-    """What every legal graph keeps, with the error that a violation raises."""
+    """Conditions on legal graphs, each with the error of a violation. They reject graphs and do not filter generated cases."""
     error_model: ErrorModel
     """How errors of the inputs become an error of the output."""
     quantization: Quantization
@@ -405,19 +405,19 @@ class Spec(Model):
     tiling: Annotated[
         Annotated[dict[str, TileRule], Tag("<axes>")] | Annotated[NoTiling, Tag("<none>")], Discriminator(_tiling_kind)
     ]
-    """Output axis (or '*' for each) -> how it is cut; or `none` and the reason."""
+    """Output axis (or '*' for each) -> how it is tiled; or `none` with the reason."""
     data: list[DataSet] = Field(default=list(DATA_SETS), min_length=1)  # type: ignore[arg-type]
-    """Data sets that apply; without the key, all."""
+    """Data sets that apply. If absent: all."""
     examples: list[Example] = []
     """Cases that always run."""
     properties: list[Property] = []
     """Metamorphic relations that hold bit for bit on codes."""
     excludes: list[Exclude] = []
-    """Schemes and platforms that do not apply; everything else does."""
+    """Schemes and platforms that do not apply. All others do."""
     readings: dict[Identifier, ReadingName] = {}
-    """Platform -> another arithmetic that is right for a plugin of this operator there, for every case of its items."""
+    """Platform -> another arithmetic that is also correct for a plugin of this operator there, in every case of its items."""
     oracle: str | None = None
-    """A torch, numpy, scipy.special or onnx function that judges the reference of a new operator; none: there is no such function."""
+    """A torch, numpy, scipy.special or onnx function that judges the reference of a new operator; none if there is none."""
     formats: Formats = Formats()
     """How the operator is written in files of other systems."""
 

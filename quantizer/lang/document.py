@@ -20,8 +20,8 @@ def functions_document() -> str:
     lines = [
         "# TpuLang's operator functions",
         "",
-        f"All {len(own)} of its functions build, infer, run and are exported. Every function but `custom` also takes",
-        "`out_name`. Made by `quantizer.lang.document.functions_document`.",
+        f"All {len(own)} functions of TpuLang build, infer, run and are exported. Every function except `custom` also takes",
+        "`out_name`. Written by `quantizer.lang.document.functions_document`.",
     ]
     for group in GROUPS:
         chosen = sorted((item for item in FUNCTIONS.values() if item.group == group), key=lambda item: item.name)

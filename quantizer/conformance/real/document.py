@@ -15,10 +15,10 @@ CAUGHT, UNMET, UNCHANGED, SURVIVES, UNREACHED = (
 _INTRO = """# Bugs that others reported
 
 Written by `quantizer faults --real -o docs/real_bugs.md`; do not edit. Each line of `cases/real_bugs/` is a thread of a public tracker about a
-quantized kernel, rule or converter that gave wrong results. Where a case can express it, it is planted with the condition under which it was seen, in
-place of the built-in function, and the cases that the gate draws are judged by the checks that the gate runs on each. No case was made for a report. Beside
-each stands a right twin, which under the same condition computes the same from other memory; it must stay green.
-A report that is planted in several operators is caught where it is caught in all of them.
+quantized kernel, rule or converter that gave wrong results. Where a case can express the bug, it is planted in place of the built-in function, under the
+condition that was reported. The gate's cases and the checks that the gate runs on them then judge it. No case was made for a report.
+Each planted bug has a correct twin. Under the same condition the twin computes the correct result from other memory. It must pass.
+A report that is planted in several operators counts as caught only if it is caught in all of them.
 """
 
 
