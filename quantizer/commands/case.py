@@ -11,6 +11,7 @@ from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.levels import ALL
 
 if TYPE_CHECKING:
+    from quantizer.conformance.exporting import Exported
     from quantizer.conformance.session import Session
     from quantizer.conformance.stored import Replay
     from quantizer.conformance.trial import Trial
@@ -30,7 +31,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     keep = verbs.add_parser("keep", help="copy a failure into the stored regressions, which run first for ever")
     keep.add_argument("--reason", required=True, help="why the case is kept")
     keep.add_argument("--to", type=Path, default=Path("cases/regressions"), help="folder (default: %(default)s)")
-    export = verbs.add_parser("export", help="write the case as Compass IR, .npy files and the cfg that quantizes it")
+    export = verbs.add_parser(
+        "export",
+        help="write operands, expected and got as npz and JSON; where Compass IR holds the operator, IR and cfg too",
+    )
     export.add_argument("--to", type=Path, required=True, help="a new folder")
     for verb in (replay, keep, export):
         verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
@@ -113,15 +117,31 @@ def _keep(replay: Replay, args: argparse.Namespace) -> int:
 
 
 def _export(trial: Trial, folder: Path) -> int:
-    from quantizer.conformance.exporting import BLOB, CFG, DATA, GRAPH, batched, export
+    from quantizer.conformance.exporting import CFG, export
+    from quantizer.conformance.tensors import ARRAYS, DESCRIPTION, arrays, description
     from quantizer.core.files import create_files
 
     if folder.exists():
         raise CaseError(f"{folder}: exists already and is not written into. Name a new folder.")
+    found = arrays(trial)
+    contents: dict[Path, str | list[bytes]] = {
+        folder / ARRAYS: [_npz(found)], folder / DESCRIPTION: description(trial, found),
+    }  # fmt: skip
     try:
-        exported = export(trial)
+        contents |= _flow_files(trial, export(trial), folder)
+        after = f"quantize it with: quantizer optimize --cfg {folder / CFG}"
     except UnsupportedError as err:
-        raise CaseError(f"{trial.spec.op}: {err}. Nothing was written.") from None
+        after = f"no Compass IR beside them: {err}"
+    create_files(contents)
+    print_lines(f"wrote {', '.join(path.name for path in contents)} to {folder}")
+    print_lines(after)
+    return PASSED
+
+
+def _flow_files(trial: Trial, exported: Exported, folder: Path) -> dict[Path, str | list[bytes]]:
+    """Return the files that the Compass flow reads."""
+    from quantizer.conformance.exporting import BLOB, CFG, DATA, GRAPH, batched
+
     contents: dict[Path, str | list[bytes]] = {
         folder / GRAPH: exported.text, folder / BLOB: [exported.blob], folder / CFG: exported.cfg,
         folder / "codes.npy": [_npy(trial.got)],
@@ -129,10 +149,7 @@ def _export(trial: Trial, folder: Path) -> int:
     contents |= {folder / f"{name}.npy": [_npy(values.numpy())] for name, values in trial.tensors.items()}
     if batched(exported.feeds):
         contents[folder / DATA] = [_npz({name: values.numpy() for name, values in exported.feeds.items()})]
-    create_files(contents)
-    print_lines(f"wrote {', '.join(path.name for path in contents)} to {folder}")
-    print_lines(f"quantize it with: quantizer optimize --cfg {folder / CFG}")
-    return PASSED
+    return contents
 
 
 def _npy(values: Any) -> bytes:

@@ -6,11 +6,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from quantizer.conformance.element import element_lines, grid, row
+from quantizer.conformance.tensors import stored_tensors
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.files import replace_files
 from quantizer.core.verdict import Verdict
 from quantizer.reporting.figures import visible
+from quantizer.runtime.raised import raised
 
 SUSPECTS = {
     "parameters": "the quantize rule",
@@ -26,19 +29,27 @@ SUSPECTS = {
 }
 
 
+OF_OUTPUT = ("float", "arithmetic", "accuracy", "exact", "tiled", "repeat", "engine")
+"""Checks whose worst element is one of the output, in the operator's own axis order."""
+
+
 def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict], *, rerun: str, replay: str) -> str:
     """Return the text of a failure: item, worst element, interval, accumulator, suspect, graph, how to rerun."""
     failing = [verdict for verdict in verdicts if verdict.failing]
     first = failing[0]
     others = [v.check for v in verdicts if v.status in ("pass", "mistrusted")]
     lines = [f"{item_id}: {headline(first)}"]
-    lines += _element(first)
+    made_of = _made_of(trial, failing)
+    summed = row("accumulator", "")
+    lines += [
+        line for line in _element(first) if not (line.startswith(summed) and any(m.startswith(summed) for m in made_of))
+    ]
+    lines += made_of
     lines.append(f"  suspect     {SUSPECTS.get(first.check, first.check)}{_stage(first)}")
     if len(failing) > 1:
         lines.append(f"  also        {', '.join(v.check for v in failing[1:])} fail")
     lines.append(f"  passing     {', '.join(others) or 'nothing else'}")
     lines += [f"  graph       {graph_line(case)}", f"  data        {_data_line(case)}"]
-    lines += _parameter_lines(trial)
     lines += [f"  rerun       {rerun}", f"  replay      {replay}"]
     return visible("\n".join(lines))
 
@@ -87,30 +98,41 @@ def _data_line(case: Case) -> str:
     return f"{case.data.set}, seed {case.data.seed}" + (f"; {shown}" if shown else "")
 
 
-def _parameter_lines(trial: Trial) -> list[str]:
+def _made_of(trial: Trial, failing: Sequence[Verdict]) -> list[str]:
+    """Return the operands, numbers and terms of the first failing element of the output; parameters alone where none is named."""
     try:
         parameters = trial.parameters
     except Exception:  # noqa: BLE001 - a rule that raises is reported by the verdict itself
         return []
-    lines = []
-    for name, params in {**parameters.inputs, **parameters.outputs}.items():
-        if name in trial.spec.inputs and name not in trial.case.shapes:
-            continue
-        lines.append(
-            f"  {name:<11} {params.dtype} scale {float(params.scale.max()):.9g} zero point {int(params.zero_point.max())}"
-        )
-    return lines
+    outputs = [row(name, grid(params)) for name, params in parameters.outputs.items()]
+    index = next(
+        (v.worst.index for v in failing if v.check in OF_OUTPUT and v.worst and _inside(trial, v.worst.index)), None
+    )
+    if index is None:
+        inputs = parameters.inputs.items()
+        return [row(name, grid(params)) for name, params in inputs if name in trial.case.shapes] + outputs
+    try:
+        return element_lines(trial, index) + outputs
+    except Exception as err:  # noqa: BLE001 - what is under test may raise here too; the verdict is still printed
+        return [*outputs, row("operands", f"cannot be shown: {raised(err)}")]
 
 
-def write_replay(folder: Path, item_id: str, case: Case, verdicts: Sequence[Verdict]) -> Path:
-    """Write a self-contained replay file of a failing case and return its path."""
+def _inside(trial: Trial, index: Sequence[int]) -> bool:
+    shape = trial.output_shape
+    return len(index) == len(shape) and all(0 <= i < size for i, size in zip(index, shape, strict=True))
+
+
+def write_replay(folder: Path, item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict]) -> Path:
+    """Write a self-contained replay file of a failing case and return its path; small tensors stand in it."""
     failing = [v for v in verdicts if v.failing]
-    content = {
+    content: dict[str, object] = {
         "case": case.to_dict(),
         "item": item_id,
         "checks": [v.check for v in failing],
         "finding": headline(failing[0]) if failing else "",
     }
+    if tensors := stored_tensors(trial):
+        content["tensors"] = tensors
     path = folder / f"{item_id}-{case.digest}.json"
     replace_files({path: json.dumps(content, indent=1, sort_keys=True) + "\n"})
     return path

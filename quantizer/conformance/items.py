@@ -182,7 +182,7 @@ class Runner:
         found = judge(trial, options.checks) if smaller else verdicts
         if not any(verdict.failing for verdict in found):
             smallest, trial, found = case, Trial(self._target, case, engine), verdicts
-        path = write_replay(options.reports / "failures", self._target.id, smallest, found)
+        path = write_replay(options.reports / "failures", self._target.id, smallest, trial, found)
         self._failure = f"{headline(next(v for v in found if v.failing))} [{smallest.digest}]"
         return describe(
             self._target.id, smallest, trial, found,

@@ -38,7 +38,7 @@ _COLUMNS = (
     Column("scheme", cut="middle", code=True),
     Column("platform", cut="middle", code=True),
     Column("cases", right=True),
-    Column("worst", cut="middle", code=True),
+    Column("worst", code=True),
     Column("mistrust", right=True),
     Column("vacuous", right=True),
     Column("holes", right=True),

@@ -74,6 +74,19 @@ def part(
     return _cut(spec, _whole(spec, shapes, attrs), shapes, bound, ends)
 
 
+def needed(
+    spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue], index: Sequence[int]
+) -> dict[str, Box]:
+    """Return the box of every operand that the element at *index* of the output needs; whole along axes that cannot be cut."""
+    cuts = {}
+    for axis in tileable_axes(spec, shapes, attrs):
+        if _rule(spec, axis).rule != "accumulate":
+            numbered = not isinstance(spec.tiling, NoTiling) and axis not in spec.tiling
+            place = int(axis.removeprefix("d")) if numbered else _output_axis(spec, axis, len(index))
+            cuts[axis] = (index[place], index[place] + 1)
+    return dict(part(spec, shapes, attrs, cuts).inputs)
+
+
 def _whole(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue]) -> Tile:
     output = next(iter(infer_shapes(spec, shapes, attrs).values()))
     boxes = {name: tuple((0, size) for size in shape) for name, shape in shapes.items()}

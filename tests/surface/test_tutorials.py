@@ -81,3 +81,7 @@ def test_the_page_says_what_happens(tmp_path: Path, warmed: Warmed, page: str, l
             if path.is_file():
                 (tmp_path / path.name).write_bytes(path.read_bytes())
     assert follow(TUTORIALS / f"{page}.md", tmp_path, warmed) >= least
+
+
+def test_the_page_on_debugging_finds_the_cause(tmp_path: Path, warmed: Warmed) -> None:
+    assert follow(ROOT / "docs" / "debugging.md", tmp_path, warmed) >= 4

@@ -101,7 +101,7 @@ def test_export_writes_a_new_folder_only(tmp_path, capsys):
         == 0
     )
     assert {item.name for item in target.iterdir()} == {
-        "graph.txt", "graph.bin", "x.npy", "codes.npy", "opt.cfg", "data.npz",
+        "case.npz", "case.json", "graph.txt", "graph.bin", "x.npy", "codes.npy", "opt.cfg", "data.npz",
     }  # fmt: skip
     assert (
         main(

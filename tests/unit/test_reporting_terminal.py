@@ -171,3 +171,8 @@ def test_a_cut_text_is_as_wide_as_asked(width: int) -> None:
     for middle in (False, True):
         assert len(shortened("depthwise_conv2d", width, middle=middle)) == width
     assert shortened("depthwise_conv2d", 10, middle=True) == "dept..nv2d"
+
+
+def test_the_name_of_the_worst_check_is_never_cut():
+    found = [item("a_rather_long_operator", "tflite_builtin", parameters=CheckRecord(passed=1, ratio=1.0, elements=9))]
+    assert "parameters 1.00" in "\n".join(render(found, width=50))

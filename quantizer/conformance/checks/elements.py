@@ -12,6 +12,8 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict, Worst
 
 Array = NDArray[Any]
+ALLOWED = ("expected.low", "expected.high")
+"""Names under which a trial keeps the smallest and the largest code of the output that `arithmetic` allows."""
 JUST_ABOVE_ONE = float(np.nextafter(1.0, 2.0))
 
 
@@ -28,6 +30,8 @@ def judge_codes(
     codes = trial.got if got is None else got
     if codes.shape != low.shape:
         return _wrong_shape(check, tensor, codes.shape, low.shape)
+    if check == "arithmetic" and tensor == "y":
+        trial.shared.update(zip(ALLOWED, (low, high), strict=True))
     if low is high and np.array_equal(codes, low):
         return Verdict(check, "pass", elements=codes.size, width=1.0)
     inside = (low <= codes) & (codes <= high)

@@ -1,0 +1,178 @@
+"""What one element of the output is made of: operands in its window, numbers provided, terms of its accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.conformance.trial import Trial
+from quantizer.core.dtypes import DType
+from quantizer.numerics.qparams import QParams
+from quantizer.tiling.windows import Box, needed, slices
+
+MAX_SHOWN = 12
+"""Values of an operand, and terms of a sum, that a failure prints."""
+SUMS = ("linear", "bilinear", "mean")
+"""Error models of operators whose reference, on centred codes, is the accumulator."""
+
+
+def element_lines(trial: Trial, index: Sequence[int]) -> list[str]:
+    """Return the lines on the element of the output at *index*, an index in the operator's own axis order."""
+    boxes = needed(trial.spec, trial.case.shapes, trial.case.attrs, index)
+    lines = [line for name, box in boxes.items() for line in _operand(trial, name, box)]
+    lines += [*_multiplier(trial, index), *_table(trial, boxes), *_accumulator(trial, index)]
+    return lines
+
+
+def _operand(trial: Trial, name: str, box: Box) -> Iterator[str]:
+    """Yield the window of an operand: where, its parameters, then a line of codes and one of real values."""
+    window = slices(box)
+    reals = trial.tensors[name][window].reshape(-1)
+    place = ",".join(f"{start}" if stop == start + 1 else f"{start}:{stop}" for start, stop in box)
+    where = f"{name}[{place}]" if box else name
+    if not reals.numel():
+        yield row(name, f"{where}, wholly in the padding")
+        return
+    codes = trial.codes[name]
+    if codes.is_floating_point() or (name not in trial.parameters.constants and name not in trial.parameters.inputs):
+        kind = "real values" if codes.is_floating_point() else "indices"
+        yield row(name, f"{where}, {kind}")
+        yield row("", _aligned([codes[window].reshape(-1)])[0])
+        return
+    yield row(name, f"{where}, {grid(trial.qparams(name), box)}")
+    shown = _aligned([codes[window].reshape(-1), reals])
+    yield row("  code", shown[0])
+    yield row("  real", shown[1])
+
+
+def grid(params: QParams, box: Box = ()) -> str:
+    """Return dtype, scale and zero point; of parameters per slice, those of the one slice in *box*, else the largest."""
+    dtype: DType = params.dtype
+    scale, zero, place = params.scale.reshape(-1), params.zero_point.reshape(-1), ""
+    if params.axis is not None and scale.numel() > 1:
+        start, stop = box[params.axis] if box else (0, 0)
+        if stop == start + 1 and stop <= scale.numel():
+            scale, zero, place = scale[start:stop], zero[start:stop], f" of slice {start}"
+        else:
+            place = f" at most, {scale.numel()} slices"
+    return f"{dtype} scale {float(scale.max()):.9g} zero point {int(zero.max())}{place}"
+
+
+def _aligned(columns: Sequence[Tensor]) -> list[str]:
+    """Return rows of the first values, one under the other; the last says how many are left out."""
+    texts = [[_text(value) for value in values[:MAX_SHOWN].tolist()] for values in columns]
+    widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
+    rows = ["  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)) for cells in texts]
+    left = columns[0].numel() - MAX_SHOWN
+    return [*rows[:-1], f"{rows[-1]}  ... {left:,} more"] if left > 0 else rows
+
+
+def _text(value: float) -> str:
+    return f"{value}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def _multiplier(trial: Trial, index: Sequence[int]) -> Iterator[str]:
+    """Yield the multiplier and shift provided for the element, and the factors of its operands."""
+    rescale = trial.parameters.rescale
+    if rescale is None:
+        return
+    mantissa, shift = (_at(trial.per_channel(values), index) for values in (rescale.mantissa, rescale.shift))
+    divided = f" / {rescale.divisor:.9g}" if rescale.divisor != 1.0 else ""
+    shifted = f" * 2**{-int(shift)}" if shift else ""
+    ratio = mantissa * 2.0 ** -float(shift) / rescale.divisor
+    product = f"{mantissa:.17g}{shifted}{divided} = " if shifted or divided else ""
+    yield row("multiplier", f"{product}{ratio:.9g}, {rescale.variant}")
+    if any(factor != 1 for factor in rescale.factors.values()):
+        yield row("factors", ", ".join(f"{name} {factor:.9g}" for name, factor in rescale.factors.items()))
+
+
+def _at(values: Any, index: Sequence[int]) -> float:
+    """Return the value for the element at *index* of an array that broadcasts against the output."""
+    if not values.ndim:
+        return float(values)
+    if values.ndim != len(index):
+        return float(values.max())
+    return float(values[tuple(0 if size == 1 else i for i, size in zip(index, values.shape, strict=True))])
+
+
+def _table(trial: Trial, boxes: dict[str, Box]) -> Iterator[str]:
+    """Yield the entries that the one code of a function of one input is looked up in."""
+    (name, box), *others = boxes.items()
+    if others or any(stop != start + 1 for start, stop in box) or trial.codes[name].is_floating_point():
+        return
+    code = int(trial.codes[name][slices(box)])
+    for label, table in trial.parameters.tables.items():
+        entry, rest = divmod(code - table.first, table.step)
+        if 0 <= entry < table.entries.numel():
+            found = table.entries.reshape(-1)[entry : entry + (2 if rest else 1)].tolist()
+            between = f", {rest}/{table.step} of the way" if rest else ""
+            said = f"{label}[{entry}] for code {code}: {' .. '.join(map(str, found))}{between}, unit {table.unit:.9g}"
+            yield row("table", said)
+
+
+def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
+    """Yield the accumulator as a sum of products of centred codes, and what the function under test shows."""
+    if trial.spec.error_model.kind not in SUMS:
+        return
+    terms, zeros, divisor = _terms(trial, tuple(index))
+    total = sum(value for value, _ in terms)
+    written = f"{total:.9g}" if isinstance(total, float) and not total.is_integer() else f"{int(total)}"
+    shown = " + ".join(text for _, text in terms[:MAX_SHOWN])
+    left = f" + ... {len(terms) - MAX_SHOWN:,} more terms" if len(terms) > MAX_SHOWN else ""
+    none = f" ({zeros:,} more of 0)" if zeros and terms else ""
+    if not terms:
+        shown = f"sum of {zeros:,} terms, all 0" if zeros else "0, no term"
+    over = f", then / {divisor}" if divisor != 1 else ""
+    yield row("accumulator", f"{written} = {shown}{left}{none}{over}")
+    own = trial.accumulate(trial.call, trial.codes, trial.parameters)
+    if own is not None and tuple(own.shape) == trial.output_shape and (got := int(own[tuple(index)])) != total:
+        yield row("", f"the function under test accumulates {got}")
+
+
+def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]], int, int]:
+    """Return the terms other than 0 with their text, how many are 0, and what their sum is divided by.
+
+    The reference is linear in each operand, so its derivative by an operand, at the element, is what every code of that operand is
+    multiplied by: exact on centred codes, without a statement of windows for each operator. A bias is a term by itself.
+    """
+    spec, operands = trial.spec, {name: values.clone() for name, values in trial.centred.items()}
+    biases = [name for name in operands if spec.inputs[name].role == "bias"]
+    added = [name for name in operands if spec.inputs[name].kind == "value" and name not in biases]
+    bilinear = spec.error_model.kind == "bilinear"
+    varied = [*added[:1], *biases] if bilinear else added
+    with torch.enable_grad():
+        for name in varied:
+            operands[name].requires_grad_()
+        element = trial.target.reference(operands, trial.case)[index]
+        by = torch.autograd.grad(
+            element, [operands[name] for name in varied], allow_unused=True, materialize_grads=True
+        )
+    rescale = trial.parameters.rescale
+    gains = rescale.factors if rescale is not None and spec.error_model.kind == "linear" else {}
+    terms: list[tuple[float, str]] = []
+    zeros, divisor = 0, 1
+    for name, factors in zip(varied, by, strict=True):
+        values, weights = operands[name].detach().reshape(-1), factors.reshape(-1)
+        if spec.error_model.kind == "mean" and (nonzero := weights[weights != 0]).numel():
+            divisor = round(1 / float(nonzero.min()))
+            weights = weights * divisor
+        label = f" ({name})" if name in biases or (not bilinear and len(operands) > 1) else ""
+        gain = gains.get(name, 1.0)
+        touched = weights != 0
+        for value, weight in zip(values[touched].tolist(), weights[touched].tolist(), strict=True):
+            whole, by_whole = round(value), round(weight)
+            product: float = whole * by_whole
+            text = f"{whole}*{by_whole}" if by_whole != 1 else f"{whole}"
+            if gain != 1:
+                product, text = product * gain, f"{text}*{gain:.9g}"
+            terms += [(product, text + label)] if whole else []
+            zeros += not whole
+    return terms, zeros, divisor
+
+
+def row(name: str, text: str) -> str:
+    """Return a line of a failure: its label in a column of its own."""
+    return f"  {name:<11} {text}"

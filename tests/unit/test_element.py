@@ -1,0 +1,124 @@
+"""What a failure prints of its element: operands, numbers and terms that add up to the exact accumulator."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from quantizer.cli import main
+from quantizer.conformance.element import MAX_SHOWN, element_lines
+from quantizer.conformance.failures import describe, write_replay
+from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.stored import read_replay
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import EVERY
+from quantizer.numerics.qparams import Staged
+from quantizer.tiling.windows import needed, slices
+
+SESSION = open_session(Options(root=Path.cwd()))
+
+
+def trials(op: str, platform: str = "", count: int = 2) -> list[Trial]:
+    spec = SESSION.library.specs[op]
+    found = []
+    for target in SESSION.all_targets(spec):
+        if target.platform.platform == (platform or target.platform.platform):
+            cases = [example_case(target, example) for example in spec.examples[:count]]
+            found += [Trial(target, case, SESSION.engine) for case in cases]
+            break
+    return [trial for trial in found if trial.refusal is None and 0 not in trial.output_shape]
+
+
+def middle(trial: Trial) -> tuple[int, ...]:
+    return tuple(size // 2 for size in trial.output_shape)
+
+
+@pytest.mark.parametrize("op", sorted(SESSION.library.specs))
+def test_every_operator_shows_its_operands_in_lines_without_reprs(op):
+    for trial in trials(op):
+        text = "\n".join(element_lines(trial, middle(trial)))
+        assert all(f"\n  {name:<11} " in f"\n{text}" for name in trial.case.shapes)
+        assert not re.search(r"np\.|array\(|tensor\(", text)
+
+
+@pytest.mark.parametrize("op", sorted(n for n, s in SESSION.library.specs.items() if s.error_model.kind == "bilinear"))
+@pytest.mark.parametrize("platform", ["ideal", "compass"])
+def test_shown_terms_of_a_product_add_up_to_the_accumulator(op, platform):
+    for trial in trials(op, platform, 3):
+        index = middle(trial)
+        (line,) = (line for line in element_lines(trial, index) if line.startswith("  accumulator"))
+        total, terms = line.removeprefix("  accumulator").split(" = ")
+        assert int(total) == int(trial.sums[index])
+        if "more" not in terms:
+            products = re.sub(r" \(\w+\)", "", terms).split(" + ")
+            assert int(total) == sum(int(np.prod([int(n) for n in one.split("*")])) for one in products)
+        assert len(terms.split(" + ")) <= MAX_SHOWN + 1
+
+
+@pytest.mark.parametrize("op", ["conv2d", "softmax", "add", "sigmoid", "max_pool2d", "layer_norm", "transpose"])
+def test_no_operand_outside_the_shown_window_changes_the_element(op):
+    """The window is what the element depends on: other operands replaced, the reference keeps its value there."""
+    (trial, *_) = trials(op)
+    index = middle(trial)
+    boxes = needed(trial.spec, trial.case.shapes, trial.case.attrs, index)
+    other = {}
+    for name, values in trial.doubles.items():
+        changed = values * 0.5 + 0.25
+        changed[slices(boxes[name])] = values[slices(boxes[name])]
+        other[name] = changed
+    assert trial.reference(other)[index] == trial.reference(trial.doubles)[index]
+
+
+class OneTooHigh:
+    """The engine, with one code of each output too high."""
+
+    def __init__(self, engine):
+        self._engine = engine
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def run(self, *arguments):
+        staged = self._engine.run(*arguments)
+        return Staged(torch.where(staged.codes == staged.codes.min(), staged.codes + 1, staged.codes), staged.stages)
+
+
+def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(tmp_path):
+    (right, *_) = trials("conv2d", "compass")
+    trial = Trial(right.target, right.case, OneTooHigh(SESSION.engine))
+    verdicts = judge(trial, EVERY)
+    text = describe("item", trial.case, trial, verdicts, rerun="-", replay="-")
+    for label in ("expected", "got", "x", "  code", "  real", "weight", "multiplier", "accumulator", "y"):
+        assert f"\n  {label:<11} " in text
+    path = write_replay(tmp_path, "item", trial.case, trial, verdicts)
+    assert read_replay(path).case == trial.case
+    stored = json.loads(path.read_text())["tensors"]
+    assert stored["y"]["got"] == trial.got.reshape(-1).tolist()
+    assert stored["weight"]["code"] == trial.codes["weight"].reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("op", sorted(SESSION.library.specs))
+def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, tmp_path, monkeypatch, capsys):
+    (trial, *_) = trials(op, count=9)
+    monkeypatch.setattr("quantizer.conformance.session.open_session", lambda *_: SESSION)
+    path = write_replay(tmp_path, op, trial.case, trial, [])
+    assert main(["case", "export", str(path), "--to", str(tmp_path / "out")]) == 0
+    assert "wrote case.npz, case.json" in capsys.readouterr().out
+    described = json.loads((tmp_path / "out" / "case.json").read_text())
+    with np.load(io.BytesIO((tmp_path / "out" / "case.npz").read_bytes())) as archive:
+        arrays = dict(archive)
+    assert arrays.keys() == described["arrays"].keys() >= {"got.code", "expected.real"}
+    assert np.array_equal(arrays["got.code"], trial.got)
+    if "expected.low" in arrays:
+        assert (arrays["expected.low"] <= arrays["got.code"]).all() and (
+            arrays["got.code"] <= arrays["expected.high"]
+        ).all()
