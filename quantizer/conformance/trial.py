@@ -72,7 +72,7 @@ class Trial:
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
         if lacking := self._lacking(found):
-            raise GraphError(f"it handed nothing for {', '.join(lacking)}. Hand the parameters of every tensor.")
+            raise GraphError(f"it provided nothing for {', '.join(lacking)}. Provide the parameters of every tensor.")
         self._handed = _copies(_handed_tensors(found))
         return found
 

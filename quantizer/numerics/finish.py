@@ -130,5 +130,5 @@ def finish_reduced(sums: Tensor, count: int, parameters: Parameters, *, output: 
 
 def _rescale(parameters: Parameters) -> Rescale:
     if parameters.rescale is None:
-        raise GraphError("the quantize rule handed no multiplier; return Parameters with `rescale`.")
+        raise GraphError("the quantize rule provided no multiplier; return Parameters with `rescale`.")
     return parameters.rescale

@@ -89,7 +89,7 @@ WRONG = {
     "longer": ("", "right[None]", "shape"),
     "flat": ("", "right.flatten()[:1]", "shape"),
     "writes": ("x += 1", "right", "wrote into operand 'x'. Work on a copy."),
-    "rescales": ("parameters.inputs['x'].scale.mul_(2)", "right", "wrote into what it was handed. Work on a copy."),
+    "rescales": ("parameters.inputs['x'].scale.mul_(2)", "right", "wrote into what it was given. Work on a copy."),
     "remembers": (CACHE, "found", "Keep nothing by the address of a tensor."),
     "reuses": (BUFFER, "found", "Return memory that nothing else uses."),
     "strides": (STRIDES, RAW, "Read them by their strides."),

@@ -80,7 +80,7 @@ def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
             "  worst       y[[]*[]]*ratio *",
             "  expected    * (code *)",
             "  got         * (code *)",
-            "  allowed     *half_even of the handed sum*",
+            "  allowed     *half_even of the provided sum*",
             "  suspect     the integer forward",
             "  graph       double(x: [[]1[]]) channels_first",
             "  rerun       pytest 'my_specs/double.yaml::double-a*-ideal' --op-plugins=my_plugins",

@@ -45,7 +45,7 @@ def test_a_rule_that_hands_nothing_for_a_tensor_fails_parameters(kind, name):
     for target in SESSION.all_targets(SESSION.library.spec("conv2d")):
         found = judged(target, lambda parameters: replace(parameters, **{kind: {}}))
         assert [verdict.check for verdict in found] == ["parameters"]
-        assert f"handed nothing for {name}." in found[0].reason
+        assert f"provided nothing for {name}." in found[0].reason
 
 
 @pytest.mark.parametrize("op", ["add", "conv2d", "softmax"])

@@ -41,7 +41,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def codes(trial: Trial) -> Array:
-    """Return the output codes that the handed numbers prescribe.
+    """Return the output codes that the provided numbers prescribe.
 
     Source: the Compass Optimizer's Softmax, FAST_EXP: distances become whole exponents, powers are added, and the sum's
     logarithm, whole or to a half, is taken off every exponent.

@@ -77,7 +77,7 @@ def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) ->
 
 
 def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
-    """Judge a function that is RESCALE and then CLAMP between handed bounds, centred codes."""
+    """Judge a function that is RESCALE and then CLAMP between provided bounds, centred codes."""
     (name,) = trial.centred
     mantissa, shift = restated_multipliers.as_multiplier(Fraction(rescale.factors[name]))
     numbers, c = trial.parameters.numbers, trial.centred[name].numpy()
@@ -85,7 +85,7 @@ def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
     return judge_rounded(
         trial,
         np.clip(whole, numbers["least"], numbers["most"]),
-        "the handed multiple, rounded once, between the bounds",
+        "the provided multiple, rounded once, between the bounds",
     )
 
 

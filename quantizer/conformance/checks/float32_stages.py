@@ -80,7 +80,7 @@ def lane_tables(trial: Trial) -> Verdict:
         wanted,
         wanted,
         zero=int(trial.output.zero_point),
-        made_of="the handed table of the element's place",
+        made_of="the provided table of the element's place",
     )
 
 

@@ -127,7 +127,7 @@ def leaky_codes(trial: Trial) -> Array:
 
 
 def grid_codes(trial: Trial) -> Array | None:
-    """Return 16-bit codes of sigmoid or tanh from the handed table on its grid; None for gemmlowp's functions."""
+    """Return 16-bit codes of sigmoid or tanh from the provided table on its grid; None for gemmlowp's functions."""
     numbers, tanh = trial.parameters.numbers, trial.spec.quantization.family == "hyperbolic_tangent"
     multiplier, shift = numbers["input_multiplier"], numbers["input_shift"]
     x = next(iter(trial.codes.values())).numpy()
@@ -158,7 +158,7 @@ def float32_softmax_codes(trial: Trial, exponentials: Array) -> Array:
 
 
 def wide_softmax_codes(trial: Trial) -> Array:
-    """Return 16-bit codes of a softmax from the handed tables of exponentials and of reciprocals."""
+    """Return 16-bit codes of a softmax from the provided tables of exponentials and of reciprocals."""
     numbers, tables = trial.parameters.numbers, trial.parameters.tables
     codes = trial.codes["x"].numpy().astype(np.int64)
     distance = codes - codes.max(axis=trial.axis, keepdims=True)

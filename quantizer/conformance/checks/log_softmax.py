@@ -1,4 +1,4 @@
-"""Logarithms of softmax from the handed exponentials: arithmetic, and what tables and float32 lose end to end."""
+"""Logarithms of softmax from the provided exponentials: arithmetic, and what tables and float32 lose end to end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLOAT64_UNIT = 2.0**-50
 
 
 def logarithms(trial: Trial) -> Verdict:
-    """Judge codes of `distance * s_x / s_y - log(sum) / s_y`, the sum being that of the handed exponentials.
+    """Judge codes of `distance * s_x / s_y - log(sum) / s_y`, the sum being that of the provided exponentials.
 
     Where one exponential alone is left and scales are powers of two, nothing is lost: ties go as the platform declares.
     """
@@ -41,7 +41,7 @@ def logarithms(trial: Trial) -> Verdict:
     settled = (logarithm == 0) & all(math.frexp(scale)[0] == 0.5 for scale in (s_x, s_y))
     return final_codes(
         trial, value, np.where(settled, 0.0, extra),
-        lambda i: Fraction(float(value[i])), "distance less the logarithm of the handed exponentials",
+        lambda i: Fraction(float(value[i])), "distance less the logarithm of the provided exponentials",
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def stage_error(trial: Trial, table: Table) -> Array:
 
 
 def _exponentials(distance: Array, table: Table) -> Array:
-    """Return what the handed table says at each distance from the largest code; between entries the chord."""
+    """Return what the provided table says at each distance from the largest code; between entries the chord."""
     entries = np.append(table.entries.numpy(), table.entries.numpy()[-1]).astype(np.float64) * table.unit
     step = abs(table.step)
     place = (distance - table.first) if table.step > 0 else (table.first - distance)

@@ -20,7 +20,7 @@ from quantizer.numerics.qparams import Rescale
 
 
 def mean(trial: Trial) -> Verdict:
-    """Judge a sum divided by the number of its terms: both are exact, the multiplier is handed or follows from the number."""
+    """Judge a sum divided by the number of its terms: both are exact, the multiplier is provided or follows from the number."""
     rescale, known = trial.parameters.rescale, mean_sums(trial)
     if rescale is None or known is None:
         return stand_in(trial)

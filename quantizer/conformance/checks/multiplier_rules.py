@@ -20,7 +20,7 @@ DIVIDES = (
     "f32_dequantized", "f32_stages_bias", "f32_lanes", "f32_dequantized_fused", "aligned_half_away",
     "f32_mean_divided", "f32_mean_zpin", "f32_mean_raw", "f32_mean_inverse",
 )  # fmt: skip
-"""Variants that are handed the output's scale."""
+"""Variants that are provided the output's scale."""
 
 
 def equal(what: str, wanted: object, got: object, rule: str) -> Finding:

@@ -40,7 +40,7 @@ RELAY_BITS = 8
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """Yield what is found of the handed multiplier of a sum or of products; *factors* are its operands' parameters."""
+    """Yield what is found of the provided multiplier of a sum or of products; *factors* are its operands' parameters."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return
@@ -128,7 +128,7 @@ def _side_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def _attribute_findings(trial: Trial) -> Iterator[Finding]:
-    """An attribute that is handed in fixed point is the nearest integer, in no coarser a unit than the rule's (Compass)."""
+    """An attribute that is provided in fixed point is the nearest integer, in no coarser a unit than the rule's (Compass)."""
     numbers, bits = trial.parameters.numbers, trial.target.scheme.activation.bits
     steps = 1 / float(trial.output.scale) if trial.output.steps is None else float(trial.output.steps)
     relay = RELAY_BITS if bits <= RELAY_BITS else 0

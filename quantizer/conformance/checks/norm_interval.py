@@ -79,7 +79,7 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
     twice (16 bits: the factor too); deviations of 16 bits are halved, floored; the product is rounded and clamped: it is one of
     the codes next to it, or kept as it is.
     *epsilon*: the most that may be added to the variance; Compass adds nothing. *declared*: 16-bit values have the scale of
-    their codes, whatever multiplier is handed, and rounding is half a code either way, since epsilon moves the value.
+    their codes, whatever multiplier is provided, and rounding is half a code either way, since epsilon moves the value.
     """
     bits, numbers = trial.target.scheme.activation.bits, trial.parameters.numbers
     deviation, variance, count = lines(trial)
@@ -119,9 +119,9 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
 
 
 def final_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tuple[Array, Array]:
-    """Return the ends of (normalized * gamma + beta) times the handed multiplier, in steps of the output.
+    """Return the ends of (normalized * gamma + beta) times the provided multiplier, in steps of the output.
 
-    Where none is handed, times the real ratio of scales, known to as many bits as the activation has.
+    Where none is provided, times the real ratio of scales, known to as many bits as the activation has.
     """
     low, high = normalized_interval(trial, declared=declared, epsilon=epsilon)
     shape, rescale = trial.output_shape, trial.parameters.rescale
@@ -145,7 +145,7 @@ def exact_error(trial: Trial) -> Array:
 
 
 def norm_stage_error(trial: Trial) -> Array:
-    """Return e of all stages and what the handed numbers lost, in steps of the output, around the value without epsilon."""
+    """Return e of all stages and what the provided numbers lost, in steps of the output, around the value without epsilon."""
     if not is_integer(trial):
         return exact_error(trial)
     shape, scale = trial.output_shape, float(trial.output.scale)

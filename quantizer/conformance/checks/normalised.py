@@ -1,4 +1,4 @@
-"""Arithmetic of operators with several rounding stages: each judged from the handed codes before it."""
+"""Arithmetic of operators with several rounding stages: each judged from the provided codes before it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
     """Judge the exponentials, the reciprocal or quotient where there is one, and the output, one after the other."""
     table = trial.parameters.tables.get("exp")
     if "halves" in trial.parameters.numbers:
-        return litert_stages.judged(trial, fast_exp.codes(trial), "the handed numbers, in powers of two")
+        return litert_stages.judged(trial, fast_exp.codes(trial), "the provided numbers, in powers of two")
     if table is None:
-        return hole(CHECK, "no exponentials were handed")
+        return hole(CHECK, "no exponentials were provided")
     if (wanted := _declared(trial)) is not None:
         return litert_stages.judged(trial, wanted, "the declared stages: exponentials, their sum, a reciprocal")
     stages = trial.outcome.stages
@@ -44,7 +44,7 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
         return _hidden_stages(trial, wanted)
     got = stages["exp"].numpy()
     first = judge_codes(
-        CHECK, trial, wanted, wanted, got=got, tensor="exp", made_of="the handed table, interpolated down"
+        CHECK, trial, wanted, wanted, got=got, tensor="exp", made_of="the provided table, interpolated down"
     )
     if first.failing:
         return first
@@ -57,7 +57,7 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
 
 
 def _declared(trial: Trial) -> Array | None:
-    """Return the codes of LiteRT's or ONNX Runtime's softmax from the handed tables; None where the division is exact."""
+    """Return the codes of LiteRT's or ONNX Runtime's softmax from the provided tables; None where the division is exact."""
     tables = trial.parameters.tables
     if "reciprocal" in tables:
         return litert_stages.wide_softmax_codes(trial)
@@ -139,7 +139,7 @@ def _is_free(trial: Trial) -> bool:
 
 
 def _hidden_stages(trial: Trial, exponentials: Array) -> Verdict:
-    """Judge codes whose stages are not shown by the platform's stages from the handed numbers: one of its two orders."""
+    """Judge codes whose stages are not shown by the platform's stages from the provided numbers: one of its two orders."""
     total = exponentials.astype(np.int64).sum(axis=trial.axis, keepdims=True)
     if "multiplier" not in trial.parameters.numbers:
         return _from_sum(trial, exponentials, np.maximum(total, 1))
@@ -206,7 +206,7 @@ def _without_stages(trial: Trial, table: Table) -> Verdict:
     axis, scale = trial.axis, float(trial.output.scale)
     total = exponentials.sum(axis=axis, keepdims=True)
     if (total <= 0).any():
-        return failure(CHECK, "the handed exponentials of a row add up to nothing")
+        return failure(CHECK, "the provided exponentials of a row add up to nothing")
     share = exponentials / total
     terms = exponentials.shape[axis]
     if table.entries.dtype.is_floating_point:

@@ -36,7 +36,7 @@ CODE_LIMIT = 1 << 62
 
 
 def normalization_arithmetic(trial: Trial) -> Verdict:
-    """Judge each handed stage from the handed codes before it, then the output; without stages by the summed e."""
+    """Judge each provided stage from the provided codes before it, then the output; without stages by the summed e."""
     stages = {name: values.numpy() for name, values in trial.outcome.stages.items()}
     if not is_integer(trial) and {"root", "exponent", "normalized"} <= stages.keys():
         return _exact_platform(trial, stages)
@@ -140,7 +140,7 @@ class _Compass:
 
     @cached_property
     def centre(self) -> Array:
-        """The handed mean; 0 where none is taken off."""
+        """The provided mean; 0 where none is taken off."""
         return self.stages["mean"] if self.centred else np.zeros((len(self.codes), 1), dtype=np.int64)
 
     @property
@@ -163,7 +163,7 @@ class _Compass:
             "inverse_root" not in self.trial.parameters.tables
             or not {"norm_multiplier", "norm_shift"} <= self.trial.parameters.numbers.keys()
         ):
-            return hole(CHECK, "no table of inverse roots or no shifts were handed")
+            return hole(CHECK, "no table of inverse roots or no shifts were provided")
         own = [] if self.narrow else [self.factor, self.deviation] if self.centred else [self.factor]
         judges = [*([self.mean] if self.centred else []), self.variance, self.root, *own, self.normalized]
         for judge in judges:
@@ -181,7 +181,7 @@ class _Compass:
         )  # fmt: skip
 
     def variance(self) -> Verdict:
-        """Squares of deviations from the handed mean: their sum shifted (8 bits), their mean (16 bits), floored."""
+        """Squares of deviations from the provided mean: their sum shifted (8 bits), their mean (16 bits), floored."""
         deviation = self.codes - self.centre
         squares = (deviation * deviation).sum(axis=1, keepdims=True)
         shift = self.numbers[0]
@@ -194,7 +194,7 @@ class _Compass:
         return _stage(self.trial, "variance", self.stages["variance"], wanted, wanted, "mean of squares, down")
 
     def root(self) -> Verdict:
-        """The handed table at m = variance / 4**k, the chord at 15 bits of the place between entries, shifted by k.
+        """The provided table at m = variance / 4**k, the chord at 15 bits of the place between entries, shifted by k.
 
         Of the place the rest is dropped, which raises the chord by less than a bit of it. Where the platform declares
         significant bits, an integer in units of 2**-15 must have them too.
@@ -209,7 +209,7 @@ class _Compass:
         spare = np.where(np.exp2(15.0) * place % 1 == 0, 0.0, drop * 2.0**-15 / 2.0**halves)
         low, high = (np.floor(end + 0.5).astype(np.int64) for end in (value, value + spare))
         verdict = _stage(
-            self.trial, "root", self.stages["root"], low, high, "the handed table at the variance, half up"
+            self.trial, "root", self.stages["root"], low, high, "the provided table at the variance, half up"
         )
         return verdict if verdict.failing else self.significance(value, spare) or verdict
 
@@ -231,7 +231,7 @@ class _Compass:
         return Verdict(CHECK, "fail", ratio=float(away.max()), elements=away.size, failed=failed, worst=worst)
 
     def factor(self) -> Verdict:
-        """16 bits: the handed root times the handed multiplier."""
+        """16 bits: the provided root times the provided multiplier."""
         root, (_, multiplier, shift) = self.stages["root"], self.numbers
         return _rounded_stage(
             self.trial, "factor", self.stages["factor"], root * float(multiplier) * 2.0**-shift,
@@ -239,12 +239,12 @@ class _Compass:
         )  # fmt: skip
 
     def deviation(self) -> Verdict:
-        """16 bits: half of the deviation from the handed mean, floored."""
+        """16 bits: half of the deviation from the provided mean, floored."""
         wanted = (self.codes - self.centre) >> 1
         return _stage(self.trial, "deviation", self.stages["deviation"], wanted, wanted, "(x - mean) / 2, down")
 
     def normalized(self) -> Verdict:
-        """Deviation times the handed root or factor, shifted, clamped to the codes of the output's width."""
+        """Deviation times the provided root or factor, shifted, clamped to the codes of the output's width."""
         _, multiplier, shift = self.numbers
         if self.narrow:
             product, places = (
@@ -262,7 +262,7 @@ class _Compass:
         )  # fmt: skip
 
     def half_up(self) -> Verdict:
-        """A root mean square: the value times the handed factor, shifted half up, clamped."""
+        """A root mean square: the value times the provided factor, shifted half up, clamped."""
         wanted = (self.codes * self.stages["factor"] + (1 << (NORMAL_PLACES - 1))) >> NORMAL_PLACES
         end = 1 << (self.trial.output.dtype.bits - 1)
         wanted = wanted.clip(-end, end - 1)
@@ -270,10 +270,10 @@ class _Compass:
         return _stage(self.trial, "normalized", self.stages["normalized"], wanted, wanted, made_of)
 
     def output(self) -> Verdict:
-        """(normalized * gamma + beta) * m * 2**-n, from the handed codes."""
+        """(normalized * gamma + beta) * m * 2**-n, from the provided codes."""
         trial, rescale = self.trial, self.trial.parameters.rescale
         if rescale is None:
-            return hole(CHECK, "no multiplier was handed")
+            return hole(CHECK, "no multiplier was provided")
         shape, normalized = trial.output_shape, self.stages["normalized"].reshape(trial.output_shape)
         gamma, beta = affine(trial, "gamma", shape)[0], effective_beta(trial, shape)
         acc = normalized * gamma + beta

@@ -1,4 +1,4 @@
-"""Arithmetic of functions of one input: a handed table, or Compass's integer steps with a rounding before the last."""
+"""Arithmetic of functions of one input: a provided table, or Compass's integer steps with a rounding before the last."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CHECK = "arithmetic"
 
 
 def monotone_arithmetic(trial: Trial) -> Verdict:
-    """Judge a function of one input by the table that was handed, by its stages, or by f on the values of the codes."""
+    """Judge a function of one input by the table that was provided, by its stages, or by f on the values of the codes."""
     tables = trial.parameters.tables
     if "period" in tables:
         wanted = one_period.codes(trial, tables["period"])
         return litert_stages.judged(
-            trial, wanted, "the entry of the handed table at the handed multiple, modulo its size"
+            trial, wanted, "the entry of the provided table at the provided multiple, modulo its size"
         )
     if len(tables) == 1 and len(trial.codes) == 1 and "logistic" not in tables:
         (table,) = tables.values()
@@ -54,15 +54,15 @@ def monotone_arithmetic(trial: Trial) -> Verdict:
 
 
 def _on_a_grid(trial: Trial) -> Verdict:
-    """Judge a function that is read between the entries of a handed table, or gemmlowp's fixed point."""
+    """Judge a function that is read between the entries of a provided table, or gemmlowp's fixed point."""
     wanted = litert_stages.grid_codes(trial)
     if wanted is None:
         wanted = gemmlowp_codes(trial)
-    return litert_stages.judged(trial, wanted, "the declared stages: the handed table between its entries")
+    return litert_stages.judged(trial, wanted, "the declared stages: the provided table between its entries")
 
 
 def _multiplied(trial: Trial) -> Verdict:
-    """Judge a function with a handed multiplier and no stages: f on `c * m * 2**-n * s_y`, rounded once, e for stages.
+    """Judge a function with a provided multiplier and no stages: f on `c * m * 2**-n * s_y`, rounded once, e for stages.
 
     The multiplier stands for s_x / s_y. Where that is not what it means, f on the values of the codes stands in.
     """
@@ -75,7 +75,7 @@ def _multiplied(trial: Trial) -> Verdict:
     )  # fmt: skip
     verdict = judge_codes(
         CHECK, trial, low, high, value=value, allowance=half + extra, zero=zero,
-        made_of=f"{mode} of f on the handed multiple + {float(np.max(extra, initial=0.0)):.3g} of an earlier stage",
+        made_of=f"{mode} of f on the provided multiple + {float(np.max(extra, initial=0.0)):.3g} of an earlier stage",
         detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
     )  # fmt: skip
     if not verdict.failing:
@@ -85,9 +85,9 @@ def _multiplied(trial: Trial) -> Verdict:
 
 
 def multiplied(trial: Trial) -> tuple[Array, Array]:
-    """Return f on the handed multiple of the centred codes, and e of the stages before the last rounding, in output codes.
+    """Return f on the provided multiple of the centred codes, and e of the stages before the last rounding, in output codes.
 
-    leaky_rectifier: the slope is a whole number of declared places (handed, or of the activation's bits), and the product of
+    leaky_rectifier: the slope is a whole number of declared places (provided, or of the activation's bits), and the product of
     the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded first; bounds are
     those that were handed.
     """
@@ -121,7 +121,7 @@ def _read(trial: Trial, table: Table, wanted: Array) -> Verdict:
         between = f" + {rest}/{table.step}" if rest else ""
         return {"input code": str(int(codes[index])), "entry": f"{entry}{between} of {table.entries.numel()}"}
 
-    made_of = "the handed table at the code" + (f", interpolated {table.interpolation}" if table.step > 1 else "")
+    made_of = "the provided table at the code" + (f", interpolated {table.interpolation}" if table.step > 1 else "")
     return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of, detail=detail)
 
 
@@ -191,12 +191,12 @@ def _stage(
     )
     return judge_codes(
         CHECK, trial, low, high, value=value if tensor == "y" else None, got=got, tensor=tensor, zero=zero,
-        made_of=f"{mode} of the handed stage before it", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+        made_of=f"{mode} of the provided stage before it", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
     )  # fmt: skip
 
 
 def stand_in(trial: Trial) -> Verdict:
-    """Where nothing is handed, f on the values of the codes stands in; float64 leaves 2**-40 of it open.
+    """Where nothing is provided, f on the values of the codes stands in; float64 leaves 2**-40 of it open.
 
     A fused activation is cut where the platform cuts it.
     Only a value that float64 puts exactly between two codes is held to the declared mode: beside a tie both codes pass.

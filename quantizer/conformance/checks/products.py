@@ -28,7 +28,7 @@ EXACT_LIMIT = 2.0**53
 
 
 def bilinear(trial: Trial) -> Verdict:
-    """Judge a product: the exact sum, held as the accumulator holds it, times the handed multiplier."""
+    """Judge a product: the exact sum, held as the accumulator holds it, times the provided multiplier."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return stand_in(trial)

@@ -19,7 +19,7 @@ CHECK = "arithmetic"
 
 
 def quotient(trial: Trial) -> Verdict:
-    """Judge the quotient of the values of the codes, rounded once; where a table of inverses is handed, its product.
+    """Judge the quotient of the values of the codes, rounded once; where a table of inverses is provided, its product.
 
     The table is read at whole codes: what it gives is known, whether the forward shows it or not.
     """
@@ -35,11 +35,13 @@ def quotient(trial: Trial) -> Verdict:
             return stage
     whole = np.where(bottom < 0, -top, top) * inverse
     ratio = Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift)
-    return _rounded(trial, whole * float(ratio), lambda i: int(whole[i]) * ratio, "the handed multiple of a * inverse")
+    return _rounded(
+        trial, whole * float(ratio), lambda i: int(whole[i]) * ratio, "the provided multiple of a * inverse"
+    )
 
 
 def _exact(trial: Trial, top: Array, bottom: Array) -> Verdict:
-    """Judge what nothing was handed for: infinity saturates, 0 / 0 is code 0."""
+    """Judge what nothing was provided for: infinity saturates, 0 / 0 is code 0."""
     a, b = (Fraction(float(params.scale)) for params in trial.parameters.inputs.values())
     ratio = a / b / Fraction(float(trial.output.scale))
     with np.errstate(all="ignore"):

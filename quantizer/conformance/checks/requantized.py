@@ -86,7 +86,7 @@ def last_roundings(trial: Trial) -> set[RoundingMode]:
 def rounded_once(
     trial: Trial, value: Array, declared: Declared, extra: Array | float,
     exact: Callable[[tuple[int, ...]], Fraction], detail: Callable[[tuple[int, ...]], Mapping[str, str]],
-    what: str = "the handed sum",
+    what: str = "the provided sum",
 ) -> Verdict:  # fmt: skip
     """Judge codes of real numbers in output steps: rounded once in the declared mode, *extra* codes for earlier stages.
 

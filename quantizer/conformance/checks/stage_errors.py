@@ -1,4 +1,4 @@
-"""The stage errors of accuracy, e in output codes: what rounding stages and the handed parameters lose beyond the enclosure."""
+"""The stage errors of accuracy, e in output codes: what rounding stages and the provided parameters lose beyond the enclosure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GEMMLOWP_SOFTMAX = 2.0**-18
 
 
 def stage_error(trial: Trial) -> Array:
-    """Return e in output codes: further rounding stages, and what the handed parameters lost."""
+    """Return e in output codes: further rounding stages, and what the provided parameters lost."""
     rescale = trial.parameters.rescale
     kind = trial.spec.error_model.kind
     if kind == "softmax":

@@ -1,4 +1,4 @@
-"""Handed tables against the function at the codes that index them (docs/reference/checks.md)."""
+"""Provided tables against the function at the codes that index them (docs/reference/checks.md)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[in
     for tensor, held in tensors:
         if not _same_bytes(tensor, held):
             name = names.get(id(tensor))
-            raise FunctionError(f"wrote into {f'operand {name!r}' if name else 'what it was handed'}. Work on a copy.")
+            raise FunctionError(f"wrote into {f'operand {name!r}' if name else 'what it was given'}. Work on a copy.")
 
 
 def is_due(operands: Mapping[str, Tensor]) -> bool:
