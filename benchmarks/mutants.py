@@ -385,7 +385,7 @@ def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str],
     effective = max(1, len(outcomes) - equal)
     first = Counter(by.rpartition(", case ")[0] or by for _, outcome, by in outcomes if outcome == KILLED)
     lines = [
-        "# Mutants of the package, and what the conformance suite makes of them", "",
+        "# Mutants of the package, and which of them the conformance suite finds", "",
         f"Written by `tox -e mutation -- --count {len(outcomes)} --seed {seed} -o docs/mutation.md`. mutmut makes {total} mutants of `numerics`, `ops` and",
         f"`tiling`, {total - outside.total()} of them in functions that sampled cases of the gate reach. {len(outcomes)} of these, drawn by module, were run against the",
         f"gate's cases, checks and goldens alone: **{counts[KILLED]} killed ({counts[KILLED] / max(1, len(outcomes)):.1%}; {counts[KILLED] / effective:.1%} without the {equal} that compute the same)**,",

@@ -96,12 +96,12 @@ def markdown(record: dict[str, Any]) -> str:
         for op, own in record["histograms"].items()
     ]
     lines = [
-        "# Soaking: generated cases, and how near they come to their bounds", "",
+        "# Campaign: generated cases, and how near they come to their bounds", "",
         f"Written by `quantizer campaign --examples {record['examples']} --seed {record['seed']}`: {record['examples']:,} cases of",
         f"{record['targets']} targets, {record['elements']:,} elements, **{record['alarms']} false alarms**. Tree `{record['tree']}`.", "",
-        "Each cell is the histogram of `ratio` = error / allowed over the cases that passed a check, from 0 to 1 in ten steps of a",
-        "common logarithmic height (`.` none, then 1 to 9: powers of four). A bound that is loose leaves its right end empty; a bound that is",
-        "too tight raises an alarm.", "",
+        "Each cell is a histogram of `ratio` = error / allowed over the cases that passed a check. It has ten steps from 0 to 1. The height of a",
+        "step is logarithmic: `.` is none, 1 to 9 are powers of four. A loose bound leaves the right end empty. A bound that is too tight",
+        "raises an alarm.", "",
         *tabulate(rows, headers=["operator", "cases", *checks], tablefmt="github", disable_numparse=True).splitlines(),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
