@@ -9,6 +9,7 @@ import pickle
 from typing import Any
 
 import pytest
+import sympy  # noqa: F401 - torch's compiler takes it; a second copy, after pytester has restored sys.modules, breaks it
 import torch
 import torch.nn.functional as F  # noqa: N812
 import yaml
