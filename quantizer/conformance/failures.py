@@ -122,17 +122,26 @@ def _inside(trial: Trial, index: Sequence[int]) -> bool:
     return len(index) == len(shape) and all(0 <= i < size for i, size in zip(index, shape, strict=True))
 
 
-def write_replay(folder: Path, item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict]) -> Path:
-    """Write a self-contained replay file of a failing case and return its path; small tensors stand in it."""
+def replay_path(folder: Path, item_id: str, case: Case) -> Path:
+    """Return where the replay file of a failing case lies."""
+    return folder / f"{item_id}-{case.digest}.json"
+
+
+def write_replay(
+    path: Path, item_id: str, trial: Trial, verdicts: Sequence[Verdict], text: str, *, ran: bool = True
+) -> None:
+    """Write a self-contained replay file of a failing case, with the text of the failure.
+
+    Small tensors stand in it. ran: without, the case ended the process that ran it: it is not run again for its tensors.
+    """
     failing = [v for v in verdicts if v.failing]
     content: dict[str, object] = {
-        "case": case.to_dict(),
+        "case": trial.case.to_dict(),
         "item": item_id,
         "checks": [v.check for v in failing],
         "finding": headline(failing[0]) if failing else "",
+        "text": text,
     }
-    if tensors := stored_tensors(trial):
+    if ran and (tensors := stored_tensors(trial)):
         content["tensors"] = tensors
-    path = folder / f"{item_id}-{case.digest}.json"
     replace_files({path: json.dumps(content, indent=1, sort_keys=True) + "\n"})
-    return path

@@ -11,7 +11,7 @@ import pytest
 
 from quantizer.conformance.canary import Witness, witness
 from quantizer.conformance.checks.reject import reject_problems
-from quantizer.conformance.failures import describe, graph_line, headline, write_replay
+from quantizer.conformance.failures import describe, graph_line, headline, replay_path, write_replay
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.beside import BESIDE
 from quantizer.conformance.generation.builder import alone, build_case, dealt, wanted_coverage
@@ -182,13 +182,15 @@ class Runner:
         found = judge(trial, options.checks) if smaller else verdicts
         if not any(verdict.failing for verdict in found):
             smallest, trial, found = case, Trial(self._target, case, engine), verdicts
-        path = write_replay(options.reports / "failures", self._target.id, smallest, trial, found)
+        path = replay_path(options.reports / "failures", self._target.id, smallest)
         self._failure = f"{headline(next(v for v in found if v.failing))} [{smallest.digest}]"
-        return describe(
+        text = describe(
             self._target.id, smallest, trial, found,
             rerun=self._state.rerun,
             replay=f"quantizer case replay {options.shown(path)}{self._own_spec()}{options.arguments}",
         )  # fmt: skip
+        write_replay(path, self._target.id, trial, found, text, ran=smaller)
+        return text
 
     def _own_spec(self) -> str:
         """Return the option that names the operator's spec to a command, where none that is repeated anyway does."""

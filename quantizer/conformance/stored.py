@@ -53,6 +53,8 @@ class _ReplayModel(Model):
     checks: list[str] = []
     finding: str = ""
     reason: str = ""
+    text: str = ""
+    """What the failure printed."""
     tensors: dict[str, dict[str, Any]] = {}
     """What the run saw, for a reader: a replay computes it anew."""
 

@@ -47,6 +47,8 @@ SHOWN = 4
 """Rows of an operator of a larger run, beside those that fail or changed."""
 MOST = 200
 """Rows of one table, and of one operator, of a larger run."""
+LONGEST = 4_000
+"""Characters of a failure's text."""
 WORST = 50
 """Rows of the table of worst items; the operators' own tables hold all."""
 
@@ -61,6 +63,8 @@ class Drawn:
     op: str
     attrs: str
     rerun: str
+    text: str = ""
+    """What the failure printed: element, values, terms, suspect."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ def render(
     worst = worst_items(everything)
     page = environment.get_template("report.html").render(
         title=title,
+        made_by=_made_by(facts),
+        broken=[(r.id, r.failure or r.outcome) for r in everything if is_failing(r) and r.id in ids],
         tiles=_tiles(everything, kills),
         matrix=_matrix(everything),
         whole=whole,
@@ -143,6 +149,16 @@ def render(
         ids=ids,
     )  # fmt: skip
     return visible(page)
+
+
+def _made_by(facts: Facts | None) -> str:
+    """Return engine, plugins, commit and profile of a run in one line; empty where the run says nothing of itself."""
+    if facts is None:
+        return ""
+    found = [f"engine {facts.under_test}"]
+    found += [f"plugins {', '.join(plugin.name for plugin in facts.plugins)}"] * bool(facts.plugins)
+    found += [f"commit {facts.tree.commit[:12]} of {facts.tree.date}"] if facts.tree else []
+    return printable("; ".join([*found, f"profile {facts.profile}", f"quantizer {facts.quantizer}"]))
 
 
 def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:
@@ -323,4 +339,5 @@ def _read_drawn(path: Path, record: Record) -> Drawn:
         op=case.op,
         attrs=attrs + (f", then {case.activation}" if case.activation != "none" else ""),
         rerun=f"quantizer case replay {path.parent.name}/{path.name}",
+        text="\n".join(printable(line) for line in str(raw.get("text", ""))[:LONGEST].splitlines()),
     )

@@ -99,9 +99,11 @@ def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(
     text = describe("item", trial.case, trial, verdicts, rerun="-", replay="-")
     for label in ("expected", "got", "x", "  code", "  real", "weight", "multiplier", "accumulator", "y"):
         assert f"\n  {label:<11} " in text
-    path = write_replay(tmp_path, "item", trial.case, trial, verdicts)
+    path = tmp_path / "item.json"
+    write_replay(path, "item", trial, verdicts, text)
     assert read_replay(path).case == trial.case
     stored = json.loads(path.read_text())["tensors"]
+    assert json.loads(path.read_text())["text"] == text
     assert stored["y"]["got"] == trial.got.reshape(-1).tolist()
     assert stored["weight"]["code"] == trial.codes["weight"].reshape(-1).tolist()
 
@@ -110,7 +112,8 @@ def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(
 def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, tmp_path, monkeypatch, capsys):
     (trial, *_) = trials(op, count=9)
     monkeypatch.setattr("quantizer.conformance.session.open_session", lambda *_: SESSION)
-    path = write_replay(tmp_path, op, trial.case, trial, [])
+    path = tmp_path / "case.json"
+    write_replay(path, op, trial, [], "")
     assert main(["case", "export", str(path), "--to", str(tmp_path / "out")]) == 0
     assert "wrote case.npz, case.json" in capsys.readouterr().out
     described = json.loads((tmp_path / "out" / "case.json").read_text())
@@ -122,3 +125,12 @@ def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, t
         assert (arrays["expected.low"] <= arrays["got.code"]).all() and (
             arrays["got.code"] <= arrays["expected.high"]
         ).all()
+
+
+def test_a_case_that_ended_its_process_is_not_run_again_for_its_file(tmp_path):
+    (trial, *_) = trials("relu")
+    ran = []
+    trial.engine = OneTooHigh(SESSION.engine)
+    trial.engine.run = lambda *_: ran.append(1)
+    write_replay(tmp_path / "one.json", "item", trial, [], "", ran=False)
+    assert not ran and "tensors" not in json.loads((tmp_path / "one.json").read_text())

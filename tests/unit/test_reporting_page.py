@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.core.errors import CaseError
+from quantizer.core.facts import Facts
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting import page as page_module
 from quantizer.reporting.charts import BINS, histogram, scatter, sparkline
@@ -110,6 +111,27 @@ def test_a_failing_item_is_red_with_its_graph_and_the_commands_that_show_it(tmp_
     assert f"quantizer case replay {tmp_path.name}/add-a8-ideal-0123456789ab.json" in text
     assert '<a class="failed" href="#add-a8-ideal">' in text
     assert "<td>1.30<td>" in text
+
+
+def test_the_first_screen_links_what_broke_and_the_case_shows_what_was_printed(tmp_path):
+    failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90 [0123456789ab]")
+    raw = json.loads(REPLAY.read_text()) | {"text": "worst  y[0]\n  accumulator -508 = 3*-12 <b>\n"}
+    (tmp_path / "add-a8-ideal-0123456789ab.json").write_text(json.dumps(raw))
+    text = render([failing, *RUN[1:]], title="a run", failures=tmp_path)
+    assert '<li><a href="#add-a8-ideal">add-a8-ideal</a>: accuracy: 1 of 90 [0123456789ab]</li>' in text
+    assert text.index("What broke") < text.index('id="tools"')
+    assert "worst  y[0]\n  accumulator -508 = 3*-12 &lt;b&gt;</pre>" in text
+    assert "What broke" not in render(RUN, title="a run")
+
+
+def test_the_head_names_engine_plugins_and_commit():
+    facts = Facts.model_validate({
+        "quantizer": "0.1.0", "python": "3", "packages": {}, "engine": "real 1.2", "profile": "gate", "checks": [], "files": {},
+        "plugins": [{"name": "acme", "origin": "acme.py"}],
+        "tree": {"commit": "0123456789abcdef", "tree": "f", "date": "2026-11-23", "clean": True},
+    })  # fmt: skip
+    said = "engine real 1.2; plugins acme; commit 0123456789ab of 2026-11-23; profile gate"
+    assert said in render(RUN, title="a run", facts=facts)
 
 
 @pytest.mark.parametrize("damage", ["", "[1]", '{"case": {}}', "[" * 100_000])
