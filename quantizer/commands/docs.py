@@ -33,8 +33,8 @@ An operator without weights has activation parts alone. A `schemes.yaml` in a fo
 # Keys of a platform
 
 Written by `quantizer docs` from the schema. The examples are from the shipped platforms. A platform is one YAML file, `platforms/<name>.yaml`
-in a folder of specs: the arithmetic and the parameter rules of one system. What each requantization variant computes, exactly, is said in
-`quantizer/core/platforms.py` and proved in `tests/unit/test_numerics_requantize.py`.""",
+in a folder of specs: the arithmetic and the parameter rules of one system. `quantizer/core/platforms.py` states exactly
+what each requantization variant computes, and `tests/unit/test_numerics_requantize.py` proves it.""",
 }
 
 
