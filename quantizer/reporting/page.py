@@ -131,7 +131,7 @@ def render(
     page = environment.get_template("report.html").render(
         title=title,
         made_by=_made_by(facts),
-        broken=[(r.id, r.failure or r.outcome) for r in everything if is_failing(r) and r.id in ids],
+        broken=[(r.id, _cause(r, drawn.get(r.id))) for r in everything if is_failing(r) and r.id in ids],
         tiles=_tiles(everything, kills),
         matrix=_matrix(everything),
         whole=whole,
@@ -159,6 +159,13 @@ def _made_by(facts: Facts | None) -> str:
     found += [f"plugins {', '.join(plugin.name for plugin in facts.plugins)}"] * bool(facts.plugins)
     found += [f"commit {facts.tree.commit[:12]} of {facts.tree.date}"] if facts.tree else []
     return printable("; ".join([*found, f"profile {facts.profile}", f"quantizer {facts.quantizer}"]))
+
+
+def _cause(record: Record, case: Drawn | None) -> str:
+    """Return why an item failed in one line: the finding, then element, values and suspect as the failure printed them."""
+    printed = [line.split(maxsplit=1) for line in case.text.splitlines()] if case else []
+    said = [" ".join(pair) for pair in printed if len(pair) == 2 and pair[0] in ("worst", "expected", "got", "suspect")]
+    return "; ".join([record.failure or record.outcome, *said])
 
 
 def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:

@@ -115,12 +115,17 @@ def test_a_failing_item_is_red_with_its_graph_and_the_commands_that_show_it(tmp_
 
 def test_the_first_screen_links_what_broke_and_the_case_shows_what_was_printed(tmp_path):
     failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90 [0123456789ab]")
-    raw = json.loads(REPLAY.read_text()) | {"text": "worst  y[0]\n  accumulator -508 = 3*-12 <b>\n"}
+    raw = json.loads(REPLAY.read_text()) | {
+        "text": "worst  y[0]\n  got  3\n  suspect  the rule\n  accumulator -508 = 3*-12 <b>\n"
+    }
     (tmp_path / "add-a8-ideal-0123456789ab.json").write_text(json.dumps(raw))
     text = render([failing, *RUN[1:]], title="a run", failures=tmp_path)
-    assert '<li><a href="#add-a8-ideal">add-a8-ideal</a>: accuracy: 1 of 90 [0123456789ab]</li>' in text
+    assert (
+        '<li><a href="#add-a8-ideal">add-a8-ideal</a>: accuracy: 1 of 90 [0123456789ab]; worst y[0]; got 3; suspect the rule</li>'
+        in text
+    )
     assert text.index("What broke") < text.index('id="tools"')
-    assert "worst  y[0]\n  accumulator -508 = 3*-12 &lt;b&gt;</pre>" in text
+    assert "suspect  the rule\n  accumulator -508 = 3*-12 &lt;b&gt;</pre>" in text
     assert "What broke" not in render(RUN, title="a run")
 
 
