@@ -30,6 +30,7 @@ from quantizer.runtime.engines.lowering import Lowered, first
 from quantizer.runtime.engines.protocol import Call
 
 Codes = Mapping[str, Tensor]
+PAD_AXES = 5
 ELEMENTWISE = {"add": "ADD", "sub": "SUB", "mul": "MUL", "maximum": "MAXIMUM", "minimum": "MINIMUM"}
 OPTIONS = {"add": "AddOptions", "sub": "SubOptions", "mul": "MulOptions"}
 FUNCTIONS = {"relu": "RELU", "sigmoid": "LOGISTIC", "tanh": "TANH"}
@@ -159,6 +160,8 @@ def padding(call: Call, codes: Codes, parameters: Parameters | None, variant: st
     code = attrs["value"]
     if parameters is not None and params is not None:
         code = int(quantize(torch.tensor(code), params, parameters.platform.quantizer))
+    if rank > PAD_AXES:
+        raise RefusedError(f"PADV2 takes at most {PAD_AXES} axes")
     around = list(zip(attrs["padding"][:rank], attrs["padding"][rank:], strict=True))
     start = _fed(made, codes, parameters)[0]
     return Lowered(made.job(_padded(made, start, tuple(codes["x"].shape), around, code, params), variant))

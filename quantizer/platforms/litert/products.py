@@ -27,6 +27,7 @@ from quantizer.runtime.engines.lowering import Lowered
 from quantizer.runtime.engines.protocol import Call
 
 Sizes = tuple[int, ...]
+MATMUL_AXES = 5
 BIAS_SCALE_SLACK = 0.02
 BIASES = {8: "int32", 16: "int64"}
 """Bits of activations -> format of a bias."""
@@ -62,6 +63,8 @@ def transposed_convolution(
     attrs: Mapping[str, Any] = call.attrs
     x, weight = codes["x"].numpy(), _spread(codes["weight"].numpy(), attrs["dilation"], attrs["groups"])
     stride, crop, output = attrs["stride"], attrs["padding"], _output(parameters)
+    if any(extra >= step for extra, step in zip(attrs["output_padding"], stride, strict=True)):
+        raise RefusedError("TRANSPOSE_CONV adds fewer rows behind its last window than its stride")
     n, o, *size = infer_shapes(call.spec, {name: tuple(c.shape) for name, c in codes.items()}, attrs)["y"]
     axes = zip(x.shape[2:], weight.shape[2:], stride, size, crop[:2], crop[2:], strict=True)
     own = any(crop) and all(_is_own_crop(*axis) for axis in axes)
@@ -101,6 +104,8 @@ def fully_connected(call: Call, codes: Mapping[str, Tensor], parameters: Paramet
 
 def matrix_product(call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str) -> Lowered:
     """Return BATCH_MATMUL of two inputs of the model."""
+    if max(codes[name].dim() for name in ("a", "b")) > MATMUL_AXES:
+        raise RefusedError(f"BATCH_MATMUL takes at most {MATMUL_AXES} axes")
     made = Graph()
     inputs = [made.feed(name, codes[name].numpy(), _input(parameters, name)) for name in ("a", "b")]
     shape = infer_shapes(call.spec, {n: tuple(c.shape) for n, c in codes.items()}, call.attrs)["y"]

@@ -27,6 +27,8 @@ PLAIN = (
     "global_avg_pool2d", "reduce_mean", "concat", "batch_norm", "transpose", "pad", "reshape", "gather",
     "quantize",
 )  # fmt: skip
+BATCH_NORM_AXES = 5
+"""Batch, channel and three more: torch has nothing beyond batch_norm3d."""
 KNOWN = (*CONVOLUTIONS, *POOLS, *PLAIN, "conv_transpose2d")
 TYPES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int64, "real": np.float32}
 """Kind of an input -> the type that it is fed as."""
@@ -148,6 +150,8 @@ def _refuse(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, var
         raise RefusedError(f"torch fuses no {call.activation}")
     if attrs.get("batch_dims"):
         raise RefusedError("torch's index_select pairs no axes of its operands")
+    if op == "batch_norm" and codes["x"].dim() > BATCH_NORM_AXES:
+        raise RefusedError(f"torch's quantized batch_norm takes at most {BATCH_NORM_AXES} axes")
     if op in POOLS:
         _refuse_pool(call, codes)
     if variant != "qnnpack":

@@ -138,7 +138,7 @@ def batch_norm(made: Made, constants: Mapping[str, Tensor], x: dict[str, Tensor]
     weight = constants["weight"]
     bias = constants.get("bias", torch.zeros_like(weight))
     moved = values.transpose(axis, 1).contiguous()
-    function = getattr(Q, "batch_norm2d" if values.dim() == 4 else "batch_norm1d")
+    function = getattr(Q, {4: "batch_norm2d", 5: "batch_norm3d"}.get(values.dim(), "batch_norm1d"))
     y: Tensor = function(moved, weight, bias, torch.zeros_like(weight), torch.ones_like(weight), 0.0, *made["output"])
     return y.transpose(axis, 1)
 

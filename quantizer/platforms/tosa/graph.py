@@ -27,6 +27,8 @@ SIGNED = (False, False)
 """Neither side of a RESCALE is unsigned."""
 GLOBAL = (False,)
 """No convolution says that its sums are local."""
+MAX_RANK = 6
+"""Axes of a tensor, of the specification's largest level."""
 UNPREDICTABLE, FAILED = 1, 2
 """What the reference model says of a run, beside its outputs."""
 
@@ -40,6 +42,11 @@ class Value:
     kind: Any
 
 
+def _check_rank(shape: Sequence[int]) -> None:
+    if len(shape) > MAX_RANK:
+        raise RefusedError(f"a TOSA tensor has at most {MAX_RANK} axes, got shape {list(shape)}")
+
+
 class TosaGraph:
     """One basic block; inputs are fed in the order in which they are named, constants are part of it."""
 
@@ -49,7 +56,8 @@ class TosaGraph:
         self._numbers: dict[tuple[object, ...], Value] = {}
 
     def feed(self, codes: Array, kind: Any) -> Value:
-        """Add an input; RefusedError for one without elements."""
+        """Add an input; RefusedError for one without elements, or of too many axes."""
+        _check_rank(codes.shape)
         if 0 in codes.shape:
             raise RefusedError(f"a TOSA tensor has at least one element along each axis, got shape {list(codes.shape)}")
         name, values = f"input{len(self._feeds)}", np.ascontiguousarray(codes.astype(STORAGE[kind]))
@@ -80,6 +88,7 @@ class TosaGraph:
         held = ts.TosaSerializerAttribute()
         getattr(held, _attribute(op))(*attributes)
         sizes = [int(size) for size in shape]
+        _check_rank(sizes)
         made = self._made.addIntermediate(sizes, kind)
         self._made.addOperator(op, [value.name for value in inputs], [made.name], held)
         return Value(made.name, tuple(sizes), kind)
