@@ -111,14 +111,14 @@ def run(args: argparse.Namespace) -> int:
 def _write_list(places: list[Place]) -> None:
     """Renew the rows of the list that name platforms; what is listed for all platforms stays as it is."""
     from quantizer.conformance.faults.places import silent_places
-    from quantizer.conformance.faults.without_effect import EVERYWHERE, FILE, read_places, with_places
+    from quantizer.conformance.faults.without_effect import EVERYWHERE, FILE, LISTED, read_places, with_places
     from quantizer.conformance.options import Options
     from quantizer.core.files import replace_files
 
     cases = Options(root=Path.cwd()).cases
     known = {(fault, op) for fault, op, platform in read_places(cases) if platform == EVERYWHERE}
     silent = {key: reason for key, reason in silent_places(places).items() if key[:2] not in known}
-    replace_files({cases / FILE: with_places((cases / FILE).read_text("utf-8"), silent)})
+    replace_files({cases / FILE: with_places(LISTED.text_of(cases / FILE), silent)})
 
 
 def _real(args: argparse.Namespace) -> int:

@@ -122,6 +122,10 @@ def _inside(trial: Trial, index: Sequence[int]) -> bool:
     return len(index) == len(shape) and all(0 <= i < size for i, size in zip(index, shape, strict=True))
 
 
+OF_THE_RUN = ("  rerun ", "  replay ")
+"""Lines that name folders of a run: its shards and the whole would differ in them."""
+
+
 def replay_path(folder: Path, item_id: str, case: Case) -> Path:
     """Return where the replay file of a failing case lies."""
     return folder / f"{item_id}-{case.digest}.json"
@@ -140,7 +144,7 @@ def write_replay(
         "item": item_id,
         "checks": [v.check for v in failing],
         "finding": headline(failing[0]) if failing else "",
-        "text": text,
+        "text": "\n".join(line for line in text.splitlines() if not line.startswith(OF_THE_RUN)),
     }
     if ran and (tensors := stored_tensors(trial)):
         content["tensors"] = tensors

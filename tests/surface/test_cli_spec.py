@@ -48,11 +48,11 @@ def test_help_lists_every_command_in_one_line_each() -> None:
 
 def test_only_the_module_of_the_command_is_imported() -> None:
     code = (
-        "import sys; from quantizer.cli import main; code = main(['spec', 'lint']);"
+        "import sys; from quantizer.cli import main; code = main(['spec', 'schema', '--check']);"
         "print([m for m in sys.modules if m in ('torch', 'numpy') or m.startswith('quantizer.reporting')], code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, env=ENV, cwd=SOURCE)
-    assert done.stdout.split("\n")[1] == "[] 0"
+    assert done.stdout == "[] 0\n"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["spec", "--help"], ["spec", "new", "-h"], ["--version"]])

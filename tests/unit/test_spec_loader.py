@@ -151,7 +151,7 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         "27:15: quantization: must be a mapping, got 'pooling'.",
     ]),
     ('family: pooling, ', '', [
-        '27:15: quantization.family: must be given: the operator family under which platforms name a requantization variant.',
+        '27:15: quantization.family: must be given: the operator family. Platforms choose requantization variants by family.',
     ]),
     ('tiling:\n  n: {rule: independent}\n', 'tiling:\n  none: [why]\n', [
         "29:9: tiling.none: must be text, got ['why'].",
@@ -663,7 +663,7 @@ defects:
         ("int64", "float32", "8:14: index_dtype: 'float32': no such integer format. Known: int2, ..."),
         ("n > 1", "n >", "10:40: defects.0.predicate: expression 'n >': invalid syntax."),
         ("[accuracy]", "[acuracy]", "10:56: defects.0.checks.0: no such check. Did you mean 'accuracy'?"),
-        (", reason: measured", "", "10:5: defects.0.reason: must be given: what the real system does, and where that is known from."),
+        (", reason: measured", "", "10:5: defects.0.reason: must be given: what the real system does, and the source of this knowledge."),
     ],
 )  # fmt: skip
 def test_a_malformed_platform(folder: Path, old: str, new: str, expected: str) -> None:

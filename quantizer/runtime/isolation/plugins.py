@@ -114,7 +114,7 @@ def described(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Regist
         stand_in = StandIn(host, number, str(told["kind"]), told["accepts"])
         found.append(Registration(
             str(told["op"]), told["kind"], stand_in, tuple(map(int, told["version"])), told["platform"], origin,
-            bool(told["fuses"]), bool(told["activates"]), dict(told["unsupported"]),
+            bool(told["fuses"]), bool(told["activates"]), dict(told["unsupported"]), apart=True,
         ))  # fmt: skip
     return found
 
