@@ -103,7 +103,8 @@ def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(
     write_replay(path, "item", trial, verdicts, text)
     assert read_replay(path).case == trial.case
     stored = json.loads(path.read_text())["tensors"]
-    assert json.loads(path.read_text())["text"] == text
+    kept = json.loads(path.read_text())["text"]
+    assert f"{kept}\n  rerun       -\n  replay      -" == text, "what names a run's folders is left out"
     assert stored["y"]["got"] == trial.got.reshape(-1).tolist()
     assert stored["weight"]["code"] == trial.codes["weight"].reshape(-1).tolist()
 
