@@ -4,7 +4,7 @@
     python benchmarks/sameness.py compare FILE
 
 `freeze` judges the gate's explicit cases, and of each item N generated ones, as `quantizer campaign` has them. The file
-has one line an item: a short digest of each case, of what the quantize rule handed, of the codes and of the verdicts
+has one line per item: a short digest of each case, of what the quantize rule provided, of the codes and of the verdicts
 (checks, statuses, ratios and counts; no texts). `compare` runs the operators of the file again and lists the items that
 differ, each with its first case; exit code 1 where one does.
 """

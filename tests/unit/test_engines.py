@@ -153,6 +153,17 @@ def test_an_engine_that_fails_fails_the_case(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+@pytest.mark.parametrize(("step", "text"), [(0.25, "no integer"), (np.nan, "no integer"), (np.inf, "no integer")])
+def test_codes_that_are_no_integers_fail_and_are_not_cast(
+    monkeypatch: pytest.MonkeyPatch, step: float, text: str
+) -> None:
+    judged, right = trial("add", seed=2), ENGINE._run
+    monkeypatch.setattr(ENGINE, "_run", lambda lowered: right(lowered).astype(np.float32) + step)
+    (found,) = judge(judged, ("arithmetic",))
+    assert found.failing
+    assert text in found.reason
+
+
 def test_names_of_engines() -> None:
     assert chosen("own") is None
     assert chosen("litert:xnnpack") == Chosen("litert", "xnnpack")

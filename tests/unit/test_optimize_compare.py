@@ -333,6 +333,7 @@ def test_step_9_writes_everything_or_nothing(tmp_path: Path, monkeypatch: pytest
         if SHOWN not in same:
             assert layer in ("fc", "sig")
             assert last_bits.forgives(layer, wanted[SHOWN], ours[layer][SHOWN])
+            assert not last_bits.forgives("data", wanted[SHOWN], ours[layer][SHOWN]), "an input has no bound"
     (tmp_path / "file").touch()
     blocked = replace(work, options=replace(options, fields={**options.fields, "output_dir": str(tmp_path / "file")}))
     with pytest.raises(FormatError, match="Nothing was written"):
