@@ -229,7 +229,8 @@ def _scale(
         scale = _next_power_of_two(scale)
     zero = np.zeros_like(scale) if symmetric else np.clip(np.rint(qmin - low / scale), qmin, qmax)
     zero = np.clip(np.where(dead, 0.0, zero), qmin, qmax)
-    return scale.astype(np.float32).astype(np.float64) if rule.scale == "float32" else scale, zero
+    with np.errstate(over="ignore"):
+        return scale.astype(np.float32).astype(np.float64) if rule.scale == "float32" else scale, zero
 
 
 def _steps(

@@ -11,6 +11,10 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.target import Target
 from quantizer.core.errors import SpecError
 from quantizer.core.library import load_library
 from quantizer.ir.formats.onnx import from_model
@@ -102,6 +106,20 @@ def test_products_past_every_integer_type_are_exact():
     exact = (Fraction(own.qmax - int(own.zero_point)) * Fraction(float(own.scale))) ** 600 / Fraction(float(out.scale))
     assert got.shape == (1, 4, 1)
     assert (got == min(round(exact) + int(out.zero_point), out.qmax)).all()
+
+
+@pytest.mark.parametrize("end", [2.0**-9, 1.0])
+@pytest.mark.parametrize(("scheme", "terms"), [("a8", 129), ("a16", 129), ("a8", 1100)])
+def test_ties_of_a_long_product_have_data_though_its_unit_leaves_every_format(scheme, terms, end):
+    target = Target(LIBRARY.spec("reduce_prod"), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"])
+    bound = {"shape": (terms,), "axes": (0,), "keepdims": True}
+    for seed in range(4):
+        chooser = HashChooser(seed, {"data": "ties"})
+        case = complete(target, bound, ["x"], "ties", seed, chooser, {"x": (-end, end)})
+        values = materialise(target, case)["x"]
+        assert values.shape == (terms,)
+        assert torch.isfinite(values).all()
+        assert len(torch.unique(values)) == 2
 
 
 @pytest.mark.parametrize("line", ["terms: 1", 'terms: "prod(take(shape, axes))"'])

@@ -39,6 +39,8 @@ ATTEMPTS = 6
 SEARCHED = 256
 """Structures that are looked through for a bin, before it is a hole."""
 SEED_BITS = 32
+MOST_PLACES = 126
+"""Binary places of the steps of products: more leave float32, as do their ranges."""
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
@@ -220,7 +222,8 @@ def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range
     y = target.real({name: values.double() for name, values in tensors.items()}, case).numpy()
     hints = {"step": _accumulator_step(target, case, tensors)}
     if spec.error_model.kind == "product":
-        hints["step"] **= mean_terms(target, case)
+        places = math.log2(hints["step"]) * mean_terms(target, case)
+        hints["step"] = 2.0 ** min(max(places, -MOST_PLACES), MOST_PLACES)
     if spec.error_model.kind == "mean":
         terms = mean_terms(target, case)
         hints["mean_step"] = 2.0 * hints["step"] / (terms & -terms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -152,11 +153,11 @@ def _one_of_each_fold(target: Target, case: Case, name: str, params: QParams) ->
     In codes, the product and the root are then that element, and the output's step is a power of two of its unit.
     """
     product, scale = target.spec.error_model.kind == "product", float(params.scale)
-    unit = scale ** mean_terms(target, case) if product else scale
+    reach = min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin)
     half = 1
     if "y" in case.ranges:
-        half = max(round(float(activation_of(target, case, "y").scale) / unit) // 2, 1)
-    reach = min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin)
+        unit = Fraction(scale) ** (mean_terms(target, case) if product else 1)
+        half = min(max(round(Fraction(float(activation_of(target, case, "y").scale)) / unit) // 2, 1), reach + 1)
     room = max((reach // half + 1) // 2, 1)
     odd = 2 * integers(case.data.seed, name, case.shapes[name], -room, room - 1) + 1
     codes = np.where(_picked(target, case, name), np.clip(half * odd, -reach, reach), int(product))
