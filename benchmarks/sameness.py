@@ -1,6 +1,6 @@
 """Proof of sameness: digests of parameters, codes and verdicts per item, before a refactoring and after it.
 
-    python benchmarks/sameness.py freeze -o FILE [--op NAME ...] [--campaign N]
+    python benchmarks/sameness.py freeze -o FILE [--op NAME ...] [--platform NAME ...] [--campaign N]
     python benchmarks/sameness.py compare FILE
 
 `freeze` judges the gate's explicit cases, and of each item N generated ones, as `quantizer campaign` has them. The file
@@ -48,6 +48,7 @@ def main() -> int:
     freeze = commands.add_parser("freeze", help="write the digests")
     freeze.add_argument("-o", "--output", type=Path, required=True)
     freeze.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
+    freeze.add_argument("--platform", action="append", default=[], help="only this platform (repeatable)")
     freeze.add_argument("--campaign", type=int, default=0, metavar="N", help="generated cases of each operator")
     compare = commands.add_parser("compare", help="list the items that differ")
     compare.add_argument("file", type=Path)
@@ -56,32 +57,35 @@ def main() -> int:
     args = parser.parse_args()
     if args.command == "freeze":
         ops = args.op or sorted(open_session(Options(root=ROOT)).library.specs)
-        lines = digests(ops, args.campaign, args.workers)
-        head = {"ops": ops, "campaign": args.campaign}
+        lines = digests(ops, args.platform, args.campaign, args.workers)
+        head = {"ops": ops, "platforms": args.platform, "campaign": args.campaign}
         replace_files({args.output: "".join(json.dumps(line) + "\n" for line in (head, *lines.values()))})
         print(f"{len(lines)} items, {sum(line['cases'] for line in lines.values())} cases")
         return 0
     head, *known = map(json.loads, args.file.read_text().splitlines())
-    return report({line["item"]: line for line in known}, digests(head["ops"], head["campaign"], args.workers))
+    now = digests(head["ops"], head.get("platforms", []), head["campaign"], args.workers)
+    return report({line["item"]: line for line in known}, now)
 
 
-def digests(ops: list[str], campaign: int, workers: int) -> Lines:
-    """Return item -> its line, of all operators in *ops*."""
+def digests(ops: list[str], platforms: list[str], campaign: int, workers: int) -> Lines:
+    """Return item -> its line, of all operators in *ops* on *platforms*; none named: on all."""
     found: Lines = {}
     with worker_pool(workers) as executor, tqdm(total=len(ops), disable=None) as bar:
-        for lines in executor.map(of_operator, ops, itertools.repeat(campaign)):
+        for lines in executor.map(of_operator, ops, itertools.repeat(platforms), itertools.repeat(campaign)):
             found.update(lines)
             bar.update()
     return dict(sorted(found.items()))
 
 
-def of_operator(op: str, campaign: int) -> Lines:
+def of_operator(op: str, platforms: list[str], campaign: int) -> Lines:
     torch.set_num_threads(1)
     load_built_ins()
     session = open_session(Options(root=ROOT))
     lines: Lines = {}
     for source, cases in (("", gate_cases(session, op)), (" campaign", generated(session, op, campaign))):
         for target, case in cases:
+            if platforms and target.platform.platform not in platforms:
+                continue
             name = target.id + source
             line = lines.setdefault(name, {"item": name, "cases": 0, **dict.fromkeys(PARTS, "")})
             line["cases"] += 1

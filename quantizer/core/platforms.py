@@ -170,16 +170,14 @@ class TableRule(Model):
         "exact",
         "gemmlowp",
         "float32",
-        "float32_sum",
         "power_of_two",
         "power_of_two_halves",
         "power_of_two_table",
         "float24",
     ] = "exact"
-    """How softmax computes exponentials. gemmlowp: its fixed point (of 16 bits without its shortcut for powers of two). float32_sum:
-    float32 entries are added one after the other and divided in float64. power_of_two: Compass's fast_exp, whole exponents,
-    the logarithm of their sum truncated; power_of_two_halves: rounded to halves; power_of_two_table: exponents with
-    fraction_bits, both from tables. float24: the unit of Compass's newest targets."""
+    """How softmax computes exponentials. gemmlowp: its fixed point (of 16 bits without its shortcut for powers of two).
+    power_of_two: Compass's fast_exp, whole exponents, the logarithm of their sum truncated; power_of_two_halves: rounded to
+    halves; power_of_two_table: exponents with fraction_bits, both from tables. float24: the unit of Compass's newest targets."""
     exponential_bits: Annotated[int, Field(ge=0, le=30)] = 20
     """Bits of an entry of Compass's softmax table; 0: what the axis leaves of 32 bits, but at least 16."""
     fraction_bits: Annotated[int, Field(ge=8, le=15)] = 8

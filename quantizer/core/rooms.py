@@ -73,6 +73,21 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Oracle:
+    """The room's own statement of what a right kernel gives, as `module:function`; nothing of it is imported here.
+
+    It judges in place of the generic arithmetic. Its module imports numpy, core and quantizer.conformance.oracle alone.
+    """
+
+    family: str
+    """The family of operators that it judges, as specs name it (`quantization.family`)."""
+    codes: str
+    """Asked -> the output's codes before they are cut and saturated; None of a case that the generic arithmetic judges."""
+    platforms: tuple[str, ...] = ()
+    """The platforms of the room on which it judges; empty: all."""
+
+
+@dataclass(frozen=True)
 class Room:
     """What one system has, by names; every file of it lies in one folder."""
 
@@ -82,6 +97,8 @@ class Room:
     """The platforms that it declares."""
     functions: tuple[str, ...] = ()
     """Modules that register functions of operators for these platforms, to import before anything runs."""
+    oracles: tuple[Oracle, ...] = ()
+    """What judges operators that the generic arithmetic does not describe."""
     engines: tuple[Engine, ...] = ()
     """The real systems that compute these platforms."""
     name: str = field(default="", compare=False)
@@ -101,6 +118,13 @@ class Room:
 def room_of(platform: str) -> Room | None:
     """Return the room that declares *platform*, None where no room does."""
     return next((room for room in rooms() if platform in room.platforms), None)
+
+
+def oracle_of(family: str, platform: str) -> Oracle | None:
+    """Return what the room of *platform* judges a family by; None where the generic arithmetic does."""
+    room = room_of(platform)
+    known = () if room is None else room.oracles
+    return next((one for one in known if one.family == family and platform in (one.platforms or (platform,))), None)
 
 
 def engines() -> Mapping[str, Engine]:
@@ -149,6 +173,13 @@ def _loaded(entry: EntryPoint) -> Room:
             raise PluginError(
                 f"{_shown(entry)}: {shown_path(file)}: no such file, though the room declares the platform."
             )
+    for oracle in room.oracles:
+        if foreign := sorted(set(oracle.platforms) - set(room.platforms)):
+            raise PluginError(
+                f"{_shown(entry)}: oracle of {oracle.family}: platform {foreign[0]!r} is not of this room."
+            )
+        if not all(oracle.codes.partition(":")):
+            raise PluginError(f"{_shown(entry)}: oracle of {oracle.family}: {oracle.codes!r}: write module:function.")
     for engine in room.engines:
         if foreign := sorted(engine.home.keys() - set(room.platforms)):
             raise PluginError(f"{_shown(entry)}: engine {engine.name}: platform {foreign[0]!r} is not of this room.")

@@ -283,37 +283,45 @@ _FOLDER = str(Path(__file__).resolve().parent)
 def operator(
     op: str,
     *,
+    kind: FunctionKind | None = None,
     version: str = "1.0",
     platform: str | tuple[str, ...] | None = None,
     unsupported: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]:
-    """Register the decorated function under its own name as one of *op*'s functions.
+    """Register the decorated function as one of *op*'s functions: as *kind*, or as what its own name says.
 
-    For a platform the name ends in the platform's; for several in one word for them. *unsupported*: predicate -> reason, of
+    A name that says the kind ends in the platform's for a platform, for several in one word for them. *unsupported*: predicate -> reason, of
     the cases that it does not compute, such as {"groups > 1": "no grouped kernel"}; in words of the spec and DECLARED_NAMES.
     """
     platforms = platform if isinstance(platform, tuple) else (platform,)
     declared = dict(unsupported or {})
 
     def register(function: F) -> F:
-        kind = function.__name__
-        if platform is not None:
-            kind = kind.rpartition("_")[0] if len(platforms) > 1 else kind.removesuffix(f"_{platforms[0]}")
-        if kind not in KINDS:
-            raise PluginError(f"{op}: function {function.__name__!r} must be called one of {', '.join(KINDS)}.")
+        found = kind or _kind_of(op, function.__name__, platforms)
         for predicate, reason in declared.items():
             try:
                 parse(predicate)
             except SpecError as err:
-                raise PluginError(f"{op}.{kind}: unsupported: {err}") from None
+                raise PluginError(f"{op}.{found}: unsupported: {err}") from None
             if not str(reason).strip():
-                raise PluginError(f"{op}.{kind}: unsupported: {predicate}: says no reason. Give one.")
+                raise PluginError(f"{op}.{found}: unsupported: {predicate}: says no reason. Give one.")
         where = BUILT_IN if _is_own(function) else function.__module__
         for name in platforms:
-            REGISTRY.add(Registration(op, kind, function, parse_version(version), name, where, unsupported=declared))
+            REGISTRY.add(Registration(op, found, function, parse_version(version), name, where, unsupported=declared))
         return function
 
     return register
+
+
+def _kind_of(op: str, name: str, platforms: tuple[str | None, ...]) -> FunctionKind:
+    """Return the kind that the *name* of a function says, without the platform at its end."""
+    first, said = platforms[0], name
+    if first is not None:
+        said = name.rpartition("_")[0] if len(platforms) > 1 else name.removesuffix(f"_{first}")
+    kind = next((known for known in KINDS if known == said), None)
+    if kind is None:
+        raise PluginError(f"{op}: function {name!r} must be called one of {', '.join(KINDS)}, or say its kind.")
+    return kind
 
 
 def _is_own(function: Function) -> bool:

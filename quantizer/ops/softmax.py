@@ -107,46 +107,8 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, axis: int) -> Staged
     return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials, name: stage})
 
 
-@operator("softmax", platform="ort")
-def quantize_ort(request: Request) -> Parameters:
-    """Hand float32 exponentials, scaled up so that their sum nearly fills float32.
-
-    The room is float32 up to the logarithm and float64 from there on: with float64 throughout, every entry is off by up to
-    4e-6. The C library's logf is taken as correctly rounded, which it is for every axis of less than 60,594 elements.
-    """
-    parameters = default_parameters(request)
-    axis = request.attrs["axis"]
-    scale = float(parameters.inputs["x"].scale)
-    size = request.shapes["x"][int(axis)]  # type: ignore[arg-type]
-    logarithm = _float32(math.log(_float32(torch.finfo(torch.float32).max / size)))
-    room = max(0.0, logarithm - 5) / scale
-    distance = torch.arange(256, dtype=torch.float64)
-    entries = torch.exp((room - distance) * scale).float().double()
-    return _with(parameters, Table(entries, first=0, step=-1, unit=math.exp(-room * scale), bits=24))
-
-
-@operator("softmax", platform="ort")
-def quantized_ort(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Look up, add one after the other in float32, then in float64 multiply by 1 / scale and divide; round half to even.
-
-    Up to ONNX Runtime 1.31 the quotient was a float32, which an axis of one element left.
-    """
-    output = parameters.outputs["y"]
-    exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x].float()
-    total = torch.zeros_like(exponentials.select(axis, 0))
-    for part in exponentials.unbind(axis):
-        total = total + part
-    quotient = exponentials.double() * math.floor(1.0 / float(output.scale)) / total.double().unsqueeze(axis)
-    codes = torch.round(quotient).to(torch.int64) + output.zero_point
-    return Staged(codes.clamp(output.qmin, output.qmax), {})
-
-
 def _axis(request: Request) -> int:
     return int(request.attrs["axis"])  # type: ignore[arg-type]
-
-
-def _float32(value: float) -> float:
-    return torch.tensor(value, dtype=torch.float32).item()
 
 
 def _with(parameters: Parameters, table: Table, **numbers: int) -> Parameters:

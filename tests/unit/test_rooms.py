@@ -10,16 +10,16 @@ from quantizer.conformance.stores import Stores
 from quantizer.core import rooms as module
 from quantizer.core.errors import PluginError
 from quantizer.core.library import load_library
-from quantizer.core.rooms import GROUP, Room, room_of, rooms
+from quantizer.core.rooms import GROUP, Room, oracle_of, room_of, rooms
 from quantizer.ops import REGISTRY, _load_room, load_built_ins
 
 ROOT = Path(__file__).parents[2]
 DESCRIPTOR = """
 from pathlib import Path
 
-from quantizer.core.rooms import Room
+from quantizer.core.rooms import Oracle, Room
 
-ROOM = Room(Path(__file__).parent, platforms=({platforms},), functions=({functions}))
+ROOM = Room(Path(__file__).parent, platforms=({platforms},), functions=({functions}), oracles=({oracles}))
 """
 
 
@@ -32,13 +32,13 @@ def installed(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "entry_points", lambda group: [*found(group=group), *entries])
     rooms.cache_clear()
 
-    def install(name, *, platforms='"chip"', functions="", kernels="", value="", files=("chip",)):
+    def install(name, *, platforms='"chip"', functions="", oracles="", kernels="", value="", files=("chip",)):
         package = f"chips_{tmp_path.name}_{name}".replace("-", "_")
         folder = tmp_path / package
         folder.mkdir()
         (folder / "__init__.py").touch()
         own = f'"{package}.kernels",' if kernels else functions
-        (folder / "room.py").write_text(DESCRIPTOR.format(platforms=platforms, functions=own))
+        (folder / "room.py").write_text(DESCRIPTOR.format(platforms=platforms, functions=own, oracles=oracles))
         (folder / "kernels.py").write_text(kernels)
         for file in files:
             text = load_library().platform_paths["ideal"].read_text().replace("platform: ideal", f"platform: {file}")
@@ -122,6 +122,24 @@ def test_functions_that_cannot_be_imported_are_named(installed):
     load_room = next(room for room in rooms() if room.name == "chip")
     with pytest.raises(PluginError, match=r"^room chip: no\.such\.module: cannot be imported: ModuleNotFoundError"):
         _load_room(load_room)
+
+
+@pytest.mark.parametrize(
+    ("oracle", "said"),
+    [
+        ("Oracle('softmax', codes='no_module')", "'no_module': write module:function"),
+        ("Oracle('softmax', codes='m:f', platforms=('ideal',))", "platform 'ideal' is not of this room"),
+    ],
+)
+def test_an_oracle_names_a_function_and_platforms_of_its_room(installed, oracle, said):
+    installed("chip", oracles=f"{oracle},")
+    with pytest.raises(PluginError, match=f"^room chip .*: oracle of softmax: .*{said}"):
+        rooms()
+
+
+def test_an_oracle_is_chosen_by_family_and_platform():
+    assert oracle_of("softmax", "ort").codes == "quantizer.platforms.onnxruntime.oracle:softmax"
+    assert oracle_of("softmax", "ideal") is oracle_of("addition", "ort") is oracle_of("softmax", "nowhere") is None
 
 
 def test_stored_cases_of_a_room_count_for_shipped_operators_only():

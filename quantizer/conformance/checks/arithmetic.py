@@ -19,6 +19,7 @@ from quantizer.conformance.checks.means import mean
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS, FLOAT32_CODES
 from quantizer.conformance.checks.normalised import softmax_arithmetic
 from quantizer.conformance.checks.normalization import normalization_arithmetic
+from quantizer.conformance.checks.of_rooms import judged_by_room
 from quantizer.conformance.checks.operands import linear
 from quantizer.conformance.checks.piecewise import monotone_arithmetic, stand_in
 from quantizer.conformance.checks.products import bilinear
@@ -46,7 +47,7 @@ def arithmetic(trial: Trial) -> Verdict:
         verdict = _READINGS[reading](judged)
         if verdict is not None:
             return verdict
-    return replayed(judged) or _by_model(judged)
+    return judged_by_room(judged) or replayed(judged) or _by_model(judged)
 
 
 def _by_model(trial: Trial) -> Verdict:

@@ -57,7 +57,7 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
 
 
 def _declared(trial: Trial) -> Array | None:
-    """Return the codes of LiteRT's or ONNX Runtime's softmax from the provided tables; None where the division is exact."""
+    """Return the codes of LiteRT's softmax from the provided tables; None where the division is exact."""
     tables = trial.parameters.tables
     if "reciprocal" in tables:
         return litert_stages.wide_softmax_codes(trial)
@@ -68,22 +68,7 @@ def _declared(trial: Trial) -> Array | None:
     exponentials = tables["exp"].entries.numpy()[codes.max(axis=trial.axis, keepdims=True) - codes]
     if kind == "gemmlowp":
         return softmax_codes(trial, exponentials)
-    if kind == "float32_sum":
-        return _summed_in_float32(trial, exponentials)
     return litert_stages.float32_softmax_codes(trial, exponentials)
-
-
-def _summed_in_float32(trial: Trial, exponentials: Array) -> Array:
-    """Return codes of exponentials added one after the other in float32 and divided in float64, ties to even.
-
-    Source: QLinearSoftmax of ONNX Runtime 1.32, on quotients next to ties.
-    """
-    parts = np.moveaxis(exponentials.astype(np.float32), trial.axis, 0)
-    total = np.zeros(parts.shape[1:], np.float32)
-    for part in parts:
-        total = total + part
-    quotients = parts.astype(np.float64) * math.floor(1.0 / float(trial.output.scale)) / total.astype(np.float64)
-    return np.moveaxis(np.rint(quotients), 0, trial.axis) + int(trial.output.zero_point)
 
 
 def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantizer.core.rooms import Engine, Room
+from quantizer.core.rooms import Engine, Oracle, Room
 
 ROOM = Room(
     Path(__file__).parent,
     platforms=("ort",),
+    functions=("quantizer.platforms.onnxruntime.rules", "quantizer.platforms.onnxruntime.kernels"),
+    oracles=(Oracle("softmax", codes="quantizer.platforms.onnxruntime.oracle:softmax"),),
     engines=(
         Engine(
             "onnxruntime", "quantizer.platforms.onnxruntime.engine", "quantizer.platforms.onnxruntime.worker",
