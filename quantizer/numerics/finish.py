@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.numerics import aten
+from quantizer.numerics import float32_stages
 from quantizer.numerics.kernels import limit
 from quantizer.numerics.multipliers import compass, reciprocal
 from quantizer.numerics.overflow import CONVERTED, as_x86, beyond_int32
@@ -37,8 +37,8 @@ def finish(acc: Tensor, parameters: Parameters, *, channel_axis: int | None = No
     axis = rescale.axis if channel_axis is None else channel_axis
     if parameters.fused is not None:
         return finish_staged(held, parameters.fused, rescale, parameters.outputs[output], platform.rounding, axis)
-    if rescale.variant in aten.FLOAT_SUMS:
-        return aten.finish_real_bias(held, parameters, rescale, parameters.outputs[output], axis)
+    if rescale.variant in float32_stages.FLOAT_SUMS:
+        return float32_stages.finish_real_bias(held, parameters, rescale, parameters.outputs[output], axis)
     if platform.multiplier.overflow == "x86":
         held, rescale = as_x86(held, rescale, axis)
     codes = requantize(held, rescale, parameters.outputs[output], channel_axis=axis, rounding=platform.rounding)
@@ -52,8 +52,8 @@ def finish_sum(
 ) -> Tensor:
     """Return the codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast; *minus* are subtracted."""
     rescale = _rescale(parameters)
-    if rescale.variant in aten.TERMS:
-        return aten.finish_float_sum(terms, parameters, rescale, parameters.outputs[output])
+    if rescale.variant in float32_stages.TERMS:
+        return float32_stages.finish_float_sum(terms, parameters, rescale, parameters.outputs[output])
     if (
         rescale.variant == "q31_double"
         and parameters.platform.multiplier.overflow == "x86"
@@ -87,8 +87,8 @@ def finish_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters, *, o
     """
     rescale, out, mode = _rescale(parameters), parameters.outputs[output], parameters.platform.rounding
     counts = torch.as_tensor(counts, dtype=torch.int64).expand(sums.shape)
-    if rescale.variant in aten.MEANS:
-        return aten.finish_float_mean(sums, counts, rescale, out)
+    if rescale.variant in float32_stages.MEANS:
+        return float32_stages.finish_float_mean(sums, counts, rescale, out)
     match rescale.variant:
         case "exact":
             (factor,) = rescale.factors.values()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from quantizer.numerics import aten
-from quantizer.numerics.fused import multiply_add
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
@@ -41,21 +38,3 @@ def accumulate_compass(
     constant = -parameters.inputs["x"].zero_point * factors
     constant = constant if bias is None else bias + constant
     return (x.float() * factors.reshape(along).float() + constant.reshape(along).float()).long()
-
-
-@operator("batch_norm", platform=aten.PLATFORMS)
-def quantized_torch(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters, axis: int
-) -> Tensor:
-    """Fuse factor and constant of a channel, both float32 in output steps; round, then add the zero point."""
-    assert parameters.rescale is not None
-    along = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
-    known, output = parameters.constants, parameters.outputs["y"]
-    factor = (centred(weight, known["weight"].params).float() * known["weight"].params.scale.float()).double()
-    factor = (factor * parameters.rescale.mantissa).float().reshape(along)
-    constant = torch.zeros_like(factor)
-    if bias is not None:
-        values = bias.float() * known["bias"].params.scale.float()
-        constant = (values.double() / output.scale).float().reshape(along)
-    scaled = multiply_add(centred(x, parameters.inputs["x"]).float(), factor, constant)
-    return (scaled.round().long() + output.zero_point).clamp(output.qmin, output.qmax)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from quantizer.numerics import aten
-from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.parameters import Request, default_parameters
-from quantizer.numerics.qparams import Bounds, Parameters, Staged, Table
+from quantizer.numerics.qparams import Bounds, Parameters, Staged
 from quantizer.numerics.quantize import centred
-from quantizer.numerics.rounding import round_scalar
 from quantizer.numerics.staged_activations import bounds_of, from_relay, relay
-from quantizer.numerics.sums import rescale_alone, rescale_sum
+from quantizer.numerics.sums import rescale_alone
 from quantizer.numerics.tables import lookup, tabulated
 from quantizer.ops import operator
 
@@ -68,39 +62,3 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, low: float, high: fl
     bounds = Bounds(numbers["low"], numbers["high"], numbers["relay_bits"])
     relayed = relay(centred(x, parameters.inputs["x"]), bounds, parameters.rescale, mode, None)
     return Staged(from_relay(relayed, bounds, output, mode), {"relay": relayed})
-
-
-@operator("clip", platform="tosa")
-def quantize_tosa(request: Request) -> Parameters:
-    """Hand the multiplier, and both bounds as centred codes of the output: rounded, then within its codes."""
-    parameters, family = default_parameters(request), request.spec.quantization.family
-    output, mode = parameters.outputs["y"], request.platform.rounding
-    bits, zero, scale = request.scheme.activation.bits, int(output.zero_point), Fraction(float(output.scale))
-    ratio = rescale_sum(
-        request.platform, family, parameters.inputs, output, bits, shapes=request.shapes, variant=request.variant
-    )
-    attrs: Mapping[str, Any] = request.attrs
-    nearest = {
-        name: round_scalar(Fraction(float(attrs[end])) / scale, mode)
-        for name, end in (("least", "low"), ("most", "high"))
-    }
-    numbers = {name: min(max(code, output.qmin - zero), output.qmax - zero) for name, code in nearest.items()}
-    return replace(parameters, rescale=ratio, numbers=numbers)
-
-
-@operator("clip", platform="tosa")
-def quantized_tosa(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Tensor:
-    """Bring the code to the output's scale, then clamp it: RESCALE, CLAMP."""
-    numbers, zero = parameters.numbers, int(parameters.outputs["y"].zero_point)
-    codes = finish_sum({"x": centred(x, parameters.inputs["x"])}, parameters)
-    return codes.clamp(numbers["least"] + zero, numbers["most"] + zero)
-
-
-@operator("clip", platform=aten.PLATFORMS)
-def quantize_torch(request: Request) -> Parameters:
-    """Hand the table of codes cut at the codes of both bounds; the output has the input's parameters."""
-    parameters = default_parameters(request)
-    x = parameters.inputs["x"]
-    low, high = (aten.code_of_bound(float(request.attrs[name]), x) for name in ("low", "high"))  # type: ignore[arg-type]
-    entries = torch.arange(x.qmin, x.qmax + 1).clamp(low, high)
-    return replace(parameters, tables={"lut": Table(entries, x.qmin, 1, float(x.scale), x.dtype.bits)})

@@ -19,7 +19,7 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("cosine")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold; Compass calls the same."""
+    """Return what tables hold, by one call."""
     return x.cos()
 
 

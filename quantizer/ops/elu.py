@@ -16,5 +16,5 @@ def reference(x: Tensor, *, alpha: float) -> Tensor:
 
 @operator("elu")
 def function(x: Tensor, *, alpha: float) -> Tensor:
-    """Return what tables hold; Compass calls the same."""
+    """Return what tables hold, by one call."""
     return F.elu(x, alpha)

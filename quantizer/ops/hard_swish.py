@@ -20,5 +20,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("hard_swish")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold; Compass calls the same."""
+    """Return what tables hold, by one call."""
     return F.hardswish(x)

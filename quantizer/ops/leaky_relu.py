@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.numerics import aten, litert
+from quantizer.numerics import litert
 from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.leaky import two_multipliers, two_sided
 from quantizer.numerics.parameters import Request, default_parameters
@@ -58,19 +58,6 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, slope: float) -> Sta
     held = Slope(torch.tensor(parameters.numbers["slope"]), parameters.numbers["slope_shift"])
     below = below_zero(c, held, parameters.platform.rounding)
     return Staged(finish_sum({"x": c.clamp(min=0) + below}, parameters), {"negative": below})
-
-
-@operator("leaky_relu", platform=aten.PLATFORMS)
-def quantize_torch(request: Request) -> Parameters:
-    """Hand the tables of whole vectors and of the rest of a row: x or the float32 product, in float32."""
-    slope = torch.tensor(float(request.attrs["slope"]), dtype=torch.float32)  # type: ignore[arg-type]
-    return aten.lane_tables(request, lambda v: torch.where(v > 0, v, v * slope))
-
-
-@operator("leaky_relu", platform=aten.PLATFORMS)
-def quantized_torch(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
-    """Look the code up in the table of its place."""
-    return aten.looked_up(x, parameters)
 
 
 @operator("leaky_relu", platform=litert.PLATFORMS)

@@ -21,7 +21,7 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("round")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold; Compass calls the same."""
+    """Return what tables hold, by one call."""
     return x.round()
 
 

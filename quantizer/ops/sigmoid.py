@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from quantizer.numerics import aten, litert
+from quantizer.numerics import litert
 from quantizer.numerics.logistic_tables import (
     centred_logistic,
     float32_logistic,
@@ -16,7 +16,6 @@ from quantizer.numerics.logistic_tables import (
 )
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.tables import tabulated
 from quantizer.ops import operator
 
 
@@ -28,14 +27,8 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("sigmoid")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold; Compass calls the same."""
+    """Return what tables hold, by one call."""
     return x.sigmoid()
-
-
-@operator("sigmoid", platform=aten.PLATFORMS)
-def quantize_torch(request: Request) -> Parameters:
-    """Hand the table of float32 1 / (1 + exp(-x)); the exponential is rounded from float64."""
-    return tabulated(request, lambda v: 1.0 / (1.0 + torch.exp(-v.double()).float()))
 
 
 @operator("sigmoid", platform=("tflite_ref", "tflite_builtin"))

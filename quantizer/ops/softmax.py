@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.platforms import NARROW_BITS
-from quantizer.numerics import aten, float24, lanes, litert, powers_of_two, softmax_tables
+from quantizer.numerics import float24, litert, powers_of_two, softmax_tables
 from quantizer.numerics.multipliers import compass
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pinned import pinned
@@ -120,44 +120,6 @@ def _with(parameters: Parameters, table: Table, **numbers: int) -> Parameters:
         numbers=numbers,
         accumulator_bits=parameters.accumulator_bits,
     )
-
-
-@operator("softmax", platform=("torch_x86", "torch_fbgemm"))
-def quantize_torch(request: Request) -> Parameters:
-    """Hand float32 exponentials of every distance from the largest code."""
-    parameters = default_parameters(request)
-    distance = torch.arange(256, dtype=torch.float64)
-    entries = torch.exp(-distance * float(parameters.inputs["x"].scale)).float().double()
-    return _with(parameters, Table(entries, first=0, step=-1, unit=1.0, bits=24))
-
-
-@operator("softmax", platform=("torch_x86", "torch_fbgemm"))
-def quantized_torch(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Divide float32 exponentials of dequantized codes by their sum, as torch does on float32, then quantize."""
-    params = parameters.inputs["x"]
-    values = lanes.softmax((x - params.zero_point).float() * params.scale.float(), axis)
-    return Staged(aten.to_codes(values, parameters.outputs["y"]), {})
-
-
-@operator("softmax", platform="torch_qnnpack")
-def quantize_torch_qnnpack(request: Request) -> Parameters:
-    """Hand exponentials in units of 2**-23, or of fewer where as many as the axis has would leave 32 bits."""
-    parameters = default_parameters(request)
-    size = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
-    unit = min((2**32 - 1) / size, 2.0**23 - 1)
-    distance = torch.arange(256, dtype=torch.float64)
-    entries = torch.round(torch.exp(-distance * parameters.inputs["x"].scale) * unit).to(torch.int64)
-    return _with(parameters, Table(entries, first=0, step=-1, unit=1 / unit, bits=24))
-
-
-@operator("softmax", platform="torch_qnnpack")
-def quantized_torch_qnnpack(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Look up integers, add, divide 256 times each of them plus half the sum by the sum."""
-    output = parameters.outputs["y"]
-    exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x]
-    total = exponentials.sum(dim=axis, keepdim=True)
-    codes = ((exponentials << 8) + (total >> 1)) // total
-    return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials})
 
 
 @operator("softmax", platform=litert.PLATFORMS)

@@ -16,5 +16,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("softplus")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold, x itself above 20; Compass calls the same."""
+    """Return what tables hold, x itself above 20."""
     return F.softplus(x)

@@ -16,5 +16,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("square")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold; Compass calls the same."""
+    """Return what tables hold, by one call."""
     return torch.square(x)

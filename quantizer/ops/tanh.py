@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from quantizer.numerics import aten, float32_tanh, litert
+from quantizer.numerics import float32_tanh, litert
 from quantizer.numerics.logistic_tables import is_narrow, on_a_grid, read, tabulated_float32
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
@@ -22,26 +20,8 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("tanh")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold; Compass calls the same."""
+    """Return what tables hold, by one call."""
     return x.tanh()
-
-
-@operator("tanh", platform=aten.PLATFORMS)
-def quantize_torch(request: Request) -> Parameters:
-    """Hand the tables of whole vectors and of the rest of a row, of the float32 function rounded from float64.
-
-    QNNPACK has one table for both, that of the rest.
-    """
-    parameters = aten.lane_tables(request, lambda v: torch.tanh(v.double()).float())
-    if request.platform.platform != "torch_qnnpack":
-        return parameters
-    return replace(parameters, tables=dict.fromkeys((aten.VECTOR, aten.REST), parameters.tables[aten.REST]))
-
-
-@operator("tanh", platform=aten.PLATFORMS)
-def quantized_torch(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Look the code up in the table of its place."""
-    return aten.looked_up(x, parameters)
 
 
 @operator("tanh", platform=("tflite_ref", "tflite_builtin"))

@@ -17,5 +17,5 @@ def reference(x: Tensor, *, alpha: float) -> Tensor:
 
 @operator("thresholded_relu")
 def function(x: Tensor, *, alpha: float) -> Tensor:
-    """Return what tables hold; Compass calls the same."""
+    """Return what tables hold, by one call."""
     return F.threshold(x, alpha, 0.0)

@@ -41,6 +41,7 @@ _PINS = Pins(
 ROOM = Room(
     Path(__file__).parent,
     platforms=("torch_fbgemm", "torch_qnnpack", "torch_x86"),
+    functions=("quantizer.platforms.torch.rules", "quantizer.platforms.torch.kernels"),
     engines=(
         Engine(
             "torch", "quantizer.platforms.torch.engine", "quantizer.platforms.torch.worker", ("torch",),

@@ -9,6 +9,7 @@ from quantizer.core.rooms import Engine, Room
 ROOM = Room(
     Path(__file__).parent,
     platforms=("tosa",),
+    functions=("quantizer.platforms.tosa.rules", "quantizer.platforms.tosa.kernels"),
     engines=(
         Engine(
             "tosa", "quantizer.platforms.tosa.engine", "quantizer.platforms.tosa.worker", ("tosa-tools",),

@@ -7,28 +7,21 @@ that leave a sum within 2**-23 of a tie; 20,000 elements and more of each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from quantizer.numerics.fused import multiply_add
-from quantizer.numerics.parameters import Request, default_parameters
-from quantizer.numerics.qparams import Parameters, QParams, Rescale, Table
-from quantizer.numerics.tables import Function
+from quantizer.numerics.qparams import Parameters, QParams, Rescale
 
-PLATFORMS = ("torch_x86", "torch_fbgemm", "torch_qnnpack")
-"""The platforms whose element-wise operators are torch's own, whichever library convolves."""
 FLOAT_SUMS = ("f32_even_bias", "f32_even_inverse", "f32_stages_bias", "f32_products")
 """Variants of sums of products whose bias is a float32 number; f32_even_inverse makes a code of it again."""
 TERMS = ("f32_lanes", "f32_dequantized_fused", "aligned_half_away")
 MEANS = ("f32_mean_divided", "f32_mean_zpin", "f32_mean_raw", "f32_mean_inverse")
 ALIGNED_BITS = 21
-"""Fraction bits of the larger ratio of QNNPACK's add, which is then in [2**21, 2**22)."""
+"""Fraction bits of the larger of two aligned ratios, which is then in [2**21, 2**22)."""
 INT32 = (-(1 << 31), (1 << 31) - 1)
-VECTOR, REST = "vector", "rest"
-"""Names of the two tables of a function: as whole vectors compute it, and as the rest of a row does."""
 
 
 def inverse(scale: Tensor | float) -> Tensor:
@@ -128,40 +121,10 @@ def finish_float_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out: QPara
     return _clamped((sums.float() * (scale / (scale * n))).round() + out.zero_point, out)
 
 
-def lane_tables(request: Request, f: Function) -> Parameters:
-    """Return what the spec decides, and the two tables of *f* (float32 in, float32 out)."""
-    parameters = default_parameters(request)
-    (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
-    codes = torch.arange(x.qmin, x.qmax + 1)
-    scale, one_over = x.scale.float(), inverse(y.scale)
-    vector = (f(dequantized_fused(codes, scale, x.zero_point)) * one_over).round() + y.zero_point
-    plain = (codes - x.zero_point).float() * scale
-    rest = (f(plain) * one_over + y.zero_point.float()).round()
-    tables = {
-        name: Table(_clamped(entries, y), x.qmin, 1, float(y.scale), y.dtype.bits)
-        for name, entries in ((VECTOR, vector), (REST, rest))
-    }
-    return replace(parameters, tables=tables)
-
-
-def looked_up(x: Tensor, parameters: Parameters) -> Tensor:
-    """Return the entry of each code, of the table of its place in the row."""
-    vector, rest = (parameters.tables[name] for name in (VECTOR, REST))
-    place = x - vector.first
-    within = in_vectors([tuple(x.shape)], parameters.platform.vector_lanes)
-    return torch.where(within, vector.entries[place], rest.entries[place])
-
-
-def code_of_bound(value: float, params: QParams) -> int:
-    """Return the code of one float32 number as the scalar quantizer rounds it: the product, then the zero point, then to even."""
-    real = torch.tensor(value, dtype=torch.float32) * inverse(params.scale) + params.zero_point.float()
-    return int(real.round().double().clamp(params.qmin, params.qmax))
-
-
 def _aligned(terms: list[Tensor], scales: list[Tensor], divisor: float, out: QParams) -> Tensor:
     """Return `sum(term * factor) >> shift`, rounded half away; factors are scale ratios of 22 bits, the larger one full.
 
-    QNNPACK refuses ratios of 2**8 and more, and below 2**-14.
+    The system that has it refuses ratios of 2**8 and more, and below 2**-14.
     """
     ratios = [float(scale / torch.tensor(divisor).float()) for scale in scales]
     _, exponent = np.frexp(max(ratios))

@@ -1,0 +1,93 @@
+"""What torch's quantized operators compute in their own way, besides tables and sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from quantizer.numerics import lanes
+from quantizer.numerics.float32_stages import to_codes
+from quantizer.numerics.fused import multiply_add
+from quantizer.numerics.pinned import pinned
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+from quantizer.ops.reduce_mean import quantized as mean
+from quantizer.platforms.torch import lane_tables
+from quantizer.platforms.torch.rules import PLATFORMS
+
+
+@operator("batch_norm", kind="quantized", platform=PLATFORMS)
+def batch_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters, axis: int) -> Tensor:
+    """Fuse factor and constant of a channel, both float32 in output steps; round, then add the zero point."""
+    assert parameters.rescale is not None
+    along = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
+    known, output = parameters.constants, parameters.outputs["y"]
+    factor = (centred(weight, known["weight"].params).float() * known["weight"].params.scale.float()).double()
+    factor = (factor * parameters.rescale.mantissa).float().reshape(along)
+    constant = torch.zeros_like(factor)
+    if bias is not None:
+        values = bias.float() * known["bias"].params.scale.float()
+        constant = (values.double() / output.scale).float().reshape(along)
+    scaled = multiply_add(centred(x, parameters.inputs["x"]).float(), factor, constant)
+    return (scaled.round().long() + output.zero_point).clamp(output.qmin, output.qmax)
+
+
+@operator("leaky_relu", kind="quantized", platform=PLATFORMS)
+def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
+    """Look the code up in the table of its place."""
+    return lane_tables.looked_up(x, parameters)
+
+
+@operator("matmul", kind="quantized", platform=PLATFORMS)
+def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
+    """Multiply dequantized matrices in float32, in the order of torch's own product, then quantize."""
+    left, right = (
+        centred(codes, parameters.inputs[name]).float() * parameters.inputs[name].scale.float()
+        for name, codes in (("a", a), ("b", b))
+    )
+    with pinned():
+        product = torch.matmul(left, right)
+    return to_codes(product, parameters.outputs["y"])
+
+
+@operator("reduce_mean", kind="quantized", platform=PLATFORMS)
+def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Divide the integer sum of the last axes; other axes: the float32 mean of dequantized values, quantized.
+
+    QNNPACK takes the last two axes of four, with a multiplier of its own.
+    """
+    params, last = parameters.inputs["x"], x.dim() - len(axes)
+    if sorted(axes) != [*range(last, x.dim())]:
+        values = (x - params.zero_point).float() * params.scale.float()
+        return to_codes(values.mean(dim=axes, keepdim=keepdims), parameters.outputs["y"])
+    if parameters.platform.platform != "torch_qnnpack" or x.dim() != 4 or last != 2:
+        assert parameters.rescale is not None
+        parameters = replace(parameters, rescale=replace(parameters.rescale, variant="f32_mean_divided"))
+    return mean(x, parameters=parameters, axes=axes, keepdims=keepdims)
+
+
+@operator("softmax", kind="quantized", platform=("torch_x86", "torch_fbgemm"))
+def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
+    """Divide float32 exponentials of dequantized codes by their sum, as torch does on float32, then quantize."""
+    params = parameters.inputs["x"]
+    values = lanes.softmax((x - params.zero_point).float() * params.scale.float(), axis)
+    return Staged(to_codes(values, parameters.outputs["y"]), {})
+
+
+@operator("softmax", kind="quantized", platform="torch_qnnpack")
+def softmax_of_integers(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
+    """Look up integers, add, divide 256 times each of them plus half the sum by the sum."""
+    output = parameters.outputs["y"]
+    exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x]
+    total = exponentials.sum(dim=axis, keepdim=True)
+    codes = ((exponentials << 8) + (total >> 1)) // total
+    return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials})
+
+
+@operator("tanh", kind="quantized", platform=PLATFORMS)
+def tanh(x: Tensor, *, parameters: Parameters) -> Tensor:
+    """Look the code up in the table of its place."""
+    return lane_tables.looked_up(x, parameters)

@@ -1,0 +1,18 @@
+"""What TOSA computes in its own way; everything else is quantizer's arithmetic under the platform's settings."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+
+
+@operator("clip", kind="quantized", platform="tosa")
+def clip(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Tensor:
+    """Bring the code to the output's scale, then clamp it: RESCALE, CLAMP."""
+    numbers, zero = parameters.numbers, int(parameters.outputs["y"].zero_point)
+    codes = finish_sum({"x": centred(x, parameters.inputs["x"])}, parameters)
+    return codes.clamp(numbers["least"] + zero, numbers["most"] + zero)
