@@ -100,6 +100,8 @@ FINE = {
     "reads": ("assert sys.stdin.read() == ''", "right"),
     "views": ("", "right.flip(0).flip(0)"),
     "narrow": ("", "right.to(torch.int32)"),
+    "flattens": ("x.view(x.numel())", "right"),
+    "demands": ("assert x.is_contiguous()", "right"),
 }
 RULE = '''
 
