@@ -1,7 +1,7 @@
 """A process of others under a time limit and a memory limit, in a session of its own: all of it ends together.
 
-Whoever speaks to it waits in one place, and a watch ends the process where the wait is too long or its memory too large. So
-every wait ends, whatever the process does.
+Whoever speaks to it waits in one place, and a watch ends the process where the wait is too long or its memory too large. No
+pipe is read or written without a limit, either. So every wait ends, whatever the process does.
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import psutil
 
 from quantizer.core.errors import FormatError
 from quantizer.runtime.engines.frames import Frame, receive, send
+from quantizer.runtime.engines.streams import GRACE, TICK, Answers, Questions
 
-TICK = 0.1
-"""Seconds between two looks at a process."""
 FAMILY = 10
 """Looks at the process itself for each at its children, which cost more."""
-GRACE = 2.0
-"""Seconds that a process may take to end when its input ends."""
 HELD = 1 << 16
 """Bytes of what a process prints that are kept: the last ones."""
 SAID = 300
@@ -65,10 +62,11 @@ class Child:
         self._deadline: float | None = None
         self._verdict: list[str] = []
         self._over = threading.Event()
-        state = (self._process, self._lines, self._over)
+        self._questions = Questions(self._process)
+        self._answers = Answers(self._process, self._over)
         threading.Thread(target=_drain, args=(cast("BinaryIO", self._process.stderr), self._lines), daemon=True).start()
-        threading.Thread(target=_watch, args=(weakref.ref(self), *state[::2]), daemon=True).start()
-        self._ended = weakref.finalize(self, _end, self._process, self._over, self._mark, os.getpid())
+        threading.Thread(target=_watch, args=(weakref.ref(self), self._process, self._over), daemon=True).start()
+        self._ended = weakref.finalize(self, _end, self._process, self._questions, self._over, self._mark, os.getpid())
 
     def ask(self, frame: Frame, patience: float | None = None) -> Frame:
         """Return the answer to *frame*; DiedError where none came: the process has ended then."""
@@ -86,8 +84,7 @@ class Child:
         """End the process and all that it started; return how many of those would have stayed."""
         if not self._ended.alive:
             return 0
-        with contextlib.suppress(OSError):
-            cast("IO[bytes]", self._process.stdin).close()
+        self._questions.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE)
         left = _settled(self._process.pid, self._mark)
@@ -96,15 +93,13 @@ class Child:
 
     def _waited(self, frame: Frame | None, patience: float) -> Frame:
         reply, why = None, ""
-        self._deadline = time.monotonic() + patience
+        self._deadline = self._answers.deadline = time.monotonic() + patience
         try:
             if frame is not None:
-                send(cast("BinaryIO", self._process.stdin), frame)
-            reply = receive(cast("BinaryIO", self._process.stdout))
+                send(self._questions, frame)
+            reply = receive(self._answers)
         except FormatError as err:
             why = f"answered with {err}"
-        except (OSError, ValueError):
-            pass  # it ended while it was written to
         except BaseException:
             self._ended()  # half a message is on its way: nothing that comes now belongs to a question
             raise
@@ -216,8 +211,8 @@ def _kill(pid: int) -> None:
                 process.kill()
 
 
-def _end(process: subprocess.Popen[bytes], over: threading.Event, mark: str, owner: int) -> None:
-    """Kill the process, its group, and what left the group; close what leads to it. A fork of its owner leaves it alone."""
+def _end(process: subprocess.Popen[bytes], questions: Questions, over: threading.Event, mark: str, owner: int) -> None:
+    """Kill the process, its group, and what left the group. A fork of its owner leaves it alone."""
     if os.getpid() != owner:
         return
     over.set()
@@ -229,9 +224,7 @@ def _end(process: subprocess.Popen[bytes], over: threading.Event, mark: str, own
         process.kill()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
-    for stream in (process.stdin, process.stdout):
-        with contextlib.suppress(OSError, ValueError):
-            cast("IO[bytes]", stream).close()
+    questions.close()
 
 
 def _signal(number: int) -> str:

@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,27 @@ class Reply:
         return cls(tuple(frame.arrays), error)
 
 
-def send(stream: BinaryIO, frame: Frame) -> None:
+class Source(Protocol):
+    """Where bytes come from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return *size* bytes; fewer at the end."""
+        ...
+
+
+class Sink(Protocol):
+    """Where bytes go."""
+
+    def write(self, data: bytes, /) -> int:
+        """Take bytes."""
+        ...
+
+    def flush(self) -> None:
+        """Send what was taken."""
+        ...
+
+
+def send(stream: Sink, frame: Frame) -> None:
     """Write one message."""
     whole = [np.ascontiguousarray(values) for values in frame.arrays]
     shapes = [[values.dtype.str, list(array.shape)] for values, array in zip(whole, frame.arrays, strict=True)]
@@ -85,7 +105,7 @@ def send(stream: BinaryIO, frame: Frame) -> None:
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> Frame | None:
+def receive(stream: Source) -> Frame | None:
     """Read one message; None at the end of the stream, FormatError where what comes is none."""
     prefix = stream.read(_LENGTH.size)
     if not prefix:
@@ -140,7 +160,7 @@ def _size(item: Any) -> int:
     return count * dtype.itemsize
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
+def _exactly(stream: Source, size: int) -> bytes:
     read = stream.read(size)
     if len(read) < size:
         raise FormatError(f"a message that ends after {len(read):,} of {size:,} bytes")

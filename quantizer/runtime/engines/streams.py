@@ -1,0 +1,100 @@
+"""The two pipes of a process of others, each moved by a thread: whoever waits for one waits no longer than a limit says.
+
+A pipe ends when the last process that holds it ends, and a process may hand it on to one that nobody finds. A read that
+blocks would then never end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+import time
+from queue import Empty, Full, Queue, SimpleQueue
+from typing import IO, BinaryIO, cast
+
+PART = 1 << 16
+"""Bytes that are moved at once."""
+PARTS = 32
+"""Parts that are held for whoever reads."""
+TICK = 0.1
+"""Seconds between two looks at whether a wait is over."""
+GRACE = 2.0
+"""Seconds after the end of a process, or after its time is up, in which its pipe may still end by itself."""
+
+
+class Answers:
+    """What a process writes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], over: threading.Event) -> None:
+        self._process = process
+        self._parts: Queue[bytes] = Queue(PARTS)
+        self._rest = bytearray()
+        self._ended = False
+        self.deadline = 0.0
+        """When its time is up, by time.monotonic."""
+        threading.Thread(target=_take, args=(process.stdout, self._parts, over), daemon=True).start()
+
+    def read(self, size: int) -> bytes:
+        """Return *size* bytes; fewer where the pipe ended, or no one waits for it any more."""
+        while len(self._rest) < size and not self._ended:
+            part = self._next()
+            self._ended = not part
+            self._rest += part
+        found = bytes(self._rest[:size])
+        del self._rest[:size]
+        return found
+
+    def _next(self) -> bytes:
+        """Return the next part; nothing at the end."""
+        gone: float | None = None
+        while True:
+            with contextlib.suppress(Empty):
+                return self._parts.get(timeout=TICK)
+            now = time.monotonic()
+            if gone is None and self._process.poll() is not None:
+                gone = now
+            if now > min(self.deadline, now if gone is None else gone) + GRACE:
+                return b""
+
+
+class Questions:
+    """What a process reads."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._parts: SimpleQueue[bytes | None] = SimpleQueue()
+        threading.Thread(target=_give, args=(process.stdin, self._parts), daemon=True).start()
+
+    def write(self, data: bytes) -> int:
+        """Hand *data* on; what the process does not read, it does not answer."""
+        self._parts.put(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: all that was written is on its way."""
+
+    def close(self) -> None:
+        """End the pipe once all of it is written."""
+        self._parts.put(None)
+
+
+def _take(stream: IO[bytes], parts: Queue[bytes], over: threading.Event) -> None:
+    """Read until the end of *stream*, or until the process is *over*."""
+    with contextlib.suppress(OSError, ValueError), stream:
+        while not over.is_set():
+            part = os.read(stream.fileno(), PART)
+            while not over.is_set():
+                with contextlib.suppress(Full):
+                    parts.put(part, timeout=TICK)
+                    break
+            if not part:
+                return
+
+
+def _give(stream: IO[bytes], parts: SimpleQueue[bytes | None]) -> None:
+    """Write what comes, until nothing comes or nobody reads it."""
+    with contextlib.suppress(OSError, ValueError), stream:
+        while (part := parts.get()) is not None:
+            cast("BinaryIO", stream).write(part)
+            stream.flush()

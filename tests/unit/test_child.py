@@ -1,0 +1,79 @@
+"""A process of others: every wait for it ends, whatever it does with its pipes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+import psutil
+import pytest
+
+from quantizer.runtime.engines.child import Child, DiedError, Limits
+from quantizer.runtime.engines.frames import Frame
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes hand their pipes on by fork")
+
+HEIR = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    env = dict(PATH=os.environ["PATH"])
+    for number in (0, 1):
+        os.set_inheritable(number, True)
+    os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(20)"], env)
+time.sleep(0.5)
+{then}
+"""
+CRASH, WAIT = "os.kill(os.getpid(), 11)", "time.sleep(600)"
+
+
+def _asked(script: str, size: int = 1) -> str:
+    child = Child([sys.executable, "-c", script], dict(os.environ), Limits(patience=1.0))
+    try:
+        with pytest.raises(DiedError) as error:
+            child.ask(Frame({"kind": "call"}, arrays=[np.zeros(size, np.uint8)]))
+    finally:
+        child.close()
+    return str(error.value)
+
+
+@pytest.fixture(autouse=True)
+def no_heir() -> object:
+    """End what a process left that no session and no variable marks."""
+    yield
+    for process in psutil.process_iter(["cmdline"]):
+        if (process.info["cmdline"] or [""])[-1] == "import time; time.sleep(20)":
+            process.kill()
+
+
+@pytest.mark.parametrize("size", [1, 1 << 22])
+def test_a_process_that_ends_and_leaves_its_pipes_to_another_one_is_not_waited_for(size: int) -> None:
+    assert _asked(HEIR.format(then=CRASH), size) == "was killed by SIGSEGV"
+
+
+def test_a_process_that_hangs_and_leaves_its_pipes_to_another_one_is_not_waited_for() -> None:
+    assert _asked(HEIR.format(then=WAIT), 1 << 22) == "did not answer within 1 s"
+
+
+def test_a_process_that_reads_nothing_is_not_waited_for() -> None:
+    assert _asked("import time; time.sleep(600)", 1 << 22) == "did not answer within 1 s"
+
+
+def test_a_process_that_writes_for_ever_is_not_listened_to() -> None:
+    assert "answered with a message" in _asked("import os\nwhile True: os.write(1, bytes(65536))")
+
+
+def test_a_message_of_any_length_crosses_the_pipes() -> None:
+    echo = (
+        "import sys\nfrom quantizer.runtime.engines.frames import *\n"
+        "while (frame := receive(sys.stdin.buffer)) is not None: send(sys.stdout.buffer, frame)\n"
+    )
+    child = Child([sys.executable, "-c", echo], dict(os.environ), Limits(patience=60.0))
+    try:
+        for size in (0, 1, 65_535, 65_536, 5_000_001):
+            values = np.arange(size, dtype=np.uint8)
+            (found,) = child.ask(Frame({}, arrays=[values])).arrays
+            assert np.array_equal(found, values)
+    finally:
+        child.close()
