@@ -44,6 +44,7 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.files import replace_files
+from quantizer.ops import load_built_ins
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("numerics", "ops", "tiling")
@@ -136,15 +137,23 @@ def all_mutants(modules: Collection[str] = ()) -> Iterator[Mutant]:
 def _all_mutants(modules: Collection[str]) -> Iterator[Mutant]:
     from mutmut.mutation.file_mutation import mutate_file_contents
 
-    for package in PACKAGES:
-        for path in sorted((ROOT / "quantizer" / package).rglob("*.py")):
-            module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            if modules and not any(name == module or name.startswith(f"{module}.") for name in modules):
-                continue
-            made = mutate_file_contents(str(path), undecorated(path.read_text("utf-8")))
-            for mangled in made.mutant_names:
-                stem, _, number = mangled.rpartition("__mutmut_")
-                yield Mutant(module, plain(stem), int(number), made.code)
+    for path in sources():
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if modules and not any(name == module or name.startswith(f"{module}.") for name in modules):
+            continue
+        made = mutate_file_contents(str(path), undecorated(path.read_text("utf-8")))
+        for mangled in made.mutant_names:
+            stem, _, number = mangled.rpartition("__mutmut_")
+            yield Mutant(module, plain(stem), int(number), made.code)
+
+
+def sources() -> list[Path]:
+    """Return the files that are mutated: those of the packages, and what rooms load to compute operators."""
+    load_built_ins()
+    loaded = [name for name in sys.modules if name.startswith("quantizer.platforms.") and not name.endswith(".room")]
+    rooms = {ROOT / Path(*name.split(".")).with_suffix(".py") for name in loaded}
+    own = (path for package in PACKAGES for path in (ROOT / "quantizer" / package).rglob("*.py"))
+    return sorted([*own, *(path for path in rooms if path.is_file())])
 
 
 def undecorated(source: str) -> str:
@@ -249,7 +258,7 @@ def run(sample: Sequence[Mutant], known: Known, workers: int, seconds: float) ->
 def reached(ops: Collection[str]) -> Known:
     """Judge some cases of every target of *ops* (none: of every operator); return which functions each of them reaches."""
     session = open_session(Options(root=ROOT))
-    inside = tuple(str(ROOT / "quantizer" / package) for package in PACKAGES)
+    inside = tuple(str(ROOT / "quantizer" / package) for package in (*PACKAGES, "platforms"))
     found: dict[CodeType, dict[str, list[tuple[Target, Case]]]] = defaultdict(lambda: defaultdict(list))
     for op, spec in ((op, spec) for op, spec in session.library.specs.items() if op in (ops or [op])):
         step = max(1, number_of_cases(session, op) // (ROWS * len(session.all_targets(spec)))) | 1

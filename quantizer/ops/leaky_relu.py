@@ -7,9 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.numerics import litert
 from quantizer.numerics.finish import finish_sum
-from quantizer.numerics.leaky import two_multipliers, two_sided
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Slope, Staged
 from quantizer.numerics.quantize import centred
@@ -58,15 +56,3 @@ def quantized_compass(x: Tensor, *, parameters: Parameters, slope: float) -> Sta
     held = Slope(torch.tensor(parameters.numbers["slope"]), parameters.numbers["slope_shift"])
     below = below_zero(c, held, parameters.platform.rounding)
     return Staged(finish_sum({"x": c.clamp(min=0) + below}, parameters), {"negative": below})
-
-
-@operator("leaky_relu", platform=litert.PLATFORMS)
-def quantize_litert(request: Request) -> Parameters:
-    """Hand a multiplier and a shift for each side."""
-    return two_multipliers(request)
-
-
-@operator("leaky_relu", platform=litert.PLATFORMS)
-def quantized_litert(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
-    """Multiply each side by its own number and round."""
-    return two_sided(x, parameters)

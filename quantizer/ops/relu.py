@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics import litert
 from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
@@ -21,10 +20,3 @@ def reference(x: Tensor) -> Tensor:
 def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
     """Cut at the zero point, bring to the output's scale, round once."""
     return finish_sum({"x": centred(x, parameters.inputs["x"]).clamp(min=0)}, parameters)
-
-
-@operator("relu", platform=litert.PLATFORMS)
-def quantized_litert(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Bring to the output's scale, round, cut at its zero point: a shift that wraps shows in negative codes too."""
-    codes = finish_sum({"x": centred(x, parameters.inputs["x"])}, parameters)
-    return codes.clamp(min=int(parameters.outputs["y"].zero_point))

@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.core.platforms import NARROW_BITS
-from quantizer.numerics import float24, litert, powers_of_two, softmax_tables
+from quantizer.numerics import float24, powers_of_two
 from quantizer.numerics.multipliers import compass
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pinned import pinned
@@ -120,21 +119,3 @@ def _with(parameters: Parameters, table: Table, **numbers: int) -> Parameters:
         numbers=numbers,
         accumulator_bits=parameters.accumulator_bits,
     )
-
-
-@operator("softmax", platform=litert.PLATFORMS)
-def quantize_litert(request: Request) -> Parameters:
-    """Hand exponentials of every distance: gemmlowp's, or float32; of 16 bits two tables on [-10, 0] and [0, 1]."""
-    if request.scheme.activation.bits > NARROW_BITS:
-        return softmax_tables.wide(request)
-    fixed = request.platform.tables.exponential == "gemmlowp"
-    return softmax_tables.gemmlowp(request) if fixed else softmax_tables.float32(request)
-
-
-@operator("softmax", platform=litert.PLATFORMS)
-def quantized_litert(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Look up, add, divide: in fixed point, in float32, or by a table of reciprocals."""
-    if "reciprocal" in parameters.tables:
-        return softmax_tables.of_wide(x, parameters, axis)
-    fixed = parameters.platform.tables.exponential == "gemmlowp"
-    return (softmax_tables.of_gemmlowp if fixed else softmax_tables.of_float32)(x, parameters, axis)

@@ -9,6 +9,7 @@ from quantizer.core.rooms import Engine, Room
 ROOM = Room(
     Path(__file__).parent,
     platforms=("tflite_builtin", "tflite_ref", "xnnpack"),
+    functions=("quantizer.platforms.litert.rules", "quantizer.platforms.litert.kernels"),
     engines=(
         Engine(
             "litert", "quantizer.platforms.litert.engine", "quantizer.platforms.litert.worker", ("ai-edge-litert",),

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.numerics.gemmlowp import FixedPoint, divide_by_power
 from quantizer.numerics.multipliers import fixed_point
 from quantizer.numerics.overflow import as_x86
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Rescale, Staged, Table
 from quantizer.numerics.requantize import round_fixed_point
+from quantizer.platforms.litert.gemmlowp import FixedPoint, divide_by_power
 
 WORD = FixedPoint(32)
 DISTANCES = 256

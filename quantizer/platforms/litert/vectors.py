@@ -19,8 +19,6 @@ from quantizer.core.platforms import NARROW_BITS
 from quantizer.numerics.finish import finish, finish_sum
 from quantizer.numerics.qparams import Parameters
 
-PLATFORMS = ("tflite_ref", "tflite_builtin", "xnnpack")
-"""LiteRT's kernels under its three ways to find them."""
 Narrowing = Literal["wraps", "saturates"]
 WIDE_BITS = 32
 LANE = 1 << 15

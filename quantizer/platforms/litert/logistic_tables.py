@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from quantizer.core.platforms import NARROW_BITS, RoundingMode
-from quantizer.numerics.gemmlowp import FixedPoint
 from quantizer.numerics.kernels import limit
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, QParams, Table
 from quantizer.numerics.tables import full_table, lookup
+from quantizer.platforms.litert.gemmlowp import FixedPoint
 
 Function = Callable[[Tensor], Tensor]
 ENTRIES, PER_UNIT = 256, 24

@@ -1,0 +1,82 @@
+"""What LiteRT's kernels compute in their own way; everything else is quantizer's arithmetic under the platforms' settings."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from quantizer.numerics.finish import finish, finish_sum
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.quantize import centred
+from quantizer.ops import operator
+from quantizer.ops.add import quantized as added
+from quantizer.ops.mul import accumulate as multiplied
+from quantizer.platforms.litert import softmax_tables
+from quantizer.platforms.litert.leaky import two_sided
+from quantizer.platforms.litert.logistic_tables import (
+    read,
+)
+from quantizer.platforms.litert.rules import PLATFORMS
+from quantizer.platforms.litert.vectors import narrowed_product, narrowed_sum
+
+
+@operator("add", kind="quantized", platform="tflite_builtin")
+def add_in_vectors(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
+    """Add as everywhere; 8-bit sums go through lanes of 16 bits."""
+    terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
+    return narrowed_sum(terms, parameters, [tuple(a.shape), tuple(b.shape)])
+
+
+@operator("add", kind="quantized", platform="xnnpack")
+def add_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
+    """Add as XNNPACK does, or as LiteRT's own kernel where the ratios of scales are not XNNPACK's."""
+    own = parameters.rescale is not None and parameters.rescale.variant == "q21_half_up"
+    return (added if own else add_in_vectors)(a, b, parameters=parameters)
+
+
+@operator("leaky_relu", kind="quantized", platform=PLATFORMS)
+def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
+    """Multiply each side by its own number and round."""
+    return two_sided(x, parameters)
+
+
+@operator("mul", kind="quantized", platform="tflite_builtin")
+def mul_in_vectors(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
+    """Multiply as everywhere; 8-bit products go through lanes of 16 bits."""
+    products = multiplied(a, b, parameters=parameters)
+    return narrowed_product(products, parameters, [tuple(a.shape), tuple(b.shape)])
+
+
+@operator("mul", kind="quantized", platform="xnnpack")
+def mul_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
+    """Multiply as XNNPACK does, or as LiteRT's own kernel where the ratio of scales is not XNNPACK's."""
+    if parameters.rescale is not None and parameters.rescale.variant == "f32_even":
+        return finish(multiplied(a, b, parameters=parameters), parameters)
+    return mul_in_vectors(a, b, parameters=parameters)
+
+
+@operator("relu", kind="quantized", platform=PLATFORMS)
+def relu(x: Tensor, *, parameters: Parameters) -> Tensor:
+    """Bring to the output's scale, round, cut at its zero point: a shift that wraps shows in negative codes too."""
+    codes = finish_sum({"x": centred(x, parameters.inputs["x"])}, parameters)
+    return codes.clamp(min=int(parameters.outputs["y"].zero_point))
+
+
+@operator("sigmoid", kind="quantized", platform=PLATFORMS)
+def sigmoid(x: Tensor, *, parameters: Parameters) -> Tensor:
+    """Look the code up, or interpolate on the grid."""
+    return read(x, parameters, tanh=False)
+
+
+@operator("softmax", kind="quantized", platform=PLATFORMS)
+def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
+    """Look up, add, divide: in fixed point, in float32, or by a table of reciprocals."""
+    if "reciprocal" in parameters.tables:
+        return softmax_tables.of_wide(x, parameters, axis)
+    fixed = parameters.platform.tables.exponential == "gemmlowp"
+    return (softmax_tables.of_gemmlowp if fixed else softmax_tables.of_float32)(x, parameters, axis)
+
+
+@operator("tanh", kind="quantized", platform=PLATFORMS)
+def tanh(x: Tensor, *, parameters: Parameters) -> Tensor:
+    """Look the code up, or interpolate on the grid."""
+    return read(x, parameters, tanh=True)

@@ -1,0 +1,67 @@
+"""What LiteRT's kernels take: tables, multipliers of both sides, exponentials."""
+
+from __future__ import annotations
+
+from quantizer.core.platforms import NARROW_BITS
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters
+from quantizer.ops import operator
+from quantizer.platforms.litert import float32_tanh, softmax_tables
+from quantizer.platforms.litert.leaky import two_multipliers
+from quantizer.platforms.litert.logistic_tables import (
+    centred_logistic,
+    float32_logistic,
+    is_narrow,
+    on_a_grid,
+    tabulated_float32,
+)
+
+PLATFORMS = ("tflite_ref", "tflite_builtin", "xnnpack")
+"""LiteRT's kernels under its three ways to find them."""
+
+
+@operator("leaky_relu", kind="quantize", platform=PLATFORMS)
+def leaky_relu(request: Request) -> Parameters:
+    """Provide a multiplier and a shift for each side."""
+    return two_multipliers(request)
+
+
+@operator("sigmoid", kind="quantize", platform=("tflite_ref", "tflite_builtin"))
+def sigmoid(request: Request) -> Parameters:
+    """Provide a float32 table whose ties go away from zero; of 16 bits the entries of a logistic function on a grid."""
+    if is_narrow(request):
+        return tabulated_float32(request, float32_logistic, "half_away")
+    return on_a_grid(request, tanh=False)
+
+
+@operator("sigmoid", kind="quantize", platform="xnnpack")
+def sigmoid_of_xnnpack(request: Request) -> Parameters:
+    """Provide a table of float64 values rounded to float32 together with the zero point; of 16 bits LiteRT's own."""
+    if is_narrow(request):
+        return tabulated_float32(request, centred_logistic, "half_even")
+    return on_a_grid(request, tanh=False)
+
+
+@operator("softmax", kind="quantize", platform=PLATFORMS)
+def softmax(request: Request) -> Parameters:
+    """Provide exponentials of every distance: gemmlowp's, or float32; of 16 bits two tables on [-10, 0] and [0, 1]."""
+    if request.scheme.activation.bits > NARROW_BITS:
+        return softmax_tables.wide(request)
+    fixed = request.platform.tables.exponential == "gemmlowp"
+    return softmax_tables.gemmlowp(request) if fixed else softmax_tables.float32(request)
+
+
+@operator("tanh", kind="quantize", platform=("tflite_ref", "tflite_builtin"))
+def tanh(request: Request) -> Parameters:
+    """Provide a float32 table whose ties go away from zero; of 16 bits the entries of a logistic function on a grid."""
+    if is_narrow(request):
+        return tabulated_float32(request, float32_tanh.tanh, "half_away")
+    return on_a_grid(request, tanh=True)
+
+
+@operator("tanh", kind="quantize", platform="xnnpack")
+def tanh_of_xnnpack(request: Request) -> Parameters:
+    """Provide a float32 table whose ties go to even; of 16 bits LiteRT's own."""
+    if is_narrow(request):
+        return tabulated_float32(request, float32_tanh.tanh, "half_even")
+    return on_a_grid(request, tanh=True)
