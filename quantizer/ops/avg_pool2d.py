@@ -51,7 +51,7 @@ def quantized(
 ) -> Tensor:  # fmt: skip
     """Divide the exact sum by the places that count, round once; f32_dequantized: as ONNX Runtime adds and divides.
 
-    f32_mean_inverse (qnnpack): windows that may overhang go to torch's own kernel.
+    f32_mean_inverse: windows that may overhang go to torch's own kernel.
     """
     named: Any = {"kernel": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil_mode}
     variant = None if parameters.rescale is None else parameters.rescale.variant

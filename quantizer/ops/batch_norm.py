@@ -23,18 +23,3 @@ def accumulate(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, paramet
     factors = centred(weight, parameters.constants["weight"].params).reshape(along)
     acc = centred(x, parameters.inputs["x"]) * factors
     return acc if bias is None else acc + bias.reshape(along)
-
-
-@operator("batch_norm", platform="compass")
-def accumulate_compass(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters, axis: int
-) -> Tensor:
-    """Multiply raw codes and add a constant that has absorbed the zero point, each rounded to float32.
-
-    Source: the Compass Optimizer's forward, bit for bit on its recorded runs (cases/reference/compass/batchnorm).
-    """
-    along = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
-    factors = centred(weight, parameters.constants["weight"].params)
-    constant = -parameters.inputs["x"].zero_point * factors
-    constant = constant if bias is None else bias + constant
-    return (x.float() * factors.reshape(along).float() + constant.reshape(along).float()).long()

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from quantizer.numerics.finish import finish
-from quantizer.numerics.multipliers import compass
-from quantizer.numerics.parameters import Request, default_parameters
-from quantizer.numerics.qparams import Parameters, Rescale, Staged, Table
+from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.quotient import divide_exactly
-from quantizer.numerics.tables import linspace, lookup
 from quantizer.ops import operator
 
-UNITS = 65535
-"""What Compass's table has for 1."""
 BEYOND = 2.0**40
 """More than any code."""
 
@@ -42,33 +35,3 @@ def quantized(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     far = (signed.sign() * BEYOND).long()
     codes = torch.where(reached & (bottom != 0), codes, far) + out.zero_point
     return torch.where((bottom == 0) & (top == 0), 0, codes).clamp(out.qmin, out.qmax)
-
-
-@operator("div", platform="compass")
-def quantize_compass(request: Request) -> Parameters:
-    """Hand 65535 over every size of a centred divisor, 0 over 0, and the multiplier that undoes it.
-
-    Source: the Compass Optimizer's Div, in its float32 arithmetic.
-    """
-    parameters = default_parameters(request)
-    (a, b), y = parameters.inputs.values(), parameters.outputs["y"]
-    if a.steps is None or b.steps is None or y.steps is None:
-        raise ValueError("compass parameters carry steps")
-    size = 1 << min(b.bits, request.scheme.activation.lut_bits)
-    entries = (UNITS / linspace(0, (1 << b.bits) - 1, size)).round().clamp(0, UNITS)
-    entries[0] = 0
-    table = Table(entries.long(), first=0, step=(1 << b.bits) // size, unit=1.0 / UNITS, bits=16)
-    ratio = (y.steps * b.steps) / (a.steps * UNITS)
-    mantissa, shift = compass(
-        ratio, request.scheme.activation.bits, positive=request.platform.multiplier.positive_shifts
-    )
-    rescale = Rescale("multiplier_shift", mantissa.double(), shift.long())
-    return replace(parameters, tables={"inverse": table}, rescale=rescale)
-
-
-@operator("div", platform="compass")
-def quantized_compass(a: Tensor, b: Tensor, *, parameters: Parameters) -> Staged:
-    """Multiply by the entry of the divisor's size, with its sign; by zero the product is 0."""
-    top, bottom = centred(a, parameters.inputs["a"]), centred(b, parameters.inputs["b"])
-    inverse = lookup(bottom.abs(), parameters.tables["inverse"])
-    return Staged(finish(torch.where(bottom < 0, -top, top) * inverse, parameters), {"inverse": inverse})

@@ -15,7 +15,7 @@ CUBIC = 0.044715
 
 @operator("gelu")
 def reference(x: Tensor, *, approximate: str) -> Tensor:
-    """Return x * Phi(x), or that with Phi by tanh; in float32 by the steps of Compass, by which it calibrates.
+    """Return x * Phi(x), or that with Phi by tanh; in float32 by the steps of its table.
 
     Where the product would overflow, or is of an infinity, the result is x itself.
 
@@ -29,7 +29,7 @@ def reference(x: Tensor, *, approximate: str) -> Tensor:
 
 @operator("gelu")
 def function(x: Tensor, *, approximate: str) -> Tensor:
-    """Return what tables hold: Phi by erf as torch has it, by tanh in Compass's order of operations."""
+    """Return what tables hold: Phi by erf as torch has it, by tanh in one order of operations."""
     if approximate == "none":
         return F.gelu(x)
     factor = torch.sqrt(torch.tensor(2 / math.pi, dtype=x.dtype))

@@ -7,12 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from quantizer.numerics.normalize import decided, decided_for_compass, normalize_as_compass, normalize_exactly
+from quantizer.numerics.normalize import decided, normalize_exactly
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import operator
-
-FAMILY = "group_normalization"
 
 
 @operator("group_norm")
@@ -21,7 +19,7 @@ def reference(
 ) -> Tensor:
     """Return (x - mean) / sqrt(variance + epsilon) over each group of channels of x [n, c, h, w], times gamma, plus beta.
 
-    The variance is that of the elements themselves (over N). In float32 operation by operation what Compass computes.
+    The variance is that of the elements themselves (over N). Float32 has this order of operations.
     """
     parts = []
     for part in x.split(x.shape[1] // num_groups, dim=1):
@@ -51,28 +49,6 @@ def quantized(
 ) -> Staged:
     """Normalise each group of channels exactly, round half to even."""
     return normalize_exactly(x, _along(gamma), _along(beta), parameters, math.prod(x.shape[1:]) // num_groups, epsilon)
-
-
-@operator("group_norm", platform="compass")
-def quantize_compass(request: Request) -> Parameters:
-    """Hand what Compass decides for each group of channels."""
-    return decided_for_compass(request, math.prod(request.shapes["x"][1:]) // _groups(request))
-
-
-@operator("group_norm", platform="compass")
-def quantized_compass(
-    x: Tensor,
-    gamma: Tensor | None = None,
-    beta: Tensor | None = None,
-    *,
-    parameters: Parameters,
-    num_groups: int,
-    epsilon: float,
-) -> Staged:
-    """Normalise each group of channels as Compass does; no epsilon."""
-    return normalize_as_compass(
-        x, _along(gamma), _along(beta), parameters, math.prod(x.shape[1:]) // num_groups, FAMILY, channel_axis=1
-    )
 
 
 def _along(values: Tensor | None) -> Tensor | None:

@@ -7,19 +7,17 @@ import math
 import torch
 from torch import Tensor
 
-from quantizer.numerics.normalize import decided, decided_for_compass, normalize_as_compass, normalize_exactly
+from quantizer.numerics.normalize import decided, normalize_exactly
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import operator
-
-FAMILY = "normalization"
 
 
 @operator("instance_norm")
 def reference(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, epsilon: float) -> Tensor:
     """Return (x - mean) / sqrt(variance + epsilon) over the places of each channel of x [n, c, h, w], times gamma, plus beta.
 
-    The variance is that of the elements themselves (over N). In float32 operation by operation what Compass computes.
+    The variance is that of the elements themselves (over N). Float32 has this order of operations.
     """
     deviation = x - x.mean(dim=(2, 3), keepdim=True)
     variance = (deviation**2).mean(dim=(2, 3), keepdim=True)
@@ -40,22 +38,6 @@ def quantized(
 ) -> Staged:
     """Normalise the places of each channel exactly, round half to even."""
     return normalize_exactly(x, _along(gamma), _along(beta), parameters, math.prod(x.shape[2:]), epsilon)
-
-
-@operator("instance_norm", platform="compass")
-def quantize_compass(request: Request) -> Parameters:
-    """Hand what Compass decides for the places of each channel."""
-    return decided_for_compass(request, math.prod(request.shapes["x"][2:]))
-
-
-@operator("instance_norm", platform="compass")
-def quantized_compass(
-    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, parameters: Parameters, epsilon: float
-) -> Staged:
-    """Normalise the places of each channel as Compass does; no epsilon."""
-    return normalize_as_compass(
-        x, _along(gamma), _along(beta), parameters, math.prod(x.shape[2:]), FAMILY, channel_axis=1
-    )
 
 
 def _along(values: Tensor | None) -> Tensor | None:

@@ -7,12 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from quantizer.numerics.normalize import decided, decided_for_compass, normalize_as_compass, normalize_exactly
+from quantizer.numerics.normalize import decided, normalize_exactly
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import operator
-
-FAMILY = "normalization"
 
 
 @operator("layer_norm")
@@ -21,7 +19,7 @@ def reference(
 ) -> Tensor:
     """Return (x - mean) / sqrt(variance + epsilon) over the axes from *axis* on, times gamma, plus beta.
 
-    The variance is that of the elements themselves (over N). In float32 operation by operation what Compass computes.
+    The variance is that of the elements themselves (over N). Float32 has this order of operations.
     """
     axes = _axes(x, axis)
     deviation = x - x.mean(dim=axes, keepdim=True)
@@ -44,21 +42,6 @@ def quantized(
 ) -> Staged:  # fmt: skip
     """Normalise the elements of the axes from *axis* on exactly, round half to even."""
     return normalize_exactly(x, gamma, beta, parameters, _count(x.shape, axis), epsilon)
-
-
-@operator("layer_norm", platform="compass")
-def quantize_compass(request: Request) -> Parameters:
-    """Hand what Compass decides for the elements of the axes from *axis* on."""
-    return decided_for_compass(request, _count(request.shapes["x"], request.attrs["axis"]))  # type: ignore[arg-type]
-
-
-@operator("layer_norm", platform="compass")
-def quantized_compass(
-    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *,
-    parameters: Parameters, axis: int, epsilon: float,
-) -> Staged:  # fmt: skip
-    """Normalise the elements of the axes from *axis* on as Compass does; no epsilon."""
-    return normalize_as_compass(x, gamma, beta, parameters, _count(x.shape, axis), FAMILY)
 
 
 def _axes(x: Tensor, axis: int) -> tuple[int, ...]:

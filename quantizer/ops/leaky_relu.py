@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_sum
-from quantizer.numerics.parameters import Request, default_parameters
-from quantizer.numerics.qparams import Parameters, Slope, Staged
-from quantizer.numerics.quantize import centred
-from quantizer.numerics.staged_activations import below_zero, slope_of
-from quantizer.numerics.sums import rescale_alone
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.tables import lookup, tabulated
 from quantizer.ops import operator
 
@@ -34,25 +28,3 @@ def quantize(request: Request) -> Parameters:
 def quantized(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
     """Look the code up."""
     return lookup(x, parameters.tables["lut"])
-
-
-@operator("leaky_relu", platform="compass")
-def quantize_compass(request: Request) -> Parameters:
-    """Hand the slope as an integer of as many bits as the activation has, and the multiplier of both sides."""
-    parameters, bits = default_parameters(request), request.scheme.activation.bits
-    slope = slope_of(float(request.attrs["slope"]), bits)  # type: ignore[arg-type]
-    (x,) = parameters.inputs.values()
-    ratio = rescale_alone(request.platform, x, parameters.outputs["y"], bits)
-    return replace(parameters, rescale=ratio, numbers={"slope": int(slope.codes), "slope_shift": slope.shift})
-
-
-@operator("leaky_relu", platform="compass")
-def quantized_compass(x: Tensor, *, parameters: Parameters, slope: float) -> Staged:
-    """Multiply the negative side and round, then bring both sides to the output's scale and round.
-
-    Source: the Compass Optimizer's LeakyRELU.
-    """
-    c = centred(x, parameters.inputs["x"])
-    held = Slope(torch.tensor(parameters.numbers["slope"]), parameters.numbers["slope_shift"])
-    below = below_zero(c, held, parameters.platform.rounding)
-    return Staged(finish_sum({"x": c.clamp(min=0) + below}, parameters), {"negative": below})

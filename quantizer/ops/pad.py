@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
-from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import quantize as to_codes
 from quantizer.ops import operator
@@ -19,15 +16,6 @@ def reference(x: Tensor, *, padding: tuple[int, ...], value: float) -> Tensor:
     """Add padding[i] elements before and padding[i + rank] after axis i."""
     pairs = zip(padding[: x.dim()], padding[x.dim() :], strict=True)
     return F.pad(x, [size for pair in reversed(list(pairs)) for size in pair], value=value)
-
-
-@operator("pad", platform="compass")
-def quantize_compass(request: Request) -> Parameters:
-    """Hand the code of *value*, which Compass writes over it."""
-    parameters = default_parameters(request)
-    value = torch.tensor(float(request.attrs["value"]))  # type: ignore[arg-type]
-    code = to_codes(value, parameters.inputs["x"], request.platform.quantizer)
-    return replace(parameters, numbers={"value": int(code)})
 
 
 @operator("pad")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torch import Tensor
 
-from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.resize import float32_index, float32_places, places
+from quantizer.numerics.resize import places
 from quantizer.ops import operator
 
 Pair = tuple[int, int]
@@ -22,23 +19,8 @@ def reference(x: Tensor, *, size: Pair, mode: str, rounding: str) -> Tensor:
     return x
 
 
-@operator("resize_nearest", platform="compass")
-def quantize_compass(request: Request) -> Parameters:
-    """Hand no bits of weights: there are none."""
-    return replace(default_parameters(request), numbers={"weight_bits": 0})
-
-
 @operator("resize_nearest")
 def quantized(x: Tensor, *, parameters: Parameters, size: Pair, mode: str, rounding: str) -> Tensor:
     """Move codes; the output shares the input's parameters."""
     rows, columns = (places(x.shape[axis], size[axis - 2], mode).index(rounding) for axis in (2, 3))
-    return x[:, :, rows[:, None], columns]
-
-
-@operator("resize_nearest", platform="compass")
-def quantized_compass(x: Tensor, *, parameters: Parameters, size: Pair, mode: str, rounding: str) -> Tensor:
-    """Move codes by positions in float32."""
-    rows, columns = (
-        float32_index(float32_places(x.shape[axis], size[axis - 2], mode), rounding, x.shape[axis]) for axis in (2, 3)
-    )
     return x[:, :, rows[:, None], columns]

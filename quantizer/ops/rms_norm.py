@@ -7,12 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from quantizer.numerics.normalize import decided, decided_for_compass, normalize_exactly, root_mean_square_as_compass
+from quantizer.numerics.normalize import decided, normalize_exactly
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import operator
-
-FAMILY = "root_mean_square"
 
 
 @operator("rms_norm")
@@ -21,7 +19,7 @@ def reference(
 ) -> Tensor:
     """Return x / sqrt(mean(x**2) + epsilon) over the axes from *axis* on, times gamma, plus beta.
 
-    In float32 operation by operation what Compass computes.
+    Float32 has this order of operations.
     """
     square = (x**2).mean(dim=_axes(x, axis), keepdim=True)
     normal = x * (1.0 / torch.pow(square + epsilon, 0.5))
@@ -42,21 +40,6 @@ def quantized(
 ) -> Staged:  # fmt: skip
     """Normalise the elements of the axes from *axis* on exactly, round half to even."""
     return normalize_exactly(x, gamma, beta, parameters, _count(x.shape, axis), epsilon, mean=False)
-
-
-@operator("rms_norm", platform="compass")
-def quantize_compass(request: Request) -> Parameters:
-    """Hand what Compass decides for the elements of the axes from *axis* on."""
-    return decided_for_compass(request, _count(request.shapes["x"], request.attrs["axis"]), mean=False)  # type: ignore[arg-type]
-
-
-@operator("rms_norm", platform="compass")
-def quantized_compass(
-    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *,
-    parameters: Parameters, axis: int, epsilon: float,
-) -> Staged:  # fmt: skip
-    """Normalise the elements of the axes from *axis* on as Compass does; no epsilon."""
-    return root_mean_square_as_compass(x, gamma, beta, parameters, _count(x.shape, axis), FAMILY)
 
 
 def _axes(x: Tensor, axis: int) -> tuple[int, ...]:

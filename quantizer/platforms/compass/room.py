@@ -6,4 +6,8 @@ from pathlib import Path
 
 from quantizer.core.rooms import Room
 
-ROOM = Room(Path(__file__).parent, platforms=("compass",))
+ROOM = Room(
+    Path(__file__).parent,
+    platforms=("compass",),
+    functions=("quantizer.platforms.compass.rules", "quantizer.platforms.compass.kernels"),
+)

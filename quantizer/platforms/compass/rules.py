@@ -1,0 +1,208 @@
+"""What the Compass Optimizer decides for layers that it quantizes in its own way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from quantizer.numerics import float24, logarithm_tables, powers_of_two
+from quantizer.numerics.multipliers import compass
+from quantizer.numerics.normalize import decided_for_compass
+from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.pinned import pinned
+from quantizer.numerics.qparams import Parameters, Rescale, Table
+from quantizer.numerics.quantize import quantize as to_codes
+from quantizer.numerics.staged_activations import bounds_of, slope_of
+from quantizer.numerics.sums import rescale_alone
+from quantizer.numerics.tables import interpolated_table, linspace
+from quantizer.ops import operator
+from quantizer.platforms.compass import periods
+
+UNITS = 65535
+"""What the table of a division has for 1."""
+WEIGHT_BITS = 13
+"""Binary places of the weights of an interpolation."""
+
+
+@operator("clip", kind="quantize", platform="compass")
+def clip(request: Request) -> Parameters:
+    """Provide the multiplier, and both bounds as codes of eight bits more (none more for outputs of over eight bits)."""
+    parameters, bits = default_parameters(request), request.scheme.activation.bits
+    (x,), y = parameters.inputs.values(), parameters.outputs["y"]
+    low, high = (float(request.attrs[name]) for name in ("low", "high"))  # type: ignore[arg-type]
+    bounds = bounds_of(low, high, y, bits)
+    return replace(
+        parameters, rescale=rescale_alone(request.platform, x, y, bits),
+        numbers={"low": bounds.low, "high": bounds.high, "relay_bits": bounds.relay_bits},
+    )  # fmt: skip
+
+
+@operator("cosine", kind="quantize", platform="compass")
+def cosine(request: Request) -> Parameters:
+    """Provide a table over the codes, or over one period."""
+    return periods.quantize(request, torch.cos)
+
+
+@operator("div", kind="quantize", platform="compass")
+def div(request: Request) -> Parameters:
+    """Provide 65535 over every size of a centred divisor, 0 over 0, and the multiplier that undoes it.
+
+    Source: the Compass Optimizer's Div, in its float32 arithmetic.
+    """
+    parameters = default_parameters(request)
+    (a, b), y = parameters.inputs.values(), parameters.outputs["y"]
+    if a.steps is None or b.steps is None or y.steps is None:
+        raise ValueError("compass parameters carry steps")
+    size = 1 << min(b.bits, request.scheme.activation.lut_bits)
+    entries = (UNITS / linspace(0, (1 << b.bits) - 1, size)).round().clamp(0, UNITS)
+    entries[0] = 0
+    table = Table(entries.long(), first=0, step=(1 << b.bits) // size, unit=1.0 / UNITS, bits=16)
+    ratio = (y.steps * b.steps) / (a.steps * UNITS)
+    mantissa, shift = compass(
+        ratio, request.scheme.activation.bits, positive=request.platform.multiplier.positive_shifts
+    )
+    rescale = Rescale("multiplier_shift", mantissa.double(), shift.long())
+    return replace(parameters, tables={"inverse": table}, rescale=rescale)
+
+
+@operator("group_norm", kind="quantize", platform="compass")
+def group_norm(request: Request) -> Parameters:
+    """Provide what Compass decides for each group of channels."""
+    return decided_for_compass(request, math.prod(request.shapes["x"][1:]) // int(request.attrs["num_groups"]))
+
+
+@operator("instance_norm", kind="quantize", platform="compass")
+def instance_norm(request: Request) -> Parameters:
+    """Provide what Compass decides for the places of each channel."""
+    return decided_for_compass(request, math.prod(request.shapes["x"][2:]))
+
+
+@operator("layer_norm", kind="quantize", platform="compass")
+def layer_norm(request: Request) -> Parameters:
+    """Provide what Compass decides for the elements of the axes from *axis* on."""
+    return decided_for_compass(request, _elements(request))  # type: ignore[arg-type]
+
+
+@operator("leaky_relu", kind="quantize", platform="compass")
+def leaky_relu(request: Request) -> Parameters:
+    """Provide the slope as an integer of as many bits as the activation has, and the multiplier of both sides."""
+    parameters, bits = default_parameters(request), request.scheme.activation.bits
+    slope = slope_of(float(request.attrs["slope"]), bits)  # type: ignore[arg-type]
+    (x,) = parameters.inputs.values()
+    ratio = rescale_alone(request.platform, x, parameters.outputs["y"], bits)
+    return replace(parameters, rescale=ratio, numbers={"slope": int(slope.codes), "slope_shift": slope.shift})
+
+
+@operator("log_softmax", kind="quantize", platform="compass")
+def log_softmax(request: Request) -> Parameters:
+    """Provide float32 exponentials over linspace; the output reaches from -16 to 0 and has every code of its format.
+
+    Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. Where shares are calibrated, that of
+    targets before X2.
+    """
+    if logarithm_tables.SHARES in request.ranges:
+        return logarithm_tables.handed(request)
+    parameters = default_parameters(request)
+    x, y, bits = parameters.inputs["x"], parameters.outputs["y"], request.scheme.activation.bits
+    if x.steps is None or y.steps is None:
+        raise ValueError("compass parameters carry steps")
+    size, last = 1 << min(bits, request.scheme.activation.lut_bits), (1 << bits) - 1
+    values = linspace(0, last, size) * (1 / -x.steps)
+    with pinned():
+        entries = torch.exp(values).flip(0)
+    table = Table(entries, first=-last, step=(last + 1) // size, unit=1.0, bits=24)
+    return replace(parameters, outputs={"y": replace(y, qmin=y.first)}, tables={"exp": table})
+
+
+@operator("pad", kind="quantize", platform="compass")
+def pad(request: Request) -> Parameters:
+    """Provide the code of *value*, which Compass writes over it."""
+    parameters = default_parameters(request)
+    value = torch.tensor(float(request.attrs["value"]))  # type: ignore[arg-type]
+    code = to_codes(value, parameters.inputs["x"], request.platform.quantizer)
+    return replace(parameters, numbers={"value": int(code)})
+
+
+@operator("resize_bilinear", kind="quantize", platform="compass")
+def resize_bilinear(request: Request) -> Parameters:
+    """Provide the binary places of the weights."""
+    return replace(default_parameters(request), numbers={"weight_bits": WEIGHT_BITS})
+
+
+@operator("resize_nearest", kind="quantize", platform="compass")
+def resize_nearest(request: Request) -> Parameters:
+    """Provide no bits of weights: there are none."""
+    return replace(default_parameters(request), numbers={"weight_bits": 0})
+
+
+@operator("rms_norm", kind="quantize", platform="compass")
+def rms_norm(request: Request) -> Parameters:
+    """Provide what Compass decides for the elements of the axes from *axis* on."""
+    return decided_for_compass(request, _elements(request), mean=False)  # type: ignore[arg-type]
+
+
+@operator("round", kind="quantize", platform="compass")
+def rounding(request: Request) -> Parameters:
+    """Provide a table that is built from the smallest code on, and read from the smallest of the format.
+
+    Where codes are restricted these differ, and every code reads the entry of another. Source: the Compass Optimizer's Round.
+    """
+    parameters, rule = default_parameters(request), request.platform.tables
+    x, bits = parameters.inputs["x"], request.scheme.activation.lut_bits
+    table = interpolated_table(
+        torch.round,
+        x,
+        parameters.outputs["y"],
+        bits,
+        request.platform.rounding,
+        alignment=rule.alignment,
+        repeated=False,
+    )
+    return replace(parameters, tables={"lut": replace(table, first=x.first)})
+
+
+@operator("sine", kind="quantize", platform="compass")
+def sine(request: Request) -> Parameters:
+    """Provide a table over the codes, or over one period."""
+    return periods.quantize(request, torch.sin)
+
+
+@operator("softmax", kind="quantize", platform="compass")
+def softmax(request: Request) -> Parameters:
+    """Provide exponentials of so many bits as the platform says over linspace, and the multiplier of the output's steps.
+
+    Source: the Compass Optimizer's table method; float32, in its order of operations (facts: cases/reference/compass/softmax).
+    The logarithm is rounded from float64: that is what its float32 one gave.
+    """
+    tables = request.platform.tables
+    method = tables.fast["softmax"] if request.scheme.activation.fast else tables.exponential
+    if method in powers_of_two.HALVES or method == powers_of_two.BY_TABLES:
+        return powers_of_two.quantize(request, method)
+    parameters = default_parameters(request)
+    x, y = parameters.inputs["x"], parameters.outputs["y"]
+    if x.steps is None or y.steps is None:
+        raise ValueError("compass parameters carry steps")
+    bits = request.scheme.activation.bits
+    size = 1 << min(bits, request.scheme.activation.lut_bits)
+    wide = tables.exponential_bits or max(
+        16, 32 - math.ceil(math.log2(request.shapes["x"][int(request.attrs["axis"])]))
+    )
+    last, largest = (1 << bits) - 1, (1 << wide) - 1
+    offset = torch.tensor(math.log(largest), dtype=torch.float32) + x.zero_point / x.steps
+    values = (linspace(0, last, size) - last - x.zero_point) * (1 / x.steps) + offset
+    with pinned():
+        entries = torch.exp(values).round().clamp(0, largest).to(torch.int64)
+    step = 1 << (bits - int(math.log2(size)))
+    table = Table(entries, first=-last, step=step, unit=1.0 / largest, bits=wide)
+    mantissa, shift = compass(y.steps, bits, positive=request.platform.multiplier.positive_shifts)
+    found = replace(parameters, tables={"exp": table}, numbers={"multiplier": int(mantissa), "shift": int(shift)})
+    if method != "float24":
+        return found
+    return replace(found, tables={**found.tables, "powers": float24.power_table()})
+
+
+def _elements(request: Request) -> int:
+    """Return how many elements are normalised together: those of the axes from *axis* on."""
+    return math.prod(request.shapes["x"][int(request.attrs["axis"]) :])  # type: ignore[arg-type]
