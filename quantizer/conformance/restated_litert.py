@@ -31,9 +31,9 @@ def fixed(ratio: float) -> tuple[int, int]:
     return (mantissa, 31 - exponent) if exponent <= 30 else (2**31 - 1, 1)
 
 
-def widened_sum(scales: list[float], output: float, bits: int) -> tuple[list[float], tuple[int, int]]:
+def widened_sum(scales: list[float], output: float, places: int) -> tuple[list[float], tuple[int, int]]:
     """Return the factors of ADD and SUB as real numbers, and the multiplier and shift of the sum."""
-    twice, places = 2 * max(scales), 20 if bits <= 8 else 15
+    twice = 2 * max(scales)
     factors = [math.ldexp(mantissa, -shift) for mantissa, shift in (fixed(scale / twice) for scale in scales)]
     return factors, fixed(twice / (output * 2.0**places))
 

@@ -103,7 +103,7 @@ def area_of_one(bits: int) -> tuple[float, int]:
 
 
 def area_reciprocal(terms: int) -> tuple[int, int]:
-    """Return the multiplier and shift that TOSA's pooling divides by: (2**30 + 1) * 2**k over a number in (2**(k-1), 2**k]."""
+    """Return the multiplier and shift of 1 / *terms*: (2**30 + 1) * 2**k over a number in (2**(k-1), 2**k]."""
     k = 0
     while terms > 1 << k:
         k += 1
@@ -151,14 +151,14 @@ def fixed_point(
     return float(min(0x7FFF, (mantissa + 2**15) >> 16) << behind), 15 - exponent + behind
 
 
-def right_shifted(ratio: float, bits: int) -> tuple[int, int]:
-    """Return the multiplier and shift of a ratio under TOSA's RESCALE: shifts end at 62, below that low bits fall off."""
+def right_shifted(ratio: float, bits: int, largest: int) -> tuple[int, int]:
+    """Return the multiplier and shift of a ratio where shifts end at *largest*: below that low bits fall off."""
     fraction, exponent = math.frexp(ratio)
     mantissa, shift = math.floor(Fraction(fraction) * 2**bits + Fraction(1, 2)), bits - exponent
     if mantissa == 2**bits:
         mantissa, shift = mantissa // 2, shift - 1
-    lost = min(31, max(0, shift - 62))
-    return mantissa >> lost, min(shift, 62)
+    lost = min(31, max(0, shift - largest))
+    return mantissa >> lost, min(shift, largest)
 
 
 def as_multiplier(factor: Fraction) -> tuple[int, int]:

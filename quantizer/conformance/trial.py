@@ -28,8 +28,6 @@ from quantizer.runtime.engines.own import target_values
 from quantizer.runtime.engines.protocol import Call, Engine
 
 Array = NDArray[Any]
-TOSA_REACH = 29
-"""A RESCALE of TOSA shifts 31 bits to the right by 2 places or more: it has no ratio of two to the power of this and more."""
 
 
 class Trial:
@@ -137,8 +135,8 @@ class Trial:
         if self.unsupported is not None:
             return self.unsupported
         try:
-            if self._leaves_reach():
-                return f"a ratio of scales of 2**{TOSA_REACH} and more: no multiplier of the platform has it"
+            if (reach := self._left_reach()) is not None:
+                return f"a ratio of scales of 2**{reach} and more: no multiplier of the platform has it"
             _ = self.outcome
         except RefusedError as err:
             return str(err)
@@ -146,16 +144,16 @@ class Trial:
             return None
         return None
 
-    def _leaves_reach(self) -> bool:
-        """Return whether the case's own scales ask for a multiplier that the platform has no form for, whatever is handed."""
-        if self.target.platform.multiplier.reach != "tosa" or self.built_in is None:
-            return False
-        rescale = self.built_in.rescale
-        if rescale is None or rescale.variant not in ("q31_single", "q31_double"):
-            return False
+    def _left_reach(self) -> int | None:
+        """Return the exponent that the case's own ratio of scales reaches, where the platform has no multiplier from there on."""
+        rule, activation = self.target.platform.multiplier, self.target.scheme.activation
+        rescale = None if rule.shifts is None or self.built_in is None else self.built_in.rescale
+        if rule.shifts is None or rescale is None or rescale.variant not in ("q31_single", "q31_double"):
+            return None
+        reach = (activation.bits if rule.bits == "activation" else rule.bits) - rule.shifts[0]
         ratio = float((rescale.mantissa * torch.exp2(-rescale.shift)).max())
         factor = 1.0 if rescale.operands is not None else max(rescale.factors.values(), default=1.0)
-        return ratio * factor >= 2.0**TOSA_REACH
+        return reach if ratio * factor >= 2.0**reach else None
 
     @cached_property
     def y(self) -> Array:

@@ -104,7 +104,7 @@ class Quantizer(Model):
     zero_point: Literal["before", "after"] = "after"
     """Whether the zero point is added before or after rounding. If before, ties depend on its parity."""
     nan: Literal["zero", "lowest"] = "zero"
-    """Code of NaN: 0 (Compass) or the smallest code (ONNX Runtime)."""
+    """Code of NaN: 0 or the smallest code."""
 
 
 class ParameterRule(Model):
@@ -117,9 +117,9 @@ class ParameterRule(Model):
     weight_groups: str | None = None
     """An attribute. Where it is above 1, per-tensor weights have one scale per group of channels."""
     scale: Literal["float64", "float32", "float32_steps"] = "float32"
-    """float32_steps: the float32 number is codes per unit (Compass); the scale is its inverse."""
-    zero_point: Literal["range", "compass"] = "range"
-    """range: clamped to the codes; compass: clamped to +-(2**(bits-1) - 1) of the negated number."""
+    """float32_steps: the float32 number is codes per unit; the scale is its inverse."""
+    zero_point: Literal["range", "negated"] = "range"
+    """range: clamped to the codes; negated: clamped to +-(2**(bits-1) - 1) of the negated number."""
     minimum_range: Finite = Field(default=0.0, ge=0.0)
     """A narrower range gives scale 1."""
     minimum_scale: float = Field(default=1.1754943508222875e-38, ge=0.0)
@@ -127,7 +127,7 @@ class ParameterRule(Model):
     weights_hold_bias: bool = False
     """Increase the weight scale if a bias of `bias_bits` bits would overflow (ONNX Runtime)."""
     symmetric_above_bits: int = 64
-    """Activations of more bits are symmetric and restricted (Compass: 16 bits and more)."""
+    """Activations of more bits are symmetric and restricted."""
 
 
 class Multiplier(Model):
@@ -149,14 +149,22 @@ class Multiplier(Model):
     """Operator families that are exempt from `unify_shifts`: each channel keeps its own shift."""
     overflow: Literal["exact", "x86"] = "exact"
     """Result where a shift or a rounded product overflows its integers; x86: what the processor's instructions give."""
-    reach: Literal["tensorflow_lite", "tosa"] = "tensorflow_lite"
-    """Limits of fixed-point multipliers. tensorflow_lite: a ratio below 2**-32 becomes 0, the largest ratio is 2**30; tosa: shifts
-    of at most 62 places to the right, below that the multiplier loses low bits."""
+    shifts: Annotated[list[Annotated[int, Field(ge=0, le=62)]], Field(min_length=2, max_length=2)] | None = None
+    """The smallest and the largest shift that the form of a fixed-point multiplier holds. A ratio that needs a larger one keeps
+    fewer bits; a case that needs a smaller one is not supported. None: a ratio below 2**-32 becomes 0, the largest is 2**30."""
+    left_shift: Annotated[int, Field(ge=0, le=24)] = 20
+    """Bits by which q31_double shifts operands of a sum to the left before each is multiplied and rounded."""
+    wide_left_shift: Annotated[int, Field(ge=0, le=24)] = 15
+    """`left_shift` for activations of more than 8 bits."""
     sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
     """Bits by which operands of a sum are widened. Each operand is then brought to twice the larger scale by its own multiplier
-    and rounded, before the addition (TOSA's legalization). None: the family's variant decides."""
+    and rounded, before the addition. None: the family's variant decides."""
     wide_sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
     """`sum_shift` for activations of more than 8 bits."""
+
+    def places(self, bits: int) -> int:
+        """Return the bits by which q31_double shifts operands of *bits* to the left."""
+        return self.wide_left_shift if bits > NARROW_BITS else self.left_shift
 
 
 class TableRule(Model):
@@ -168,27 +176,27 @@ class TableRule(Model):
     """Number format in which an entry is dequantized, mapped and divided by the output's scale."""
     exponential: Literal[
         "exact",
-        "gemmlowp",
+        "fixed_point",
         "float32",
         "power_of_two",
         "power_of_two_halves",
         "power_of_two_table",
         "float24",
     ] = "exact"
-    """How softmax computes exponentials. gemmlowp: its fixed point (of 16 bits without its shortcut for powers of two).
-    power_of_two: Compass's fast_exp, whole exponents, the logarithm of their sum truncated; power_of_two_halves: rounded to
-    halves; power_of_two_table: exponents with fraction_bits, both from tables. float24: the unit of Compass's newest targets."""
+    """How softmax computes exponentials. fixed_point: in 32 bits (of 16 bits without the shortcut for powers of two).
+    power_of_two: whole exponents, the logarithm of their sum truncated; power_of_two_halves: rounded to
+    halves; power_of_two_table: exponents with fraction_bits, both from tables. float24: in floating point of 24 bits."""
     exponential_bits: Annotated[int, Field(ge=0, le=30)] = 20
-    """Bits of an entry of Compass's softmax table; 0: what the axis leaves of 32 bits, but at least 16."""
+    """Bits of an entry of an integer table of exponentials; 0: what the axis leaves of 32 bits, but at least 16."""
     fraction_bits: Annotated[int, Field(ge=8, le=15)] = 8
     """Fractional bits of an exponent under power_of_two_table."""
     fast: dict[str, Literal["power_of_two", "power_of_two_halves"]] = {}
     """Operator family -> how it computes exponentials under a fast scheme."""
     alignment: Literal["stride", "linspace"] = "stride"
-    """stride: each entry belongs to the code that reads it; linspace: Compass's points from the smallest to the largest code."""
+    """stride: each entry belongs to the code that reads it; linspace: points spread evenly from the smallest to the largest code."""
     unrepeated: list[str] = []
     """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code of their
-    format; these tables do not repeat an entry for it (Compass)."""
+    format; these tables do not repeat an entry for it."""
     segments: Annotated[int, Field(ge=2, le=32768)] | None = None
     """Segments of the table of an activation of more than 8 bits; it has one entry more. None: as `entries` says."""
     interpolation: Literal["down", "half_up"] = "down"
@@ -285,7 +293,7 @@ class Platform(Model):
     """Operator -> range of its output, whatever was calibrated. Its codes use the full format."""
     wide_units: list[str] = []
     """Operator families whose output of more than 8 bits has the range [-1, 1], whatever was calibrated: the largest code is 1,
-    symmetric, without the smallest code. Their tables hold one period and are read without interpolation (Compass)."""
+    symmetric, without the smallest code. Their tables hold one period and are read without interpolation."""
     tables: TableRule = TableRule()
     """How a function of one input becomes a lookup table."""
     activations: dict[Activation, Activation] = {"relu": "relu", "relu6": "relu6"}
@@ -293,21 +301,21 @@ class Platform(Model):
     activation_limits: dict[Literal["default"] | Variant, Quantizer] = {}
     """Requantization variant, or default -> how the limit of a fused activation becomes a code. If absent: as outputs are rounded."""
     absorbs_zero_point: list[str] = []
-    """Operator families whose bias is kept in float32 and includes the input zero point's share of the sums (Compass).
+    """Operator families whose bias is kept in float32 and includes the input zero point's share of the sums.
     Codes of more than 24 bits lose low bits."""
     padded_tiles: dict[str, int] = {}
     """Operator -> code of the padding in tiles that are cut along windows. If absent, padding means 0."""
     within_limits: list[str] = []
     """Operator families whose calibrated range is clamped to the possible values of the output."""
     whole_formats: list[str] = []
-    """Operators whose output has the parameters of the input but may use the full format (Compass)."""
+    """Operators whose output has the parameters of the input but may use the full format."""
     shared_parameters: list[str] = []
     """Operator families whose inputs share parameters: those of the union of their ranges."""
     same_as_input: list[str] = []
     """Operator families whose output takes the parameters of the first input."""
     negated: list[str] = []
     """Operator families whose output has the step of the first input and signed codes of the full format. The zero point makes
-    code x become -x - 1, and an unsigned one 127 - x (8 bits). No multiplication is needed (Compass)."""
+    code x become -x - 1, and an unsigned one 127 - x (8 bits). No multiplication is needed."""
     same_as_equal_inputs: list[str] = []
     """Operator families whose output takes the inputs' parameters if these are all equal."""
     aligned_within: dict[str, Finite] = {}

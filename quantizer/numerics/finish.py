@@ -12,7 +12,7 @@ from torch import Tensor
 from quantizer.core.errors import GraphError
 from quantizer.numerics import float32_stages
 from quantizer.numerics.kernels import limit
-from quantizer.numerics.multipliers import compass, reciprocal
+from quantizer.numerics.multipliers import float32_multiplier, reciprocal
 from quantizer.numerics.overflow import CONVERTED, as_x86, beyond_int32
 from quantizer.numerics.qparams import Parameters, Rescale
 from quantizer.numerics.quotient import divide_exactly
@@ -69,6 +69,7 @@ def finish_sum(
         terms, rescale, parameters.outputs[output],
         inputs=parameters.inputs, rounding=parameters.platform.rounding,
         float32=parameters.activation in parameters.platform.accumulator.float32_before, minus=minus,
+        places=parameters.platform.multiplier.places(max((p.dtype.bits for p in parameters.inputs.values()), default=8)),
     )  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def finish_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters, *, o
             held, numbers = as_x86(sums, replace(rescale, variant="q31_double"), None)
             return requantize(held, numbers, out)
         case "area_multiplier":
-            mantissa, shift = compass((1.0 / counts).float(), AREA_BITS)
+            mantissa, shift = float32_multiplier((1.0 / counts).float(), AREA_BITS)
             scaled = (sums.double() * mantissa) * torch.exp2(-shift.double())
             return (round_tensor(scaled, mode).long() + out.zero_point).clamp(out.qmin, out.qmax)
         case "area_reciprocal":

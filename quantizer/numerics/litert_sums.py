@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.platforms import Variant
-from quantizer.numerics.multipliers import fixed_point, left_shift, rescale_left_shifted
+from quantizer.numerics.multipliers import fixed_point, rescale_left_shifted
 from quantizer.numerics.qparams import QParams, Rescale
 
 VARIANTS: tuple[Variant, ...] = (
@@ -19,9 +19,7 @@ FACTOR_PLACES = 20
 """Binary places of XNNPACK's largest factor, which lies in [1, 2)."""
 
 
-def rescale(
-    variant: Variant, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, count: int
-) -> Rescale:
+def rescale(variant: Variant, inputs: Mapping[str, QParams], output: QParams, places: int, count: int) -> Rescale:
     """Return the factors and the multiplier of a sum, of one operand (31 bits of the float32 ratio), or of a mean.
 
     q31_folded: 31 bits over *count* in integers. f32_raw_even, f32_raw_away: the float32 ratio times 1 / count.
@@ -32,7 +30,7 @@ def rescale(
     match variant:
         case "q31_double" if len(inputs) > 1:
             scales = {name: float(params.scale) for name, params in inputs.items()}
-            return rescale_left_shifted(variant, scales, float(output.scale), left_shift(activation_bits))
+            return rescale_left_shifted(variant, scales, float(output.scale), places)
         case "q31_double":
             (only,) = inputs.values()
             mantissa, shift = fixed_point((only.scale.float() / output.scale.float()).double())

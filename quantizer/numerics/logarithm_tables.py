@@ -13,7 +13,7 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.numerics.lanes import softmax
-from quantizer.numerics.multipliers import FLOAT32_EPSILON, compass
+from quantizer.numerics.multipliers import FLOAT32_EPSILON, float32_multiplier
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Staged, Table
@@ -49,7 +49,9 @@ def handed(request: Request) -> Parameters:
     if part.bits > x.bits:
         text = f"{request.spec.op}: shares of {part.bits} bits leave the table of logarithms, which has {x.bits}"
         raise GraphError(f"{text}. Give the layer as many activation_bits as what it reads.")
-    mantissa, shift = compass(_steps(shares), part.bits, positive=request.platform.multiplier.positive_shifts)
+    mantissa, shift = float32_multiplier(
+        _steps(shares), part.bits, positive=request.platform.multiplier.positive_shifts
+    )
     size = 1 << min(x.bits, part.lut_bits)
     return replace(
         parameters, outputs={"y": output}, rescale=None, numbers={"multiplier": int(mantissa), "shift": int(shift)},

@@ -16,20 +16,13 @@ from quantizer.numerics.rounding import round_tensor
 FLOAT32_EPSILON = 1.1920929e-07
 Q15_BITS = 15
 LARGEST_SHIFT = 62
-"""The most places that TOSA's RESCALE shifts to the right."""
-LEFT_SHIFTS = (20, 15)
-"""Bits by which TensorFlow Lite's add widens its terms of 8 bits, and of more."""
-
-
-def left_shift(bits: int) -> int:
-    """Return the bits by which TensorFlow Lite's add widens terms of *bits*."""
-    return LEFT_SHIFTS[bits > 8]
+"""The most places by which int64 shifts a product to the right and rounds it."""
 
 
 def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, shift) with `ratio ~ mantissa * 2**-shift`, the mantissa in [2**(bits-1), 2**bits).
 
-    TFLite's QuantizeMultiplier: the fraction of frexp, rounded half away; a ratio below 2**-32 becomes (0, bits), one
+    QuantizeMultiplier: the fraction of frexp, rounded half away; a ratio below 2**-32 becomes (0, bits), one
     of 2**30 and more, where *clamped*, the largest mantissa with 30 shifts left. GraphError if the ratio is not positive and finite.
     """
     ratio = _positive(ratio)
@@ -46,7 +39,7 @@ def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) 
 
 
 def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
-    """Return the 31-bit multiplier rounded half-up to 15 bits and saturated (TFLite's path for 64-bit accumulators).
+    """Return the 31-bit multiplier rounded half-up to 15 bits and saturated, for accumulators of 64 bits.
 
     One of 2**14 and more, where *clamped*, has zeros behind its 15 bits, so that it too is shifted right by 1.
     """
@@ -58,24 +51,24 @@ def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]
     return reduced << (1 - shift).clamp_min(0), shift.clamp_min(1)
 
 
-def right_shifted(ratio: Tensor | float, bits: int = 31) -> tuple[Tensor, Tensor]:
-    """Return int64 (mantissa, shift) as TOSA's RESCALE takes them: `fixed_point`, but with at most 62 places to the right.
+def right_shifted(ratio: Tensor | float, bits: int = 31, largest: int = LARGEST_SHIFT) -> tuple[Tensor, Tensor]:
+    """Return int64 (mantissa, shift): `fixed_point`, but with at most *largest* places to the right.
 
-    A ratio below 2**(bits - 63) keeps fewer bits, one below 2**(bits - 94) one more place at most. Shifts below 2, of ratios
-    of 2**(bits - 2) and more, are handed as they come: no RESCALE holds them. Source: computeMultiplierAndShift of MLIR.
+    A ratio that needs more keeps fewer bits, down to one. Shifts that a platform's multipliers are too short for are
+    provided as they come. Source: computeMultiplierAndShift of MLIR.
     """
     fraction, exponent = torch.frexp(_positive(ratio))
     mantissa = round_tensor(fraction * 2.0**bits, "half_away").to(torch.int64)
     carry = (mantissa == 1 << bits).to(torch.int64)
     shift = bits - exponent.to(torch.int64) - carry
-    excess = (shift - LARGEST_SHIFT).clamp(0, 31)
-    return mantissa >> carry >> excess, shift.clamp_max(LARGEST_SHIFT)
+    excess = (shift - largest).clamp(0, 31)
+    return mantissa >> carry >> excess, shift.clamp_max(largest)
 
 
 def reciprocal(count: Tensor) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, shift) near 1 / *count* (int64, positive): (2**30 + 1) << k over count, k the bits of count - 1.
 
-    Source: reciprocal_scale of the TOSA specification, which its AVG_POOL2D divides by.
+    Source: a published rule for average pooling in 32 bits (reciprocal_scale).
     """
     bits = torch.ceil(torch.log2(count.double())).to(torch.int64)
     return ((1 << 30) + 1 << bits) // count, 30 + bits
@@ -87,12 +80,12 @@ def fixed(platform: Platform, variant: Variant, ratio: Tensor | float, activatio
         bits = Q15_BITS
     else:
         bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
-    if platform.multiplier.reach == "tosa":
-        return right_shifted(ratio, bits)
+    if (shifts := platform.multiplier.shifts) is not None:
+        return right_shifted(ratio, bits, shifts[1])
     return fixed_point(ratio, bits, clamped=platform.multiplier.overflow == "exact")
 
 
-def compass(
+def float32_multiplier(
     ratio: Tensor, bits: int, bits_ceiling: int = 15, shift_ceiling: int = 31, *, positive: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return Compass's int64 (multiplier, shift) of a float32 ratio, in its own float32 arithmetic.
@@ -166,7 +159,7 @@ def rescale(
             variant, _ratio(scales, output_scale, "float64" if ratio == "float32_product_of_one" else ratio)
         )
     if variant == "multiplier_shift":
-        mantissa, shift = _compass_numbers(platform, scales, output_scale, activation_bits, steps, output_steps)
+        mantissa, shift = _float32_numbers(platform, scales, output_scale, activation_bits, steps, output_steps)
         if platform.multiplier.unify_shifts and family not in platform.multiplier.own_shifts and mantissa.dim():
             mantissa, shift = unify_shifts(mantissa, shift)
     else:
@@ -179,10 +172,8 @@ def rescale(
     return Rescale(variant, mantissa.to(torch.float64), shift)
 
 
-def rescale_left_shifted(
-    variant: Variant, scales: Mapping[str, float], output_scale: float, places: int = LEFT_SHIFTS[0]
-) -> Rescale:
-    """Return the numbers of TensorFlow Lite's add: a 31-bit factor per input and one for the sum, shifted by *places*.
+def rescale_left_shifted(variant: Variant, scales: Mapping[str, float], output_scale: float, places: int) -> Rescale:
+    """Return the numbers of a sum of q31_double: a 31-bit factor per input and one for the sum, shifted by *places*.
 
     Factors are `scale / (2 * largest scale)`, the multiplier undoes that and the shift.
     """
@@ -198,7 +189,7 @@ def rescale_left_shifted(
 def rescale_widened(
     platform: Platform, variant: Variant, scales: Mapping[str, float], output_scale: float, activation_bits: int
 ) -> Rescale:
-    """Return the numbers of TOSA's legalised sum: a factor per input, and the multiplier of what is added.
+    """Return the numbers of a sum of widened operands: a factor per input, and the multiplier of what is added.
 
     Factors are `2**n * scale / (2 * largest scale)`, n the bits by which the platform widens; each operand is rounded once
     (half up) where it is brought there. The multiplier undoes that.
@@ -206,7 +197,8 @@ def rescale_widened(
     rule = platform.multiplier
     shift = rule.sum_shift if activation_bits <= NARROW_BITS else rule.wide_sum_shift
     twice, wide = 2.0 * max(scales.values()), float(1 << (shift or 0))
-    factors = {name: whole(*right_shifted(wide * scale / twice)) for name, scale in scales.items()}
+    most = LARGEST_SHIFT if rule.shifts is None else rule.shifts[1]
+    factors = {name: whole(*right_shifted(wide * scale / twice, largest=most)) for name, scale in scales.items()}
     mantissa, places = fixed(platform, variant, twice / (output_scale * wide), activation_bits)
     return Rescale(variant, mantissa.to(torch.float64), places, factors=factors, operands="q31_single")
 
@@ -243,7 +235,7 @@ def _unshifted(variant: Variant, mantissa: Tensor) -> Rescale:
     return Rescale(variant, mantissa, torch.zeros_like(mantissa, dtype=torch.int64))
 
 
-def _compass_numbers(
+def _float32_numbers(
     platform: Platform,
     scales: Sequence[Tensor],
     output_scale: float,
@@ -259,7 +251,7 @@ def _compass_numbers(
     ratio = torch.as_tensor(output_steps, dtype=torch.float32) / _product([s.to(torch.float32) for s in steps])
     rule = platform.multiplier
     bits = activation_bits if rule.bits == "activation" else rule.bits
-    return compass(ratio, bits, rule.bits_ceiling, rule.shift_ceiling, positive=rule.positive_shifts)
+    return float32_multiplier(ratio, bits, rule.bits_ceiling, rule.shift_ceiling, positive=rule.positive_shifts)
 
 
 def _product(factors: Sequence[Tensor]) -> Tensor:

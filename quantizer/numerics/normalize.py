@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics.finish import finish
-from quantizer.numerics.multipliers import compass, rescale
+from quantizer.numerics.multipliers import float32_multiplier, rescale
 from quantizer.numerics.parameters import Request, default_parameters, group_sizes
 from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
 from quantizer.numerics.quantize import centred
@@ -46,7 +46,7 @@ def decided(request: Request, count: int, group: int | None = None) -> tuple[Par
     return replace(parameters, constants=constants), normal
 
 
-def decided_for_compass(request: Request, count: int, *, mean: bool = True) -> Parameters:
+def decided_by_table(request: Request, count: int, *, mean: bool = True) -> Parameters:
     """Hand the table of inverse roots, shifts that keep their significance, and the multipliers of the last step.
 
     8 bits: the variance is a sum of squares shifted so that its inverse root has 7 bits at least; 16 bits, and wherever
@@ -64,7 +64,7 @@ def decided_for_compass(request: Request, count: int, *, mean: bool = True) -> P
         numbers = {"variance_shift": room, "norm_multiplier": 1, "norm_shift": room >> 1}
     else:
         assert normal.steps is not None
-        multiplier, shift = compass(normal.steps / 127, bits)
+        multiplier, shift = float32_multiplier(normal.steps / 127, bits)
         numbers = {"norm_multiplier": int(multiplier), "norm_shift": int(shift)}
         numbers = {"variance_shift": 0, **numbers} if mean else numbers
     return replace(parameters, rescale=ratio, numbers=numbers, tables={"inverse_root": inverse_root_table()})
@@ -127,7 +127,7 @@ def _scaled(normalized: Tensor, gamma: Tensor, unit: Tensor, parameters: Paramet
     return normalized * centred(gamma, params), params.along(params.scale, gamma.dim()) * unit
 
 
-def normalize_as_compass(
+def normalize_by_table(
     x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int, family: str, *,
     channel_axis: int = -1,
 ) -> Staged:  # fmt: skip
@@ -159,12 +159,12 @@ def normalize_as_compass(
     return Staged(codes, {**stages, "normalized": normalized})
 
 
-def root_mean_square_as_compass(
+def root_mean_square_by_table(
     x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int, family: str
 ) -> Staged:
     """Floor the mean of squares, look its inverse root up, round the normalised value half up, requantize; no epsilon.
 
-    Stages, in rows of N: variance, root, factor, normalized, as in `normalize_as_compass` with 16 bits, but nothing halved.
+    Stages, in rows of N: variance, root, factor, normalized, as in `normalize_by_table` with 16 bits, but nothing halved.
     """
     rows = centred(x, parameters.inputs["x"]).reshape(-1, count)
     variance = _variance((rows * rows).sum(dim=1, keepdim=True), count, None)

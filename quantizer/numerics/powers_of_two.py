@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.numerics.multipliers import compass
+from quantizer.numerics.multipliers import float32_multiplier
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.rules import activation_params
@@ -38,7 +38,7 @@ def quantize(request: Request, method: str) -> Parameters:
     part = request.scheme.activation.model_copy(update={"symmetry": "symmetric"})
     output = activation_params(low, 1.0, part, request.platform.parameters, signed=False)
     positive = request.platform.multiplier.positive_shifts
-    multiplier, shift = compass(LOG2_E / x.steps, BITS, positive=positive)
+    multiplier, shift = float32_multiplier(LOG2_E / x.steps, BITS, positive=positive)
     size = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
     numbers = {
         "multiplier": int(multiplier),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import RoundingMode, Variant
-from quantizer.numerics.multipliers import LARGEST_SHIFT, fixed_point, left_shift
+from quantizer.numerics.multipliers import LARGEST_SHIFT, fixed_point
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.rounding import divide, round_scalar, round_tensor
 from quantizer.numerics.tpulang import requantize_tpulang
@@ -82,13 +82,14 @@ def requantize_sum(
     seed: int = 0,
     float32: bool = False,
     minus: Collection[str] = (),
+    places: int = 0,
 ) -> Tensor:
     """Return int64 codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast.
 
     *minus*: operands that are subtracted, which where an operand is rounded is not adding the negated one. *float32*:
-    multiplier_shift rounds the sum to float32 before it is multiplied (Compass, before an activation).
+    multiplier_shift rounds the sum to float32 before it is multiplied. *places*: by which q31_double shifts terms to the left.
 
-    Terms are taken in the order of `rescale.factors`. *inputs*: their parameters; ONNX Runtime's add (`f32_even_zpin`)
+    Terms are taken in the order of `rescale.factors`. *inputs*: their parameters; `f32_even_zpin`
     folds the zero points and rounds what it folds.
     """
     order = list(rescale.factors)
@@ -105,9 +106,8 @@ def requantize_sum(
         return _real_sum(parts, zeros, zero, rescale, out, rounding, seed)
     if rescale.operands is None and rescale.variant not in ("q31_single", "q21_half_up") and len(rescale.factors) == 1:
         return requantize(parts[0][0], rescale, out)
-    bits = max(params.dtype.bits for params in inputs.values()) if inputs else 8
     signs = [-1 if name in minus else 1 for name in names]
-    return _fixed_point_sum(parts, signs, rescale, bits).add_(zero).clamp_(out.qmin, out.qmax)
+    return _fixed_point_sum(parts, signs, rescale, places).add_(zero).clamp_(out.qmin, out.qmax)
 
 
 def weighted_sum(terms: Mapping[str, Tensor], rescale: Rescale, minus: Collection[str] = ()) -> Tensor:
@@ -142,13 +142,12 @@ def _real_sum(
     return codes
 
 
-def _fixed_point_sum(parts: list[tuple[Tensor, float]], signs: list[int], rescale: Rescale, bits: int) -> Tensor:
+def _fixed_point_sum(parts: list[tuple[Tensor, float]], signs: list[int], rescale: Rescale, places: int) -> Tensor:
     """Return int64 numbers of output codes, the zero point not yet added.
 
     With `operands`, each factor is a 31-bit multiplier that rounds its term, and the sum is rounded once more; without, a
-    q31_single factor is that of an operand that goes to the output alone (TOSA). q21_half_up is XNNPACK's add: whole
-    factors, one shift. Every other variant is TensorFlow Lite's add: terms shifted left by 20 (15 of 16 bits), each factor
-    a 31-bit multiplier (`rescale_left_shifted`), rounded as gemmlowp does.
+    q31_single factor is that of an operand that goes to the output alone. q21_half_up: whole factors, one shift. q31_double:
+    terms shifted left by *places*, each factor a 31-bit multiplier (`rescale_left_shifted`), rounded twice.
     """
     variant = rescale.variant
     if rescale.operands is not None:
@@ -159,7 +158,7 @@ def _fixed_point_sum(parts: list[tuple[Tensor, float]], signs: list[int], rescal
     elif variant == "q21_half_up":
         scaled, variant = [_times(term, factor) for term, factor in parts], "q31_single"
     else:
-        scaled, variant = [_left_shifted(term, factor, left_shift(bits)) for term, factor in parts], "q31_double"
+        scaled, variant = [_left_shifted(term, factor, places) for term, factor in parts], "q31_double"
     total = functools.reduce(torch.add, scaled)
     return round_fixed_point(total, rescale.mantissa.to(torch.int64), rescale.shift, variant)
 

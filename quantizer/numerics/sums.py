@@ -11,8 +11,8 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.core.platforms import Platform, Variant
 from quantizer.numerics import litert_sums
 from quantizer.numerics.multipliers import (
-    compass,
     fixed,
+    float32_multiplier,
     rescale_widened,
     whole,
 )
@@ -71,9 +71,9 @@ def rescale_sum(
             ratios = {name: float(inputs[name].scale.float() / divisor) for name in order}
             return Rescale(variant, one, none, factors=ratios)
         case "multiplier_shift" if len(inputs) > 1 and family not in SEPARATE:
-            return _compass_sum(platform, inputs, output, activation_bits, rescaled=family not in UNSCALED)
+            return _crossed_sum(platform, inputs, output, activation_bits, rescaled=family not in UNSCALED)
         case "multiplier_shift":
-            return _compass_ratios(platform, family, inputs, output, activation_bits, count)
+            return _ratio_of_each(platform, family, inputs, output, activation_bits, count)
         case "area_multiplier" | "area_reciprocal":
             return Rescale(variant, one, none)
         case "q31_single" | "q31_double" if platform.multiplier.sum_shift is not None:
@@ -84,17 +84,17 @@ def rescale_sum(
             ends = {n: whole(*fixed(platform, variant, scale / unit, activation_bits)) for n, scale in scales.items()}
             return Rescale(variant, one, none, factors=ends)
         case _ if variant in litert_sums.VARIANTS:
-            return litert_sums.rescale(variant, inputs, output, activation_bits, count)
+            return litert_sums.rescale(variant, inputs, output, platform.multiplier.places(activation_bits), count)
         case _:
             raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
 
 
 def rescale_alone(platform: Platform, x: QParams, output: QParams, activation_bits: int) -> Rescale:
     """Return the multiplier that brings one operand's centred codes to the output's scale (Compass)."""
-    return _compass_ratios(platform, "", {"x": x}, output, activation_bits, 1)
+    return _ratio_of_each(platform, "", {"x": x}, output, activation_bits, 1)
 
 
-def _compass_ratios(
+def _ratio_of_each(
     platform: Platform, family: str, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, count: int
 ) -> Rescale:
     """Return a multiplier and shift for each operand; of a single one as the common multiplier.
@@ -111,7 +111,7 @@ def _compass_ratios(
         return Rescale("multiplier_shift", one, torch.tensor(0), factors=dict.fromkeys(inputs, 1.0))
     rule = platform.multiplier
     numbers = {
-        name: compass(
+        name: float32_multiplier(
             share * (_steps(output) / _steps(params)),
             bits,
             rule.bits_ceiling,
@@ -151,7 +151,7 @@ def _aligned(tensors: list[QParams], reach: float) -> bool:
     return max(steps) / (min(steps) + FLOAT32_EPSILON) <= reach and len(zeros) == 1
 
 
-def _compass_sum(
+def _crossed_sum(
     platform: Platform, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, *, rescaled: bool
 ) -> Rescale:
     """Return integer factors ~ the other operand's steps, and the multiplier that undoes them.
@@ -170,7 +170,7 @@ def _compass_sum(
     bits = activation_bits if rule.bits == "activation" else rule.bits
     if _equal(inputs[first], inputs[second]):
         one = torch.ones_like(steps_a)
-        mantissa, shift = compass(
+        mantissa, shift = float32_multiplier(
             steps_y / steps_a if rescaled else one,
             bits,
             rule.bits_ceiling,
@@ -178,8 +178,8 @@ def _compass_sum(
             positive=rule.positive_shifts,
         )
         return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors={first: 1.0, second: 1.0})
-    mantissa_a, shift_a = compass(steps_a, FACTOR_BITS)
-    mantissa_b, shift_b = compass(steps_b, FACTOR_BITS)
+    mantissa_a, shift_a = float32_multiplier(steps_a, FACTOR_BITS)
+    mantissa_b, shift_b = float32_multiplier(steps_b, FACTOR_BITS)
     common = torch.maximum(shift_a, shift_b)
     factor_a = mantissa_b.float() * torch.pow(2.0, (common - shift_b).float())
     factor_b = mantissa_a.float() * torch.pow(2.0, (common - shift_a).float())
@@ -187,7 +187,7 @@ def _compass_sum(
     shrink = torch.maximum(factor_a, factor_b) / FACTOR_LIMIT
     if bool(shrink > 1.0):
         factor_a, factor_b, ratio = factor_a / shrink, factor_b / shrink, ratio * shrink
-    mantissa, shift = compass(ratio, bits, rule.bits_ceiling, rule.shift_ceiling)
+    mantissa, shift = float32_multiplier(ratio, bits, rule.bits_ceiling, rule.shift_ceiling)
     if int(shift) < 0:
         mantissa = (mantissa.float() * 2.0 ** -int(shift)).clamp(1, FACTOR_LIMIT)
         shift = torch.zeros_like(shift)

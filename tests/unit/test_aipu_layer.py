@@ -15,7 +15,7 @@ from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import GraphError, PluginError
 from quantizer.core.library import load_library
 from quantizer.core.schemes import ActivationPart
-from quantizer.numerics.multipliers import compass
+from quantizer.numerics.multipliers import float32_multiplier
 from quantizer.numerics.qparams import Rescale
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.requantize import requantize
@@ -288,7 +288,7 @@ def test_quantization_modes_answer_and_change():
 def test_multipliers_equal_the_platform_rule(bits):
     ratios = torch.tensor([(key(i, "ratio") % 100003 + 1) * 2.0 ** -(i % 40) for i in range(400)], dtype=torch.float32)
     for ratio in ratios:
-        wanted = compass(ratio, bits)
+        wanted = float32_multiplier(ratio, bits)
         multiplier, kind, shift, shift_kind = arithmetic.get_scale_approximation_params(float(ratio), bits)
         assert (multiplier, shift) == (int(wanted[0]), int(wanted[1]))
         assert (kind, shift_kind) == (Dtype.UINT8 if bits == 8 else Dtype.UINT16, Dtype.INT8)

@@ -31,7 +31,7 @@ from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph, Node
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics import mkl
-from quantizer.numerics.multipliers import compass as compass_numbers
+from quantizer.numerics.multipliers import float32_multiplier as compass_numbers
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Rescale

@@ -20,7 +20,7 @@ from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
 from quantizer.core.errors import GraphError
 from quantizer.core.library import load_library
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
-from quantizer.numerics.multipliers import compass, unify_shifts
+from quantizer.numerics.multipliers import float32_multiplier, unify_shifts
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rounding import splitmix64
@@ -147,7 +147,7 @@ def test_fewer_weight_groups_where_a_shared_shift_leaves_a_multiplier_of_zero(
 
 def test_a_shared_shift_may_be_negative() -> None:
     """Ratios of 40,000 and 50,000 need 16 bits: 15 are kept, and both the rule and its restatement shift left by one."""
-    mantissas, shifts = unify_shifts(*compass(torch.tensor([40000.0, 50000.0]), 8))
+    mantissas, shifts = unify_shifts(*float32_multiplier(torch.tensor([40000.0, 50000.0]), 8))
     assert (mantissas.tolist(), shifts.tolist()) == ([19968, 24960], [-1, -1])
     assert restated_multipliers.unified([np.float32(40000.0), np.float32(50000.0)], 8) == [(19968.0, -1), (24960.0, -1)]
 

@@ -413,10 +413,10 @@ def test_sums_and_products_of_codes_are_those_of_the_platform(seed: int) -> None
     kind = DTYPES[kinds[0]]
     out = QParams(kind, torch.tensor(scales[2], dtype=torch.float64), torch.tensor(zeros[2]), kind.min, kind.max)
     terms = {name: torch.from_numpy(v).long() - zero for name, v, zero in zip("ab", (a, b), zeros, strict=False)}
-    numbers = rescale_left_shifted("q31_double", dict(zip("ab", scales, strict=False)), scales[2])
+    numbers = rescale_left_shifted("q31_double", dict(zip("ab", scales, strict=False)), scales[2], 20)
     for name, minus in (("add", ()), ("sub", ("b",))):
         if name in got:
-            wanted = requantize_sum(terms, numbers, out, minus=minus)
+            wanted = requantize_sum(terms, numbers, out, minus=minus, places=20)
             assert np.array_equal(got[name], wanted.numpy()), name
     multiplier, right = fixed_point(torch.tensor(scales[0] * scales[1] / scales[2], dtype=torch.float64))
     product = requantize_tpulang(

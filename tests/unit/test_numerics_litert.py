@@ -52,6 +52,6 @@ def test_the_ratio_arithmetic_of_each_kernel_is_told_apart(kernel: str) -> None:
 @pytest.mark.parametrize("row", LITERT["added"], ids=[f"scales{i}" for i in range(len(LITERT["added"]))])
 def test_added_terms(row: dict[str, list[int]]) -> None:
     a, b, y = row["zero_points"]
-    made = rescale_left_shifted("q31_double", {"a": row["scales"][0], "b": row["scales"][1]}, row["scales"][2])
+    made = rescale_left_shifted("q31_double", {"a": row["scales"][0], "b": row["scales"][1]}, row["scales"][2], 20)
     terms = {"a": torch.tensor(row["a"]) - a, "b": torch.tensor(row["b"]) - b}
-    assert requantize_sum(terms, made, output("int8", y)).tolist() == row["codes"]
+    assert requantize_sum(terms, made, output("int8", y), places=20).tolist() == row["codes"]

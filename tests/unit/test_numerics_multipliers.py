@@ -10,7 +10,7 @@ import torch
 
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import Multiplier, Platform, Variant
-from quantizer.numerics.multipliers import compass, fixed_point, q15, rescale, unify_shifts
+from quantizer.numerics.multipliers import fixed_point, float32_multiplier, q15, rescale, unify_shifts
 
 # Written by the Compass Optimizer for single operators (reference runs): operator, configuration, activation bits,
 # float32 steps of input and weights (per tensor or channel) and output, then its multipliers and their one shift.
@@ -77,19 +77,19 @@ def test_compass_numbers_of_the_real_optimizer(row: tuple[Any, ...]) -> None:
 
 
 def test_compass_ties_to_one_all_channels_at_once() -> None:
-    assert [t.item() for t in compass(torch.tensor(0.9999), 8)] == [1, 0]
-    together = compass(torch.tensor([0.9999, 1.0]), 8)
+    assert [t.item() for t in float32_multiplier(torch.tensor(0.9999), 8)] == [1, 0]
+    together = float32_multiplier(torch.tensor([0.9999, 1.0]), 8)
     assert [t.tolist() for t in together] == [[1, 1], [0, 0]]
-    apart = compass(torch.tensor([0.9999, 0.5]), 8)
+    apart = float32_multiplier(torch.tensor([0.9999, 0.5]), 8)
     assert [t.tolist() for t in apart] == [[128, 128], [7, 8]]
 
 
 def test_compass_shift_is_capped_and_may_be_negative() -> None:
-    assert [t.item() for t in compass(torch.tensor(1e-9), 8)] == [2, 31]
-    assert [t.item() for t in compass(torch.tensor(1020.0), 8)] == [255, -2]
-    assert [t.item() for t in compass(torch.tensor(0.75), 16)] == [24576, 15]
-    assert [t.item() for t in compass(torch.tensor(128.5 / 256), 8)] == [129, 8]  # half up, not to even
-    assert [t.item() for t in compass(torch.tensor(0.75), 16, bits_ceiling=16)] == [49152, 16]
+    assert [t.item() for t in float32_multiplier(torch.tensor(1e-9), 8)] == [2, 31]
+    assert [t.item() for t in float32_multiplier(torch.tensor(1020.0), 8)] == [255, -2]
+    assert [t.item() for t in float32_multiplier(torch.tensor(0.75), 16)] == [24576, 15]
+    assert [t.item() for t in float32_multiplier(torch.tensor(128.5 / 256), 8)] == [129, 8]  # half up, not to even
+    assert [t.item() for t in float32_multiplier(torch.tensor(0.75), 16, bits_ceiling=16)] == [49152, 16]
 
 
 def test_unify_shifts_brings_channels_to_one_shift_within_the_limit() -> None:
@@ -140,7 +140,7 @@ def test_a_ratio_must_be_positive_and_finite(bad: float) -> None:
     with pytest.raises(GraphError, match="must be positive and finite"):
         fixed_point(bad)
     with pytest.raises(GraphError, match="must be positive and finite"):
-        compass(torch.tensor(bad), 8)
+        float32_multiplier(torch.tensor(bad), 8)
 
 
 SCALES = [torch.tensor(0.1, dtype=torch.float32).double(), torch.tensor([0.3, 0.07], dtype=torch.float32).double()]

@@ -276,8 +276,8 @@ def test_left_shifted_sum_is_the_literal_add() -> None:
     for x, y in zip(a.tolist(), b.tolist(), strict=True):
         total = q31_double(x << 20, *q1) + q31_double(y << 20, *q2)
         expected.append(q31_double(total, *q3))
-    made = rescale_left_shifted("q31_double", {"a": s1, "b": s2}, s3)
-    assert requantize_sum({"a": a, "b": b}, made, out).tolist() == clamped(expected, out)
+    made = rescale_left_shifted("q31_double", {"a": s1, "b": s2}, s3, 20)
+    assert requantize_sum({"a": a, "b": b}, made, out, places=20).tolist() == clamped(expected, out)
 
 
 VECTORS = json.loads((ROOT / "cases/reference/tpulang_requant.json").read_text())["cases"]

@@ -1,4 +1,4 @@
-"""Fixed-point requantization restated: the integer formula of each variant, and TOSA's rule for its numbers."""
+"""Fixed-point requantization restated: the integer formula of each variant, and the rule for numbers of a declared range of shifts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INT64 = 1 << 62
 def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str) -> Array:
     """Return floor((sum * mantissa + 2**(shift - 1) + nudge) / 2**shift), the nudge where shift > 31.
 
-    Source: apply_scale_32 of the TOSA specification; gemmlowp's high multiply and shift are the same floor.
+    Source: a high multiply and a shift, whose two floors are one.
     """
     whole = np.asarray(sums).astype(np.int64)
     m, s = np.asarray(mantissa).astype(np.int64), np.asarray(shift).astype(np.int64)
@@ -90,7 +90,7 @@ def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
 
 
 def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """Yield what is found of multipliers that TOSA's RESCALE takes: each is the rule's, to the last bit."""
+    """Yield what is found of multipliers of a declared range of shifts: each is the rule's, to the last bit."""
     platform, family, bits = trial.target.platform, trial.spec.quantization.family, trial.target.scheme.activation.bits
     inputs, output = trial.parameters.inputs, float(trial.output.scale)
     operands: str | None = None
@@ -107,7 +107,10 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
         wide, twice = 2.0 ** (places or 0), 2 * max(float(p.scale) for p in inputs.values())
         yield from _factors(
             rescale,
-            {n: restated_multipliers.right_shifted(wide * float(p.scale) / twice, 31) for n, p in inputs.items()},
+            {
+                n: restated_multipliers.right_shifted(wide * float(p.scale) / twice, 31, _largest(trial))
+                for n, p in inputs.items()
+            },
         )
         wanted, operands = [_multiplier(trial, twice / (output * wide))], "q31_single"
     else:
@@ -119,13 +122,13 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
     yield _same("rounding of operands", operands, rescale.operands, "as the platform's sums have it")
     pairs = zip(rescale.mantissa.reshape(-1).tolist(), rescale.shift.reshape(-1).tolist(), strict=True)
     for channel, (expected, (mantissa, shift)) in enumerate(zip(wanted, pairs, strict=True)):
-        rule = "the multiplier and the shift of RESCALE"
+        rule = "the multiplier and the shift of the platform's form"
         yield _same(f"multiplier[{channel}]", (float(expected[0]), expected[1]), (mantissa, shift), rule)
     yield from _bounds(trial)
 
 
 def _multiplier(trial: Trial, ratio: float) -> tuple[int, int]:
-    return restated_multipliers.right_shifted(ratio, fixed_point_bits(trial))
+    return restated_multipliers.right_shifted(ratio, fixed_point_bits(trial), _largest(trial))
 
 
 def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
@@ -147,3 +150,10 @@ def _bounds(trial: Trial) -> Iterator[Finding]:
 
 def _same(what: str, wanted: object, got: object, rule: str) -> Finding:
     return Finding(what, 0.0 if wanted == got else math.inf, f"{wanted}", f"{got}", rule)
+
+
+def _largest(trial: Trial) -> int:
+    """Return the largest shift of the platform's multipliers."""
+    shifts = trial.target.platform.multiplier.shifts
+    assert shifts is not None
+    return shifts[1]

@@ -57,7 +57,7 @@ def high_multiplied(
 
 def sum_codes(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> Array:
     """Return codes of TensorFlow Lite's ADD and SUB, or of one operand: each part widened and scaled, then their sum."""
-    places = 20 if trial.target.scheme.activation.bits <= 8 else 15
+    places = trial.target.platform.multiplier.places(trial.target.scheme.activation.bits)
     total: Any = 0
     for name, part in parts.items():
         if len(rescale.factors) == 1:

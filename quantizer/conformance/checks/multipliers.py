@@ -49,7 +49,7 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
         yield from integer_ratios(trial, rescale)
         return
     yield equal("variant", declared, rescale.variant, "the platform's variant for the operator's family")
-    if trial.target.platform.multiplier.reach == "tosa":
+    if trial.target.platform.multiplier.shifts is not None:
         yield from number_findings_of_shifts(trial, rescale)
         return
     if rescale.variant in DIVIDES:
@@ -118,7 +118,7 @@ def _side_findings(trial: Trial) -> Iterator[Finding]:
     else:
         tanh, shortcut = (
             trial.spec.quantization.family == "hyperbolic_tangent",
-            platform.tables.exponential != "gemmlowp",
+            platform.tables.exponential != "fixed_point",
         )
         wanted = restated_litert.to_grid(scale, tanh=tanh, shortcut=shortcut)
     yield equal(

@@ -66,7 +66,7 @@ def _declared(trial: Trial) -> Array | None:
         return None
     codes = trial.codes["x"].numpy()
     exponentials = tables["exp"].entries.numpy()[codes.max(axis=trial.axis, keepdims=True) - codes]
-    if kind == "gemmlowp":
+    if kind == "fixed_point":
         return softmax_codes(trial, exponentials)
     return litert_stages.float32_softmax_codes(trial, exponentials)
 

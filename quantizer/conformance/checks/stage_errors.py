@@ -27,8 +27,8 @@ from quantizer.conformance.trial import Trial, as_torch
 from quantizer.numerics.qparams import Rescale, Table
 
 Array = NDArray[Any]
-GEMMLOWP_SOFTMAX = 2.0**-18
-"""What gemmlowp's fixed point loses of a share, relative."""
+FIXED_POINT_SOFTMAX = 2.0**-18
+"""What exponentials in fixed point of 32 bits lose of a share, relative."""
 
 
 def stage_error(trial: Trial) -> Array:
@@ -95,7 +95,7 @@ def _sum_error(trial: Trial, rescale: Rescale) -> Array:
     if rescale.variant == "q31_double":
         total = total + 0.5 * 2.0 ** (31 - int(rescale.shift))
         if len(rescale.factors) > 1:
-            gain *= 2.0 ** (20 if trial.target.scheme.activation.bits <= 8 else 15)
+            gain *= 2.0 ** trial.target.platform.multiplier.places(trial.target.scheme.activation.bits)
             total = total + (len(rescale.factors) + 1) * gain
     parts = contributions(trial) if trial.spec.error_model.kind == "linear" else candidates(trial)
     for name, part in parts.items():
@@ -249,8 +249,8 @@ def _softmax_error(trial: Trial) -> Array:
     if "reciprocal" in trial.parameters.tables:
         return np.asarray((1 + terms * share) * 4 / total + 8 * share + 2)
     error = (1 + terms * share) * (table.unit / 2) / total / scale
-    if trial.target.platform.tables.exponential == "gemmlowp":
-        error = error + share / scale * GEMMLOWP_SOFTMAX
+    if trial.target.platform.tables.exponential == "fixed_point":
+        error = error + share / scale * FIXED_POINT_SOFTMAX
     error = error + softmax_stage_error(trial, share, total / table.unit)
     step = abs(table.step)
     if step > 1:

@@ -68,7 +68,9 @@ def _litert_numbers(trial: Trial, rescale: Rescale) -> tuple[float, ...] | None:
         case "q31_double" if trial.target.platform.multiplier.sum_shift is not None:
             return None
         case "q31_double" if len(scales) > 1:
-            factors, numbers = restated_litert.widened_sum(scales, output, bits)
+            factors, numbers = restated_litert.widened_sum(
+                scales, output, trial.target.platform.multiplier.places(bits)
+            )
             return (*factors, *map(float, numbers))
         case "q31_double":
             return (1.0, *map(float, restated_litert.fixed(ratios[0])))

@@ -114,7 +114,7 @@ def declared_entries(trial: Trial, name: str, count: int) -> Array | None:
         return restated.chord_entries(lambda v: 1 / (1 + v), 0.0, 1.0, count - 1)
     if name == "exp" and "reciprocal" in trial.parameters.tables:
         return restated.chord_entries(np.exp, -10.0, 0.0, count - 1)
-    if name == "exp" and trial.target.platform.tables.exponential == "gemmlowp":
+    if name == "exp" and trial.target.platform.tables.exponential == "fixed_point":
         return exponentials_of(float(trial.parameters.inputs["x"].scale), count)
     return None
 

@@ -120,7 +120,7 @@ RULES = (
     Rule(("multiplier_8_bits", "multiplier_truncated"), _of_more_than(8), "No multiplier has more than 8 significant bits."),
     Rule(("channel_",), _per_channel, "No multiplier has numbers per channel."),
     Rule(("rounding_", "multiplier_", "shift_", "factors_", "first_factor"), _own_scale, "The output has the scale of the input: nothing is multiplied or rounded."),
-    Rule(("zero_point_unclamped",), lambda t: t.target.platform.parameters.zero_point == "compass", "A range that contains 0 has a zero point within the codes."),
+    Rule(("zero_point_unclamped",), lambda t: t.target.platform.parameters.zero_point == "negated", "A range that contains 0 has a zero point within the codes."),
     Rule(("calibration_of_magnitude",), lambda t: t.target.scheme.activation.symmetry == "asymmetric" and t.target.scheme.activation.bits < 16, "Ranges are made symmetric by the platform's own rule."),
     *(Rule((f"rounding_{mode}",), _other_mode(mode), "It is the mode of the platform.") for mode in _MODES),
     *(Rule((f"requantized_as_{name}",), _other_variant(name), "It is the requantization of the platform.") for name in _VARIANTS),

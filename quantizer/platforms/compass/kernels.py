@@ -10,7 +10,7 @@ from torch import Tensor
 
 from quantizer.numerics import float24, logarithm_tables, powers_of_two
 from quantizer.numerics.finish import finish, finish_sum
-from quantizer.numerics.normalize import normalize_as_compass, root_mean_square_as_compass
+from quantizer.numerics.normalize import normalize_by_table, root_mean_square_by_table
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Bounds, Parameters, Slope, Staged, Table
 from quantizer.numerics.quantize import centred
@@ -76,7 +76,7 @@ def group_norm(
     epsilon: float,
 ) -> Staged:
     """Normalise each group of channels as Compass does; no epsilon."""
-    return normalize_as_compass(
+    return normalize_by_table(
         x,
         _along(gamma),
         _along(beta),
@@ -92,7 +92,7 @@ def instance_norm(
     x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, parameters: Parameters, epsilon: float
 ) -> Staged:
     """Normalise the places of each channel as Compass does; no epsilon."""
-    return normalize_as_compass(
+    return normalize_by_table(
         x, _along(gamma), _along(beta), parameters, math.prod(x.shape[2:]), "normalization", channel_axis=1
     )
 
@@ -103,7 +103,7 @@ def layer_norm(
     parameters: Parameters, axis: int, epsilon: float,
 ) -> Staged:  # fmt: skip
     """Normalise the elements of the axes from *axis* on as Compass does; no epsilon."""
-    return normalize_as_compass(x, gamma, beta, parameters, math.prod(x.shape[axis:]), "normalization")
+    return normalize_by_table(x, gamma, beta, parameters, math.prod(x.shape[axis:]), "normalization")
 
 
 @operator("leaky_relu", kind="quantized", platform="compass")
@@ -174,7 +174,7 @@ def rms_norm(
     parameters: Parameters, axis: int, epsilon: float,
 ) -> Staged:  # fmt: skip
     """Normalise the elements of the axes from *axis* on as Compass does; no epsilon."""
-    return root_mean_square_as_compass(x, gamma, beta, parameters, math.prod(x.shape[axis:]), "root_mean_square")
+    return root_mean_square_by_table(x, gamma, beta, parameters, math.prod(x.shape[axis:]), "root_mean_square")
 
 
 @operator("sine", kind="quantized", platform="compass")

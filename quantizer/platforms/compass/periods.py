@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.platforms import NARROW_BITS
-from quantizer.numerics.multipliers import compass
+from quantizer.numerics.multipliers import float32_multiplier
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Table
 from quantizer.numerics.quantize import centred
@@ -36,7 +36,7 @@ def quantize(request: Request, f: Callable[[Tensor], Tensor]) -> Parameters:
     size = 1 << min(bits, request.scheme.activation.lut_bits)
     values = f(linspace(0, PERIOD, size)) * y.steps
     entries = round_tensor(values.double(), request.platform.rounding).clamp(y.qmin, y.qmax).long()
-    multiplier, shift = compass(torch.tensor(size / 2 / math.pi, dtype=torch.float32) / x.steps, bits)
+    multiplier, shift = float32_multiplier(torch.tensor(size / 2 / math.pi, dtype=torch.float32) / x.steps, bits)
     table = Table(entries, first=0, step=1, unit=float(y.scale), bits=y.dtype.bits)
     return replace(parameters, tables={"period": table}, numbers={"multiplier": int(multiplier), "shift": int(shift)})
 

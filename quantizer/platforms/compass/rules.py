@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 
 from quantizer.numerics import float24, logarithm_tables, powers_of_two
-from quantizer.numerics.multipliers import compass
-from quantizer.numerics.normalize import decided_for_compass
+from quantizer.numerics.multipliers import float32_multiplier
+from quantizer.numerics.normalize import decided_by_table
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Rescale, Table
@@ -60,7 +60,7 @@ def div(request: Request) -> Parameters:
     entries[0] = 0
     table = Table(entries.long(), first=0, step=(1 << b.bits) // size, unit=1.0 / UNITS, bits=16)
     ratio = (y.steps * b.steps) / (a.steps * UNITS)
-    mantissa, shift = compass(
+    mantissa, shift = float32_multiplier(
         ratio, request.scheme.activation.bits, positive=request.platform.multiplier.positive_shifts
     )
     rescale = Rescale("multiplier_shift", mantissa.double(), shift.long())
@@ -70,19 +70,19 @@ def div(request: Request) -> Parameters:
 @operator("group_norm", kind="quantize", platform="compass")
 def group_norm(request: Request) -> Parameters:
     """Provide what Compass decides for each group of channels."""
-    return decided_for_compass(request, math.prod(request.shapes["x"][1:]) // int(request.attrs["num_groups"]))
+    return decided_by_table(request, math.prod(request.shapes["x"][1:]) // int(request.attrs["num_groups"]))
 
 
 @operator("instance_norm", kind="quantize", platform="compass")
 def instance_norm(request: Request) -> Parameters:
     """Provide what Compass decides for the places of each channel."""
-    return decided_for_compass(request, math.prod(request.shapes["x"][2:]))
+    return decided_by_table(request, math.prod(request.shapes["x"][2:]))
 
 
 @operator("layer_norm", kind="quantize", platform="compass")
 def layer_norm(request: Request) -> Parameters:
     """Provide what Compass decides for the elements of the axes from *axis* on."""
-    return decided_for_compass(request, _elements(request))  # type: ignore[arg-type]
+    return decided_by_table(request, _elements(request))  # type: ignore[arg-type]
 
 
 @operator("leaky_relu", kind="quantize", platform="compass")
@@ -140,7 +140,7 @@ def resize_nearest(request: Request) -> Parameters:
 @operator("rms_norm", kind="quantize", platform="compass")
 def rms_norm(request: Request) -> Parameters:
     """Provide what Compass decides for the elements of the axes from *axis* on."""
-    return decided_for_compass(request, _elements(request), mean=False)  # type: ignore[arg-type]
+    return decided_by_table(request, _elements(request), mean=False)  # type: ignore[arg-type]
 
 
 @operator("round", kind="quantize", platform="compass")
@@ -196,7 +196,7 @@ def softmax(request: Request) -> Parameters:
         entries = torch.exp(values).round().clamp(0, largest).to(torch.int64)
     step = 1 << (bits - int(math.log2(size)))
     table = Table(entries, first=-last, step=step, unit=1.0 / largest, bits=wide)
-    mantissa, shift = compass(y.steps, bits, positive=request.platform.multiplier.positive_shifts)
+    mantissa, shift = float32_multiplier(y.steps, bits, positive=request.platform.multiplier.positive_shifts)
     found = replace(parameters, tables={"exp": table}, numbers={"multiplier": int(mantissa), "shift": int(shift)})
     if method != "float24":
         return found

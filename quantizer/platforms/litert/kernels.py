@@ -72,7 +72,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     """Look up, add, divide: in fixed point, in float32, or by a table of reciprocals."""
     if "reciprocal" in parameters.tables:
         return softmax_tables.of_wide(x, parameters, axis)
-    fixed = parameters.platform.tables.exponential == "gemmlowp"
+    fixed = parameters.platform.tables.exponential == "fixed_point"
     return (softmax_tables.of_gemmlowp if fixed else softmax_tables.of_float32)(x, parameters, axis)
 
 

@@ -61,7 +61,7 @@ def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
     places = None if power is None else power + 15 - INTEGER_BITS
     numbers: dict[str, int]
     if places is not None and places in ((0, 1) if tanh else (0,)):
-        reference = request.platform.tables.exponential == "gemmlowp"
+        reference = request.platform.tables.exponential == "fixed_point"
         numbers = (
             {"input_multiplier": 3 << places, "input_shift": 0}
             if reference

@@ -47,7 +47,7 @@ def softmax(request: Request) -> Parameters:
     """Provide exponentials of every distance: gemmlowp's, or float32; of 16 bits two tables on [-10, 0] and [0, 1]."""
     if request.scheme.activation.bits > NARROW_BITS:
         return softmax_tables.wide(request)
-    fixed = request.platform.tables.exponential == "gemmlowp"
+    fixed = request.platform.tables.exponential == "fixed_point"
     return softmax_tables.gemmlowp(request) if fixed else softmax_tables.float32(request)
 
 

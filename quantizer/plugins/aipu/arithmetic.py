@@ -13,7 +13,7 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError, PluginError
 from quantizer.core.wording import suggestion
-from quantizer.numerics.multipliers import FLOAT32_EPSILON, compass
+from quantizer.numerics.multipliers import FLOAT32_EPSILON, float32_multiplier
 from quantizer.numerics.qparams import Table
 from quantizer.numerics.tables import lookup
 from quantizer.plugins.aipu.dtypes import Dtype, bits2dtype, bits2range, range2dtype
@@ -182,7 +182,7 @@ def get_scale_approximation_params(
     ratio = torch.as_tensor(fp32_scale_value, dtype=torch.float32)
     bits = int(mult_bits)
     ceiling = min(shift_bits_ceil, bits, mult_bits_ceil) if limit else shift_bits_ceil
-    multiplier, shift = compass(ratio, bits, mult_bits_ceil, ceiling)
+    multiplier, shift = float32_multiplier(ratio, bits, mult_bits_ceil, ceiling)
     if force_shift_positive:
         multiplier = torch.where(shift < 0, (1 << min(bits, mult_bits_ceil)) - 1, multiplier)
         shift = shift.clamp_min(0)
