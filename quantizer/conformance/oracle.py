@@ -1,15 +1,18 @@
 """What the oracle of a room is asked: the codes and the numbers of one case in numpy, nothing of an operator or of torch.
 
-A room names its oracles in its descriptor (`core.rooms.Oracle`). One is a function from `Asked` to the codes that a right
-kernel gives, before the fused activation cuts them and the format saturates them.
+A room names its oracles in its descriptor (`core.rooms.Oracle`). One is up to three functions of `Asked`: the codes that
+a right kernel gives, before the fused activation cuts them and the format saturates them; the entries of a table; and integers
+that the rule provides. Below are the two rules of fixed-point numbers that several oracles share.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.core.platforms import Platform, Variant
@@ -56,6 +59,7 @@ class Asked:
     """One case: what was declared, what the rule provided, and the codes that went in."""
 
     op: str
+    family: str
     platform: Platform
     scheme: Scheme
     variant: Variant
@@ -65,7 +69,7 @@ class Asked:
     shape: tuple[int, ...]
     """Of the output."""
     codes: Mapping[str, Array]
-    """Of each operand, int64."""
+    """Of each operand, int64; empty where a rule's numbers are judged."""
     grids: Mapping[str, Grid]
     """Of each operand."""
     output: Grid
@@ -86,3 +90,33 @@ class Asked:
     def centred(self, name: str) -> Array:
         """Return code - zero_point of an operand, per tensor."""
         return self.codes[name] - self.grids[name].zero_point
+
+
+def fixed(ratio: float) -> tuple[int, int]:
+    """Return the 31-bit multiplier of a ratio and its shift to the right; the ends of the range where it leaves [2**-32, 2**30)."""
+    fraction, exponent = math.frexp(ratio)
+    mantissa = math.floor(fraction * 2**31 + 0.5)
+    if mantissa == 2**31:
+        mantissa, exponent = 2**30, exponent + 1
+    if exponent < -31:
+        return 0, 31
+    return (mantissa, 31 - exponent) if exponent <= 30 else (2**31 - 1, 1)
+
+
+def high_multiplied(
+    values: Array, multiplier: int, shift: int, *, away: Array | bool = True, wraps: bool = True
+) -> Array:
+    """Return values * multiplier * 2**-shift as Python integers: a high multiply, then a shift whose ties go away or up.
+
+    A multiplier of 1 and more shifts to the left first, in 32 bits that wrap where that is what the kernel has.
+    """
+    left, right = max(31 - shift, 0), max(shift - 31, 0)
+    held = values.astype(object)
+    if left and wraps:
+        held = ((held << left % 32) + 2**31) % 2**32 - 2**31
+    elif left:
+        held = held << left
+    high = (held * multiplier + 2**30) >> 31
+    if not right:
+        return np.asarray(high)
+    return np.asarray((high + (1 << (right - 1)) - ((high < 0) & away)) >> right)

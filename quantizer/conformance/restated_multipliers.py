@@ -16,7 +16,7 @@ from quantizer.conformance.restated import Expected
 F32 = np.float32
 FACTOR_LIMIT = 32767
 FIXED_POINT = (
-    "q31_single", "q31_double", "ruy", "ruy_in_eights", "q15_half_up", "q15_single", "half_away", "tpulang_tflite_lshift", "tpulang_tflite",
+    "q31_single", "q31_double", "q31_half_up", "q31_half_up_in_eights", "q15_half_up", "q15_single", "half_away", "q31_wrapping_left", "q31_wrapping",
 )  # fmt: skip
 """Variants whose multiplier is TensorFlow Lite's of the real ratio."""
 

@@ -22,11 +22,11 @@ COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
     "multiplier_shift": ("product", "sum", "one input", "concatenation", "mean"),
     "q31_single": ("product",),
     "q31_double": ("product", "sum", "one input", "concatenation"),
-    "ruy": ("product",),
+    "q31_half_up": ("product",),
     "half_away": ("product",),
     "q15_half_up": ("product",),
     "q15_single": ("product",),
-    "tpulang_multiplier_shift": ("product",),
+    "integer_multiplier_shift": ("product",),
     "f32_dequantized": ("sum", "selection", "concatenation", "pooling"),
     "q21_half_up": ("sum",),
     "q31_folded": ("mean",),
@@ -34,11 +34,13 @@ COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
     "area_multiplier": ("mean", "pooling"),
 }
 """Requantization -> the forms of sums that it has. What is not named here belongs to one system."""
-OF_31_BITS = ("q31_double", "ruy", "ruy_in_eights")
+OF_31_BITS = ("q31_double", "q31_half_up", "q31_half_up_in_eights")
 """They multiply by 31 bits and keep the high half."""
 OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
     **dict.fromkeys(("f32_even", "f32_even_zpin", "f32_dequantized", "f32_raw_even"), "half_even"),
-    **dict.fromkeys(("q31_single", "ruy", "ruy_in_eights", "q15_half_up", "q15_single", "q21_half_up"), "half_up"),
+    **dict.fromkeys(
+        ("q31_single", "q31_half_up", "q31_half_up_in_eights", "q15_half_up", "q15_single", "q21_half_up"), "half_up"
+    ),
     **dict.fromkeys(("q31_double", "q31_folded", "half_away"), "half_away"),
 }
 """Requantizations that round in a mode of their own, whatever the platform's is."""

@@ -50,14 +50,14 @@ class Defect(Model):
     since: str = ""
     """Day on which it was declared, YYYY-MM-DD: reports list defects by age."""
     engine: str | None = None
-    """The real engine and variant (`litert:xnnpack`) that has it, if our functions of the platform do not."""
+    """The real engine and variant (`name:variant`) that has it, if our functions of the platform do not."""
     versions: list[str] = []
     """Versions of that engine in which it was seen. Other versions are not excused."""
     needs: list[str] = []
     """Instruction sets, as Linux names them, that the engine must have to show it. Engines choose kernels by them.
 
     The sets that count are those of the processor within the level of the run (`--op-isa`). A set that one library of the
-    engine must have carries the library's name: onednn.avx512_vnni.
+    engine must have carries the library's name: library.avx512_vnni.
     """
     lacks: list[str] = []
     """Instruction sets that the engine, or one of its libraries, must not have to show it."""

@@ -38,7 +38,7 @@ class FunctionFacts(Model):
     """A function that a plugin registered, and what became of it in the run."""
 
     name: str
-    """Operator, kind, platform where it has one, and version, as `relu.quantized on compass 2`."""
+    """Operator, kind, platform where it has one, and version, as `relu.quantized on ideal 2`."""
     origin: str
     """The plugin's."""
     standing: Literal["judged", "unjudged", "shadowed"]

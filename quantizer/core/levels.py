@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.processor import INSTRUCTIONS, instructions
+from quantizer.core.rooms import engines
 from quantizer.core.wording import suggestion
 
 _AVX2 = ("sse4_1", "avx", "f16c", "fma", "avx2")
@@ -24,8 +25,6 @@ HOST = "host"
 ALL = "all"
 UNPINNED = "unpinned"
 """What runs of an engine without such a switch are labelled with."""
-LIBRARIES: Mapping[str, tuple[str, ...]] = {"torch": ("aten", "onednn", "fbgemm")}
-"""Engine -> its libraries that are held to a level each; a defect may name their instruction sets: onednn.avx512_vnni."""
 
 
 def offered(available: Collection[str] | None = None) -> tuple[str, ...]:
@@ -71,6 +70,10 @@ def left_by(level: str, available: Collection[str]) -> frozenset[str]:
 
 
 def known_sets(engine: str) -> tuple[str, ...]:
-    """Return the instruction sets that a defect of *engine* (`torch:x86`) may name, its libraries' own among them."""
-    libraries = LIBRARIES.get(engine.partition(":")[0], ())
+    """Return the instruction sets that a defect of *engine* (name, or name:variant) may name.
+
+    Those of its libraries, which its room holds to a level each, carry the library's name: library.avx512_vnni.
+    """
+    room = engines().get(engine.partition(":")[0])
+    libraries = () if room is None else tuple(pin.library for pin in room.pins.pins if pin.library)
     return (*INSTRUCTIONS, *(f"{library}.{name}" for library in libraries for name in INSTRUCTIONS))

@@ -16,11 +16,11 @@ RoundingMode = Literal[
     "half_even", "half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero", "stochastic"
 ]
 RatioArithmetic = Literal["float64", "float32_product", "float32_product_of_one", "float32"]
-"""How the ratio of scales is formed before it becomes a fixed-point multiplier; TensorFlow Lite has all four.
+"""How the ratio of scales is formed before it becomes a fixed-point multiplier; real kernels have all four.
 
 float64: convolutions; float32_product (scales multiplied in float32, divided in float64): batch matmul;
 float32_product_of_one: so where all channels share a fixed-point ratio, else float64: fully connected without a delegate;
-float32: mul. Shown on LiteRT 2.3 with 12 to 100 million elements each.
+float32: mul. Shown on a real system with 12 to 100 million elements each.
 """
 Variant = Literal[
     "exact",
@@ -28,8 +28,8 @@ Variant = Literal[
     "f32_even_zpin",
     "q31_single",
     "q31_double",
-    "ruy",
-    "ruy_in_eights",
+    "q31_half_up",
+    "q31_half_up_in_eights",
     "q31_folded",
     "q31_in_sixteens",
     "q21_half_up",
@@ -44,9 +44,9 @@ Variant = Literal[
     "area_multiplier",
     "area_reciprocal",
     "f32_dequantized",
-    "tpulang_tflite_lshift",
-    "tpulang_tflite",
-    "tpulang_multiplier_shift",
+    "q31_wrapping_left",
+    "q31_wrapping",
+    "integer_multiplier_shift",
     "f32_even_bias",
     "f32_even_inverse",
     "f32_stages_bias",
@@ -63,15 +63,15 @@ Variant = Literal[
 ]
 """How an exact sum becomes codes. Those of torch's quantized operators, s and z of x (or a, b), w and y, all in float32:
 
-f32_even_bias (fbgemm): (acc + bias / (s_x s_w)) * (s_x s_w / s_y); per tensor the bias times an inverse, in one rounding.
-f32_even_inverse (qnnpack, mul): acc * (s_x s_w * (1 / s_y)); a bias of more bits than float32 holds loses low ones.
-f32_stages_bias (oneDNN): (acc * (1 / (1 / s_x)) * s_w + bias) * (1 / s_y) + z_y, then one rounding to a code.
+f32_even_bias: (acc + bias / (s_x s_w)) * (s_x s_w / s_y); per tensor the bias times an inverse, in one rounding.
+f32_even_inverse (mul): acc * (s_x s_w * (1 / s_y)); a bias of more bits than float32 holds loses low ones.
+f32_stages_bias: (acc * (1 / (1 / s_x)) * s_w + bias) * (1 / s_y) + z_y, then one rounding to a code.
 f32_products: products of dequantized values, added in float32. f32_scaling: (x - z_x) * (w s_x / s_y) + bias / s_y, fused.
 f32_lanes: operands dequantized and added; in whole vectors fused and z_y added after rounding, in the rest not and before.
 f32_dequantized_fused: x dequantized, times 1 / s_y plus z_y in one rounding, to a code.
 f32_mean_divided: sum / n + z, then one rounding to a code. f32_mean_zpin: sum * (1 / n) + z. f32_mean_raw: the sum of raw
-codes * (1 / n); of one channel as f32_mean_zpin. f32_mean_inverse (qnnpack): sum * (s / (s n)), z added after rounding.
-half_up: one quotient, rounded half up (softmax). aligned_half_away (qnnpack): two ratios as integers of 22 bits under one shift, rounded half away; else as f32_lanes.
+codes * (1 / n); of one channel as f32_mean_zpin. f32_mean_inverse: sum * (s / (s n)), z added after rounding.
+half_up: one quotient, rounded half up (softmax). aligned_half_away: two ratios as integers of 22 bits under one shift, rounded half away; else as f32_lanes.
 """
 
 
@@ -125,7 +125,7 @@ class ParameterRule(Model):
     minimum_scale: float = Field(default=1.1754943508222875e-38, ge=0.0)
     """A smaller scale becomes 1 (the smallest normal float32)."""
     weights_hold_bias: bool = False
-    """Increase the weight scale if a bias of `bias_bits` bits would overflow (ONNX Runtime)."""
+    """Increase the weight scale if a bias of `bias_bits` bits would overflow."""
     symmetric_above_bits: int = 64
     """Activations of more bits are symmetric and restricted."""
 
@@ -136,7 +136,7 @@ class Multiplier(Model):
     bits: MultiplierBits = 31
     """Significant bits; 'activation': as many bits as the activation has."""
     ratio: dict[str, RatioArithmetic] = {}
-    """Operator family -> arithmetic of the ratio (TensorFlow Lite's kernels differ). Other families: float64."""
+    """Operator family -> arithmetic of the ratio. Other families: float64."""
     bits_ceiling: int = 31
     """The largest number of significant bits of a multiplier."""
     shift_ceiling: int = 31

@@ -83,6 +83,10 @@ class Oracle:
     """The family of operators that it judges, as specs name it (`quantization.family`)."""
     codes: str
     """Asked -> the output's codes before they are cut and saturated; None of a case that the generic arithmetic judges."""
+    entries: str = ""
+    """Asked, name of a table -> its entries; None of a table whose entries are each judged by the function they stand for."""
+    numbers: str = ""
+    """Asked -> names of integers that the rule provides -> their values."""
     platforms: tuple[str, ...] = ()
     """The platforms of the room on which it judges; empty: all."""
 
@@ -178,8 +182,9 @@ def _loaded(entry: EntryPoint) -> Room:
             raise PluginError(
                 f"{_shown(entry)}: oracle of {oracle.family}: platform {foreign[0]!r} is not of this room."
             )
-        if not all(oracle.codes.partition(":")):
-            raise PluginError(f"{_shown(entry)}: oracle of {oracle.family}: {oracle.codes!r}: write module:function.")
+        for place in filter(None, (oracle.codes, oracle.entries, oracle.numbers)):
+            if not all(place.partition(":")):
+                raise PluginError(f"{_shown(entry)}: oracle of {oracle.family}: {place!r}: write module:function.")
     for engine in room.engines:
         if foreign := sorted(engine.home.keys() - set(room.platforms)):
             raise PluginError(f"{_shown(entry)}: engine {engine.name}: platform {foreign[0]!r} is not of this room.")

@@ -22,7 +22,7 @@ from quantizer.numerics.rounding import round_tensor
 from quantizer.numerics.staged_activations import finish_staged
 
 AREA_BITS = 8
-"""Bits of the multiplier that Compass's average pooling makes of 1 / area."""
+"""Bits of the multiplier of 1 / area."""
 
 
 def finish(acc: Tensor, parameters: Parameters, *, channel_axis: int | None = None, output: str = "y") -> Tensor:
@@ -81,9 +81,9 @@ def finish_each(terms: Mapping[str, Tensor], parameters: Parameters, *, output: 
 def finish_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters, *, output: str = "y") -> Tensor:
     """Return the codes of *sums* of centred codes (int64) divided by *counts* of terms (that broadcast).
 
-    exact: one rounding of the rational. f32_dequantized: ONNX Runtime's average pooling, the sum of dequantized float32
-    values divided by the count, then by the scale. area_multiplier: Compass's pooling, a multiplier of 8 bits for 1/count.
-    area_reciprocal: TOSA's pooling, one of 31 bits, rounded half up; input and output have one scale.
+    exact: one rounding of the rational. f32_dequantized: the sum of dequantized float32
+    values divided by the count, then by the scale. area_multiplier: a multiplier of 8 bits for 1/count.
+    area_reciprocal: one of 31 bits, rounded half up; input and output have one scale.
     Other variants have the count in their multiplier.
     """
     rescale, out, mode = _rescale(parameters), parameters.outputs[output], parameters.platform.rounding

@@ -1,4 +1,4 @@
-"""The 24-bit floats of Compass's newest targets: float32 numbers whose last eight bits are cleared."""
+"""Floats of 24 bits: float32 numbers whose last eight bits are cleared."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     """
     inp, output = parameters.inputs["x"], parameters.outputs["y"]
     if inp.steps is None or output.steps is None:
-        raise ValueError("compass parameters carry steps")
+        raise ValueError("the parameters must carry steps")
     codes = x.float()
     factor = cut(-1 / (LN2 * inp.steps))
     powers = _powers(cut((codes.amax(dim=axis, keepdim=True) - codes) * factor), parameters.tables["powers"])

@@ -1,4 +1,4 @@
-"""LogSoftmax by two tables, as the Compass Optimizer computes it for targets before X2: exponentials, a share, its logarithm.
+"""LogSoftmax by two tables: exponentials, a share, its logarithm.
 
 Source: its LogSoftmax, in its float32 arithmetic; no recorded run holds one.
 """
@@ -106,5 +106,5 @@ def _logarithms(y: QParams, size: int) -> Tensor:
 
 def _steps(params: QParams) -> Tensor:
     if params.steps is None:
-        raise ValueError("compass parameters carry steps")
+        raise ValueError("the parameters must carry steps")
     return params.steps

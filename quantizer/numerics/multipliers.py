@@ -88,7 +88,7 @@ def fixed(platform: Platform, variant: Variant, ratio: Tensor | float, activatio
 def float32_multiplier(
     ratio: Tensor, bits: int, bits_ceiling: int = 15, shift_ceiling: int = 31, *, positive: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return Compass's int64 (multiplier, shift) of a float32 ratio, in its own float32 arithmetic.
+    """Return int64 (multiplier, shift) of a float32 ratio, in its own float32 arithmetic.
 
     The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with *positive*
     a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64. Where all channels come out as exactly 1, the pair is (1, 0).
@@ -110,7 +110,7 @@ def float32_multiplier(
 def unify_shifts(mantissas: Tensor, shifts: Tensor, limit: int = 32767) -> tuple[Tensor, Tensor]:
     """Bring all channels to one shift, the largest at which the greatest multiplier stays within *limit*.
 
-    Low bits fall off towards zero, as in Compass (unify_shifts_for_aiff): a channel of a very small ratio may end at
+    Low bits fall off towards zero (unify_shifts_for_aiff): a channel of a very small ratio may end at
     multiplier 0.
     """
     numbers, places = mantissas.flatten().tolist(), shifts.flatten().tolist()
@@ -137,7 +137,7 @@ def rescale(
 ) -> Rescale:
     """Return the numbers by which *platform* rescales an accumulator of *family* to the output's codes.
 
-    *scales* are multiplied together (float64, 0-d or per channel). *steps* and *output_steps* are Compass's float32
+    *scales* are multiplied together (float64, 0-d or per channel). *steps* and *output_steps* are float32
     codes per unit of the same tensors; where absent they are the inverses of the scales. *ratio*: the arithmetic of the
     fixed-point variants. half_away keeps the float64 ratio itself. *variant*: the one that the case has, if not the family's.
     """

@@ -1,4 +1,4 @@
-"""Normalisation of rows of codes: what its rule hands, the exact arithmetic, and Compass's integers."""
+"""Normalisation of rows of codes: what its rule hands, the exact arithmetic, and integers with a table of inverse roots."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from quantizer.numerics.rounding import divide, shift_right
 from quantizer.numerics.rules import activation_params, effective_bits
 
 ROOT_PLACES = 15
-"""Binary places of Compass's inverse root."""
+"""Binary places of the inverse root."""
 NORMAL_PLACES = 8
-"""Binary places by which Compass's product of deviation and inverse root is shifted."""
+"""Binary places by which the product of deviation and inverse root is shifted."""
 SQUARES_ROOM = 6
-"""Compass's spare bits for a sum of squares of 8 bits."""
+"""Spare bits for a sum of squares of 8 bits."""
 FACTOR_MOST = (1 << 16) - 1
 """The largest product of an inverse root and the multiplier of normalised codes."""
 

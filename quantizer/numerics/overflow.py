@@ -1,6 +1,6 @@
 """What integer kernels leave on x86-64 where a shift or a rounded product leaves its integers; C++ leaves it open.
 
-Shown on LiteRT 2.3: 100 % of sums up to 2**31 (2**45 of int16 kernels) under multipliers of 2**-5 to 2**40.
+Shown on a real system: 100 % of sums up to 2**31 (2**45 of int16 kernels) under multipliers of 2**-5 to 2**40.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ CONVERTED = ("half_away", "q15_half_up")
 """Variants whose rounded product is converted to 32 bits."""
 COUNTS = 64
 """Shift counts of 64-bit instructions are taken modulo this."""
-SHIFTED = ("q31_double", "ruy", "ruy_in_eights")
+SHIFTED = ("q31_double", "q31_half_up", "q31_half_up_in_eights")
 """Variants that shift a sum of 32 bits to the left, where their multiplier is 1 and more."""
 
 
 def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Tensor, Rescale]:
     """Return int64 sums and numbers that give the codes of real kernels without any shift to the left.
 
-    Sums of these kernels have 32 bits, whatever the scheme. q31_double: counts modulo 32, the sum wraps; ruy: as vector instructions, a count of 32 and more gives 0. q15_half_up:
+    Sums of these kernels have 32 bits, whatever the scheme. q31_double: counts modulo 32, the sum wraps; q31_half_up: as vector instructions, a count of 32 and more gives 0. q15_half_up:
     the right shift's count modulo 64. Sums and numbers that nothing happens to come back as they are.
     """
     if rescale.variant == "q15_half_up":
@@ -40,7 +40,7 @@ def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Ten
     vanishes = places >= INT32
     scalar = torch.full_like(vanishes, rescale.variant == "q31_double")
     axis = 0 if channel_axis is None else channel_axis % acc.dim()
-    if rescale.variant == "ruy_in_eights":
+    if rescale.variant == "q31_half_up_in_eights":
         places, vanishes = (t.expand(acc.shape[axis]) for t in (places, vanishes))
         scalar = torch.arange(acc.shape[axis]) >= in_eights(acc.shape[axis])
     shape = [-1 if place == axis else 1 for place in range(acc.dim())]

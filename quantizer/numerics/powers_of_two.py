@@ -1,4 +1,4 @@
-"""Compass's fast_exp: a softmax of powers of two, whose sum is divided by as a difference of exponents."""
+"""A softmax of powers of two, whose sum is divided by as a difference of exponents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.rules import activation_params
 
 HALVES = {"power_of_two": 0, "power_of_two_halves": 1}
-"""How an exponential is made -> fractional bits of the sum's logarithm (Compass's adjust_q)."""
+"""How an exponential is made -> fractional bits of the sum's logarithm."""
 BY_TABLES = "power_of_two_table"
 """Exponents with a fraction too, in as many bits as the platform's table rule says."""
 LEAST_FRACTION = 8
@@ -23,7 +23,7 @@ BITS = 13
 """Bits of the multiplier that brings codes to exponents, whatever the scheme."""
 LARGEST = (1 << 31) - 1
 ROOT_HALF = 1518500250
-"""The square root of two in units of 2**-30: above it a mantissa's logarithm is a half more (not nearest, Compass)."""
+"""The square root of two in units of 2**-30: above it a mantissa's logarithm is a half more (not nearest)."""
 
 
 def quantize(request: Request, method: str) -> Parameters:
@@ -34,7 +34,7 @@ def quantize(request: Request, method: str) -> Parameters:
     parameters = default_parameters(request)
     x, (low, _) = parameters.inputs["x"], request.ranges["y"]
     if x.steps is None:
-        raise ValueError("compass parameters carry steps")
+        raise ValueError("the parameters must carry steps")
     part = request.scheme.activation.model_copy(update={"symmetry": "symmetric"})
     output = activation_params(low, 1.0, part, request.platform.parameters, signed=False)
     positive = request.platform.multiplier.positive_shifts

@@ -118,7 +118,7 @@ class Rescale:
     operands: Variant | None = None
     """How each `factor * term` is rounded before terms are added; None: not at all, or as `variant` has it."""
     pairs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Input -> the multiplier and shift that its factor was made of, where inputs have one each (Compass: concatenation)."""
+    """Input -> the multiplier and shift that its factor was made of, where inputs have one each."""
 
     def sliced(self, start: int, stop: int) -> Rescale:
         """Return the numbers of the channels [start, stop)."""

@@ -1,6 +1,6 @@
-"""Means and sums of raw codes, as LiteRT's kernels take them: zero points come in behind the multiplication.
+"""Means and sums of raw codes: zero points come in behind the multiplication.
 
-Every formula was shown on LiteRT 2.3 (x86-64) with at least 20,000 elements of random scales and of powers of two.
+Every formula was shown on a real system (x86-64) with at least 20,000 elements of random scales and of powers of two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def averaged(sums: Tensor, counts: Tensor, x: QParams, output: QParams) -> Tenso
 
 
 def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis: int) -> Tensor:
-    """Return means of raw codes plus a whole constant for both zero points, as LiteRT's 8-bit MEAN over an image has them.
+    """Return means of raw codes plus a whole constant for both zero points.
 
     Sixteen channels at a time round twice half up, the channels behind them half away from zero. The constant rounds the
     input's zero point in output codes, so that a mean may be half a code beside.
@@ -35,12 +35,12 @@ def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis:
     mantissa, shift = fixed_point(real.double())
     moved = float(x.zero_point.float() * x.scale.float() / scale)
     constant = int(output.zero_point) - int(torch.tensor(moved).float() + (0.5 if moved > 0 else -0.5))
-    numbers = Rescale("ruy", mantissa.double(), shift)
+    numbers = Rescale("q31_half_up", mantissa.double(), shift)
     held, numbers = as_x86(sums + count * x.zero_point, numbers, None)
     places = torch.arange(sums.shape[axis]).reshape([-1 if i == axis % sums.dim() else 1 for i in range(sums.dim())])
     whole = places < sums.shape[axis] // VECTOR * VECTOR
     vector, scalar = (
-        round_fixed_point(held, mantissa, numbers.shift, variant) for variant in ("ruy", "q31_double")
+        round_fixed_point(held, mantissa, numbers.shift, variant) for variant in ("q31_half_up", "q31_double")
     )  # fmt: skip
     return (torch.where(whole, vector, scalar) + constant).clamp(output.qmin, output.qmax)
 
@@ -48,7 +48,7 @@ def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis:
 def reduced_in_float32(sums: Tensor, count: int, factor: float, x: QParams, output: QParams, *, even: bool) -> Tensor:
     """Return codes of raw sums of *count* codes times a float32 *factor*, plus a float32 constant for the zero points.
 
-    even: XNNPACK's MEAN and SUM, whose constant holds the output's zero point too; else TensorFlow Lite's SUM.
+    even: the constant holds the output's zero point too; else a number added after rounding.
     """
     scale = torch.tensor(factor, dtype=torch.float32)
     scaled = (sums + count * x.zero_point).float() * scale

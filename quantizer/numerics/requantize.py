@@ -18,16 +18,16 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import RoundingMode, Variant
+from quantizer.numerics.integer_requantize import requantize_integers
 from quantizer.numerics.multipliers import LARGEST_SHIFT, fixed_point
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.rounding import divide, round_scalar, round_tensor
-from quantizer.numerics.tpulang import requantize_tpulang
 
 _BLOCK = 1 << 18
 """Elements above which a tensor is taken in pieces that fit the cache."""
 _NEAR = 2.0**-40
 EIGHT = 8
-"""Channels of a vector in LiteRT's kernels."""
+"""Channels of a vector."""
 MANTISSA_BITS = 31
 FURTHEST = 20
 """Bits by which a multiple of 15 bits is beyond every 16-bit code."""
@@ -52,9 +52,9 @@ def requantize(
     """Return int64 codes of *acc* times the numbers of *rescale*, clamped to [out.qmin, out.qmax].
 
     *acc* holds integers in any dtype (int32 and float32 are the fastest). *rounding* is the mode of `exact`,
-    `multiplier_shift` and TpuLang's variants; every other variant has its own.
+    `multiplier_shift` and variants of integers; every other variant has its own.
     """
-    if rescale.variant == "ruy_in_eights":
+    if rescale.variant == "q31_half_up_in_eights":
         return _in_eights(acc, rescale, out, channel_axis)
     mantissa, shift = _along(rescale, acc, channel_axis)
     zero = out.along(out.zero_point, acc.dim())
@@ -169,16 +169,16 @@ def in_eights(channels: int) -> int:
 
 
 def _in_eights(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
-    """Return codes of whole eights of channels as `ruy` rounds them, of the channels behind as `q31_double` does.
+    """Return codes of whole eights of channels as `q31_half_up` rounds them, of the channels behind as `q31_double` does.
 
-    LiteRT's depthwise and transposed convolutions without a delegate: a vector of eight channels, then a scalar tail.
+    A vector of eight channels, then a scalar tail.
     Shown on 1.2 million elements of LiteRT 2.3.
     """
     if channel_axis is None:
-        raise GraphError("ruy_in_eights: channel_axis must say which axis of the sum has the channels.")
+        raise GraphError("q31_half_up_in_eights: channel_axis must say which axis of the sum has the channels.")
     axis = channel_axis % acc.dim()
     whole = in_eights(acc.shape[axis])
-    spans: list[tuple[Variant, int, int]] = [("ruy", 0, whole), ("q31_double", whole, acc.shape[axis])]
+    spans: list[tuple[Variant, int, int]] = [("q31_half_up", 0, whole), ("q31_double", whole, acc.shape[axis])]
     parts = [
         requantize(
             acc.narrow(axis, start, stop - start), replace(rescale.sliced(start, stop), variant=variant), out,
@@ -196,7 +196,7 @@ def _times(term: Tensor, factor: float) -> Tensor:
 
 
 def _fused_sum(terms: list[Tensor], factors: list[float], zeros: list[int], zero: Tensor) -> Tensor:
-    """Return the float32 sum that ONNX Runtime's add rounds, on x86-64 with FMA.
+    """Return the float32 sum that f32_even_zpin rounds, on x86-64 with FMA.
 
     fma(a, r_a, fma(b, r_b, z_y - fma(r_a, z_a, r_b * z_b))) on raw codes, shown on 7 million elements of u8 and s8. A
     fused step is a float64 sum rounded to float32 (products of a float32 and a code are exact in float64).
@@ -211,7 +211,7 @@ def _fused_sum(terms: list[Tensor], factors: list[float], zeros: list[int], zero
 
 
 def _left_shifted(term: Tensor, factor: float, places: int) -> Tensor:
-    """Return `(term << places) * factor` rounded as gemmlowp does, the factor being a multiplier of 31 bits (below 1)."""
+    """Return `(term << places) * factor` rounded twice, the factor being a multiplier of 31 bits (below 1)."""
     mantissa, shift = fixed_point(factor)
     return round_fixed_point(term << places, mantissa, shift, "q31_double")
 
@@ -250,10 +250,10 @@ def _requantize_block(
         _store(codes, rounded, zero, out)
     elif variant == "exact":
         exact_sum([(acc, mantissa)], rescale.divisor, zero, codes, out, rounding, seed)
-    elif variant in ("tpulang_tflite_lshift", "tpulang_tflite", "tpulang_multiplier_shift"):
-        places = -shift if variant == "tpulang_multiplier_shift" else 31 - shift
+    elif variant in ("q31_wrapping_left", "q31_wrapping", "integer_multiplier_shift"):
+        places = -shift if variant == "integer_multiplier_shift" else 31 - shift
         whole = mantissa.to(torch.int64)
-        codes.copy_(requantize_tpulang(acc, whole, places, zero, variant, rounding, out.qmin, out.qmax))
+        codes.copy_(requantize_integers(acc, whole, places, zero, variant, rounding, out.qmin, out.qmax))
     else:
         round_fixed_point(acc, mantissa.to(torch.int64), shift, variant, into=codes)
         codes.add_(zero).clamp_(out.qmin, out.qmax)
@@ -264,8 +264,8 @@ def round_fixed_point(
 ) -> Tensor:
     """Return int64 `acc * mantissa * 2**-shift` (shift >= 1), rounded as the integer *variant* does, in one shift.
 
-    With s = shift: the first rounding of `q31_double` and `ruy` adds 2**30 where s > 31, negated for a negative
-    product in `q31_double`. Nested floors are one floor: gemmlowp's two steps are
+    With s = shift: the first rounding of `q31_double` and `q31_half_up` adds 2**30 where s > 31, negated for a negative
+    product in `q31_double`. Nested floors are one floor: the two steps are
     `floor((a*q + 2**(s-1) + sgn(a*q) * 2**30) / 2**s)`. `q15_single` has shifts below 1 too, under which every sum but 0
     and the smallest leave 16-bit codes. GraphError if a product leaves 62 bits.
     """
@@ -281,13 +281,13 @@ def round_fixed_point(
     first = (shift > 31).to(torch.int64) << 30
     if variant in ("q31_single", "q15_half_up", "q15_single"):
         product.add_(base)
-    elif variant == "ruy":
+    elif variant == "q31_half_up":
         product.add_(base + first)
     elif variant == "q31_double":
         negative = (product >> 63).bitwise_and_(first << 1)
         product.add_(base + first).sub_(negative)
     else:
-        raise UnsupportedError(f"variant {variant!r}: not one of q31_single, q31_double, ruy, q15_half_up.")
+        raise UnsupportedError(f"variant {variant!r}: not one of q31_single, q31_double, q31_half_up, q15_half_up.")
     return product.bitwise_right_shift_(shift)
 
 

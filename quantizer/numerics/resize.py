@@ -64,11 +64,11 @@ def places(size: int, count: int, mode: str) -> Places:
 
 
 NEAR_HALF = (1e-07, 1e-09)
-"""Compass's own rule, no tolerance of ours: relative and absolute distance from a half within which it rounds down."""
+"""The rule of linear positions, no tolerance of ours: relative and absolute distance from a half within which it rounds down."""
 
 
 def float32_places(size: int, count: int, mode: str) -> Tensor:
-    """Return the same positions as Compass computes them, in float32 with the inverse of the ratio count / size."""
+    """Return the same positions in float32 with the inverse of the ratio count / size."""
     i, step = torch.arange(count), 1.0 / (count / size)
     match mode:
         case "align_corners":
@@ -84,7 +84,7 @@ def float32_places(size: int, count: int, mode: str) -> Tensor:
 
 
 def float32_index(places_: Tensor, rounding: str, size: int) -> Tensor:
-    """Return the nearest elements as Compass chooses them: half-even but for what is near a half, which goes down."""
+    """Return the nearest elements as float32 places choose them: half-even but for what is near a half, which goes down."""
     match rounding:
         case "round_prefer_floor":
             near = torch.isclose(places_, places_.int() + 0.5, rtol=NEAR_HALF[0], atol=NEAR_HALF[1])
@@ -103,7 +103,7 @@ def float32_index(places_: Tensor, rounding: str, size: int) -> Tensor:
 
 
 def float32_weights(places_: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the elements at both sides, inside the input, and the float32 weights of both, as Compass has them."""
+    """Return the elements at both sides, inside the input, and the float32 weights of both."""
     low = torch.floor(places_).long().clamp(min=0)
     high = torch.ceil(places_).long().clamp(max=size - 1)
     second = places_ - low

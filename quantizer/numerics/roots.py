@@ -1,4 +1,4 @@
-"""Square roots and inverse square roots of integers: correctly floored ones, and Compass's table."""
+"""Square roots and inverse square roots of integers: correctly floored ones, and a table."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ROOT_BITS = 32
 QUOTIENT_BITS = 30
 """Binary places of a quotient by a root."""
 TABLE_BITS = 6
-"""Binary places of the numbers in [1, 4] that index Compass's inverse roots."""
+"""Binary places of the numbers in [1, 4] that index the inverse roots."""
 TABLE_UNIT = 15
-"""Binary places of an entry of Compass's table, and of the inverse roots that it makes."""
+"""Binary places of an entry of the table, and of the inverse roots that it makes."""
 MANTISSA_BITS = 22
-"""Binary places of the number that Compass looks up."""
+"""Binary places of the number that is looked up."""
 _CHUNK = 30
 
 
@@ -90,7 +90,7 @@ def quotient(numerator: Tensor, mantissa: Tensor, exponent: Tensor, rounding: Ro
 
 
 def inverse_root_table() -> Table:
-    """Return Compass's table: 2**15 / sqrt(m) for m = 1, 1 + 1/64, ... 4, rounded, the first entry saturated to int16."""
+    """Return the table 2**15 / sqrt(m) for m = 1, 1 + 1/64, ... 4, rounded, the first entry saturated to int16."""
     count = 3 * (1 << TABLE_BITS) + 1
     points = 1.0 + torch.arange(count, dtype=torch.float64) * 2.0**-TABLE_BITS
     entries = torch.round(2.0**TABLE_UNIT / torch.sqrt(points)).to(torch.int64).clamp(max=(1 << TABLE_UNIT) - 1)
@@ -98,7 +98,7 @@ def inverse_root_table() -> Table:
 
 
 def table_inverse_root(values: Tensor, table: Table) -> Tensor:
-    """Return `2**31 / sqrt(values)` as Compass does: values as m * 4**k with m in [1, 4), the chord at m, shifted by k.
+    """Return `2**31 / sqrt(values)` by the table: values as m * 4**k with m in [1, 4), the chord at m, shifted by k.
 
     values: int64 in [0, 2**31); 0 counts as 1. m has 22 binary places, of which the chord uses 21; all floors.
     """

@@ -105,7 +105,7 @@ def weight_params(
     """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
 
     weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many neighbouring
-    channels share their parameters (Compass), whatever the granularity; 1 is per channel.
+    channels share their parameters, whatever the granularity; 1 is per channel.
     """
     size = group if group is not None else 1 if part.granularity == "channel" else None
     values = weights.detach().numpy().astype(np.float64)
@@ -154,7 +154,7 @@ def bias_params(scale: Tensor, steps: Tensor | None, bits: int, axis: int | None
 def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
     """Return *codes* of a bias as hardware that keeps *bits* of the largest one reads them; None keeps all.
 
-    Low bits of all codes are cleared (a floor); what is left is rounded to float32, as Compass stores it.
+    Low bits of all codes are cleared (a floor); what is left is rounded to float32.
     """
     if bits is None or not codes.numel():
         return codes
@@ -167,10 +167,10 @@ def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
 def held_with_zero_point(
     codes: Tensor, added: Tensor, params: QParams, effective: int | None, undone: Tensor | None = None
 ) -> Tensor:
-    """Return what is left of bias *codes* once they were kept in float32 together with *added*, and clamped (Compass).
+    """Return what is left of bias *codes* once they were kept in float32 together with *added*, and clamped.
 
     *effective*: as in `effective_bits`. *undone*: what the sums hold of the input's zero point, where that is not *added*:
-    Compass forgets the weights' zero point in it, and what is left of the codes is off by both zero points' product.
+    The arithmetic leaves out the weights' zero point in it, and what is left of the codes is off by both zero points' product.
     """
     held = (codes.float() + added.float()).clamp(float(params.qmin), float(params.qmax)).long()
     left = effective_bits(held, effective) - (added if undone is None else undone)

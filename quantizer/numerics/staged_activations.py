@@ -57,7 +57,7 @@ def slope_of(given: float | Tensor, bits: int, *, axis: int = -1, float32: bool 
 def bounds_of(low: float, high: float, output: QParams, bits: int) -> Bounds:
     """Return both bounds as codes of eight bits more than *output* has; none more for outputs of over eight bits.
 
-    Bounds of over eight bits hold the zero point, though it is centred codes that are clamped to them (Compass).
+    Bounds of over eight bits hold the zero point, though it is centred codes that are clamped to them.
     """
     relay = RELAY_BITS if bits <= RELAY_BITS else 0
     zero = 0 if relay else int(output.zero_point)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.platforms import Platform, Variant
-from quantizer.numerics import litert_sums
+from quantizer.numerics import fixed_point_sums
 from quantizer.numerics.multipliers import (
     fixed,
     float32_multiplier,
@@ -21,9 +21,9 @@ from quantizer.numerics.qparams import QParams, Rescale
 SEPARATE = ("concatenation",)
 """Families whose operands go to the output one by one; others are brought to one scale before they meet."""
 ALONE = (*SEPARATE, "comparison")
-"""Families each of whose operands TOSA brings to the output's scale, by a multiplier of its own."""
+"""Families each of whose operands is brought to the output's scale, by a multiplier of its own."""
 UNSCALED = ("subtraction", "comparison")
-"""Families that Compass gives no multiplier where both operands have the same parameters."""
+"""Families without a multiplier where both operands have the same parameters."""
 FACTOR_BITS = 15
 FACTOR_LIMIT = (1 << FACTOR_BITS) - 1
 FLOAT32_EPSILON = torch.finfo(torch.float32).eps
@@ -44,8 +44,8 @@ def rescale_sum(
 
     *count*: what a mean divides by, 1 where it is not one number. *variant*: the one that the case has, if not the family's. exact, f32_dequantized: factors are the input scales,
     divided by the output scale. Other float32 variants: factors are float32 ratios. multiplier_shift: integer factors of
-    15 bits and one multiplier (Compass, two operands that meet), or a multiplier for each operand (concatenation, or one
-    operand). q31_double: TensorFlow Lite's. Fixed-point ones of a platform that widens operands: TOSA's, `rescale_widened`, or a
+    15 bits and one multiplier (two operands that meet), or a multiplier for each operand (concatenation, or one
+    operand). Fixed-point ones of a platform that widens operands: `rescale_widened`, or a
     multiplier for each operand that goes to the output alone. area_multiplier, area_reciprocal: nothing, the multiplier is
     that of each window's area.
     """
@@ -83,14 +83,14 @@ def rescale_sum(
             unit = float(output.scale) * count
             ends = {n: whole(*fixed(platform, variant, scale / unit, activation_bits)) for n, scale in scales.items()}
             return Rescale(variant, one, none, factors=ends)
-        case _ if variant in litert_sums.VARIANTS:
-            return litert_sums.rescale(variant, inputs, output, platform.multiplier.places(activation_bits), count)
+        case _ if variant in fixed_point_sums.VARIANTS:
+            return fixed_point_sums.rescale(variant, inputs, output, platform.multiplier.places(activation_bits), count)
         case _:
             raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
 
 
 def rescale_alone(platform: Platform, x: QParams, output: QParams, activation_bits: int) -> Rescale:
-    """Return the multiplier that brings one operand's centred codes to the output's scale (Compass)."""
+    """Return the multiplier that brings one operand's centred codes to the output's scale."""
     return _ratio_of_each(platform, "", {"x": x}, output, activation_bits, 1)
 
 
@@ -130,7 +130,7 @@ def _ratio_of_each(
 
 
 def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
-    """Return two operands in the order in which ONNX Runtime's element-wise kernels take them.
+    """Return two operands in the order in which element-wise kernels of float32 ratios take them.
 
     The kernel takes an operand that broadcasts along the innermost axis of more than one element as its second, a
     scalar; where all axes that both have are of one element, the first operand counts as that scalar.
@@ -145,7 +145,7 @@ def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> li
 
 
 def _aligned(tensors: list[QParams], reach: float) -> bool:
-    """Return whether all scales lie within a factor and all zero points are equal, in Compass's float64 arithmetic."""
+    """Return whether all scales lie within a factor and all zero points are equal, in float64."""
     steps = [float(_steps(params)) for params in tensors]
     zeros = {int(params.zero_point) for params in tensors}
     return max(steps) / (min(steps) + FLOAT32_EPSILON) <= reach and len(zeros) == 1
@@ -203,6 +203,6 @@ def _steps(params: QParams) -> Tensor:
 
 
 def _equal(a: QParams, b: QParams) -> bool:
-    """True where Compass adds codes as they are: scales within a factor of 1 and equal zero points."""
+    """True where codes are added as they are: scales within a factor of 1 and equal zero points."""
     largest, smallest = torch.maximum(_steps(a), _steps(b)), torch.minimum(_steps(a), _steps(b))
     return bool(largest / (smallest + FLOAT32_EPSILON) <= 1.0) and int(a.zero_point) == int(b.zero_point)

@@ -51,10 +51,10 @@ def interpolated_table(
 ) -> Table:
     """Return a table of 2**lut_bits entries (2**bits if that is fewer), read with stride 2**(bits - lut_bits).
 
-    stride: entry i is f at the code that reads it, first + i * stride. linspace: Compass's table, f at points spread
+    stride: entry i is f at the code that reads it, first + i * stride. linspace: f at points spread
     evenly from qmin to qmax, in its float32 arithmetic (f too is evaluated in float32, the zero point added before rounding);
     aligned only where the table is full. Both start at the smallest code of the format, so that restricted codes, which
-    never use it, keep their stride; Compass repeats the entry of qmin there. Where it is not *repeated*, the table starts
+    never use it, keep their stride; the platform repeats the entry of qmin there. Where it is not *repeated*, the table starts
     at qmin.
     """
     _per_tensor(inp, out)
@@ -125,7 +125,7 @@ def _entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: R
 
 @pinned()
 def _float32_entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
-    """Return what `_entries` returns with each step in float32 (ONNX Runtime)."""
+    """Return what `_entries` returns with each step in float32."""
     real = (codes - inp.zero_point).to(torch.float32) * inp.scale.to(torch.float32)
     rounded = round_tensor((f(real) / out.scale.to(torch.float32)).to(torch.float64), rounding) + out.zero_point
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
@@ -133,7 +133,7 @@ def _float32_entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rou
 
 @pinned()
 def _linspace_entries(f: Function, size: int, first: int, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
-    """Return Compass's entries: f at `linspace(qmin, qmax)`, twice at qmin where the table starts below it."""
+    """Return the entries f at `linspace(qmin, qmax)`, twice at qmin where the table starts below it."""
     lacking = first < inp.qmin
     points = linspace(inp.qmin, inp.qmax, size - lacking)
     if lacking:

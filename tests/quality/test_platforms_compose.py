@@ -110,7 +110,7 @@ def linted(folder: Path, ops: str, variant: str, rounding: str = "half_even", bi
 @pytest.mark.parametrize(
     ("ops", "variant", "rounding", "bits", "said"),
     [
-        ("add", "ruy", "half_even", 31, "ruy has no rule for a sum"),
+        ("add", "q31_half_up", "half_even", 31, "q31_half_up has no rule for a sum"),
         ("conv2d", "q31_folded", "half_even", 31, "q31_folded has no rule for a product"),
         ("conv2d", "f32_lanes", "half_even", 31, "the arithmetic of one system"),
         ("mul", "q31_double", "half_away", 16, "multiplies by 31 bits"),

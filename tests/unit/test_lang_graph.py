@@ -25,11 +25,11 @@ from quantizer.lang import Graph, LangError, Scalar, Tensor, TpuLangConverter, r
 from quantizer.lang.lowering.emitter import Emitter
 from quantizer.lang.lowering.lower import lowered_ops
 from quantizer.lang.lowering.rounding import quotient
+from quantizer.numerics.integer_requantize import ROUNDINGS, requantize_integers
 from quantizer.numerics.multipliers import fixed_point, rescale_left_shifted
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.requantize import requantize_sum
 from quantizer.numerics.rounding import shift_right
-from quantizer.numerics.tpulang import ROUNDINGS, requantize_tpulang
 
 ROOT = Path(__file__).parents[2]
 VECTORS = json.loads((ROOT / "cases/reference/tpulang_requant.json").read_text())["cases"]
@@ -298,7 +298,7 @@ def test_requant_int_gives_every_recorded_vector(start: int) -> None:
 
 @pytest.mark.parametrize("mode", sorted(ROUNDINGS))
 def test_requant_int_is_the_numerics(mode: str) -> None:
-    modes = ("tpulang_tflite_lshift", "tpulang_tflite", "tpulang_multiplier_shift")
+    modes = ("q31_wrapping_left", "q31_wrapping", "integer_multiplier_shift")
     for requant_mode, ours in enumerate(modes):
         d = Draw(f"{mode}/{requant_mode}")
         mul, shift = ([d.number(0, (1 << 31) - 1) for _ in range(6)], [d.number(-63, 8) for _ in range(6)])
@@ -307,7 +307,9 @@ def test_requant_int_is_the_numerics(mode: str) -> None:
         with Graph("g") as graph:
             tpul.requant_int(Tensor([40, 6], name="x", dtype="int32"), mul, shift, -3, requant_mode, "int16", "y", mode)
         m, s = torch.tensor(mul), torch.tensor(shift)
-        wanted = requantize_tpulang(torch.from_numpy(codes), m, s, -3, ours, ROUNDINGS[mode], -(1 << 15), (1 << 15) - 1)
+        wanted = requantize_integers(
+            torch.from_numpy(codes), m, s, -3, ours, ROUNDINGS[mode], -(1 << 15), (1 << 15) - 1
+        )
         assert np.array_equal(run(graph, {"x": codes})["y"], wanted.numpy()), requant_mode
 
 
@@ -419,8 +421,8 @@ def test_sums_and_products_of_codes_are_those_of_the_platform(seed: int) -> None
             wanted = requantize_sum(terms, numbers, out, minus=minus, places=20)
             assert np.array_equal(got[name], wanted.numpy()), name
     multiplier, right = fixed_point(torch.tensor(scales[0] * scales[1] / scales[2], dtype=torch.float64))
-    product = requantize_tpulang(
-        terms["a"] * terms["b"], multiplier, 31 - right, zeros[2], "tpulang_tflite", "half_away", kind.min, kind.max
+    product = requantize_integers(
+        terms["a"] * terms["b"], multiplier, 31 - right, zeros[2], "q31_wrapping", "half_away", kind.min, kind.max
     )
     assert np.array_equal(got["mul"], product.numpy())
 
@@ -441,7 +443,7 @@ def test_a_convolution_of_codes_is_its_exact_sum_requantized_as_the_platform_doe
     sums = torch.nn.functional.conv2d(wide, filters, torch.from_numpy(bias).double(), groups=2).long()
     multiplier, right = fixed_point(0.125 * torch.tensor(scales, dtype=torch.float64) / 40.0)
     along = (1, -1, 1, 1)
-    wanted = requantize_tpulang(sums, multiplier.reshape(along), 31 - right.reshape(along), -5, "tpulang_tflite_lshift",
+    wanted = requantize_integers(sums, multiplier.reshape(along), 31 - right.reshape(along), -5, "q31_wrapping_left",
                                 "half_away", -128, 127)  # fmt: skip
     assert np.array_equal(run(graph, {"x": codes})["y"], wanted.numpy())
 

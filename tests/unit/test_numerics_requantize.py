@@ -18,11 +18,11 @@ import quantizer.numerics.requantize as requantize_module
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode, Variant
+from quantizer.numerics.integer_requantize import ROUNDINGS, IntegerMode, multiplier_and_shift, requantize_integers
 from quantizer.numerics.multipliers import fixed_point, q15, rescale_left_shifted
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.requantize import requantize, requantize_sum
 from quantizer.numerics.rounding import round_scalar
-from quantizer.numerics.tpulang import ROUNDINGS, TpulangMode, multiplier_and_shift, requantize_tpulang
 
 ROOT = Path(__file__).parents[2]
 MODES = [m for m in get_args(RoundingMode) if m != "stochastic"]
@@ -78,7 +78,7 @@ def q31_single(a: int, q: int, shift: int) -> int:
 
 
 LITERAL: dict[Variant, Callable[[int, int, int], int]] = {
-    "q31_single": q31_single, "q31_double": q31_double, "ruy": ruy, "q15_half_up": q31_single,
+    "q31_single": q31_single, "q31_double": q31_double, "q31_half_up": ruy, "q15_half_up": q31_single,
 }  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def test_integer_variants_are_the_literal_algorithms(variant: Variant, ratio: fl
 def test_variants_differ_on_ties() -> None:
     """The variants are told apart: a test that could not fail would prove nothing."""
     acc, ratio, out = torch.arange(-(1 << 15), 1 << 15), 2.0**-6, output("int16", 1)
-    fixed: list[Variant] = ["q31_single", "q31_double", "ruy"]
+    fixed: list[Variant] = ["q31_single", "q31_double", "q31_half_up"]
     found = [requantize(acc, numbers(v, *fixed_point(ratio)), out) for v in fixed]
     real: list[Variant] = ["f32_even", "f32_even_zpin", "half_away"]
     found += [requantize(acc, numbers(v, ratio), out) for v in real]
@@ -281,14 +281,14 @@ def test_left_shifted_sum_is_the_literal_add() -> None:
 
 
 VECTORS = json.loads((ROOT / "cases/reference/tpulang_requant.json").read_text())["cases"]
-TPULANG_MODES: list[TpulangMode] = ["tpulang_tflite_lshift", "tpulang_tflite", "tpulang_multiplier_shift"]
+TPULANG_MODES: list[IntegerMode] = ["q31_wrapping_left", "q31_wrapping", "integer_multiplier_shift"]
 
 
 def test_every_tpulang_vector_holds() -> None:
     assert len(VECTORS) == 98
     for vector in VECTORS:
         kind = dtype(vector["out_dtype"])
-        found = requantize_tpulang(
+        found = requantize_integers(
             torch.tensor(vector["x"]), vector["mul"], vector["shift"], vector["offset"],
             TPULANG_MODES[vector["requant_mode"]], ROUNDINGS[vector["round_mode"]], kind.min, kind.max,
         )  # fmt: skip
@@ -297,24 +297,24 @@ def test_every_tpulang_vector_holds() -> None:
 
 def test_tpulang_left_shift_wraps_in_int32_and_saturates() -> None:
     x = torch.tensor([1 << 29, -(1 << 29), 3])
-    found = requantize_tpulang(x, 1 << 30, 2, 0, "tpulang_tflite_lshift", "half_up", -(1 << 31), (1 << 31) - 1)
+    found = requantize_integers(x, 1 << 30, 2, 0, "q31_wrapping_left", "half_up", -(1 << 31), (1 << 31) - 1)
     assert found.tolist() == [-(1 << 30), -(1 << 30), 6]
-    doubled = requantize_tpulang(x, 1, 2, 1, "tpulang_multiplier_shift", "half_up", -(1 << 31), (1 << 31) - 1)
+    doubled = requantize_integers(x, 1, 2, 1, "integer_multiplier_shift", "half_up", -(1 << 31), (1 << 31) - 1)
     assert doubled.tolist() == [(1 << 31) - 1, -(1 << 31) + 1, 13]
-    halves = requantize_tpulang(torch.tensor([-1, 1]), 1 << 30, 0, 0, "tpulang_tflite", "half_away", -128, 127)
+    halves = requantize_integers(torch.tensor([-1, 1]), 1 << 30, 0, 0, "q31_wrapping", "half_away", -128, 127)
     assert halves.tolist() == [0, 1]
     lowest = torch.tensor([-(1 << 31)])
-    saturated = requantize_tpulang(lowest, -(1 << 31), -1, 0, "tpulang_tflite", "down", -(1 << 31), (1 << 31) - 1)
+    saturated = requantize_integers(lowest, -(1 << 31), -1, 0, "q31_wrapping", "down", -(1 << 31), (1 << 31) - 1)
     assert saturated.tolist() == [(1 << 30) - 1]
 
 
 @pytest.mark.parametrize("mode", TPULANG_MODES)
-def test_tpulang_through_requantize(mode: TpulangMode) -> None:
+def test_tpulang_through_requantize(mode: IntegerMode) -> None:
     acc = accumulators(6)
-    bits = 8 if mode == "tpulang_multiplier_shift" else 31
+    bits = 8 if mode == "integer_multiplier_shift" else 31
     mantissa, shift = fixed_point(0.0037, bits)
-    places = -int(shift) if mode == "tpulang_multiplier_shift" else 31 - int(shift)
-    direct = requantize_tpulang(acc, int(mantissa), places, 3, mode, "half_away", -128, 127)
+    places = -int(shift) if mode == "integer_multiplier_shift" else 31 - int(shift)
+    direct = requantize_integers(acc, int(mantissa), places, 3, mode, "half_away", -128, 127)
     assert torch.equal(requantize(acc, numbers(mode, mantissa, shift), output(), rounding="half_away"), direct)
 
 
@@ -355,7 +355,7 @@ def test_tpulang_in_every_mode_rounding_format_and_shift_is_the_source_restated(
                         20 if mode == 2 and shift > 0 else 0
                     )
                     offset, zero = rng.randrange(-9, 9), rng.randrange(-128, 128) if mode == 2 else 0
-                    found = requantize_tpulang(
+                    found = requantize_integers(
                         x, mul, shift, offset, variant, ours, kind.min, kind.max, zero_point=zero
                     )  # fmt: skip
                     wanted = [requant_int(v, mul, shift, offset, mode, theirs, zero) for v in x.tolist()]
@@ -368,24 +368,24 @@ def test_tpulang_in_every_mode_rounding_format_and_shift_is_the_source_restated(
 
 
 @pytest.mark.parametrize("mode", TPULANG_MODES)
-def test_tpulang_lists_lie_along_an_axis(mode: TpulangMode) -> None:
+def test_tpulang_lists_lie_along_an_axis(mode: IntegerMode) -> None:
     x = torch.arange(-60, 60).reshape(2, 3, 4, 5) * 1000
     mul, shift, offset = [1 << 30, 3 << 28, 1 << 29], [-2, 1, -9], [1, -2, 3]
-    whole = requantize_tpulang(x, mul, shift, offset, mode, "half_even", -32768, 32767)
+    whole = requantize_integers(x, mul, shift, offset, mode, "half_even", -32768, 32767)
     for i in range(3):
-        part = requantize_tpulang(x[:, i], mul[i], shift[i], offset[i], mode, "half_even", -32768, 32767)
+        part = requantize_integers(x[:, i], mul[i], shift[i], offset[i], mode, "half_even", -32768, 32767)
         assert torch.equal(whole[:, i], part)
-    turned = requantize_tpulang(x.transpose(1, 3), mul, shift, offset, mode, "half_even", -32768, 32767, axis=-1)
+    turned = requantize_integers(x.transpose(1, 3), mul, shift, offset, mode, "half_even", -32768, 32767, axis=-1)
     assert torch.equal(turned, whole.transpose(1, 3))
     assert torch.equal(
-        requantize_tpulang(x, [7], [-3], [0], mode, "down", -128, 127),
-        requantize_tpulang(x, 7, -3, 0, mode, "down", -128, 127),
+        requantize_integers(x, [7], [-3], [0], mode, "down", -128, 127),
+        requantize_integers(x, 7, -3, 0, mode, "down", -128, 127),
     )
     with pytest.raises(GraphError, match=r"shift: 2 numbers along axis 1 of shape \[2, 3, 4, 5\]: one for each slice"):
-        requantize_tpulang(x, mul, [1, 2], offset, mode, "down", -128, 127)
-    if mode != "tpulang_multiplier_shift":
+        requantize_integers(x, mul, [1, 2], offset, mode, "down", -128, 127)
+    if mode != "integer_multiplier_shift":
         with pytest.raises(GraphError, match="zero_point=3: .* must be 0"):
-            requantize_tpulang(x, 1, 0, 0, mode, "down", -128, 127, zero_point=3)
+            requantize_integers(x, 1, 0, 0, mode, "down", -128, 127, zero_point=3)
 
 
 def test_tpulang_multiplier_of_a_ratio() -> None:

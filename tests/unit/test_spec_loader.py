@@ -635,7 +635,7 @@ PLATFORM = """\
 platform: chip
 summary: A chip.
 schemes: [w8a8, a8]
-requantize: {default: exact, convolution: ruy}
+requantize: {default: exact, convolution: q31_half_up}
 multiplier: {bits: activation}
 accumulator: {bits: 32, overflow: wrap}
 fixed_outputs: {softmax: {scale: 0.5, zero_point: min}}
@@ -651,7 +651,7 @@ defects:
         ("platform: chip", "platform: ship", "1:11: platform: must equal the file's name, got 'ship'. Write platform: chip."),
         ("[w8a8, a8]", "[w8a8, w8a8]", "3:17: schemes.1: 'w8a8' is listed before."),
         ("default: exact, ", "", "4:13: requantize.default: must be given: the variant of families that are not named."),
-        ("ruy", "roy", "4:43: requantize.convolution: must be one of exact..."),
+        ("q31_half_up", "roy", "4:43: requantize.convolution: must be one of exact..."),
         ("bits: activation", "bits: activations", "5:20: multiplier.bits: must be activation, got 'activations'. Did you mean 'activation'?"),
         ("bits: activation", "bits: 3.5", "5:20: multiplier.bits: must be an integer, got 3.5."),
         ("bits: activation", "bits: 99", "5:20: multiplier.bits: must be at most 64, got 99."),
@@ -777,7 +777,7 @@ def test_lookups_name_the_nearest() -> None:
 def test_a_rule_for_an_operator_or_family_that_nothing_has_is_found(folder: Path) -> None:
     chip = (
         PLATFORM.replace("softmax: {", "sofmax: {")
-        .replace("convolution: ruy", "convolutoin: ruy")
+        .replace("convolution: q31_half_up", "convolutoin: q31_half_up")
         .replace("[softmax]", "[sofmax]")
     )
     (folder / "platforms").mkdir()

@@ -284,7 +284,7 @@ def test_reciprocals_are_those_of_the_specification() -> None:
         ("conv2d", "w8a8", requantize, "round_fixed_point", "q31_single"),
         ("add", "a16", requantize, "round_fixed_point", "q31_single"),
         ("concat", "a8", requantize, "round_fixed_point", "q31_double"),
-        ("avg_pool2d", "a8", finish, "round_fixed_point", "ruy"),
+        ("avg_pool2d", "a8", finish, "round_fixed_point", "q31_half_up"),
     ],
 )
 def test_another_rounding_is_seen(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated_litert, restated_multipliers
+from quantizer.conformance import restated_multipliers
 from quantizer.conformance.checks import fast_exp, one_period
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.fixed_point import number_findings_of_shifts
@@ -23,6 +23,7 @@ from quantizer.conformance.checks.multiplier_rules import (
     multiplier_bits,
     unifies_shifts,
 )
+from quantizer.conformance.checks.of_rooms import numbers_of_room
 from quantizer.conformance.checks.sum_multipliers import integer_ratios, sum_multiplier
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
@@ -79,7 +80,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     A normalised operator's multiplier brings shares of 1 to output codes, as 1 / s_y does.
     """
     yield from _attribute_findings(trial)
-    yield from _side_findings(trial)
+    yield from numbers_of_room(trial)
     yield from one_period.number_findings(trial)
     numbers, output = trial.parameters.numbers, trial.output
     if trial.spec.error_model.kind not in ("softmax", "normalization") or not {"multiplier", "shift"} <= numbers.keys():
@@ -94,37 +95,6 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     bits = min(15, trial.target.scheme.activation.bits)
     wanted = restated_multipliers.compass_multiplier(np.float32(output.steps.numpy()), bits)
     yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), (mantissa, shift), "the rule's multiplier of 1 / s_y")
-
-
-def _side_findings(trial: Trial) -> Iterator[Finding]:
-    """Multipliers of a function's sides, and what brings a code to a table's grid: LiteRT's rules, restated."""
-    numbers, platform = trial.parameters.numbers, trial.target.platform
-    if not {"positive", "input_multiplier"} & numbers.keys():
-        return
-    (params,), bits = trial.parameters.inputs.values(), trial.target.scheme.activation.bits
-    scale = float(params.scale)
-    if "positive" in numbers:
-        slope = np.float32(float(trial.bound["slope"]))
-        for side, factor in (("positive", np.float32(1.0)), ("negative", slope)):
-            ratio = float(np.float32(scale) * factor / np.float32(float(trial.output.scale)))
-            if trial.variant == "q8_half_up":
-                wanted = (int(np.rint(ratio * 256)), 8)
-            else:
-                wanted = restated_litert.fixed(ratio) if ratio > 0 else (0, 31)
-            yield equal(side, wanted, (numbers[side], numbers[f"{side}_shift"]), "the rule's multiplier and shift")
-        return
-    if trial.spec.error_model.kind == "softmax":
-        wanted = restated_litert.fixed(scale / (10.0 / 65535.0))
-    else:
-        tanh, shortcut = (
-            trial.spec.quantization.family == "hyperbolic_tangent",
-            platform.tables.exponential != "fixed_point",
-        )
-        wanted = restated_litert.to_grid(scale, tanh=tanh, shortcut=shortcut)
-    yield equal(
-        "input multiplier, shift", wanted, (numbers["input_multiplier"], numbers["input_shift"]),
-        f"the rule's numbers of {bits} bits",
-    )  # fmt: skip
 
 
 def _attribute_findings(trial: Trial) -> Iterator[Finding]:

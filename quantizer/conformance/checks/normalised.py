@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks import fast_exp, litert_stages
 from quantizer.conformance.checks.elements import judge_codes
-from quantizer.conformance.checks.gemmlowp_stages import softmax_codes
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
 from quantizer.conformance.trial import Trial
@@ -33,8 +32,6 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
         return litert_stages.judged(trial, fast_exp.codes(trial), "the provided numbers, in powers of two")
     if table is None:
         return hole(CHECK, "no exponentials were provided")
-    if (wanted := _declared(trial)) is not None:
-        return litert_stages.judged(trial, wanted, "the declared stages: exponentials, their sum, a reciprocal")
     stages = trial.outcome.stages
     if "exp" not in stages and (_is_free(trial) or table.entries.dtype.is_floating_point):
         return _without_stages(trial, table)
@@ -54,21 +51,6 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
     if "quotient" in stages:
         return _from_quotient(trial, got, total, stages["quotient"].numpy())
     return _from_sum(trial, got, total)
-
-
-def _declared(trial: Trial) -> Array | None:
-    """Return the codes of LiteRT's softmax from the provided tables; None where the division is exact."""
-    tables = trial.parameters.tables
-    if "reciprocal" in tables:
-        return litert_stages.wide_softmax_codes(trial)
-    kind = trial.target.platform.tables.exponential
-    if kind == "exact":
-        return None
-    codes = trial.codes["x"].numpy()
-    exponentials = tables["exp"].entries.numpy()[codes.max(axis=trial.axis, keepdims=True) - codes]
-    if kind == "fixed_point":
-        return softmax_codes(trial, exponentials)
-    return litert_stages.float32_softmax_codes(trial, exponentials)
 
 
 def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:

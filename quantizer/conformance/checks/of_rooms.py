@@ -1,46 +1,73 @@
-"""arithmetic by the oracle of a room: the codes that its own statement gives, no other."""
+"""Codes, tables and integers by the oracle of a room: what its own statement gives, nothing else."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from torch import Tensor
+
+from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.litert_stages import judged
+from quantizer.conformance.checks.multiplier_rules import equal
 from quantizer.conformance.oracle import Array, Asked, Entries, Grid, Ratio
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import PluginError
-from quantizer.core.rooms import oracle_of
+from quantizer.core.rooms import Oracle, oracle_of
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import QParams
 
 
+def entries_of_room(trial: Trial, name: str) -> Array | None:
+    """Return the entries that a table must have by the oracle of the platform's room; None where it says nothing."""
+    oracle = _oracle(trial)
+    return None if oracle is None or not oracle.entries else _loaded(oracle.entries)(asked(trial, {}), name)
+
+
+def numbers_of_room(trial: Trial) -> Iterator[Finding]:
+    """Yield a finding for each group of provided integers that the oracle of the platform's room states."""
+    oracle, numbers = _oracle(trial), trial.parameters.numbers
+    if oracle is None or not oracle.numbers or not numbers:
+        return
+    for names, wanted in _loaded(oracle.numbers)(asked(trial, {})).items():
+        if set(names) <= numbers.keys():
+            yield equal(
+                ", ".join(names), wanted, tuple(numbers[name] for name in names), "the rule of the platform's room"
+            )
+
+
 def judged_by_room(trial: Trial) -> Verdict | None:
     """Return the verdict of the oracle that the platform's room has for the family; None where it has none, or none of the case."""
-    oracle = oracle_of(trial.spec.quantization.family, trial.target.platform.platform)
-    wanted = None if oracle is None else _loaded(oracle.codes)(asked(trial))
+    oracle = _oracle(trial)
+    wanted = None if oracle is None else _loaded(oracle.codes)(asked(trial, trial.codes))
     return (
         None if wanted is None else judged(trial, wanted, "the declared stages: the statement of the platform's room")
     )
 
 
+def _oracle(trial: Trial) -> Oracle | None:
+    return oracle_of(trial.spec.quantization.family, trial.target.platform.platform)
+
+
 @functools.cache
-def _loaded(place: str) -> Callable[[Asked], Array | None]:
+def _loaded(place: str) -> Callable[..., Any]:
     module, _, name = place.partition(":")
     try:
-        found: Callable[[Asked], Array | None] = getattr(importlib.import_module(module), name)
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     except Exception as err:
         raise PluginError(f"oracle {place}: cannot be imported: {type(err).__name__}: {err}") from err
     return found
 
 
-def asked(trial: Trial) -> Asked:
-    """Return what an oracle may know of *trial*."""
+def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:
+    """Return what an oracle may know of *trial*, whose operands have these *codes*."""
     parameters, rescale = trial.parameters, trial.parameters.rescale
     return Asked(
-        trial.spec.op, trial.target.platform, trial.target.scheme, trial.variant, trial.bound, trial.output_shape,
-        {name: codes.numpy() for name, codes in trial.codes.items()},
-        {name: _grid(trial.qparams(name)) for name in trial.codes if trial.spec.inputs[name].kind != "real"},
+        trial.spec.op, trial.spec.quantization.family, trial.target.platform, trial.target.scheme, trial.variant, trial.bound, trial.output_shape,
+        {name: held.numpy() for name, held in codes.items()},
+        {name: _grid(trial.qparams(name)) for name in trial.tensors if trial.spec.inputs[name].kind != "real"},
         _grid(trial.output),
         None if rescale is None else Ratio(
             rescale.mantissa.numpy(), rescale.shift.numpy(), rescale.divisor, rescale.factors

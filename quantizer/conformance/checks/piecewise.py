@@ -1,4 +1,4 @@
-"""Arithmetic of functions of one input: a provided table, or Compass's integer steps with a rounding before the last."""
+"""Arithmetic of functions of one input: a provided table, or integer steps with a rounding before the last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from quantizer.conformance.checks import litert_stages, one_period
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.fixed_point import judge_clamped
 from quantizer.conformance.checks.float32_stages import lane_tables
-from quantizer.conformance.checks.gemmlowp_stages import gemmlowp_codes
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Table
@@ -40,25 +39,11 @@ def monotone_arithmetic(trial: Trial) -> Verdict:
     stages, numbers = trial.outcome.stages, trial.parameters.numbers
     if trial.parameters.rescale is not None and {"least", "most"} <= numbers.keys():
         return judge_clamped(trial, trial.parameters.rescale)
-    if "input_multiplier" in numbers:
-        return _on_a_grid(trial)
-    if "positive" in numbers:
-        return litert_stages.judged(
-            trial, litert_stages.leaky_codes(trial), "the declared stages: each side's multiplier"
-        )
     if "negative" in stages and "slope" in numbers:
         return _leaky(trial, stages["negative"].numpy(), numbers["slope"], numbers["slope_shift"])
     if "relay" in stages and {"low", "high", "relay_bits"} <= numbers.keys():
         return _clamped(trial, stages["relay"].numpy())
     return stand_in(trial) if trial.parameters.rescale is None else _multiplied(trial)
-
-
-def _on_a_grid(trial: Trial) -> Verdict:
-    """Judge a function that is read between the entries of a provided table, or gemmlowp's fixed point."""
-    wanted = litert_stages.grid_codes(trial)
-    if wanted is None:
-        wanted = gemmlowp_codes(trial)
-    return litert_stages.judged(trial, wanted, "the declared stages: the provided table between its entries")
 
 
 def _multiplied(trial: Trial) -> Verdict:

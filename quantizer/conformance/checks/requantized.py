@@ -57,8 +57,8 @@ DECLARED: Mapping[Variant, Declared] = {
     "area_reciprocal": Declared("half_up"),
     "half_away": Declared("half_away"),
     "q31_double": Declared("half_away", high_multiply=True),
-    "ruy": Declared("half_up", high_multiply=True),
-    "ruy_in_eights": Declared("half_up", high_multiply=True, vector=8),
+    "q31_half_up": Declared("half_up", high_multiply=True),
+    "q31_half_up_in_eights": Declared("half_up", high_multiply=True, vector=8),
     "q31_folded": Declared("half_away", high_multiply=True),
     "q31_in_sixteens": Declared("half_up", high_multiply=True, vector=16),
     "q21_half_up": Declared("half_up"),
@@ -68,8 +68,8 @@ DECLARED: Mapping[Variant, Declared] = {
     "f32_raw_away": Declared("half_away", float32=True),
     "area_multiplier": Declared(),
     "f32_dequantized": Declared("half_even", float32=True),
-    "tpulang_multiplier_shift": Declared(),
-    **dict.fromkeys(("tpulang_tflite_lshift", "tpulang_tflite"), Declared("half_away", high_multiply=True, wraps=True)),
+    "integer_multiplier_shift": Declared(),
+    **dict.fromkeys(("q31_wrapping_left", "q31_wrapping"), Declared("half_away", high_multiply=True, wraps=True)),
     **dict.fromkeys(REPLAYS, Declared("half_even", float32=True)),
 }
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from quantizer.conformance import restated_litert, restated_multipliers
+from quantizer.conformance import restated_multipliers, restated_sums
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import (
     AREA_BITS,
@@ -19,6 +19,7 @@ from quantizer.conformance.checks.multiplier_rules import (
     multiplier_bits,
 )
 from quantizer.conformance.checks.window_sums import mean_counts
+from quantizer.conformance.oracle import fixed
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import QParams, Rescale
 
@@ -36,9 +37,9 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         yield from (_integer_factors if meet else integer_ratios)(trial, rescale)
         return
     yield equal("factors", sorted(params), sorted(rescale.factors), "one factor for each operand")
-    if (stated := _litert_numbers(trial, rescale)) is not None:
+    if (stated := _fixed_point_numbers(trial, rescale)) is not None:
         handed = (*rescale.factors.values(), float(rescale.mantissa), float(rescale.shift))
-        yield equal("factors, multiplier, shift", stated, handed, "LiteRT's rule, restated")
+        yield equal("factors, multiplier, shift", stated, handed, "the platform's rule, restated")
         return
     for name, factor in rescale.factors.items():
         if name not in params:
@@ -59,8 +60,8 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _litert_numbers(trial: Trial, rescale: Rescale) -> tuple[float, ...] | None:
-    """Return the factors, the multiplier and the shift of a variant that LiteRT alone has; None for any other."""
+def _fixed_point_numbers(trial: Trial, rescale: Rescale) -> tuple[float, ...] | None:
+    """Return the factors, the multiplier and the shift of a fixed-point or float32 sum; None for any other."""
     scales = [float(trial.parameters.inputs[name].scale) for name in rescale.factors]
     output, bits = float(trial.output.scale), trial.target.scheme.activation.bits
     ratios = [float(np.float32(scale) / np.float32(output)) for scale in scales]
@@ -68,17 +69,15 @@ def _litert_numbers(trial: Trial, rescale: Rescale) -> tuple[float, ...] | None:
         case "q31_double" if trial.target.platform.multiplier.sum_shift is not None:
             return None
         case "q31_double" if len(scales) > 1:
-            factors, numbers = restated_litert.widened_sum(
-                scales, output, trial.target.platform.multiplier.places(bits)
-            )
+            factors, numbers = restated_sums.widened_sum(scales, output, trial.target.platform.multiplier.places(bits))
             return (*factors, *map(float, numbers))
         case "q31_double":
-            return (1.0, *map(float, restated_litert.fixed(ratios[0])))
+            return (1.0, *map(float, fixed(ratios[0])))
         case "q21_half_up":
-            factors, shift = restated_litert.on_one_grid(ratios)
+            factors, shift = restated_sums.on_one_grid(ratios)
             return (*factors, 1.0, float(shift))
         case "q31_folded":
-            return (1.0, *map(float, restated_litert.folded(scales[0] / output, _count(trial))))
+            return (1.0, *map(float, restated_sums.folded(scales[0] / output, _count(trial))))
         case "raw_half_away" | "q31_in_sixteens":
             return (1.0, 1.0, 0.0)
         case "f32_raw_even" | "f32_raw_away":

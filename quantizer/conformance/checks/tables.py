@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated_litert as restated
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks import one_period, poles
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.checks.gemmlowp_stages import exponentials_of
+from quantizer.conformance.checks.of_rooms import entries_of_room
 from quantizer.conformance.restated_norm import inverse_roots
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import NARROW_BITS, RoundingMode
@@ -34,7 +33,7 @@ POINT = 2.0**-22
 def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     """Each entry is within half a unit (and the declared float32 budget) of f at the code that indexes it."""
     yield from _layout(trial, name, table)
-    if (stated := declared_entries(trial, name, table.entries.numel())) is not None:
+    if (stated := entries_of_room(trial, name)) is not None:
         away = np.abs(table.entries.numpy() - stated)
         index = int(np.argmax(away))
         yield Finding(
@@ -101,22 +100,6 @@ def _entries_at(trial: Trial, name: str, table: Table, places: Array) -> tuple[A
     if name == "inverse":
         return inverses(table, places)
     return _function_codes(trial, places)
-
-
-def declared_entries(trial: Trial, name: str, count: int) -> Array | None:
-    """Return LiteRT's integer entries of a table, restated; None of a table that approximates each entry alone.
-
-    Entries between which a kernel interpolates are moved towards the curve by half of what the chord is off.
-    """
-    if name == "logistic":
-        return restated.logistic_entries(count)
-    if name == "reciprocal":
-        return restated.chord_entries(lambda v: 1 / (1 + v), 0.0, 1.0, count - 1)
-    if name == "exp" and "reciprocal" in trial.parameters.tables:
-        return restated.chord_entries(np.exp, -10.0, 0.0, count - 1)
-    if name == "exp" and trial.target.platform.tables.exponential == "fixed_point":
-        return exponentials_of(float(trial.parameters.inputs["x"].scale), count)
-    return None
 
 
 def _layout(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
@@ -201,7 +184,7 @@ def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Arra
 
 
 def inverses(table: Table, places: Array) -> tuple[Array, Array]:
-    """Return 1 / c in units of the table, no more than 1 and 0 for 0, and what float32 may lose of it (Compass)."""
+    """Return 1 / c in units of the table, no more than 1 and 0 for 0, and what float32 may lose of it."""
     wanted = np.where(places > 0, 1.0 / np.maximum(places, 1) / table.unit, 0.0)
     return wanted, FLOAT32_ENTRIES * wanted
 

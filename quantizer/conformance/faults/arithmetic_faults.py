@@ -68,7 +68,7 @@ from quantizer.core.platforms import Variant
 
 _MODES = ("half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero")
 _OPERATIONS = ("divide_float32", "multiply_float32", "inverse_float32")
-_VARIANTS: tuple[Variant, ...] = ("f32_even", "q31_single", "q31_double", "ruy", "half_away", "q15_half_up")
+_VARIANTS: tuple[Variant, ...] = ("f32_even", "q31_single", "q31_double", "q31_half_up", "half_away", "q15_half_up")
 
 ARITHMETIC: tuple[Fault, ...] = (
     *(Fault(f"rounding_{mode}", "requantize", recoded, "quantized", by_kind.rounded(mode)) for mode in _MODES),  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ _MODES: tuple[RoundingMode, ...] = (
     "down",
     "toward_zero",
 )
-_VARIANTS: tuple[Variant, ...] = ("f32_even", "q31_single", "q31_double", "ruy", "half_away", "q15_half_up")
+_VARIANTS: tuple[Variant, ...] = ("f32_even", "q31_single", "q31_double", "q31_half_up", "half_away", "q15_half_up")
 _KERNEL = ("rounding_", "input_zero_point", "output_zero_point", "clip_range", "multiplier_", "shift_")
 RULES = (
     Rule(("power_of_two_",), lambda t: t.target.scheme.activation.rule == "power_of_two", "No scheme of the platform has powers of two."),

@@ -119,7 +119,7 @@ def scaled(
     """Return int64 x * multiplier * 2**shift: by one shift, or as TFLite by the high half of the doubled 32-bit product.
 
     shift: to the left where positive, which in TFLite comes first and wraps in 32 bits; mode rounds what is shifted right.
-    Source: quantizer.numerics.tpulang.
+    Source: quantizer.numerics.integer_requantize.
     """
     if quant_mode == "MultiplierShift":
         return quotient(e, e.op("Mul", x, multiplier), -shift, mode)

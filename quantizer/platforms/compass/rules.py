@@ -70,7 +70,7 @@ def div(request: Request) -> Parameters:
 @operator("group_norm", kind="quantize", platform="compass")
 def group_norm(request: Request) -> Parameters:
     """Provide what Compass decides for each group of channels."""
-    return decided_by_table(request, math.prod(request.shapes["x"][1:]) // int(request.attrs["num_groups"]))
+    return decided_by_table(request, math.prod(request.shapes["x"][1:]) // int(request.attrs["num_groups"]))  # type: ignore[arg-type]
 
 
 @operator("instance_norm", kind="quantize", platform="compass")
@@ -82,7 +82,7 @@ def instance_norm(request: Request) -> Parameters:
 @operator("layer_norm", kind="quantize", platform="compass")
 def layer_norm(request: Request) -> Parameters:
     """Provide what Compass decides for the elements of the axes from *axis* on."""
-    return decided_by_table(request, _elements(request))  # type: ignore[arg-type]
+    return decided_by_table(request, _elements(request))
 
 
 @operator("leaky_relu", kind="quantize", platform="compass")
@@ -140,7 +140,7 @@ def resize_nearest(request: Request) -> Parameters:
 @operator("rms_norm", kind="quantize", platform="compass")
 def rms_norm(request: Request) -> Parameters:
     """Provide what Compass decides for the elements of the axes from *axis* on."""
-    return decided_by_table(request, _elements(request), mean=False)  # type: ignore[arg-type]
+    return decided_by_table(request, _elements(request), mean=False)
 
 
 @operator("round", kind="quantize", platform="compass")
@@ -186,9 +186,8 @@ def softmax(request: Request) -> Parameters:
         raise ValueError("compass parameters carry steps")
     bits = request.scheme.activation.bits
     size = 1 << min(bits, request.scheme.activation.lut_bits)
-    wide = tables.exponential_bits or max(
-        16, 32 - math.ceil(math.log2(request.shapes["x"][int(request.attrs["axis"])]))
-    )
+    terms = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
+    wide = tables.exponential_bits or max(16, 32 - math.ceil(math.log2(terms)))
     last, largest = (1 << bits) - 1, (1 << wide) - 1
     offset = torch.tensor(math.log(largest), dtype=torch.float32) + x.zero_point / x.steps
     values = (linspace(0, last, size) - last - x.zero_point) * (1 / x.steps) + offset

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantizer.core.rooms import Engine, Room
+from quantizer.core.rooms import Engine, Oracle, Room
 
+_ORACLE = "quantizer.platforms.litert.oracle"
+_LOGISTIC = (f"{_ORACLE}:logistic", f"{_ORACLE}:logistic_table", f"{_ORACLE}:logistic_numbers")
 ROOM = Room(
     Path(__file__).parent,
     platforms=("tflite_builtin", "tflite_ref", "xnnpack"),
     functions=("quantizer.platforms.litert.rules", "quantizer.platforms.litert.kernels"),
+    oracles=(
+        Oracle("softmax", f"{_ORACLE}:softmax", f"{_ORACLE}:softmax_entries", f"{_ORACLE}:softmax_numbers"),
+        Oracle("logistic", *_LOGISTIC),
+        Oracle("hyperbolic_tangent", *_LOGISTIC),
+        Oracle("leaky_rectifier", f"{_ORACLE}:leaky", numbers=f"{_ORACLE}:leaky_numbers"),
+    ),
     engines=(
         Engine(
             "litert", "quantizer.platforms.litert.engine", "quantizer.platforms.litert.worker", ("ai-edge-litert",),

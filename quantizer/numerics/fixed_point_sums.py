@@ -1,4 +1,4 @@
-"""The numbers under which LiteRT's kernels add, take means and rectify."""
+"""The numbers of fixed-point sums and means."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VARIANTS: tuple[Variant, ...] = (
     "q31_double", "q21_half_up", "q31_folded", "q31_in_sixteens", "raw_half_away", "f32_raw_even", "f32_raw_away",
 )  # fmt: skip
 FACTOR_PLACES = 20
-"""Binary places of XNNPACK's largest factor, which lies in [1, 2)."""
+"""Binary places of the largest factor, which lies in [1, 2)."""
 
 
 def rescale(variant: Variant, inputs: Mapping[str, QParams], output: QParams, places: int, count: int) -> Rescale:
@@ -52,7 +52,7 @@ def rescale(variant: Variant, inputs: Mapping[str, QParams], output: QParams, pl
 
 
 def _on_one_grid(variant: Variant, inputs: Mapping[str, QParams], output: QParams) -> Rescale:
-    """Return XNNPACK's factors: the float32 ratios on one grid, on which the largest has 21 bits."""
+    """Return the factors: the float32 ratios on one grid, on which the largest has 21 bits."""
     ratios = {name: float(params.scale.float() / output.scale.float()) for name, params in inputs.items()}
     shift = FACTOR_PLACES - (math.frexp(max(ratios.values()))[1] - 1)
     factors = {name: float(round(ratio * 2.0**shift)) for name, ratio in ratios.items()}

@@ -1,4 +1,4 @@
-"""TpuLang's requantization of integers: three modes, seven rounding modes (as read from tpu-mlir's source)."""
+"""Requantization of integers: three modes, seven rounding modes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode
 from quantizer.numerics.rounding import shift_right
 
-TpulangMode = Literal["tpulang_tflite_lshift", "tpulang_tflite", "tpulang_multiplier_shift"]
+IntegerMode = Literal["q31_wrapping_left", "q31_wrapping", "integer_multiplier_shift"]
 
 ROUNDINGS: dict[str, RoundingMode] = {
     "half_away_from_zero": "half_away",
@@ -24,7 +24,7 @@ ROUNDINGS: dict[str, RoundingMode] = {
     "up": "up",
     "down": "down",
 }
-"""TpuLang's names of the rounding modes -> ours."""
+"""Names of the rounding modes in the source -> ours."""
 
 Numbers: TypeAlias = "Tensor | int | Sequence[int]"
 FURTHEST = 30
@@ -32,12 +32,12 @@ FURTHEST = 30
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 
 
-def requantize_tpulang(
+def requantize_integers(
     x: Tensor,
     multiplier: Numbers,
     shift: Numbers,
     offset: Numbers,
-    mode: TpulangMode,
+    mode: IntegerMode,
     rounding: RoundingMode,
     qmin: int,
     qmax: int,
@@ -47,17 +47,17 @@ def requantize_tpulang(
 ) -> Tensor:
     """Return int64 codes of integers *x*; a negative *shift* is a right shift, a positive one a left shift.
 
-    The two TFLite modes are one code path there: shift left in int32 (wrapping), take the high half of the doubled
+    The two wrapping modes are one code path there: shift left in int32 (wrapping), take the high half of the doubled
     product (half up, saturated), then shift right in *rounding*. MultiplierShift subtracts *zero_point*, multiplies in
     int64 and shifts once; a right shift beyond 63 places is one of 63. Numbers are one for all, a list of one for each
     slice along *axis* (1 in the original's simulator), or a tensor that broadcasts. GraphError for lists of another
-    length, and for a zero point in a TFLite mode, whose input holds no codes.
+    length, and for a zero point in a wrapping mode, whose input holds no codes.
     """
     numbers = [_along(x, name, value, axis) for name, value in
                (("multiplier", multiplier), ("shift", shift), ("offset", offset), ("zero_point", zero_point))]  # fmt: skip
     factor, places, out, zero = numbers
     x = x.to(torch.int64)
-    if mode == "tpulang_multiplier_shift":
+    if mode == "integer_multiplier_shift":
         scaled = shift_right((x - zero) * factor, -places, rounding)
     elif bool((zero != 0).any()):
         raise GraphError(f"zero_point={zero_point!r}: {mode} takes integers that are no codes: must be 0.")
@@ -69,7 +69,7 @@ def requantize_tpulang(
 
 
 def multiplier_and_shift(ratio: float) -> tuple[int, int]:
-    """Return the 31-bit multiplier and the shift (negative: to the right) of a real *ratio*, as TFLite's QuantizeMultiplier.
+    """Return the 31-bit multiplier and the shift (negative: to the right) of a real *ratio*, as QuantizeMultiplier.
 
     ratio = multiplier * 2**(shift - 31), the multiplier rounded half away from zero; (0, 0) where the shift is below -31,
     the largest multiplier where it is above 30. GraphError where the ratio is not finite.

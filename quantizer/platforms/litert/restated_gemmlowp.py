@@ -6,36 +6,37 @@ Source: gemmlowp's fixedpoint.h. Sharing nothing with numerics; constants are co
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quantizer.conformance.trial import Trial
-
-Array = NDArray[Any]
+from quantizer.conformance.oracle import Array
 
 
-class _Numbers:
+class Numbers:
     """Integers of one width; a number without integer bits has its one at the largest of them."""
 
     def __init__(self, bits: int) -> None:
         self.bits, self.top = bits, 1 << (bits - 1)
 
     def one(self, integer_bits: int) -> int:
+        """Return the integer of 1 with so many integer bits, or the largest of them."""
         return self.top - 1 if integer_bits == 0 else self.top >> integer_bits
 
     def constant(self, value: float, integer_bits: int = 0) -> int:
+        """Return the integer of a real constant, rounded half up in 32 bits first."""
         wide = math.floor(value * 2.0 ** (31 - integer_bits) + 0.5)
         return wide if self.bits == 32 else (wide + 2**15) >> 16
 
     def cut(self, x: Array) -> Array:
+        """Saturate."""
         return np.clip(x, -self.top, self.top - 1)
 
     def times(self, a: Array, b: Array | int) -> Array:
+        """Return the rounded high product."""
         return np.asarray((a * b + self.top // 2) // self.top)
 
     def halved(self, x: Array, places: int) -> Array:
+        """Return x * 2**-places, ties away from zero."""
         return away(x, np.asarray(places))
 
     def exp(self, a: Array, integer_bits: int) -> Array:
@@ -63,6 +64,7 @@ class _Numbers:
         return np.asarray(x)
 
     def reciprocal(self, a: Array) -> Array:
+        """Return 1 / (1 + a)."""
         return self.cut(self.newton(a) << 1)
 
 
@@ -72,31 +74,9 @@ def away(x: Array, places: Array) -> Array:
     return np.asarray(np.where(x < 0, -((half - x) >> places), (x + half) >> places))
 
 
-def gemmlowp_codes(trial: Trial) -> Array:
-    """Return 16-bit codes of sigmoid or tanh of inputs in units of 2**-12, or of 2**-11 doubled."""
-    numbers = _Numbers(16)
-    x = numbers.cut(next(iter(trial.codes.values())).numpy() << trial.parameters.numbers["input_shift"])
-    if trial.spec.quantization.family == "hyperbolic_tangent":
-        size = numbers.cut((numbers.newton(numbers.exp(-np.abs(x), 4)) - numbers.one(2)) << 2)
-        return np.where(x == 0, 0, np.sign(x) * size)
-    above = numbers.reciprocal(numbers.exp(-np.abs(x), 3))
-    return np.where(x == 0, numbers.top // 2, np.where(x > 0, above, numbers.one(0) - above))
-
-
-def softmax_codes(trial: Trial, exponentials: Array) -> Array:
-    """Return 8-bit codes of shares of *exponentials* in units of 2**-31, whose sum has 19 places."""
-    numbers, output = _Numbers(32), trial.output
-    exponentials = exponentials.astype(np.int64)
-    total = away(exponentials, np.asarray(12)).sum(axis=trial.axis, keepdims=True)
-    bits = np.frompyfunc(lambda v: int(v).bit_length(), 1, 1)(total).astype(np.int64)
-    inverse = numbers.reciprocal((total << (32 - bits)) - 2**31)
-    shares = away(numbers.times(exponentials, inverse), np.broadcast_to(bits + 3, exponentials.shape))
-    return np.where(exponentials == 0, output.qmin, shares + output.qmin)
-
-
 def exponentials_of(scale: float, count: int) -> Array:
     """Return gemmlowp's exponentials of the first *count* distances in units of 2**-31, 0 beyond a distance of 31."""
-    numbers = _Numbers(32)
+    numbers = Numbers(32)
     fraction, exponent = math.frexp(min(scale * 2.0**26, 2.0**31 - 1))
     multiplier = math.floor(fraction * 2.0**31 + 0.5)
     if multiplier == 2**31:
