@@ -29,6 +29,9 @@ LENGTHS = np.array([3, 1, 2, 1], np.int64)
 INTS = np.array([3, 1, 3, -2, 1], np.int64)
 
 QKV = (2 * np.sin(np.arange(96, dtype=np.float32) ** 2)).reshape(3, 1, 2, 4, 4)
+LSTM = np.sin(np.arange(32, dtype=np.float32) ** 2).reshape(1, 8, 4)
+MOVED = np.sin(np.arange(96, dtype=np.float32)).reshape(1, 8, 3, 4)
+MOVED2 = 2 * np.sin(np.arange(192, dtype=np.float32)).reshape(1, 16, 3, 4)
 BELOW = np.where(np.tril(np.ones((4, 4))) > 0, 0.5, -np.inf).astype(np.float32)
 
 CASES = [
@@ -54,13 +57,35 @@ CASES = [
     ("Attention", 23, (QKV[0], QKV[1], QKV[2], BELOW), {"softcap": 1.0}, 1),
     ("Attention", 23, (QKV[0], QKV[1], QKV[2], np.full((4, 4), 0.25, np.float32)), {"is_causal": 1}, 1),
     ("RNN", 22, (X[:, :1], X[:1], X[1:, :, :3].copy()), {"hidden_size": 3}, 2),
+    *(("RNN", 22, (X[:, :1], X[:1], X[1:, :, :3].copy()), {"hidden_size": 3, "activations": [name]}, 2)
+      for name in ("LeakyRelu", "Elu", "HardSigmoid")),
+    ("RNN", 22, (X[:, :1], X[:1], X[1:, :, :3].copy()), {"hidden_size": 3, "activations": ["ThresholdedRelu"], "activation_alpha": [0.5]}, 2),
+    ("LSTM", 22, (X[:, :1], LSTM, LSTM[..., :2].copy()), {"hidden_size": 2, "input_forget": 1}, 3),
+    ("AffineGrid", 20, (X[:, :2, :3].copy(), np.array([2, 3, 4, 5], np.int64)), {}, 1),
+    ("AffineGrid", 20, (X[:, :2, :3].copy(), np.array([2, 3, 2, 5], np.int64)), {"align_corners": 1}, 1),
+    ("AffineGrid", 20, (X, np.array([2, 3, 4, 1, 2], np.int64)), {}, 1),
+    ("HannWindow", 17, (np.array(9),), {"periodic": 0}, 1), ("HammingWindow", 17, (np.array(8, np.int32),), {}, 1),
+    ("BlackmanWindow", 17, (np.array(7),), {"output_datatype": TensorProto.DOUBLE}, 1),
+    ("DeformConv", 22, (IMAGE, np.cos(np.arange(24, dtype=np.float32)).reshape(3, 2, 2, 2), MOVED, X[0, 0, :3].copy()), {"strides": [2, 1], "pads": [1, 0, 1, 0]}, 1),
+    ("DeformConv", 22, (IMAGE, np.cos(np.arange(8, dtype=np.float32)).reshape(2, 1, 2, 2), MOVED2, np.zeros(2, np.float32), abs(MOVED)[:, :8]), {"group": 2, "offset_group": 2, "strides": [2, 1], "pads": [1, 0, 1, 0]}, 1),
+    ("GlobalLpPool", 18, (IMAGE,), {"p": 3}, 1),
+    ("MaxUnpool", 22, (IMAGE[:, :1, :2, :2].copy(), np.array([[[[1, 3], [9, 11]]]], np.int64)), {"kernel_shape": [2, 2], "strides": [2, 2]}, 1),
+    ("MaxUnpool", 22, (IMAGE[:, :1, :2, :2].copy(), np.array([[[[1, 3], [9, 15]]]], np.int64), np.array([1, 1, 4, 4], np.int64)), {"kernel_shape": [2, 2], "strides": [2, 2]}, 1),
+    ("MaxRoiPool", 16, (IMAGE, np.array([[0, 0, 0, 3, 4], [0, 2.4, 1, 2, 9]], np.float32)), {"pooled_shape": [2, 3]}, 1),
+    ("GridSample", 22, (IMAGE, np.array([[[[-1.5, -1.0], [1.6, 1.0]]]], np.float32)), {"mode": "nearest", "padding_mode": "reflection"}, 1),
+    ("GridSample", 22, (IMAGE, GRID * 2), {"mode": "nearest", "padding_mode": "reflection", "align_corners": 1}, 1),
+    ("Cosh", 22, (np.array([-89, 89, 0.25, 90], np.float32),), {}, 1), ("Sinh", 22, (np.array([-89, 89, 1e-30, 0.25], np.float32),), {}, 1),
+    ("DynamicQuantizeLinear", 11, (np.zeros((2, 2), np.float32),), {}, 3), ("DynamicQuantizeLinear", 11, (np.zeros((2, 0), np.float32),), {}, 3),
+    ("Shrink", 9, (np.array([-3, -1, 0, 2, 9], np.int32),), {"lambd": 1.0, "bias": 0.5}, 1),
+    ("Resize", 19, (IMAGE, np.zeros(0, np.float32), np.array([1, 1, 2, 0.1], np.float32)), {"mode": "linear"}, 1),
+    ("MeanVarianceNormalization", 13, (IMAGE,), {}, 1),
 ]  # fmt: skip
 
 
 def model_of(op, opset, operands, attrs, made):
     names = [f"i{i}" for i in range(len(operands))]
     given = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype), np.shape(value))
         for name, value in zip(names, operands, strict=True)
     ]
     outputs = [helper.make_empty_tensor_value_info(f"o{i}") for i in range(made)]

@@ -22,7 +22,7 @@ from quantizer.core.errors import FormatError, UnsupportedError
 from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.onnx_contrib import without_contrib
-from quantizer.ir.formats.onnx_fatal import refuse_fatal
+from quantizer.ir.formats.onnx_fatal import refuse_fatal, say_defaults
 from quantizer.ir.formats.onnx_graph import DOMAINS, NEWEST, OLDEST, File, read_graph
 from quantizer.ir.graph import LARGEST, Graph, Node, Tensor
 from quantizer.ir.verify import verify
@@ -89,6 +89,7 @@ def from_model(
     verify(structure)
     _refuse_unknown(file, structure, runs)
     _check(own, where)
+    say_defaults(own.graph, file.opsets.get("", 0))
     typed = _typed(own, where, follow=refuse_fatal(own, where))
     graph = with_parameters(read_graph(file, typed.graph, {}, "graph"))
     verify(graph)

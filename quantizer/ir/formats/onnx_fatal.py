@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, defs, helper
 
 from quantizer.core.errors import FormatError
 from quantizer.ir.formats.onnx_graph import DOMAINS
@@ -67,6 +67,27 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
         followed = onnx.shape_inference.infer_shapes(light, data_prop=True) if short else inferred
         _check_ranks(model.graph, followed.graph, {}, where)
     return short
+
+
+def say_defaults(graph: onnx.GraphProto, version: int) -> None:
+    """Write out the attributes of operators that ONNX has as functions, where a node leaves them at their default.
+
+    The inference follows a function's body, where it takes an attribute that is left out for a missing one.
+    """
+    for node in graph.node:
+        for item in node.attribute:
+            if item.type == onnx.AttributeProto.GRAPH:
+                say_defaults(item.g, version)
+        if node.domain not in DOMAINS or not defs.has(node.op_type, version):
+            continue
+        known = defs.get_schema(node.op_type, version)
+        given = {item.name for item in node.attribute}
+        if known.has_function:
+            node.attribute.extend(
+                item.default_value
+                for name, item in known.attributes.items()
+                if item.default_value.name and name not in given
+            )
 
 
 def _lengths(graph: onnx.GraphProto) -> dict[str, int]:

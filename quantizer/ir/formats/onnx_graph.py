@@ -29,7 +29,7 @@ _SCALARS = {
     "value_int": ("int64", AttributeProto.INT), "value_ints": ("int64", AttributeProto.INTS),
 }  # fmt: skip
 """Attribute of Constant that holds plain numbers -> their format, its own type."""
-_TYPES = ("to", "output_dtype", "softmax_precision", "dtype")
+_TYPES = ("to", "output_dtype", "softmax_precision", "dtype", "output_datatype")
 """Attributes that name a number format."""
 
 

@@ -205,10 +205,11 @@ def thresholded_relu_of_any_alpha(x: Tensor, *, alpha: float) -> Tensor:
 @kernel("Shrink")
 def shrink(x: Tensor, *, lambd: float, bias: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, zero between."""
-    if x.dtype in UNSIGNED or not x.is_floating_point():
+    if x.dtype in UNSIGNED:
         raise UnsupportedError(f"Shrink of {x.dtype}.")
-    zero = torch.zeros_like(x)
-    return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, zero))
+    wide = x if x.is_floating_point() else x.double()
+    found = torch.where(wide < -lambd, wide + bias, torch.where(wide > lambd, wide - bias, torch.zeros_like(wide)))
+    return found.to(x.dtype)
 
 
 def around_zero(low: float, high: float) -> bool:

@@ -170,11 +170,14 @@ def dequantize_linear(
 
 @kernel("DynamicQuantizeLinear")
 def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """uint8 codes over the range of x itself, widened to hold zero."""
-    low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
+    """uint8 codes over the range of x itself, widened to hold zero; of zeros alone, or of nothing, at scale 1.
+
+    The standard leaves scale 0 open: 1 is what ONNX Runtime and the reference have.
+    """
+    values = torch.cat([x.reshape(-1), x.new_zeros(1)])
+    low, high = values.amin(), values.amax()
     scale = (high - low) / 255
-    if float(scale) == 0:
-        raise UnsupportedError("DynamicQuantizeLinear of zeros alone: the standard does not say what that gives.")
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
     zero = torch.round((0 - low) / scale).clamp(0, 255)
     codes = (torch.round(x / scale) + zero).clamp(0, 255)
     return codes.to(torch.uint8), scale, zero.to(torch.uint8)

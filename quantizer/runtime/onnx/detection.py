@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.runtime.onnx.kernels import kernel, scalar
+from quantizer.runtime.onnx.kernels import kernel, scalar, sized
 
 
 def _corners(boxes: Tensor, *, centred: bool) -> Tensor:
@@ -102,3 +103,27 @@ def roi_align(
         cells = values.reshape(x.shape[1], bins[0], grid[0], bins[1], grid[1])
         found.append(cells.mean(dim=(2, 4)) if mode == "avg" else cells.amax(dim=(2, 4)))
     return torch.stack(found) if found else torch.zeros(0, x.shape[1], *bins, dtype=x.dtype)
+
+
+@kernel("MaxRoiPool")
+def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
+    """Largest of each bin of each region [image, x, y, x, y], whose corners are rounded to elements; 0 of an empty bin."""
+    rows, columns = sized("MaxRoiPool", (rois.shape[0], x.shape[1], *pooled_shape), x.dtype)[2:]
+    y = x.new_zeros(rois.shape[0], x.shape[1], rows, columns)
+    for place, (batch, *corners) in enumerate(rois.tolist()):
+        if not 0 <= batch < x.shape[0]:
+            raise UnsupportedError(f"MaxRoiPool: image {batch:g}: must lie in [0, {x.shape[0] - 1}].")
+        x1, y1, x2, y2 = (math.floor(value * spatial_scale + 0.5) for value in corners)
+        for i in range(rows):
+            low, high = _bin(i, y1, y2, rows, x.shape[2])
+            for j in range(columns):
+                left, right = _bin(j, x1, x2, columns, x.shape[3])
+                if low < high and left < right:
+                    y[place, :, i, j] = x[int(batch), :, low:high, left:right].amax(dim=(1, 2))
+    return y
+
+
+def _bin(place: int, first: int, last: int, count: int, size: int) -> tuple[int, int]:
+    """Return where a bin of a region of elements *first* to *last* begins, and what comes behind it, inside the image."""
+    width = max(last - first + 1, 1) / count
+    return tuple(min(max(end + first, 0), size) for end in (math.floor(place * width), math.ceil((place + 1) * width)))  # type: ignore[return-value]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from quantizer.core import shape_functions
 from quantizer.core.errors import UnsupportedError
-from quantizer.runtime.onnx.kernels import Ours, kernel, mapped, sized
+from quantizer.runtime.onnx.kernels import Ours, kernel, mapped, sized, whole
 from quantizer.runtime.onnx.products import windows
 
 Sizes = Sequence[int]
@@ -180,3 +180,38 @@ def global_max_pool_of_integers(x: Tensor) -> Tensor:
     """Maximum over all spatial axes."""
     _pools("GlobalMaxPool", x)
     return x.amax(dim=tuple(range(2, x.dim())), keepdim=True)
+
+
+@kernel("GlobalLpPool")
+def global_lp_pool(x: Tensor, *, p: int) -> Tensor:
+    """The p-th root of the sum of p-th powers over all spatial axes."""
+    _pools("GlobalLpPool", x)
+    return (x.abs() ** p).sum(dim=tuple(range(2, x.dim())), keepdim=True) ** (1 / p)
+
+
+@kernel("MaxUnpool")
+def max_unpool(
+    x: Tensor, places: Tensor, shape: Tensor | None = None, *, kernel_shape: Sizes, pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Tensor:  # fmt: skip
+    """Zeros, and x where a max pool found it: places count over the pool's operand."""
+    rank = x.dim() - 2
+    around, steps = list(pads or [0] * (2 * rank)), list(strides or [1] * rank)
+    if places.shape != x.shape or not {len(kernel_shape), len(around) // 2, len(steps)} == {rank}:
+        raise UnsupportedError(f"MaxUnpool of {list(x.shape)} at {list(places.shape)}, kernel_shape={kernel_shape}.")
+    sizes = [
+        (n - 1) * step - around[i] - around[i + rank] + k
+        for i, (n, step, k) in enumerate(zip(x.shape[2:], steps, kernel_shape, strict=True))
+    ]
+    made = sized("MaxUnpool", (*x.shape[:2], *sizes), x.dtype)
+    if shape is not None and tuple(whole(shape)) != made:
+        raise UnsupportedError(
+            f"MaxUnpool: output_shape={whole(shape)}: must be {list(made)}. Of others ONNX's test counts places over that"
+            " shape, and ONNX Runtime over the given one."
+        )
+    where = places.reshape(-1)
+    if where.numel() and not 0 <= int(where.min()) <= int(where.max()) < math.prod(made):
+        raise UnsupportedError(f"MaxUnpool: a place outside of {list(made)}.")
+    y = x.new_zeros(math.prod(made))
+    y[where] = x.reshape(-1)
+    return y.reshape(made)

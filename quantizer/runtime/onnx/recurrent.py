@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,11 +12,19 @@ from torch import Tensor
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.kernels import kernel
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu, "softsign": lambda x: x / (1 + x.abs()),
-    "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+Scaled = Callable[[Tensor, float, float], Tensor]
+ACTIVATIONS: dict[str, tuple[Scaled, tuple[float, ...]]] = {
+    "sigmoid": (lambda x, *_: torch.sigmoid(x), ()), "tanh": (lambda x, *_: torch.tanh(x), ()),
+    "relu": (lambda x, *_: torch.relu(x), ()), "softsign": (lambda x, *_: x / (1 + x.abs()), ()),
+    "softplus": (lambda x, *_: torch.logaddexp(x, torch.zeros_like(x)), ()),
+    "leakyrelu": (lambda x, a, _: torch.where(x >= 0, x, a * x), (0.01,)),
+    "thresholdedrelu": (lambda x, a, _: torch.where(x >= a, x, torch.zeros_like(x)), (1.0,)),
+    "elu": (lambda x, a, _: torch.where(x >= 0, x, a * torch.expm1(x)), (1.0,)),
+    "hardsigmoid": (lambda x, a, b: (a * x + b).clamp(0.0, 1.0), (0.2, 0.5)),
+    "affine": (lambda x, a, b: a * x + b, (1.0, 0.0)), "scaledtanh": (lambda x, a, b: a * torch.tanh(b * x), (1.0, 1.0)),
 }  # fmt: skip
-"""The activations that have no constants of their own."""
+"""Name -> function of (x, alpha, beta), and what those are where nothing is given: of all but the last two the defaults of the
+operators of that name, of these what ONNX Runtime has."""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 Step = Callable[[Tensor, list[Tensor]], list[Tensor]]
 
@@ -26,9 +35,22 @@ def _activations(given: Sequence[str] | None, default: Sequence[str], count: int
         names = names[: len(default) * count]
     if unknown := sorted(set(names) - ACTIVATIONS.keys()):
         raise UnsupportedError(f"activation {unknown[0]!r}: must be one of {', '.join(ACTIVATIONS)}.")
-    if alpha or beta or len(names) != len(default) * count:
-        raise UnsupportedError("activations with constants, or not as many as the gates need.")
-    return [ACTIVATIONS[name] for name in names]
+    if len(names) != len(default) * count:
+        raise UnsupportedError(f"{len(names)} activations: must be {len(default) * count}.")
+    alphas, betas = list(alpha or ()), list(beta or ())
+    found = []
+    for name in names:
+        function, defaults = ACTIVATIONS[name]
+        said = [(own.pop(0) if own else d) for own, d in zip((alphas, betas), defaults, strict=False)]
+        first, second = (*said, 0.0, 0.0)[:2]
+        found.append(partial(_with, function, first, second))
+    if alphas or betas:
+        raise UnsupportedError(f"activation_alpha={alpha}, activation_beta={beta}: more than {', '.join(names)} take.")
+    return found
+
+
+def _with(function: Scaled, alpha: float, beta: float, x: Tensor) -> Tensor:
+    return function(x, alpha, beta)
 
 
 def _run(
@@ -96,10 +118,9 @@ def lstm(
     """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
 
     *clip* bounds what the gates' activations and that of the cell's input read, not the cell's state, as ONNX Runtime has it.
+    With input_forget the state keeps what the input gate leaves.
     """
     hidden = _checked("LSTM", direction, clip, hidden_size, r)
-    if input_forget:
-        raise UnsupportedError("LSTM with input_forget=1.")
     count = len(DIRECTIONS[direction])
     acts = _activations(activations, ["Sigmoid", "Tanh", "Tanh"], count, activation_alpha, activation_beta)
 
@@ -112,7 +133,9 @@ def lstm(
         def step(xt: Tensor, states: list[Tensor]) -> list[Tensor]:
             ht, ct = states
             i, o, forget, cell = (xt @ w[d].T + ht @ r[d].T + bias).chunk(4, dim=-1)
-            new = f(forget + peep[2] * ct) * ct + f(i + peep[0] * ct) * g(cell)
+            entered = f(i + peep[0] * ct)
+            kept = 1 - entered if input_forget else f(forget + peep[2] * ct)
+            new = kept * ct + entered * g(cell)
             return [f(o + peep[1] * new) * h(new), new]
 
         return step

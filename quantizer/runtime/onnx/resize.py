@@ -70,6 +70,8 @@ def _interpolated(
 ) -> Tensor:
     """Return x at *points* of one axis, its edge repeated; with *exclude*, what lies outside has no weight."""
     size = x.shape[axis]
+    if not points:
+        return x.narrow(axis, 0, 0)
     rows: list[list[float]] = []
     places: list[list[int]] = []
     for point in points:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import UnsupportedError
-from quantizer.ir.graph import container
+from quantizer.ir.graph import Node, container
 from quantizer.runtime.onnx.kernels import axis_of, kernel, scalar, sized, whole
 
 MODES = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bicubic": "bicubic", "cubic": "bicubic"}
@@ -28,7 +28,94 @@ def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, paddi
         raise UnsupportedError(f"GridSample of {x.dim()} axes, mode={mode!r}, padding_mode={padding_mode!r}.")
     if grid.dim() != x.dim() or grid.shape[-1] != x.dim() - 2 or grid.shape[0] != x.shape[0] or grid.dtype != x.dtype:
         raise UnsupportedError(f"GridSample of {list(x.shape)} at {grid.dtype} {list(grid.shape)}.")
+    if mode == "nearest" and padding_mode == "reflection":
+        return _nearest_reflected(x, grid, align_corners=bool(align_corners))
     return F.grid_sample(x, grid, MODES[mode], padding_mode, align_corners=bool(align_corners))
+
+
+def _nearest_reflected(x: Tensor, grid: Tensor, *, align_corners: bool) -> Tensor:
+    """Return the nearest elements; a place is rounded first and reflected then, where torch reflects first."""
+    rank, indices = x.dim() - 2, list[Tensor]()
+    for i, size in enumerate(x.shape[2:]):
+        places = grid[..., rank - 1 - i]
+        low, span = (0, size - 1) if align_corners else (-0.5, size)
+        nearest = ((places + 1) * (span / 2) + low).round()
+        folded = (
+            (nearest - low).abs().nan_to_num(nan=0.0, posinf=0.0) % (2 * span) if span else torch.zeros_like(nearest)
+        )
+        inside = torch.where(folded > span, 2 * span - folded, folded) + low
+        indices.append(inside.clamp(0, size - 1).long())
+    images = torch.arange(x.shape[0]).reshape(-1, *[1] * rank)
+    return x.movedim(1, -1)[(images, *indices)].movedim(-1, 1).contiguous()
+
+
+@kernel("AffineGrid")
+def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor:
+    """Where an affine map takes each place of an image, from -1 to 1 along each axis, the last axis first.
+
+    With align_corners rows and columns need two places: the standard's function divides by 0 where there is one, and engines
+    differ (-1 in the reference, 1 in ONNX Runtime).
+    """
+    sizes = whole(lengths)
+    rank = len(sizes) - 2
+    if rank not in (2, 3) or theta.shape != (sizes[0], rank, rank + 1):
+        raise UnsupportedError(f"AffineGrid of {list(theta.shape)} for an image of {sizes}.")
+    if align_corners and 1 in sizes[-2:]:
+        raise UnsupportedError(
+            f"AffineGrid: align_corners=1 for an image of {sizes}: one row or column has no corners."
+        )
+    sized("AffineGrid", (sizes[0], *sizes[2:], rank), theta.dtype)
+    axes = []
+    for size in sizes[2:]:
+        step = 2 / max(size - 1, 1) if align_corners else 2 / max(size, 1)
+        axes.append(torch.arange(size, dtype=theta.dtype) * step - (1 if align_corners else 1 - step / 2))
+    places = torch.stack(
+        [*reversed(torch.meshgrid(*axes, indexing="ij")), torch.ones(sizes[2:], dtype=theta.dtype)], dim=-1
+    )
+    return (places.reshape(-1, rank + 1) @ theta.mT).reshape(sizes[0], *sizes[2:], rank)
+
+
+@kernel("DeformConv")
+def deform_conv(
+    x: Tensor, w: Tensor, offset: Tensor, b: Tensor | None = None, mask: Tensor | None = None, *, group: int,
+    offset_group: int, dilations: Sequence[int] | None = None, kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """Convolution of images whose every place is moved by an offset (row, column), interpolated, zero outside, and masked."""
+    window = tuple(w.shape[2:])
+    (sy, sx), (dy, dx), (top, left, bottom, right) = strides or (1, 1), dilations or (1, 1), pads or (0,) * 4
+    if x.dim() != 4 or w.dim() != 4 or tuple(kernel_shape or window) != window or x.shape[1] % offset_group:
+        raise UnsupportedError(f"DeformConv of {list(x.shape)} with weights {list(w.shape)}: images are built alone.")
+    rows = (x.shape[2] + top + bottom - dy * (window[0] - 1) - 1) // sy + 1
+    columns = (x.shape[3] + left + right - dx * (window[1] - 1) - 1) // sx + 1
+    places = math.prod(window)
+    if offset.shape != (x.shape[0], 2 * places * offset_group, rows, columns):
+        raise UnsupportedError(f"DeformConv: offset of shape {list(offset.shape)}.")
+    moves = offset.reshape(x.shape[0], offset_group, places, 2, rows, columns)
+    weight_of = x.new_ones(1) if mask is None else mask.reshape(x.shape[0], offset_group, 1, places, rows, columns)
+    at_y = torch.arange(rows).reshape(-1, 1) * sy - top + (torch.arange(places) // window[1] * dy).reshape(-1, 1, 1)
+    at_x = torch.arange(columns) * sx - left + (torch.arange(places) % window[1] * dx).reshape(-1, 1, 1)
+    y, z = at_y + moves[:, :, :, 0], at_x + moves[:, :, :, 1]
+    parts = x.reshape(x.shape[0] * offset_group, -1, *x.shape[2:])
+    sampled = _interpolated(parts, y.reshape(len(parts), -1), z.reshape(len(parts), -1))
+    values = sampled.reshape(x.shape[0], offset_group, -1, places, rows, columns) * weight_of
+    flat = values.reshape(x.shape[0], group, x.shape[1] // group * places, rows * columns)
+    filters = w.reshape(group, w.shape[0] // group, -1)
+    made = torch.einsum("ngkp,gok->ngop", flat, filters).reshape(x.shape[0], w.shape[0], rows, columns)
+    return made if b is None else made + b.reshape(-1, 1, 1)
+
+
+def _interpolated(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Return x [n, c, h, w] at places [n, p], between its elements by their distances, zeros around them: [n, c, p]."""
+    low_y, low_x = rows.floor(), columns.floor()
+    found = torch.zeros((), dtype=x.dtype)
+    for y, near_y in ((low_y, low_y + 1 - rows), (low_y + 1, rows - low_y)):
+        for z, near_x in ((low_x, low_x + 1 - columns), (low_x + 1, columns - low_x)):
+            inside = (y >= 0) & (y < x.shape[2]) & (z >= 0) & (z < x.shape[3])
+            places = (torch.where(inside, y, 0.0) * x.shape[3] + torch.where(inside, z, 0.0)).long().unsqueeze(1)
+            taken = x.flatten(2).gather(2, places.expand(-1, x.shape[1], -1))
+            found = found + torch.where(inside, near_y * near_x, 0.0).to(x.dtype).unsqueeze(1) * taken
+    return found
 
 
 @kernel("Col2Im")
@@ -121,3 +208,19 @@ def dft(
         found = (np.fft.ifft if inverse else np.fft.fft)(numbers, count, axis=along)
     made = torch.from_numpy(np.ascontiguousarray(found))
     return (torch.view_as_real(made) if made.is_complex() else made.unsqueeze(-1)).to(x.dtype)
+
+
+COSINES = {"HannWindow": (0.5, -0.5), "HammingWindow": (25 / 46, -21 / 46), "BlackmanWindow": (0.42, -0.5, 0.08)}
+"""Window -> the factors of cosines of 0, 1 and 2 turns."""
+
+
+@kernel(*COSINES)
+def window(size: Tensor, *, op: Node, periodic: int, output_datatype: DType | int = 1) -> Tensor:
+    """A sum of cosines over one turn, which ends one step before it begins again where it is periodic."""
+    count = int(scalar(size, 0))
+    sized(op.op, (count,), torch.float64)
+    steps = count if periodic else count - 1
+    places = torch.arange(count, dtype=torch.float64) * (2 * math.pi / steps if steps else math.nan)
+    terms = (factor * torch.cos(turns * places) for turns, factor in enumerate(COSINES[op.op]))
+    kind = container(output_datatype) if isinstance(output_datatype, DType) else torch.float32
+    return sum(terms, torch.zeros(count, dtype=torch.float64)).to(kind)
