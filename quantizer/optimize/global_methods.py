@@ -19,6 +19,10 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
         "batches": 1, "epochs": 1, "batch_size": 1, "learning_rate": 0.001, "regularization": 0.01, "beta_first": 20,
         "beta_last": 2, "warm_start": 0.2,
     },
+    "adaquant_zy": {
+        "batches": 1, "epochs": 1, "batch_size": 1, "weight_rate": 0.00001, "bias_rate": 0.001, "scale_rate": 0.001,
+        "input_rate": 0.1,
+    },
     "gptq_zy": {"batches": 1, "act_order": 1, "damping": 0.01, "block": 128},
     "awq_zy": {"points": 20, "most_shrunk": 0, "insert_norm": 0},
     "mvn_correction": {
@@ -30,12 +34,14 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
 """Method -> its numbers in order, with what each is where it is left out; equalization is ours, the others Compass's."""
 WITHOUT_EFFECT = ("awq_zy", "svd_quant")
 """Methods that are taken where they change nothing; a graph that they would change is refused."""
-LAST = ("adaround", "gptq_zy")
-"""Methods that choose codes, so that nothing may come after them."""
+LAST = ("adaquant_zy", "adaround", "gptq_zy")
+"""Methods that choose codes or scales, so that nothing may come after them."""
 ZERO = ("auto_tune", "insert_norm")
 """Numbers whose other values are not built here."""
 ALPHA = 1
 """The place of mvn_correction's alpha, which is 1 from mode 1 on where it is left out."""
+RATES = 3
+"""How many numbers of adaquant_zy come before its rates, of which the original takes all or none: it raises on some."""
 LARGEST = 10**6
 """What no number of a method may exceed."""
 LEGAL = (
@@ -65,7 +71,7 @@ def methods_of(value: Value) -> tuple[Method, ...]:
 
 
 def global_methods() -> Kind:
-    """Return the kind of `none` and of methods joined by &; those that choose codes come last."""
+    """Return the kind of `none` and of methods joined by &; those that choose codes or scales come last."""
 
     def parse(text: str) -> Value:
         if text.lower() in ("", "none"):
@@ -93,6 +99,8 @@ def _method(text: str) -> Method:
             numbers["multiplier_bits"] if len(given) == len(defaults) else numbers["activation_bits"]
         )
     legal = all(0 <= number <= LARGEST for number in numbers.values())
+    if name == "adaquant_zy" and len(given) not in (*range(RATES + 1), len(defaults)):
+        raise ValueError(text)
     if len(given) > len(defaults) or not legal or any(numbers.get(key) for key in ZERO):
         raise ValueError(text)
     scope = found["scope"]

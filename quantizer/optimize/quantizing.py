@@ -84,6 +84,16 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
+class Own:
+    """Constants of one layer that are not those of the float graph, and the ends of its weights."""
+
+    weights: torch.Tensor
+    """In the operator's order."""
+    ends: Ends
+    biases: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Layers:
     """What every layer's parameters are chosen from."""
 
@@ -97,6 +107,8 @@ class Layers:
     """Float tensors of one calibration batch, for layers of plugins."""
     rounded: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Layer -> weights in the operator's order, each on the grid that its rule chose: codes that are not the nearest."""
+    learned: Mapping[str, Own] = field(default_factory=dict)
+    """Layer -> constants that it learned."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +213,10 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
     if node.name in layers.rounded:
         found["weight"] = found["weight"] or _extrema(spec, constants["weight"])
         constants["weight"] = layers.rounded[node.name]
+    if node.name in layers.learned:
+        own = layers.learned[node.name]
+        constants["weight"], found["weight"] = own.weights, own.ends
+        constants |= {} if own.biases is None else {"bias": own.biases}
     request = Request(
         spec, scheme, settings.platform(layers.platform, family),
         {key: operand_shape(graph, node, spec, key, name) for key, name in operands.items()},

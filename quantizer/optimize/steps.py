@@ -19,6 +19,7 @@ from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph, check_size
 from quantizer.numerics.pinned import pinned
 from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.optimize.adaquant import adaquant
 from quantizer.optimize.autosearch import FirstBatches, Search, searched
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.conversions import float_layers, with_floats
@@ -222,6 +223,14 @@ def _quantized(work: Work) -> Work:
     chosen = rounded(trained, methods)
     if chosen:
         decided = decide(source, replace(layers, rounded=chosen))
+    for method in (each for each in methods if each.name == "adaquant_zy"):
+        learned = adaquant(trained, method, work.library.specs)
+        ranges = dict(work.ranges)
+        for name, (low, high) in learned.ranges.items():
+            ranges[name] = replace(ranges[name], low=low, high=high)
+        work = replace(work, ranges=ranges)
+        layers = replace(layers, ranges=ranges, learned=learned.layers)
+        decided = decide(source, layers)
     graph = with_floats(source, layers, decided, floats)
     debugged = floats | dict.fromkeys(faked_layers(work.options, work.keys), FLOAT32)
     scored = None if debugged == floats else with_floats(source, layers, decided, debugged)

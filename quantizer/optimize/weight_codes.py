@@ -16,7 +16,7 @@ from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.optimize.adaround import Schedule, adaround
-from quantizer.optimize.global_methods import LAST, Method
+from quantizer.optimize.global_methods import Method
 from quantizer.optimize.gptq import gptq
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.products import WEIGHTED, groups_of, in_order, second_moments, weights_of
@@ -44,7 +44,7 @@ def rounded(trained: Trained, methods: Iterable[Method]) -> dict[str, Tensor]:
     """Return layer -> weights on the grid of its parameters, for the method that chooses codes; in the operator's order."""
     found: dict[str, Tensor] = {}
     for method in methods:
-        if method.name not in LAST:
+        if method.name not in CHOOSE:
             continue
         nodes = [
             node for node in trained.graph.order if node.op in WEIGHTED and method.concerns(trained.keys[node.name])
@@ -60,7 +60,7 @@ def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[st
     Of a convolution without groups the file's weights, place by place with all channels, meet moments that go channel by channel:
     so does the original, and its codes come out.
     """
-    graph, numbers = _as_it_calibrates(trained), method.numbers
+    graph, numbers = as_it_calibrates(trained), method.numbers
     moments = second_moments(graph, trained.runner, trained.batches(), int(numbers["batches"]), nodes)
     found = {}
     for node in nodes:
@@ -108,8 +108,8 @@ def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dic
         int(numbers["epochs"]), max(1, int(numbers["batch_size"])), numbers["learning_rate"], numbers["regularization"],
         (numbers["beta_first"], numbers["beta_last"]), numbers["warm_start"],
     )  # fmt: skip
-    graph = _as_it_calibrates(trained)
-    feeds = _samples(trained, int(numbers["batches"]), schedule.batch_size)
+    graph = as_it_calibrates(trained)
+    feeds = samples_of(trained, int(numbers["batches"]), schedule.batch_size)
     count = len(next(iter(feeds.values())))
     wanted = {name: values for name, _, values in runner.forward_in_types(graph, feeds)}
     layers = {node.name: graph.producers[node.outputs[0]] for node in nodes}
@@ -128,8 +128,8 @@ def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dic
         def error(codes: Tensor, places: slice) -> Tensor:
             values = grid.real((codes + grid.zero).clamp(grid.low, grid.high))
             values = grid.real(values) if node.op == "fully_connected" else values
-            (got,) = runner.layer(graph, node, [_part(read, places, count), values, *rest])
-            got, gold = (_activated(trained, graph, node, v) for v in (got, _part(made, places, count)))
+            (got,) = runner.layer(graph, node, [part_of(read, places, count), values, *rest])
+            got, gold = (activated(trained, graph, node, v) for v in (got, part_of(made, places, count)))
             return (got - gold).abs().pow(2.0).sum(-1).mean()
 
         steps = weights * grid.steps
@@ -174,7 +174,7 @@ class Grid:
         return self.real((self.steps * values + self.zero).round().clamp(self.low, self.high))
 
 
-def _as_it_calibrates(trained: Trained) -> Graph:
+def as_it_calibrates(trained: Trained) -> Graph:
     """Return the float graph as the original runs it between its statistics and its quantization.
 
     It takes the weights of fully connected layers for codes there, and brings them to real values.
@@ -190,7 +190,7 @@ def _as_it_calibrates(trained: Trained) -> Graph:
     return graph.with_tensors(*changed)
 
 
-def _samples(trained: Trained, count: int, size: int) -> dict[str, Tensor]:
+def samples_of(trained: Trained, count: int, size: int) -> dict[str, Tensor]:
     """Return the samples of the first *count* batches, the first ones again where *size* does not divide them."""
     columns: dict[str, list[Tensor]] = {}
     for feeds in islice(trained.batches(), max(1, count)):
@@ -204,14 +204,14 @@ def _samples(trained: Trained, count: int, size: int) -> dict[str, Tensor]:
     return found
 
 
-def _part(values: Tensor, places: slice, count: int) -> Tensor:
+def part_of(values: Tensor, places: slice, count: int) -> Tensor:
     """Return some samples of a tensor, all of one that has no axis of samples."""
     return values[places] if values.dim() and len(values) == count else values
 
 
-def _activated(trained: Trained, graph: Graph, node: Node, values: Tensor) -> Tensor:
+def activated(trained: Trained, graph: Graph, node: Node, values: Tensor, output: str | None = None) -> Tensor:
     """Return what the first activation layer behind a layer makes of its output; the output where there is none."""
-    for reader in graph.consumers.get(node.outputs[0], ()):
+    for reader in graph.consumers.get(output or node.outputs[0], ()):
         if trained.keys[reader.name].type == "Activation":
             return trained.runner.layer(
                 graph, reader, [values, *(graph.tensor(n).data for n in reader.inputs[1:] if n)]

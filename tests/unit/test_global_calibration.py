@@ -137,6 +137,44 @@ def test_chosen_codes_stay_within_the_grid_of_the_rule(correlated: Network) -> N
                     assert int((constant.codes - usual.codes).abs().max()) == 1
 
 
+@pytest.mark.parametrize("rate", [0.05, 0.2])
+def test_the_first_step_of_adaquant_moves_an_input_s_scale_downhill_by_its_rate(tmp_path: Path, rate: float) -> None:
+    """Adam's first step is its rate against the gradient's sign, which two sums at neighbouring scales show, codes as they are."""
+    x, weights = drawn(1, 1, 1, 8, seed=11), drawn(4, 1, 1, 8, seed=12)
+    net = Network(tmp_path, x).add(
+        "conv2d", (1, 1, 1, 4), weights, torch.zeros(4), attrs={**CONV, "padding": (0, 0, 0, 0)}
+    )
+    plain, learned = net.quantized(), net.quantized(f"global_calibration = adaquant_zy[1,1,1,0,0,0,{rate}]")
+    assert plain.decided is not None
+    assert learned.decided is not None
+    params, constant = plain.decided.tensors["x"], plain.decided.handed["y0"].constants["weight"]
+    steps, after = 1.0 / float(params.scale), params.qmin / learned.ranges["x"].low
+    codes = (x.double() * steps).round().clamp(params.qmin, params.qmax).reshape(8)
+    real = (constant.codes.double() * constant.params.scale).reshape(4, 8)
+    wanted = weights.double().reshape(4, 8) @ x.double().reshape(8)
+
+    def error(scale: float) -> float:
+        return float((real @ (codes / scale) - wanted).square().mean())
+
+    downhill = -1.0 if error(steps * 1.0001) > error(steps * 0.9999) else 1.0
+    assert after - steps == pytest.approx(downhill * rate, rel=1e-3)
+    assert learned.ranges["x"].high == pytest.approx(params.qmax / after)
+    kept = learned.decided.handed["y0"].constants["weight"]
+    assert int((kept.codes - constant.codes).abs().max()) <= 1
+
+
+def test_adaquant_makes_the_output_better(correlated: Network) -> None:
+    plain = correlated.error("weight_bits = 4")
+    assert (
+        correlated.error("weight_bits = 4", "global_calibration = adaquant_zy[2,20,4,0.1,0.02,0.01,0.01]") < 0.8 * plain
+    )
+
+
+def test_adaquant_takes_all_rates_or_none(correlated: Network) -> None:
+    with pytest.raises(FormatError, match="adaquant_zy"):
+        correlated.quantized("global_calibration = adaquant_zy[1,1,1,0.001]")
+
+
 def test_a_method_is_for_the_layers_that_its_scope_names(correlated: Network) -> None:
     plain = correlated.quantized("weight_bits = 4")
     work = correlated.quantized("weight_bits = 4", "global_calibration = gptq_zy[1][FullyConnected]")
