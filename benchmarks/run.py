@@ -36,7 +36,7 @@ from quantizer.numerics.requantize import requantize
 from quantizer.ops import load_built_ins
 from quantizer.optimize import steps
 from quantizer.optimize.cfg import read_cfg
-from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.runtime.quantization import dispatch_graph, quantize_graph
 from quantizer.runtime.torch_executor import TorchExecutor
 
 ROOT = Path(__file__).parent.parent

@@ -16,14 +16,13 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
+from quantizer.core import Library, load_library
 from quantizer.core.dtypes import DTYPES
-from quantizer.core.library import Library, load_library
+from quantizer.ir import Graph, Node
+from quantizer.ir import Tensor as GraphTensor
 from quantizer.ir.formats import compass
-from quantizer.ir.graph import Graph, Node
-from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.ops import load_built_ins
-from quantizer.optimize.cfg import read_cfg
-from quantizer.optimize.steps import optimize
+from quantizer.optimize import optimize, read_cfg
 
 TRAINING = 1437
 """Images to train on, the first four fifths; the other 360 are from other writers."""

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from quantizer import nn as qnn
-from quantizer.core.errors import QuantizerError
+from quantizer.core import QuantizerError
 from quantizer.core.files import replace_files
 from quantizer.nn import FIX_FIXED, FIX_NONE, default_fix_cfg
 

@@ -17,16 +17,21 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
-from quantizer.ir.graph import Graph
-from quantizer.runtime.analysis import error_table, graphwise_error_analyse, layerwise_error_analyse
-from quantizer.runtime.integer import integer_graph
-from quantizer.runtime.integer_executor import IntegerExecutor
-from quantizer.runtime.onnx_model import load_onnx_graph
-from quantizer.runtime.qdq import export_qdq
-from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.ir import Graph
+from quantizer.runtime import (
+    IntegerExecutor,
+    TorchExecutor,
+    dispatch_graph,
+    error_table,
+    export_qdq,
+    graphwise_error_analyse,
+    integer_graph,
+    layerwise_error_analyse,
+    load_onnx_graph,
+    quantize_graph,
+)
+from quantizer.runtime import QuantizationProperty as P
 from quantizer.runtime.setting import INT8, Setting
-from quantizer.runtime.tensor_config import QuantizationProperty as P
-from quantizer.runtime.torch_executor import TorchExecutor
 
 TRAINING = 1437
 """Images to train on, the first four fifths; the other 360 are from other writers."""

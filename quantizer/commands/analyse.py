@@ -100,7 +100,7 @@ def analysed(args: argparse.Namespace) -> dict[str, list[Any]]:
     from quantizer.runtime.analysis import graphwise_error_analyse, layerwise_error_analyse
     from quantizer.runtime.graph_statistics import parameter_analyse, statistical_analyse
     from quantizer.runtime.onnx_model import load_onnx_graph
-    from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+    from quantizer.runtime.quantization import dispatch_graph, quantize_graph
     from quantizer.runtime.sample_data import read_batches, synthetic_batches
     from quantizer.runtime.setting import Setting
     from quantizer.runtime.tensor_config import QuantizationProperty as P

@@ -1,4 +1,4 @@
-"""`quantizer docs`: write the reference pages that follow from schemas and parsers."""
+"""`quantizer docs`: write the reference pages that follow from schemas, parsers and packages."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `docs` to the command line."""
     parser = subparsers.add_parser(
         "docs",
-        help="write the reference pages of keys and options",
-        description="Write spec.md, schemes.md, platforms.md and options.md.",
+        help="write the reference pages of keys, options and the public API",
+        description="Write spec.md, schemes.md, platforms.md, options.md and api.md.",
     )
     parser.add_argument(
         "--dir", metavar="DIR", type=Path, default=Path("docs/reference"), help="where they go (default: %(default)s)"
@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, str]:
     """Return every page under its path in *folder*; *commands*: of the command line, each with its module and help."""
+    from quantizer.commands.api_reference import api_document
     from quantizer.commands.options_reference import options_document
 
     shipped = shipped_folder()
@@ -77,7 +78,7 @@ def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, s
         folder / f"{name}.md": reference_document(model, [_INTROS[name]], files)
         for name, (model, files) in sources.items()
     }
-    return found | {folder / "options.md": options_document(commands)}
+    return found | {folder / "api.md": api_document(), folder / "options.md": options_document(commands)}
 
 
 def _content(path: Path) -> str | None:

@@ -122,7 +122,7 @@ def _checked(args: argparse.Namespace, names: list[str]) -> tuple[ModelFindings,
 def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Tensor]]:
     """Return the model as it is checked, and what it is fed."""
     from quantizer.runtime.qdq import with_qdq
-    from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+    from quantizer.runtime.quantization import dispatch_graph, quantize_graph
     from quantizer.runtime.sample_data import read_batches, synthetic_batches
     from quantizer.runtime.setting import Setting
 

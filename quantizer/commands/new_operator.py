@@ -99,7 +99,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics.qparams import Parameters
+from quantizer.numerics import Parameters
 from quantizer.ops import operator
 
 
@@ -121,7 +121,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics.qparams import Parameters
+from quantizer.numerics import Parameters
 from quantizer.ops import operator
 
 

@@ -1,14 +1,5 @@
 """From a spec to verdicts."""
 
-from __future__ import annotations
+from lazy_loader import attach_stub
 
-from typing import Any
-
-
-def __getattr__(name: str) -> Any:
-    """Return `check_graph`, which is imported when it is asked for: it needs every floor below."""
-    if name != "check_graph":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from quantizer.conformance.graph_check import check_graph
-
-    return check_graph
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

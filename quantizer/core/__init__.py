@@ -1,1 +1,5 @@
 """Plain data that everything else speaks in; imports neither torch nor pytest."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -1,1 +1,5 @@
 """Graphs, and the files they are stored in."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

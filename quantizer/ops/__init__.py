@@ -25,6 +25,8 @@ from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.tables import lookup, tabulated
 
+__all__ = ["REGISTRY", "Registration", "Registry", "load_built_ins", "operator"]
+
 FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "function", "tile"]
 KINDS: tuple[FunctionKind, ...] = ("reference", "quantize", "quantized", "accumulate", "function", "tile")
 BUILT_IN = "built-in"

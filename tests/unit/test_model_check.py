@@ -25,7 +25,7 @@ from quantizer.reporting.model_page import model_page, summary
 from quantizer.runtime.models.engines import OwnFloat, OwnIntegers, Values, model_engine
 from quantizer.runtime.models.parts import Parts, parts_of, unquantized, with_constant_codes
 from quantizer.runtime.qdq import with_qdq
-from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.runtime.quantization import dispatch_graph, quantize_graph
 from quantizer.runtime.sample_data import synthetic_batches
 
 pytest.importorskip("onnxruntime")

@@ -16,7 +16,7 @@ from quantizer.runtime.integer import integer_graph
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.lsq import LearnedStep
 from quantizer.runtime.qdq import export_qdq
-from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.runtime.quantization import dispatch_graph, quantize_graph
 from quantizer.runtime.setting import INT8, Setting
 from quantizer.runtime.tensor_config import QuantizationProperty, QuantizationStates, create_default_quant_config
 from quantizer.runtime.torch_executor import TorchExecutor

@@ -19,7 +19,7 @@ from quantizer.runtime.integer import integer_graph
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.onnx.unfolded import unfolded
 from quantizer.runtime.qdq import export_qdq
-from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.runtime.quantization import dispatch_graph, quantize_graph
 from quantizer.runtime.setting import Setting
 from quantizer.runtime.tensor_config import QuantizationProperty as P
 

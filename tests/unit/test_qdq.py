@@ -17,7 +17,7 @@ from quantizer.ir.formats.onnx_write import save, to_model
 from quantizer.ir.graph import same
 from quantizer.runtime.hooks import QuantOPRuntimeHook, is_quantable
 from quantizer.runtime.qdq import export_qdq
-from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.runtime.quantization import dispatch_graph, quantize_graph
 from quantizer.runtime.setting import Setting
 from quantizer.runtime.tensor_config import (
     POLICIES,

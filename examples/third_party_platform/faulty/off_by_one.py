@@ -1,6 +1,6 @@
 """What a wrong kernel looks like to the gate: the chip's codes, the first of them one step off."""
 
-from quantizer.numerics.qparams import Staged
+from quantizer.numerics import Staged
 from quantizer.ops import REGISTRY, operator
 
 

@@ -5,11 +5,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from quantizer.core.errors import RefusedError
-from quantizer.core.platforms import Platform
-from quantizer.core.schemes import Scheme
-from quantizer.core.spec import Spec
-from quantizer.numerics.qparams import Parameters
+from quantizer.core import Platform, RefusedError, Scheme, Spec
+from quantizer.numerics import Parameters
 from quantizer.runtime.engines.frames import Job
 from quantizer.runtime.engines.lowering import Lowered
 from quantizer.runtime.engines.protocol import Call

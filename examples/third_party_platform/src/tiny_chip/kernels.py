@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from quantizer.numerics.qparams import Parameters
+from quantizer.numerics import Parameters
 from quantizer.ops import operator
 
 

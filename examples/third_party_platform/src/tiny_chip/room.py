@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from quantizer.core.rooms import Engine, Room
+from quantizer.core import Engine, Room
 
 ROOM = Room(
     Path(__file__).parent,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from quantizer.numerics.qparams import Parameters
+from quantizer.numerics import Parameters
 from quantizer.ops import operator
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.quantize import centred
+from quantizer.numerics import Parameters, centred
 from quantizer.ops import operator
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_sum
-from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.quantize import centred
+from quantizer.numerics import Parameters, centred, finish_sum
 from quantizer.ops import operator
 
 

@@ -1,0 +1,6 @@
+from .graph_check import NodeVerdicts, check_graph
+
+__all__ = [
+    "NodeVerdicts",
+    "check_graph",
+]

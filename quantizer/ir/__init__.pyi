@@ -1,0 +1,7 @@
+from .graph import Graph, Node, Tensor
+
+__all__ = [
+    "Graph",
+    "Node",
+    "Tensor",
+]

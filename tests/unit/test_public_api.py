@@ -1,0 +1,48 @@
+"""What other code may import: named on the page, importable in any order, without torch where that is promised."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quantizer.commands.api_reference import PUBLIC
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+
+
+def on_page(package: str) -> set[str]:
+    section = PAGE.split(f"## quantizer.{package}\n")[1].split("\n## ")[0]
+    return set(re.findall(r"^\* `(\w+)", section, re.MULTILINE))
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_the_page_lists_what_a_package_exports(package):
+    module = importlib.import_module(f"quantizer.{package}")
+    assert on_page(package) == set(module.__all__)
+    assert set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_no_public_name_is_that_of_a_module_beside_it(package):
+    """`from package import name` would give the module once somebody imported it."""
+    module = importlib.import_module(f"quantizer.{package}")
+    beside = {path.stem for path in Path(module.__file__).parent.iterdir()}
+    assert not set(module.__all__) & beside
+
+
+def test_an_unknown_name_is_an_import_error():
+    with pytest.raises(ImportError, match="TorchExecuter"):
+        from quantizer.runtime import TorchExecuter  # noqa: F401
+
+
+def test_core_and_reporting_need_no_torch_and_users_of_ppq_find_what_they_know():
+    text = (
+        "import sys; from quantizer.core import Record, Spec, load_spec; from quantizer.reporting import read_run;"
+        "assert 'torch' not in sys.modules;"
+        "from quantizer.runtime import RuntimeHook, TorchExecutor, register_operation_handler"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True)
