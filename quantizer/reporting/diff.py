@@ -6,8 +6,10 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct
 
 from quantizer.core.errors import CaseError
@@ -136,24 +138,27 @@ def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = F
     """
     before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
     both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]
-    ratios = [change for old, new in both for change in _ratios(old, new, elsewhere=elsewhere)]
+    grown, shrunk = _by_size([pair for pair in both if pair[0] != pair[1]], elsewhere=elsewhere)
     lost: list[CoverageChange] = []
     gained: list[CoverageChange] = []
     for old, new in both:
         names = _covered_otherwise(old, new)
+        if not names and _beside_checks(old) == _beside_checks(new):
+            continue
         moves = _moves(new, elsewhere=elsewhere)
         lost += [loss for loss in _losses(old, new, names, elsewhere=moves) if not (filtered and loss.what == "check")]
         gained += map(_swapped, _losses(new, old, names, elsewhere=moves))
+    ill = [pair for pair in both if _stood_ill(pair[0])]
     return Diff(
         base_items=len(before),
         run_items=len(after),
         new_failures=_new_failures(before, after),
-        fixed=tuple(_item(old, new) for old, new in both if _stood_ill(old) and standing(new) == "passed"),
+        fixed=tuple(_item(old, new) for old, new in ill if standing(new) == "passed"),
         still_failing=tuple(
-            _item(old, new) for old, new in both if is_failing(old) and standing(new) in ("failed", "known")
+            _item(old, new) for old, new in ill if is_failing(old) and standing(new) in ("failed", "known")
         ),
-        grown=_sorted_ratios(change for change in ratios if change.grew),
-        shrunk=_sorted_ratios(change for change in ratios if not change.grew),
+        grown=grown,
+        shrunk=shrunk,
         lost=tuple(lost),
         gained=tuple(gained),
         added=tuple(_appearance(after[item]) for item in sorted(after.keys() - before.keys())),
@@ -210,15 +215,23 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
     bits of float kernels are another processor's.
     """
     elsewhere = elsewhere or old.isa != new.isa
-    for name in _in_order(tuple(new.checks)):
-        was, now = old.checks.get(name), new.checks[name]
-        if was is None or (elsewhere and (name in FIGURES or _moved(old, new, name))):
+    known, checks = old.checks, new.checks
+    for name in _in_order(tuple(checks)):
+        was, now = known.get(name), checks[name]
+        if was is None or (was.ratio == now.ratio and name != "accuracy"):
             continue
-        if (was.ratio != now.ratio or name == "accuracy") and decided(was) and decided(now):
-            errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
-            change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
-            if change.before != change.after or change.grown_lsb:
-                yield change
+        if elsewhere and (name in FIGURES or _moved(old, new, name)):
+            continue
+        if not ((was.passed or was.failed) and (now.passed or now.failed)):  # `decided`, for a million checks
+            continue
+        if name != "accuracy":
+            yield RatioChange(new.id, name, worst_ratio(was), worst_ratio(now))
+            continue
+        change = RatioChange(
+            new.id, name, worst_ratio(was), worst_ratio(now), old.metrics.get(ERROR), new.metrics.get(ERROR)
+        )
+        if change.before != change.after or change.grown_lsb:
+            yield change
 
 
 @functools.lru_cache(maxsize=4096)
@@ -226,39 +239,50 @@ def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(names, key=check_order))
 
 
-def _sorted_ratios(changes: Iterable[RatioChange]) -> tuple[RatioChange, ...]:
-    """Sort by factor, then error, then ratio; what is equal stays in the order of ids and checks, in which it was found."""
-    return tuple(sorted(changes, key=_size))
+def _by_size(pairs: Iterable[tuple[Record, Record]], *, elsewhere: bool) -> tuple[tuple[RatioChange, ...], ...]:
+    """Return the ratios that grew and those that shrank, by factor, then error, then ratio, the largest first.
 
-
-def _size(change: RatioChange) -> tuple[float, float, float]:
-    """Return the key of `_sorted_ratios`; written out, as a diff of two large runs asks for it a million times."""
-    small, large = change.before, change.after
-    if small > large:
-        small, large = large, small
-    grown = 0.0 if change.lsb_before is None or change.lsb_after is None else abs(change.lsb_after - change.lsb_before)
-    if small == large:
-        return (-1.0, -grown, -large)
-    return (-math.inf if small == 0 or large == math.inf else -large / small, -grown, -large)
+    What is equal stays in the order of ids and checks, in which it was found. Sorted as arrays: two large runs have a
+    million of them.
+    """
+    found = [change for old, new in pairs for change in _ratios(old, new, elsewhere=elsewhere)]
+    before, after = (np.fromiter(map(attrgetter(name), found), np.float64, len(found)) for name in ("before", "after"))
+    errors = np.zeros(len(found))
+    for place, change in enumerate(found):
+        if change.lsb_before is not None:
+            errors[place] = change.grown_lsb
+    small, large = np.minimum(before, after), np.maximum(before, after)
+    with np.errstate(all="ignore"):
+        factors = np.where(small == large, 1.0, np.where((small == 0) | np.isinf(large), np.inf, large / small))
+    order = np.lexsort((-large, -np.abs(errors), -factors))
+    grew = (after > before) | ((small == large) & (errors > 0))
+    return tuple(tuple(map(found.__getitem__, order[which[order]].tolist())) for which in (grew, ~grew))
 
 
 def _swapped(loss: CoverageChange) -> CoverageChange:
     return CoverageChange(loss.id, loss.what, loss.name, loss.after, loss.before)
 
 
+def _beside_checks(record: Record) -> tuple[object, ...]:
+    """Return what a record covers beside its checks."""
+    return record.outcome, record.cases, record.coverage, record.holes
+
+
 def _covered_otherwise(old: Record, new: Record) -> list[str]:
     """Return the checks that one record has alone, or whose verdicts, holes or widths are others."""
-    found = [name for name in new.checks if name not in old.checks]
-    for name, was in old.checks.items():
-        now = new.checks.get(name)
-        if now is None or (was.passed, was.failed, was.holes, was.width) != (
-            now.passed,
-            now.failed,
-            now.holes,
-            now.width,
+    known, checks = old.checks, new.checks
+    found = [name for name in checks if name not in known]
+    for name, was in known.items():
+        now = checks.get(name)
+        if (
+            now is None
+            or was.passed != now.passed
+            or was.failed != now.failed
+            or was.holes != now.holes
+            or was.width != now.width
         ):
             found.append(name)
-    return sorted(found, key=check_order)
+    return sorted(found, key=check_order) if found else found
 
 
 def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) -> Iterator[CoverageChange]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from quantizer.core.errors import CaseError
 from quantizer.core.files import is_file, is_folder, replace_files
 from quantizer.core.reading import Readable
-from quantizer.core.record import CheckRecord, Record, read_line
+from quantizer.core.record import CheckRecord, Record, read_line, read_plain
 from quantizer.reporting.machine import MACHINE
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ def read_run(path: Path) -> list[Record]:
         file = path / RECORDS
         if not file.exists():
             raise CaseError(f"{path}: holds no {RECORDS}. Name the directory of a run, or a records file.")
-    return _parse(RUN.lines_of(file, str(file)), str(file))
+    found = read_plain(RUN.bytes_of(file, str(file)))
+    if found is None or len({record.id for record in found}) < len(found):
+        return _parse(RUN.lines_of(file, str(file)), str(file))
+    return sorted(found, key=lambda record: record.id)
 
 
 def read_run_facts(path: Path) -> Facts | None:
