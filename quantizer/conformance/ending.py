@@ -10,7 +10,7 @@ import pytest
 
 from quantizer.conformance.claiming import claim
 from quantizer.conformance.command_line import named, options
-from quantizer.conformance.stash import CANARY, EXTRA, PLUGINS, RUN, STATE
+from quantizer.conformance.stash import CANARY, EXTRA, INPUTS, PLUGINS, RUN, STATE
 from quantizer.conformance.under_test import end
 from quantizer.conformance.under_way import ENDED, Run, selection
 
@@ -74,6 +74,8 @@ def _finish(config: pytest.Config, run: Run, status: int) -> int:
         return status
     try:
         records = complete(run, asked, extra, status)
+        if (inputs := config.stash.get(INPUTS, None)) is not None and (changed := inputs.changed()):
+            run.lacks.append(f"{changed}: changed while the run was under way. Run again.")
         if problem := selects_nothing(config, run):
             run.lacks.append(problem)
             status = pytest.ExitCode.USAGE_ERROR

@@ -11,6 +11,7 @@ from quantizer.conformance.under_way import Run
 
 if TYPE_CHECKING:
     from quantizer.conformance.collection import State
+    from quantizer.conformance.inputs import Inputs
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import Session
     from quantizer.conformance.singing import Canary
@@ -23,5 +24,6 @@ STATE: pytest.StashKey[State] = pytest.StashKey()
 EXTRA: pytest.StashKey[list[Path]] = pytest.StashKey()
 PLUGINS: pytest.StashKey[list[Plugin]] = pytest.StashKey()
 RUN: pytest.StashKey[Run] = pytest.StashKey()
+INPUTS: pytest.StashKey[Inputs] = pytest.StashKey()
 HOST: pytest.StashKey[Child] = pytest.StashKey()
 CANARY: pytest.StashKey[Canary] = pytest.StashKey()

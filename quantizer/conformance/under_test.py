@@ -11,7 +11,7 @@ import pytest
 
 from quantizer.conformance.claiming import try_to_claim
 from quantizer.conformance.command_line import named, options, with_usage_errors
-from quantizer.conformance.stash import EXTRA, HOST, PLUGINS
+from quantizer.conformance.stash import EXTRA, HOST, INPUTS, PLUGINS
 from quantizer.core.errors import QuantizerError
 from quantizer.plugins.discovery import Plugin, load_plugins, sources
 
@@ -43,7 +43,12 @@ def load(config: pytest.Config) -> None:
     import_module("quantizer.conformance.singing")
     if not named(config):
         try_to_claim(config)
+    from quantizer.conformance.inputs import Inputs
+
+    config.stash[INPUTS] = inputs = Inputs(config, asked)
     plugins: list[Plugin] = with_usage_errors(lambda: _loaded(config))
+    if changed := inputs.changed():
+        raise pytest.UsageError(f"{changed}: changed while plugins were loaded. A plugin writes no file of the run.")
     with_usage_errors(lambda: asked.check_plugins(plugins))
     config.stash[EXTRA] += [folder for plugin in plugins for folder in plugin.specs]
     config.stash[PLUGINS] += plugins

@@ -66,7 +66,7 @@ class Worker:
 
     def _start(self) -> None:
         """Start a process, and wait for the empty reply by which it says that its imports are done."""
-        command = [sys.executable, "-m", f"{__package__}.workers", self._module]
+        command = [sys.executable, "-P", "-m", f"{__package__}.workers", self._module]
         self._child = Child(command, environment(self._pins), self._limits)
         try:
             self._child.greeting()

@@ -1,0 +1,66 @@
+"""The files that a run is judged by: they stay what they were before the first function of a plugin ran.
+
+A plugin that changes a spec, a golden or a conftest.py changes what it is judged by; one that changes its own file is not the
+one that a statement names. Files are known by size, inode and times: a run with one that changed is not whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.options import Options
+
+Stamp = tuple[int, int, int, int]
+SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py")
+SUFFIXES = (".yaml", ".jsonl")
+
+
+class Inputs:
+    """The files of a run as they were when this was made."""
+
+    def __init__(self, config: pytest.Config, asked: Options) -> None:
+        words = [str(word).split("::", maxsplit=1)[0] for word in config.args]
+        self._folders = [(config.invocation_params.dir / word).resolve() for word in words] + [*asked.specs]
+        if asked.golden_update is None:
+            self._folders.append(asked.cases)
+        files = [asked.root / name for name in SETTINGS] + [one for one in (asked.baseline, asked.xfails) if one]
+        for path in asked.plugins:
+            files += [path] if path.is_file() else sorted(path.rglob("*.py"))
+        self._files = files
+        self._away = asked.reports
+        self._root = asked.root
+        self._stamps = self._now()
+
+    def changed(self) -> str | None:
+        """Return the first file that is another one, appeared or is gone since; None where all are as they were."""
+        now = self._now()
+        for path in sorted(now.keys() | self._stamps.keys()):
+            if now.get(path) != self._stamps.get(path):
+                return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+        return None
+
+    def _now(self) -> Mapping[Path, Stamp]:
+        found = ((path, _stamp(path)) for path in [*self._files, *_walked(self._folders, self._away)])
+        return {path: stamp for path, stamp in found if stamp is not None}
+
+
+def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
+    """Yield what a run reads of the folders *places* and single files among them, but nothing below *away*."""
+    for place in places:
+        if place.is_file():
+            yield place
+        for folder, below, names in os.walk(place):
+            below[:] = [name for name in below if name[0] not in "._" and Path(folder, name) != away]
+            yield from (Path(folder, name) for name in names if name.endswith(SUFFIXES) or name == "conftest.py")
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns

@@ -1,0 +1,186 @@
+"""Functions of plugins that try to pass while they are wrong, and odd ones that are right: the first are red, the second green."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from test_isolation import records, text, write
+
+from conftest import MODULE, OFF_BY_ONE, RIGHT
+from quantizer.cli import main
+
+LIAR = "type('Liar', (torch.Tensor,), {'contiguous': lambda self: self, 'numpy': lambda self: (right + 1).numpy()})"
+MUTE = "type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})"
+AGAIN = "any(f.f_code.co_name == 'require_same_elsewhere' for f, _ in __import__('traceback').walk_stack(None))"
+WRONG = {
+    "leaves": ("sys.exit(0)", "right", "SystemExit"),
+    "counts": ("KEPT['n'] = KEPT.get('n', 0) + 1", "right + (KEPT['n'] > 60)", ""),
+    "clock": ("KEPT.setdefault('t', time.time())", "right + (time.time() > KEPT['t'] + 0.05)", ""),
+    "sizes": ("", "right + (x.numel() > 30)", ""),
+    "judged": ("", f"right + (not {AGAIN})", ""),
+    "repeats": ("", f"right + {AGAIN}", "other codes"),
+    "liar": ("", f"right.as_subclass({LIAR})", ""),
+    "doubles": ("", "right.to(torch.float64)", "codes are integers"),
+    "wraps": ("", "right.to(torch.uint8)", ""),
+    "broad": ("", "right.flatten()[:1].expand(right.numel()).reshape(right.shape)", ""),
+    "staged": ("from quantizer.numerics.qparams import Staged", "Staged(right + 1, {})", ""),
+    "several": ("", "(right,)", ""),
+    "deep": ("found = []\nfor _ in range(9999): found = [found]", "found", ""),
+    "endless": ("found = []\nfound.append(found)", "found", ""),
+    "recurses": ("f = lambda: f()\nf()", "right", "RecursionError"),
+    "mute": (f"raise {MUTE}", "right", ""),
+    "lines": (r"raise ValueError('a\nb\r\x1b[2J\x00]]>::error::c')", "right", "ValueError"),
+    "half": (r"raise ValueError('\ud800')", "right", "ValueError"),
+    "half_class": (r"raise type('E\ud800', (Exception,), {})('x')", "right", ""),
+    "alarms": ("signal.alarm(1)\ntime.sleep(3)", "right", "was killed by SIGALRM"),
+}  # fmt: skip
+FINE = {
+    "silent": ("os.close(1) if not KEPT else None; KEPT['x'] = 1", "right"),
+    "bare": ("os.environ.clear()", "right"),
+    "moves": ("os.chdir('/')", "right"),
+    "infers": ("with torch.inference_mode(): right = right.clone()", "right"),
+    "strict": ("np.seterr(all='raise'); import warnings; warnings.simplefilter('error')", "right"),
+    "thread": ("import threading; KEPT or threading.Thread(target=time.sleep, args=(600,), daemon=True).start(); KEPT[1] = 1", "right"),
+    "starts": ("import subprocess; KEPT or subprocess.run(['true'], check=True); KEPT[1] = 1", "right"),
+    "restores": ("x += 1\nx -= 1", "right"),
+    "parameter": ("", "torch.nn.Parameter(right, requires_grad=False)"),
+    "handler": ("signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)", "right"),
+}  # fmt: skip
+
+
+def green(root: Path, status: int, capsys: pytest.CaptureFixture[str]) -> bool:
+    """Return what the recipe of docs/ci.md makes of a run that ended with *status*."""
+    out, stated = str(root / "reports/out"), root / "statement"
+    if status not in (0, 1):
+        assert main(["report", "show", out, "--check"]) != 0
+        return False
+    passed = main(["report", "show", out, "--check"]) == 0
+    made = main(["report", "statement", out, "-o", str(stated)]) == 0
+    for form in (["junit", out, "-o", str(root / "junit.xml")], ["html", out, "-o", str(root / "page.html")]):
+        assert main(["report", *form]) == (0 if made else 2), capsys.readouterr().err
+    conforms = made and json.loads(stated.with_suffix(".json").read_text())["result"] == "conforms"
+    assert conforms or not passed
+    capsys.readouterr()
+    return passed
+
+
+@pytest.mark.nightly
+def test_a_function_that_would_deceive_is_its_own_failure_and_odd_ones_pass(vendor, capsys):
+    for name, (body, result, *_) in {**WRONG, **FINE}.items():
+        write(vendor.root, name, text(name, body, result))
+    done = vendor.run("-k", "a8-ideal", "-p", "no:xdist", "--op-plugin-timeout=20")
+    assert done.ret == 1
+    found = records(vendor.root)
+    assert set(found) == {*WRONG, *FINE}
+    green_ones = {name for name, record in found.items() if record["outcome"] == "passed"}
+    assert green_ones == set(FINE), {n: found[n].get("failure") for n in green_ones ^ set(FINE)}
+    for name, (_, _, said) in WRONG.items():
+        assert said in str(found[name]["failure"]), (name, found[name]["failure"])
+        assert len(str(found[name]["failure"]).splitlines()) == 1
+    assert json.loads((vendor.root / "reports/out/run.json").read_text())["lacks"] == []
+    assert not green(vendor.root, 1, capsys)
+
+
+AT_IMPORT = "from pathlib import Path\n{}\n"
+WEAKER = "Path('my_specs/double.yaml').write_text(Path('my_specs/double.yaml').read_text() + '# weaker\\n')"
+CONFTEST = "Path('my_specs/conftest.py').write_text('import os; os._exit(0)')"
+ITSELF = "Path(__file__).write_text(Path(__file__).read_text().replace('+ 1', ''))"
+GOLDEN = "Path('cases/golden').mkdir(parents=True, exist_ok=True); Path('cases/golden/double.jsonl').write_text('')"
+FORGED = (
+    "import json; f = Path('reports/out'); g = json.loads(Path('good/run.json').read_text());"
+    " [f.joinpath(n).write_text(Path('good', n).read_text()) for n in ('run.json', 'records.jsonl', 'summary.json')]"
+)
+LINKED = "Path('reports/out').is_symlink() or (Path('reports/out').rename('reports/away'), Path('reports/out').symlink_to('../good'))"
+REMOVED = "import shutil; shutil.rmtree('reports', ignore_errors=True)"
+HIDDEN = (
+    "from quantizer.ops import REGISTRY, BUILT_IN; [object.__setattr__(e, 'origin', BUILT_IN) for e in REGISTRY.all()]"
+)
+PARENT = "import os, signal; os.kill(os.getppid(), signal.{})"
+LATER = "import threading, os, time\nthreading.Thread(target=lambda: (time.sleep(1), os._exit(0)), daemon=True).start()"
+AT_EXIT = "import atexit\natexit.register(lambda: os.kill(os.getppid(), signal.{}))"
+ATTACKS = {
+    "a weaker spec at import": ("import", WEAKER, "right"),
+    "a weaker spec at a call": ("call", WEAKER, "right"),
+    "a conftest at import": ("import", CONFTEST, "wrong"),
+    "a conftest at a call": ("call", CONFTEST, "right"),
+    "another plugin in its place": ("call", ITSELF, "wrong"),
+    "a golden": ("call", GOLDEN, "right"),
+    "forged files": ("call", FORGED, "wrong"),
+    "a link": ("call", LINKED, "wrong"),
+    "no folder": ("call", REMOVED, "wrong"),
+    "no folder, right": ("call", REMOVED, "right"),
+    "the origin of ours": ("end", HIDDEN, "wrong"),
+    "ends the judge": ("call", PARENT.format("SIGTERM"), "wrong"),
+    "kills the judge": ("call", PARENT.format("SIGKILL"), "wrong"),
+    "interrupts the judge": ("call", PARENT.format("SIGINT"), "wrong"),
+    "interrupts the judge at the end": ("import", AT_EXIT.format("SIGINT"), "wrong"),
+    "kills the judge at the end": ("import", AT_EXIT.format("SIGKILL"), "wrong"),
+    "ends later": ("import", LATER, "right"),
+    "exits at import": ("import", "import sys; sys.exit(0)", "right"),
+    "ends at import": ("import", "import os; os._exit(0)", "right"),
+    "interrupts at import": ("import", "raise KeyboardInterrupt", "right"),
+    "answers twice": ("call", "import os; os.fork()", "right"),
+    "declares everything": ("declares", "", "wrong"),
+    "registers nothing": ("nothing", "", "right"),
+}
+
+
+TWO = "double-a8-ideal or double-a16-ideal"
+
+
+def plugin(place: str, code: str, result: str) -> str:
+    made = MODULE.format(name="double", result=RIGHT if result == "right" else OFF_BY_ONE)
+    head, rest = made.split("\n", 1)
+    if place == "import":
+        return f"{head}\nimport os, signal\nfrom pathlib import Path\n{code}\n{rest}"
+    if place == "call":
+        return f"{head}\nfrom pathlib import Path\n" + rest.replace('"""Double, then round once."""', code)
+    if place == "end":
+        return f"{made}\n\n{code}\n"
+    if place == "declares":
+        quantized = rest.index("@operator", rest.index("@operator") + 1)
+        plain, declared = '@operator("double")', '@operator("double", unsupported={"rank >= 0": "no"})'
+        return f"{head}\n{rest[:quantized]}{declared}{rest[quantized + len(plain) :]}"
+    return head + "\n"
+
+
+def attacked(vendor, capsys, what, workers):
+    place, code, result = ATTACKS[what]
+    if "forged" in what or "link" in what:
+        vendor.write()
+        assert vendor.run("-k", TWO).ret == 0
+        shutil.move(vendor.root / "reports/out", vendor.root / "good")
+    vendor.write()
+    (vendor.root / "my_plugins/double.py").write_text(plugin(place, code, result))
+    done = vendor.run("-k", TWO, *(["-n", str(workers)] if workers else []))
+    assert not green(vendor.root, done.ret, capsys), done.outlines
+    return "\n".join([*done.outlines, *done.errlines])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("what", ATTACKS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plugin_that_attacks_the_run_is_not_green(vendor, capsys, what, workers):
+    attacked(vendor, capsys, what, workers)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("a weaker spec at import", "my_specs/double.yaml: changed while plugins were loaded."),
+        ("another plugin in its place", "not whole: my_plugins/double.py: changed while the run was under way."),
+    ],
+)
+def test_a_plugin_that_changes_what_it_is_judged_by_is_named(vendor, capsys, what, said):
+    assert said in attacked(vendor, capsys, what, 0)
+
+
+def test_files_beside_a_run_are_not_taken_for_modules(vendor, capsys):
+    vendor.write()
+    for name in ("copy.py", "sitecustomize.py", "random.py", "conformance.py"):
+        (vendor.root / name).write_text("raise SystemExit('taken for a module')\n")
+    (vendor.root / "my_plugins/conftest.py").write_text("X = 1\n")
+    done = vendor.run("-k", TWO)
+    assert done.ret == 0, done.outlines
+    assert green(vendor.root, done.ret, capsys)
