@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
+import signal
+import sqlite3
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
@@ -18,11 +22,15 @@ from quantizer.core.errors import QuantizerError
 from quantizer.core.facts import Facts, SpecFacts, UnfinishedError
 from quantizer.core.files import create_files, replace_files
 from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting import history
 from quantizer.reporting.store import FACTS, RECORDS, SUMMARY, read_run, read_run_facts, write_run
 from quantizer.reporting.tally import summary_of
 
 PLAN = Plan(("relu-a8-ideal",), 100, 1)
 OLD, NEW = "old", "new"
+HISTORIES = ("a history", "a history's end")
+STEPS = 40
+"""Steps of SQLite's machine between two of ours."""
 SET = ("a.txt", "b.bin", "c.json")
 
 
@@ -55,11 +63,47 @@ def _command(*words: str) -> None:
         main([*words])
 
 
+def watch_databases(step: Callable[..., int], number: int) -> None:
+    """Call *step* at each statement of SQLite and between its steps, which it makes without our `os`.
+
+    Of its end, where it writes the file, nothing can be counted: a timer ends the process there, later each time.
+    """
+    connect = sqlite3.connect
+
+    def said(text: str) -> None:
+        if ENDING and text == "COMMIT":
+            signal.setitimer(signal.ITIMER_REAL, 20e-6 * number)
+        elif not ENDING:
+            step()
+
+    def watched(*args: object, **named: object) -> sqlite3.Connection:
+        made = connect(*args, **named)  # type: ignore[call-overload]
+        made.set_trace_callback(said)
+        if not ENDING:
+            made.set_progress_handler(step, STEPS)
+        return made  # type: ignore[no-any-return]
+
+    sqlite3.connect = watched  # type: ignore[assignment]
+
+
+ENDING: list[str] = []
+"""Not empty where the end of a transaction is what is killed."""
+
+
+def after(what: str, step: int) -> int:
+    """Return the step that is next: of a timer's, a later one by a quarter."""
+    return step + 1 + (step // 4 if what == HISTORIES[1] else 0)
+
+
 def prepare(what: str, folder: Path) -> None:
     """Put the old content into *folder*, and nothing else."""
     shutil.rmtree(folder)
     folder.mkdir()
-    if what in ("a run", "a merge"):
+    ENDING[:] = [what] if what == HISTORIES[1] else []
+    if what in HISTORIES:
+        _run(folder / "run", NEW)
+        history.append(folder / "history", OLD, history.figures_of(_records(OLD), {}, {}))
+    elif what in ("a run", "a merge"):
         _run(folder / "run", OLD)
         _run(folder / "shard", NEW, "1/1")
     elif what in ("a statement", "a page", "junit"):
@@ -68,7 +112,7 @@ def prepare(what: str, folder: Path) -> None:
         _run(folder / "run", NEW)
     elif what == "a journal":
         Journal(folder, PLAN).append(Tally(0, PLAN.targets[0]).to_json())
-    elif what != "a new file":
+    elif what not in ("a new file", "an operator"):
         for name in SET if what == "a set" else SET[:1]:
             (folder / name).write_text(OLD)
 
@@ -92,6 +136,11 @@ def write(what: str, folder: Path) -> None:
             _command("report", "html", str(folder / "run"), "-o", str(folder / "page.html"))
         case "junit":
             _command("report", "junit", str(folder / "run"), "-o", str(folder / "junit.xml"))
+        case "an operator":
+            os.chdir(folder)
+            _command("spec", "new", "my_op", "--kind", "elementwise")
+        case "a history" | "a history's end":
+            _command("report", "history", "add", str(folder / "history"), str(folder / "run"), "--name", NEW)
         case "a journal":
             Journal(folder, PLAN).append(Tally(1, PLAN.targets[0]).to_json())
 
@@ -115,9 +164,21 @@ def check(what: str, folder: Path) -> None:
             assert (folder / "page.html").read_text().rstrip().endswith("</html>")
         case "junit":
             assert (folder / "junit.xml").read_text().rstrip().endswith("</testsuites>")
+        case "an operator":
+            made = sorted(path for path in folder.rglob("*.*") if path.is_file() and path.name[0] != ".")
+            assert all(path.read_text().endswith("\n") for path in made), made
+        case "a history" | "a history's end":
+            _check_history(folder / "history")
         case "a journal":
             units = [entry["unit"] for entry in Journal(folder, PLAN).entries()]
             assert units in ([0], [0, 1]), units
+
+
+def _check_history(file: Path) -> None:
+    known = history.runs(file)
+    assert known in ([OLD], [OLD, NEW]), known
+    for name in known:
+        assert history.of_run(file, name) == history.figures_of(_records(name), {}, {})
 
 
 def _check_run(folder: Path) -> None:
@@ -141,6 +202,10 @@ def check_new(what: str, folder: Path) -> None:
         assert (folder / SET[0]).read_text() == NEW
     if what in ("a run", "a merge"):
         assert [one.to_json() for one in read_run(folder / "run")] == [one.to_json() for one in _records(NEW)]
+    if what in HISTORIES:
+        assert history.runs(folder / "history") == [OLD, NEW]
+    if what == "an operator":
+        assert {path.suffix for path in folder.rglob("my_op.*")} == {".yaml", ".py"}
     left = [path.name for path in folder.rglob(".*") if path.name != ".lock"]
     assert not left, left
     if what == "a journal":

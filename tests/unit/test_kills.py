@@ -34,6 +34,7 @@ def killed_at(step, what, folder):
             return call
         for name in ("open", "write", "fsync", "replace", "rename", "link", "unlink", "chmod", "ftruncate"):
             setattr(os, name, counted(getattr(os, name)))
+        kill_steps.watch_databases(counted(lambda *_: 0), step)
         kill_steps.write(what, folder)
         os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
@@ -44,11 +45,23 @@ for what in {whats!r}:
     step = 0
     while killed_at(step, what, folder):
         kill_steps.check(what, folder)
-        step += 1
+        step = kill_steps.after(what, step)
     kill_steps.check_new(what, folder)
     print(step)
 """
-WRITERS = ["one file", "a set", "a run", "a merge", "a statement", "a page", "junit", "a journal", "a new file"]
+WRITERS = [
+    "one file",
+    "a set",
+    "a run",
+    "a merge",
+    "a statement",
+    "a page",
+    "junit",
+    "a journal",
+    "a new file",
+    "an operator",
+]
+WRITERS += ["a history", "a history's end"]
 
 
 def test_a_kill_at_each_step_leaves_the_old_the_new_or_no_whole_set(tmp_path: Path) -> None:
