@@ -15,12 +15,12 @@ from quantizer.conformance.failures import describe, graph_line, headline, repla
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.beside import BESIDE
 from quantizer.conformance.generation.builder import alone, build_case, dealt, wanted_coverage
-from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
+from quantizer.conformance.generation.choosers import DrawnChooser
 from quantizer.conformance.generation.conditions import conditions, every_condition
 from quantizer.conformance.generation.examples import example_case
-from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.stacks import row_case, seeded_case
 from quantizer.conformance.golden_update import update_goldens
-from quantizer.conformance.judge import concerns, is_overruled, judge
+from quantizer.conformance.judge import concerns, is_overruled, judge, judged
 from quantizer.conformance.profiles import PROFILES
 from quantizer.conformance.recorder import Recorder
 from quantizer.conformance.schedule import schedule
@@ -90,11 +90,15 @@ class Runner:
         """Return one case from Hypothesis's integers; *passed*: what it raises to end a draw."""
         return self._built(lambda: build_case(self._target, DrawnChooser(integers)), passed)
 
+    @property
+    def _alone(self) -> bool:
+        """Whether each data set is a case of its own: a real engine's batch is part of its structure, to which its defects are tied."""
+        return self._state.options.real is not None
+
     def seeded(self, count: int) -> None:
         """Run *count* cases whose choices are hashes: the same ones every time, of which no row asks for anything."""
         for index in range(count):
-            chooser = HashChooser(key(index, self._target.id, "seeded"), {})
-            self.run(self._built(functools.partial(build_case, self._target, chooser)))
+            self.run(self._built(functools.partial(seeded_case, self._target, index, alone=self._alone)))
 
     def rows(self) -> None:
         """Run the spec's examples, the rows dealt to this target, cases that hardly differ, of far scales and of every code."""
@@ -106,8 +110,7 @@ class Runner:
         for example in self._spec.examples:
             self.run(self._built(functools.partial(example_case, self._target, example)))
         for index, row in enumerate(dealt(self.session.all_targets(self._spec), self._target)):
-            chooser = HashChooser(key(index, self._target.id), row)
-            self.run(self._built(functools.partial(build_case, self._target, chooser)))
+            self.run(self._built(functools.partial(row_case, self._target, index, row, alone=self._alone)))
         for several in BESIDE:
             for case in self._built(functools.partial(several, self._target)):
                 self.run(case, figures=False)
@@ -146,9 +149,15 @@ class Runner:
         """Judge one case; the first failure of the item is shrunk, stored and described. With *figures* it counts in SQNR and error."""
         if self._failed is not None:
             pytest.fail(self._failed, pytrace=False)
-        trial, before = Trial(self._target, case, self.session.engine), deaths()
-        verdicts = judge(trial, self._schedule.checks(case))
+        before = deaths()
+        several = judged(Trial(self._target, case, self.session.engine), self._schedule.checks(case))
         died = deaths() > before
+        for trial, verdicts in several:
+            self._count(trial, verdicts, figures=figures, died=died)
+
+    def _count(self, trial: Trial, verdicts: list[Verdict], *, figures: bool, died: bool) -> None:
+        """Add a case, or a part of a stack, to the record; fail the item where it fails."""
+        case = trial.case
         if any(verdict.failing for verdict in verdicts) and not died:
             trial, verdicts = self._by_every_check(case, trial, verdicts)
         self._recorder.add(trial, verdicts, figures=figures)

@@ -29,6 +29,7 @@ from quantizer.numerics.qparams import QParams
 from quantizer.runtime.engines.protocol import Engine
 from quantizer.runtime.isolation.plugins import deaths
 from quantizer.runtime.raised import raised
+from quantizer.tiling.stacks import parts
 
 VACUOUS_SHARE = 0.05
 SHARP_WIDTH = 2.0
@@ -66,6 +67,28 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     return [_settled(verdict, trial, verdicts) for verdict in verdicts]
 
 
+def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
+    """Return the trial with its verdicts; of a stack of which a check says anything but pass, each part alone with its own.
+
+    What a defect excuses, mistrusts or leaves open in one part, it does not in the others. Where a check fails on the whole
+    and on no part, the whole comes after its parts.
+    """
+    before = deaths()
+    verdicts = judge(trial, checks)
+    if trial.data_sets == 1 or deaths() > before or all(map(_holds_of_parts, verdicts)):
+        return [(trial, verdicts)]
+    alone = [Trial(trial.target, piece.case, trial.engine) for piece in parts(trial.spec, trial.case)]
+    found = [(part, judge(part, checks)) for part in alone]
+    shown = {verdict.check for _, several in found for verdict in several if verdict.failing}
+    failing = {verdict.check for verdict in verdicts if verdict.failing}
+    return found if failing <= shown else [*found, (trial, verdicts)]
+
+
+def _holds_of_parts(verdict: Verdict) -> bool:
+    """Return whether a verdict on a stack is one on each of its parts: a pass, or a check that does not apply to the operator."""
+    return verdict.status == "pass" or (verdict.status == "hole" and verdict.check != "engine")
+
+
 def _verdicts(trial: Trial, checks: Sequence[str]) -> Iterator[Verdict]:
     """Yield what each check says; nothing after one in which the process of plugins ended: the case fails by that."""
     before = deaths()
@@ -99,9 +122,9 @@ def _discounted(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> 
     if verdict.status == "pass" and (reason := _unstable_defect(trial, verdict.check)):
         return replace(verdict, status="defect", reason=reason)
     if verdict.check == "accuracy" and verdict.status == "pass" and not _is_sharp(verdicts):
-        if verdict.elements and verdict.vacuous > VACUOUS_SHARE * verdict.elements:
+        if verdict.elements and verdict.vacuous * trial.data_sets > VACUOUS_SHARE * verdict.elements:
             return replace(verdict, status="mistrusted", reason="more than 5 % of the elements are vacuous")
-        if trial.case.data.set == "random" and trial.is_constant_output:
+        if any(part.case.data.sets == ("random",) and part.is_constant_output for part in trial.parts):
             return replace(verdict, status="mistrusted", reason="the output is almost constant or clipped")
     return verdict
 
@@ -117,7 +140,7 @@ def case_values(trial: Trial) -> dict[str, object]:
     every = [*scales, *(float(params.scale.max()) for params in parameters.outputs.values())]
     values = (
         scheme.activation.bits, scheme.activation.lut_bits, scheme.weight.bits if scheme.weight else 0,
-        trial.case.data.set, trial.case.activation, _spread(scales), _spread(every),
+        trial.case.data.sets[0], trial.case.activation, _spread(scales), _spread(every),
         _largest_sum(trial), _largest_ratio(trial), _largest_code(trial), _largest_zero(parameters.inputs.values()),
         _largest_zero(constant.params for constant in parameters.constants.values()), _range_low(trial), trial.terms,
         scheme.activation.fast, tuple(trial.case.tiles.sizes), _largest_pair(trial),

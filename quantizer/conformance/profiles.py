@@ -35,7 +35,7 @@ class Profile:
 
 
 PROFILES = {
-    "gate": Profile(examples=10, drawn=False, sampled=True),
+    "gate": Profile(examples=4, drawn=False, sampled=True),
     "dev": Profile(examples=50),
     "nightly": Profile(examples=500, strong=True),
 }

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from quantizer.conformance.findings import Findings
-from quantizer.conformance.generation.aims import hit
+from quantizer.conformance.generation.aims import missed
 from quantizer.conformance.generation.builder import coverage
 from quantizer.conformance.judge import SHARP_WIDTH
 from quantizer.conformance.trial import Array, Trial
@@ -36,7 +36,7 @@ class Recorder:
         self._coverage: set[str] = set()
         self._sqnr = math.inf
         self._error: float | None = None
-        self._cases = 0
+        self._cases = self._data_sets = 0
         self._blunt = False
         self._missed: set[str] = set()
 
@@ -46,18 +46,20 @@ class Recorder:
         return frozenset(self._coverage)
 
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
-        """Add the verdicts of one case and what it covers; with *figures* its SQNR and error, too.
+        """Add the verdicts of one case and what it covers; with *figures* its SQNR and error, too, of a stack its first part's.
 
         Cases at the ends of what can be asked for have none: the worst of them would hide what becomes worse in all others.
         """
         self._cases += 1
+        self._data_sets += trial.data_sets
         if trial.refusal is not None and verdicts[0].check == "engine":
             self._checks["engine"] = _added(self._checks.get("engine", CheckRecord()), verdicts[0])
             return
         reached = coverage(trial.target, trial.case)
         failing = any(verdict.failing for verdict in verdicts)
-        if failing or hit(trial) is False:
-            reached.discard(f"data={trial.case.data.set}")
+        open_ = {name for name in trial.case.data.sets if f"data={name}" not in self._coverage}
+        lost = open_ if failing else missed(trial, open_)
+        reached -= {f"data={name}" for name in lost}
         self._coverage |= reached
         for verdict in verdicts:
             self._blunt |= verdict.check == "arithmetic" and verdict.width > SHARP_WIDTH
@@ -66,10 +68,10 @@ class Recorder:
         ran = any(verdict.check not in ("parameters", "float") for verdict in verdicts)
         if nothing or not figures:
             return
-        if ran and trial.case.data.set == "random":
-            self._sqnr = min(self._sqnr, sqnr(trial))
+        if ran and trial.case.data.sets[0] == "random":
+            self._sqnr = min(self._sqnr, sqnr(trial.part(0)))
         if any(verdict.check == "accuracy" and verdict.status == "pass" for verdict in verdicts):
-            self._error = max(self._error or 0.0, error_lsb(trial))
+            self._error = max(self._error or 0.0, error_lsb(trial.part(0)))
 
     def compared(self, name: str, found: Findings) -> None:
         """Count what an item that is not made of generated cases compared, under its own *name*."""
@@ -83,8 +85,9 @@ class Recorder:
         """Return the record of the item; *wanted* is the coverage that was asked for."""
         metrics = {"sqnr_db": round(self._sqnr, 3)} if math.isfinite(self._sqnr) else {}
         metrics |= {ERROR: float(f"{self._error:.6g}")} if self._error is not None else {}
+        several = self._data_sets if self._data_sets > self._cases else 0
         return replace(
-            self._record, outcome=outcome, cases=self._cases, checks=dict(sorted(self._checks.items())),
+            self._record, outcome=outcome, cases=self._cases, data_sets=several, checks=dict(sorted(self._checks.items())),
             coverage=tuple(sorted(self._coverage)),
             holes=tuple(sorted({*wanted, *([SHARP] if self._blunt else [])} - self._coverage | self._missed)),
             metrics=metrics, failure=failure,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.target import Target
-from quantizer.core.case import Case, DataRecipe, TilePlan
+from quantizer.core.case import Case, TilePlan
 from quantizer.core.domains import ENTRY, draw_order, fits
 from quantizer.core.errors import QuantizerError
 from quantizer.core.shapes import evaluate, infer_shapes, variables
 from quantizer.core.spec import Domain
+from quantizer.tiling.stacks import parts
 from quantizer.tiling.windows import tileable_axes
 
 Fails = Callable[[Case], bool]
@@ -55,6 +57,9 @@ def shrink(target: Target, case: Case, fails: Fails, *, runs: int = MAX_RUNS) ->
 
 
 def _simpler(target: Target, case: Case) -> Iterator[Case]:
+    if len(case.data.sets) > 1:
+        yield from (piece.case for piece in parts(target.spec, case))
+        yield case.but(data=replace(case.data, stack=None))
     if case.tiles.sizes:
         yield case.but(tiles=TilePlan({}))
         for axis in case.tiles.sizes:
@@ -195,4 +200,4 @@ def _fewer_values(target: Target, case: Case, fails: _Budget) -> Case:
 
 def _keeping(case: Case, name: str, coordinates: list[tuple[int, ...]]) -> Case:
     recipe = case.data
-    return case.but(data=DataRecipe(recipe.set, recipe.seed, {**recipe.kept, name: tuple(coordinates)}))
+    return case.but(data=replace(recipe, kept={**recipe.kept, name: tuple(coordinates)}))

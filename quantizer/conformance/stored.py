@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from quantizer.conformance.findings import Findings
-from quantizer.conformance.generation.datasets import DIRECTED
-from quantizer.conformance.generation.fillers import FILLERS
+from quantizer.conformance.generation.datasets import check_sets
 from quantizer.conformance.golden_review import Change, ChangeModel
 from quantizer.conformance.judge import known_defect
 from quantizer.conformance.stores import Stores
@@ -31,6 +30,7 @@ from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.runtime.engines.protocol import Engine
 from quantizer.runtime.raised import raised
+from quantizer.tiling.stacks import cut_along
 from quantizer.tiling.windows import tileable_axes
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -149,8 +149,9 @@ def check_case(spec: Spec, case: Case) -> None:
     if case.activation not in ("none", *spec.fuses):
         raise CaseError(f"activation {case.activation!r}: must be one of {', '.join(('none', *spec.fuses))}.")
     _check_kept(case)
-    if case.data.set not in (*FILLERS, *DIRECTED):
-        raise CaseError(f"data.set {case.data.set!r}: must be one of {', '.join((*DIRECTED, *FILLERS))}.")
+    check_sets(case)
+    if case.data.stack is not None:
+        cut_along(spec, case.shapes, case.attrs, case.data.stack.axis)
     legal = tileable_axes(spec, case.shapes, case.attrs)
     for axis in case.tiles.sizes:
         if axis not in legal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,8 @@ from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines.own import target_values
 from quantizer.runtime.engines.protocol import Call, Engine
+from quantizer.tiling.stacks import Part, cut_along, parts
+from quantizer.tiling.windows import slices
 
 Array = NDArray[Any]
 
@@ -323,6 +325,48 @@ class Trial:
         _, counts = np.unique(codes, return_counts=True)
         ends = np.count_nonzero((codes <= self.output.qmin) | (codes >= self.output.qmax))
         return bool(max(int(counts.max()), int(ends)) > 0.9 * codes.size)
+
+    @cached_property
+    def data_sets(self) -> int:
+        """How many data sets the case holds: the parts of a stack, else one."""
+        return len(self.case.data.sets)
+
+    @cached_property
+    def _pieces(self) -> tuple[Part, ...]:
+        return tuple(parts(self.spec, self.case))
+
+    def part(self, place: int) -> Trial:
+        """Return one part of a stack with its share of what was handed and computed, nothing run anew; else the trial itself."""
+        if self.data_sets == 1:
+            return self
+        piece = self._pieces[place]
+        other = Trial(self.target, piece.case, self.engine)
+        other.parameters, other._handed = self.parameters, self._handed
+        other.tensors = {name: values[slices(piece.inputs[name])] for name, values in self.tensors.items()}
+        other.codes = {name: values[slices(piece.inputs[name])] for name, values in self.codes.items()}
+        box = slices(piece.output)
+        other.outcome = Staged(self.outcome.codes[box], {})
+        other.y = self.y[box]
+        return other
+
+    @property
+    def parts(self) -> Iterator[Trial]:
+        """Every part of a stack; else the trial itself."""
+        return (self.part(place) for place in range(1 if self.data_sets == 1 else len(self._pieces)))
+
+    def most_read(self, name: str) -> int:
+        """Return the elements of operand *name* that one data set has: no operator reads more of them for one output element."""
+        values, stack = self.tensors[name], self.case.data.stack
+        if stack is None or name not in self._cut:
+            return values.numel()
+        size = values.shape[self._cut[name]]
+        return values.numel() // size * -(-size // self.data_sets) if size else 0
+
+    @cached_property
+    def _cut(self) -> dict[str, int]:
+        """The axis of a stack in each operand that it cuts."""
+        stack = self.case.data.stack
+        return {} if stack is None else cut_along(self.spec, self.case.shapes, self.case.attrs, stack.axis)
 
 
 def _handed_tensors(parameters: Parameters) -> dict[str, Tensor]:

@@ -27,6 +27,16 @@ class TilePlan:
 
 
 @dataclass(frozen=True)
+class Stack:
+    """Several data sets of one structure under the same constants and parameters, one after another along an axis."""
+
+    axis: str
+    """An axis that the operator's tiling rules name independent, in their words."""
+    parts: tuple[tuple[str, int], ...]
+    """The data set and the seed of each part. The activations that the axis cuts are filled by them, all else by the recipe."""
+
+
+@dataclass(frozen=True)
 class DataRecipe:
     """How the tensors of a case are filled: `value(name, coordinates)` hashed from the seed, shaped by the set."""
 
@@ -34,6 +44,13 @@ class DataRecipe:
     seed: int
     kept: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     """Tensor -> coordinates that keep their value; all others are zero. A tensor that is not named keeps all."""
+    stack: Stack | None = None
+    """The data sets of a stack; None where the set is the only one."""
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The data sets of the activations: of every part of a stack."""
+        return (self.set,) if self.stack is None else tuple(name for name, _ in self.stack.parts)
 
 
 @dataclass(frozen=True)
@@ -60,6 +77,7 @@ class Case:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the case as JSON values."""
+        stack = self.data.stack
         return {
             "version": VERSION,
             "op": self.op,
@@ -75,6 +93,7 @@ class Case:
                 "set": self.data.set,
                 "seed": self.data.seed,
                 **({"kept": {k: [list(c) for c in v] for k, v in self.data.kept.items()}} if self.data.kept else {}),
+                **({} if stack is None else {"stack": {"axis": stack.axis, "parts": [list(p) for p in stack.parts]}}),
             },
         }
 

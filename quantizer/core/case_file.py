@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
+from quantizer.core.case import AttrValue, Case, DataRecipe, Stack, TilePlan
 from quantizer.core.errors import CaseError
 from quantizer.core.model import Model
 from quantizer.core.model_errors import explain
@@ -16,6 +16,8 @@ MAX_ELEMENTS = 1 << 24
 MAX_WHOLE = 1 << 31
 MAX_LIST = 8
 MAX_TEXT = 200
+MAX_PARTS = 1 << 12
+"""Data sets of a stack."""
 
 Size = Annotated[int, Field(ge=0, le=1 << 24)]
 
@@ -43,12 +45,27 @@ Real = Annotated[float, BeforeValidator(_finite)]
 Attribute = Annotated[bool | int | float | str | list[int], BeforeValidator(_attribute)]
 
 
+Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
+
+
+class StackModel(Model):
+    """The parts of a stored stack."""
+
+    axis: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+    parts: Annotated[list[Annotated[tuple[str, Seed], Field(strict=False)]], Field(min_length=1, max_length=MAX_PARTS)]
+
+
 class DataModel(Model):
     """The data recipe of a stored case."""
 
     set: str
-    seed: int = Field(ge=0, lt=1 << 64)
+    seed: Seed
     kept: dict[str, list[list[Size]]] = {}
+    stack: StackModel | None = None
+
+    def to_stack(self) -> Stack | None:
+        """Return the stack, if the recipe is one."""
+        return None if self.stack is None else Stack(self.stack.axis, tuple(self.stack.parts))
 
 
 class CaseModel(Model):
@@ -82,6 +99,7 @@ class CaseModel(Model):
                 self.data.set,
                 self.data.seed,
                 {name: tuple(tuple(c) for c in coordinates) for name, coordinates in self.data.kept.items()},
+                self.data.to_stack(),
             ),
             activation=self.activation,
         )

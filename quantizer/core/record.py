@@ -51,6 +51,8 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     isa: str = ""
     """Of a real engine: the level of instructions that it was held to, or `unpinned`."""
     cases: Count = 0
+    data_sets: Count = 0
+    """The data sets of all cases, where a stack holds several; 0 where each case has one."""
     checks: Mapping[str, CheckRecord] = {}
     coverage: tuple[str, ...] = ()
     """Attribute bins, data sets, tile bins and orders that some case reached."""

@@ -56,6 +56,7 @@ class _RecordModel(Model):
     processor: str = ""
     isa: str = ""
     cases: Count = 0
+    data_sets: Count = 0
     checks: dict[str, _CheckModel] = {}
     coverage: list[str] = []
     holes: list[str] = []

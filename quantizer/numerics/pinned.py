@@ -63,6 +63,11 @@ def is_within() -> bool:
 class _Pinned(TorchDispatchMode):
     """Replaces operations as the module says, in place and with `out` too."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: nothing of ours is compiled, and to skip torch's compiler loads it, seconds in each process."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

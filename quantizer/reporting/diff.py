@@ -86,7 +86,7 @@ class CoverageChange:
     """Something that one run checked and the other did not, or less."""
 
     id: str
-    what: Literal["outcome", "cases", "check", "verdicts", "holes", "sharpness", "reached", "hole"]
+    what: Literal["outcome", "cases", "data sets", "check", "verdicts", "holes", "sharpness", "reached", "hole"]
     """verdicts: of a check, beyond what fewer cases or more holes explain; reached, hole: an entry of the coverage."""
     name: str
     """The check, or the entry of the coverage."""
@@ -300,6 +300,9 @@ def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) 
         yield CoverageChange(new.id, "outcome", "", old.outcome, new.outcome)
     if new.cases < old.cases:
         yield CoverageChange(new.id, "cases", "", old.cases, new.cases)
+    sets = tuple(max(record.data_sets, record.cases) for record in (old, new))
+    if sets[1] < sets[0] and new.cases >= old.cases:
+        yield CoverageChange(new.id, "data sets", "", *sets)
     fewer_cases = max(old.cases - new.cases, 0)
     for name in names:
         was = old.checks.get(name, CheckRecord())

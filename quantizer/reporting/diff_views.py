@@ -171,6 +171,7 @@ def subject(change: CoverageChange) -> str:
     return {
         "outcome": "outcome",
         "cases": "cases",
+        "data sets": "data sets",
         "check": f"{change.name}: verdicts",
         "verdicts": f"{change.name}: verdicts",
         "holes": f"{change.name}: holes",

@@ -100,6 +100,7 @@ def _lost(change: CoverageChange) -> str:
     said = {
         "outcome": f"{now}, and {before} in the baseline",
         "cases": f"ran {now} {cases}, {before} in the baseline",
+        "data sets": f"ran {now} data sets, {before} in the baseline",
         "check": f"{name} did not run, and gave {before} verdicts in the baseline",
         "verdicts": f"{name} gave {now} verdicts, {before} in the baseline",
         "holes": f"{name} could not be made in {now} {cases}, {before} in the baseline",

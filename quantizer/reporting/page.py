@@ -207,6 +207,7 @@ def _tiles(records: Sequence[Record], kills: Mapping[str, tuple[int, int]] | Non
         ("items passed", f"{count['passed']:,}", "good"),
         ("items failed", f"{count['failed']:,}", "bad" if count["failed"] else "good"),
         ("cases", f"{sums.cases:,}", ""),
+        *([("data sets", f"{sums.data_sets:,}", "")] if sums.data_sets > sums.cases else []),
         ("verdicts", f"{sums.verdicts:,}", ""),
         ("mistrusted", f"{sums.mistrusted:,}", "warn" if sums.mistrusted else ""),
         ("vacuous elements", share_text(sums.vacuous), ""),

@@ -154,6 +154,8 @@ class Totals:
 
     items: Mapping[Standing, int]
     cases: int
+    data_sets: int
+    """Those of all cases: a stack holds several."""
     verdicts: int
     failed: int
     mistrusted: int
@@ -207,6 +209,7 @@ def totals(records: Iterable[Record]) -> Totals:
     return Totals(
         items=_stand(values),
         cases=sum(record.cases for record in values),
+        data_sets=sum(max(record.data_sets, record.cases) for record in values),
         verdicts=passed + failed,
         failed=failed,
         mistrusted=mistrusted,

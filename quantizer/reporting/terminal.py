@@ -109,7 +109,8 @@ def standings_text(counts: Mapping[Standing, int]) -> str:
 def totals_lines(sums: Totals) -> list[str]:
     """Return one line on the value items, one on the cases of each check where some ran on a part, and one on the other kinds."""
     items = sum(sums.items.values())
-    facts = [counted(sums.cases, "case"), counted(sums.verdicts, "verdict")]
+    sets = f" with {sums.data_sets:,} data sets" if sums.data_sets > sums.cases else ""
+    facts = [counted(sums.cases, "case") + sets, counted(sums.verdicts, "verdict")]
     facts += [
         f"{count:,} {word}" for word, count in (("failed", sums.failed), ("mistrusted", sums.mistrusted)) if count
     ]

@@ -50,7 +50,8 @@ def _linear(trial: Trial) -> Interval:
     def absolute(**values: Array) -> Array:
         return trial.magnitude({name: as_torch(part) for name, part in values.items()})
 
-    return bounds.linear(lambda **v: computed(trial, **v), absolute, known_operands(trial))
+    terms = sum(map(trial.most_read, trial.doubles))
+    return bounds.linear(lambda **v: computed(trial, **v), absolute, known_operands(trial), terms=terms)
 
 
 def _bilinear(trial: Trial) -> Interval:
@@ -65,7 +66,7 @@ def _bilinear(trial: Trial) -> Interval:
     bias = None
     if b is not None:
         bias = (operands[b][0], np.broadcast_to(trial.per_channel(as_torch(operands[b][1])), trial.output_shape))
-    return bounds.bilinear(f, f, operands[x], operands[w], bias)
+    return bounds.bilinear(f, f, operands[x], operands[w], bias, terms=max(trial.most_read(x), trial.most_read(w)))
 
 
 def _piecewise_bilinear(trial: Trial) -> Interval:

@@ -33,7 +33,8 @@ def float_forward(trial: Trial) -> Verdict:
     if got.shape != trial.y.shape:
         return judge_reals(CHECK, got, trial.y, trial.y, trial.y, made_of="the shape of the spec")
     radius = float_radius(trial)
-    exact = trial.case.data.set == "small_integers" and trial.spec.error_model.kind in _EXACT_KINDS
+    small = {trial.case.data.set, *trial.case.data.sets} == {"small_integers"}
+    exact = small and trial.spec.error_model.kind in _EXACT_KINDS
     radius = np.zeros_like(radius) if exact else radius
     made_of = "exact data" if exact else "gamma_n * f(|x|) + ulp/2"
     return judge_reals(CHECK, got, trial.y - radius, trial.y + radius, trial.y, made_of=made_of)
@@ -64,7 +65,7 @@ def _by_terms(trial: Trial) -> Array:
 def _mean(trial: Trial) -> Array:
     """The sum of the window's terms, and one division; of a spec that does not say how many, all that it reads."""
     known = mean_counts(trial)
-    terms = sum(v.numel() for v in trial.doubles.values()) if known is None else int(known.max(initial=1))
+    terms = sum(map(trial.most_read, trial.doubles)) if known is None else int(known.max(initial=1))
     return np.asarray(lost(terms + 1) * trial.magnitude(trial.doubles) + _half_ulp(trial.y))
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from quantizer.conformance.agreement import random_cases, tied_cases
 from quantizer.conformance.generation.beside import BESIDE
-from quantizer.conformance.generation.builder import build_case, dealt, tile_plan
+from quantizer.conformance.generation.builder import dealt, tile_plan
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.conditions import conditions
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.stacks import row_case
 from quantizer.conformance.session import Session
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -83,7 +84,7 @@ def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
     for example in target.spec.examples:
         yield example_case(target, example)
     for index, row in enumerate(dealt(everything, target)):
-        yield build_case(target, HashChooser(key(index, target.id), row))
+        yield row_case(target, index, row)
     for several in BESIDE:
         yield from several(target)
     yield from conditions(everything, target)

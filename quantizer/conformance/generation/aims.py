@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -13,9 +13,18 @@ FULL = 0.9
 
 
 def hit(trial: Trial) -> bool | None:
-    """Return whether the case hit its data set's aim; None for a set without one."""
-    aim = AIMS.get(trial.case.data.set)
-    return aim(trial) if aim else None
+    """Return whether the case hit its data set's aim, of a stack the first part's; None for a set without one."""
+    aim = AIMS.get(trial.case.data.sets[0])
+    return aim(trial.part(0)) if aim else None
+
+
+def missed(trial: Trial, names: Container[str]) -> set[str]:
+    """Return the data sets of the case, among *names*, whose aim none of its parts hit."""
+    found: dict[str, bool] = {}
+    for place, name in enumerate(trial.case.data.sets):
+        if name in names and not found.get(name):
+            found[name] = hit(trial.part(place)) is not False
+    return {name for name, reached in found.items() if not reached}
 
 
 def _ties(trial: Trial) -> bool:

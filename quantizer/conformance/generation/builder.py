@@ -311,7 +311,7 @@ def coverage(target: Target, case: Case) -> set[str]:
     """Return the coverage entries that *case* reaches."""
     spec = target.spec
     bound = variables(spec, case.shapes, case.attrs)
-    found = {f"data={case.data.set}", f"order={case.order}", f"activation={case.activation}"}
+    found = {f"order={case.order}", f"activation={case.activation}", *(f"data={name}" for name in case.data.sets)}
     found |= tile_bin(case.tiles, tileable_axes(spec, case.shapes, case.attrs), spec)
     for name, item in spec.inputs.items():
         if item.optional:

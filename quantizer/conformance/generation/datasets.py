@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from quantizer.conformance.generation.fillers import FILLERS, indices, random, s
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.ties import near_ties, ties
 from quantizer.conformance.target import Target
-from quantizer.core.case import Case
+from quantizer.core.case import Case, DataRecipe
 from quantizer.core.errors import CaseError
 from quantizer.numerics.qparams import QParams
+from quantizer.tiling.stacks import cut_along, parts
 
 Array = NDArray[Any]
 DIRECTED = ("ties", "every_code", "near_ties")
@@ -29,10 +31,16 @@ MANY = 4
 
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:
     """Return the float32 tensors of *case* in the operator's axis order; CaseError for an unknown data set."""
-    if case.data.set not in (*FILLERS, *DIRECTED):
-        raise CaseError(f"data set {case.data.set!r}: must be one of {', '.join((*DIRECTED, *FILLERS))}.")
+    check_sets(case)
     arrays = _filled(_Recipe(target, case))
     return {name: torch.from_numpy(_kept(case, name, values).astype(np.float32)) for name, values in arrays.items()}
+
+
+def check_sets(case: Case) -> None:
+    """Raise CaseError for a data set that is not known."""
+    for name in (case.data.set, *case.data.sets):
+        if name not in (*FILLERS, *DIRECTED):
+            raise CaseError(f"data.set {name!r}: must be one of {', '.join((*DIRECTED, *FILLERS))}.")
 
 
 class _Recipe:
@@ -41,10 +49,11 @@ class _Recipe:
     def __init__(self, target: Target, case: Case) -> None:
         self.target = target
         self.case = case
-        ranges = case.ranges if case.data.set in DIRECTED else {n: case.ranges.get(n) for n in case.shapes}
+        directed = any(name in DIRECTED for name in (case.data.set, *case.data.sets))
+        ranges = case.ranges if directed else {n: case.ranges.get(n) for n in case.shapes}
         self._key = (
             target.spec, target.scheme.name, target.platform.platform, case.data.set, case.data.seed,
-            tuple(case.shapes.items()), tuple(ranges.items()), tuple(case.attrs.items()),
+            tuple(case.shapes.items()), tuple(ranges.items()), tuple(case.attrs.items()), case.data.stack,
         )  # fmt: skip
 
     def __hash__(self) -> int:
@@ -56,16 +65,33 @@ class _Recipe:
 
 @functools.lru_cache(maxsize=16)
 def _filled(recipe: _Recipe) -> dict[str, Array]:
-    target, case = recipe.target, recipe.case
+    return _fill(recipe.target, recipe.case) if recipe.case.data.stack is None else _stack(recipe.target, recipe.case)
+
+
+def _stack(target: Target, case: Case) -> dict[str, Array]:
+    """Return the parts' activations one after another along the axis of the stack, and what it does not cut as the recipe has it."""
+    stack, pieces = case.data.stack, list(parts(target.spec, case))
+    assert stack is not None
+    places = cut_along(target.spec, case.shapes, case.attrs, stack.axis)
+    plain = [piece.case.but(data=DataRecipe(*own)) for piece, own in zip(pieces, stack.parts, strict=False)]
+    filled = [_fill(target, one, list(places)) for one in plain]
+    constants = _fill(target, plain[0].but(data=DataRecipe(case.data.set, case.data.seed)))
+    joined = {name: np.concatenate([one[name] for one in filled], axis) for name, axis in places.items()}
+    return {**constants, **joined}
+
+
+def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dict[str, Array]:
+    """Return the tensors of one data set; of a set that follows from ranges alone, those that are *asked* for."""
+    names = case.shapes if asked is None else asked
     if case.data.set == "ties":
         filled = ties(target, case)
     elif case.data.set == "near_ties":
         filled = near_ties(target, case)
     elif case.data.set == "every_code":
-        filled = {name: _every_code(target, case, name) for name in case.shapes}
+        filled = {name: _every_code(target, case, name) for name in names}
     else:
         filler = FILLERS[case.data.set]
-        filled = {name: filler(site_of(target, case, name)) for name in case.shapes}
+        filled = {name: filler(site_of(target, case, name)) for name in names}
     pointing = {name: item for name, item in target.spec.inputs.items() if item.kind == "index" and name in filled}
     return filled | {name: indices(site_of(target, case, name)) for name in pointing}
 

@@ -1,0 +1,78 @@
+"""Several data sets of one structure under the same parameters, as one legal case: stacked along an independent axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from quantizer.conformance.generation.builder import build_case, coverage, tile_plan
+from quantizer.conformance.generation.choosers import Chooser, HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.units import is_ours
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case, Stack, TilePlan
+from quantizer.tiling.stacks import independent_axes, stacked_shapes
+
+PARTS = 16
+"""Data sets of a stack, at most."""
+MOST = 2048
+"""Elements of the largest tensor of a stack: more cost as much as cases of their own."""
+ALONE = ("every_code", "near_ties")
+"""Sets that fill a tensor of their own shape."""
+SAME = ("zeros", "accumulator_limit")
+"""Sets that give the same activations under every seed."""
+BESIDE = ("corners", "one_hot", "zeros")
+"""What stands in a stack beside more of the case's own set."""
+SEED_BITS = 32
+
+
+def stacked(target: Target, case: Case, chooser: Chooser) -> Case:
+    """Return *case* with more data sets beside its own, tiles chosen anew; *case* itself where it loses a class of its coverage.
+
+    Ranges, constants and the first data set are those of *case*. An operator whose reference is not ours has no stacks: the
+    domains of its dimensions are limits.
+    """
+    spec = target.spec
+    if case.data.stack is not None or case.data.kept or case.data.set in ALONE or not is_ours(spec):
+        return case
+    largest = max(map(math.prod, case.shapes.values()), default=0)
+    count = min(PARTS, MOST // max(largest, 1))
+    wanted = coverage(target, case)
+    for axis in independent_axes(spec, case.shapes, case.attrs) if count > 1 else ():
+        shapes = stacked_shapes(spec, case.shapes, case.attrs, axis, count)
+        if shapes is None:
+            continue
+        data = replace(case.data, stack=Stack(axis, _sets(target, case, count)))
+        whole = case.but(shapes=shapes, data=data, tiles=TilePlan({}))
+        whole = whole.but(tiles=tile_plan(target, whole, chooser))
+        if wanted <= coverage(target, whole):
+            return whole
+    return case
+
+
+def _sets(target: Target, case: Case, count: int) -> tuple[tuple[str, int], ...]:
+    """Return the parts: the case's own data set, then in turns others under its ranges and more of its own with other seeds."""
+    own, seed = case.data.set, case.data.seed
+    others: list[str] = [name for name in BESIDE if name in target.spec.data and name != own] or [own]
+    again = own if own not in SAME else others[0]
+    names = [again if place % 2 == 0 else others[place // 2 % len(others)] for place in range(1, count)]
+    if own == "small_integers":
+        names = [own] * (count - 1)
+    seeds = [key(seed, "stack", str(place)) % (1 << SEED_BITS) for place in range(1, count)]
+    return ((own, seed), *zip(names, seeds, strict=True))
+
+
+def row_case(target: Target, index: int, row: Mapping[str, str], *, alone: bool = False) -> Case:
+    """Return the case of the row *index* that is dealt to *target*: a stack where it can be one, and not *alone*."""
+    return _hashed(target, HashChooser(key(index, target.id), row), alone=alone)
+
+
+def seeded_case(target: Target, index: int, *, alone: bool = False) -> Case:
+    """Return the case *index* of which no row asks for anything, its choices hashes: a stack where it can be one, and not *alone*."""
+    return _hashed(target, HashChooser(key(index, target.id, "seeded"), {}), alone=alone)
+
+
+def _hashed(target: Target, chooser: HashChooser, *, alone: bool) -> Case:
+    case = build_case(target, chooser)
+    return case if alone else stacked(target, case, chooser)

@@ -1,0 +1,111 @@
+"""Along which axis several data sets of one structure lie one after another, and what one of them sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quantizer.core.case import Case, DataRecipe, Stack, TilePlan
+from quantizer.core.errors import CaseError, QuantizerError
+from quantizer.core.shapes import Shape, channel_axis, infer_shapes, variables
+from quantizer.core.spec import NoTiling, Spec
+from quantizer.tiling.windows import Box, part, tileable_axes
+
+Shapes = Mapping[str, Shape]
+
+
+def independent_axes(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, int]:
+    """Return the axes along which outputs do not depend on each other, with their sizes, in the order of the tiling rules."""
+    if isinstance(spec.tiling, NoTiling):
+        return {}
+    rules = spec.tiling
+    axes = tileable_axes(spec, shapes, attrs)
+    return {name: size for name, size in axes.items() if (rules.get(name) or rules["*"]).rule == "independent"}
+
+
+def cut_along(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any], axis: str) -> dict[str, int]:
+    """Return operand -> its axis of every operand that a cut along the independent *axis* cuts.
+
+    Raises CaseError where outputs along *axis* depend on each other, or an operand is not as long there as the output.
+    """
+    size = independent_axes(spec, shapes, attrs).get(axis)
+    if size is None:
+        raise CaseError(
+            f"data.stack.axis: {axis!r} is no axis of {spec.op} along which outputs do not depend on each other."
+        )
+    longer = part(spec, shapes, attrs, {axis: (0, size + 1)})
+    found = {}
+    for name, box in longer.inputs.items():
+        places = [i for i, ((_, stop), own) in enumerate(zip(box, shapes[name], strict=True)) if stop != own]
+        if any(shapes[name][i] != size for i in places) or len(places) > 1:
+            raise CaseError(f"data.stack.axis: {axis!r} of operand {name!r} is not that of the output.")
+        if places:
+            found[name] = places[0]
+    return found
+
+
+def with_size(shapes: Shapes, places: Mapping[str, int], size: int) -> dict[str, Shape]:
+    """Return *shapes*, the axis of each operand in *places* as long as *size*."""
+    return {
+        name: shape if name not in places else (*shape[: places[name]], size, *shape[places[name] + 1 :])
+        for name, shape in shapes.items()
+    }
+
+
+def stacked_shapes(
+    spec: Spec, shapes: Shapes, attrs: Mapping[str, Any], axis: str, count: int
+) -> dict[str, Shape] | None:
+    """Return the shapes of *count* data sets one after another along *axis*; None where that is no legal case.
+
+    It is one where the axis cuts activations alone, is not that of the channels, and the output grows along it alone.
+    """
+    try:
+        places = cut_along(spec, shapes, attrs, axis)
+        if not places or any(spec.inputs[name].role != "activation" for name in places):
+            return None
+        (before,) = infer_shapes(spec, shapes, attrs).values()
+        size = independent_axes(spec, shapes, attrs)[axis]
+        grown = with_size(shapes, places, size * count)
+        (after,) = infer_shapes(spec, grown, attrs).values()
+        own = [i for i, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
+        channels = channel_axis(spec, variables(spec, grown, attrs), len(after))
+        legal = len(own) == 1 and after[own[0]] == size * count and own[0] != channels
+        legal = legal and independent_axes(spec, grown, attrs).get(axis) == size * count
+        return grown if legal and cut_along(spec, grown, attrs, axis) == places else None
+    except (QuantizerError, ValueError):
+        return None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One data set of a stack."""
+
+    case: Case
+    """The part alone."""
+    output: Box
+    inputs: dict[str, Box]
+
+
+def parts(spec: Spec, case: Case) -> Iterator[Part]:
+    """Yield the parts of a stack, each as the case that it is alone: with the constants of the whole, its axis untiled.
+
+    Raises CaseError where the case is no stack of its axis.
+    """
+    stack = case.data.stack
+    assert stack is not None
+    places = cut_along(spec, case.shapes, case.attrs, stack.axis)
+    size = independent_axes(spec, case.shapes, case.attrs)[stack.axis]
+    each = -(-size // len(stack.parts))
+    kept = {name: tile for name, tile in case.tiles.sizes.items() if name != stack.axis}
+    for place, own in enumerate(stack.parts[: -(-size // each)]):
+        start, stop = place * each, min((place + 1) * each, size)
+        tile = part(spec, case.shapes, case.attrs, {stack.axis: (start, stop)})
+        shapes = with_size(case.shapes, places, stop - start)
+        alone = case.but(shapes=shapes, data=_alone(case.data, stack.axis, own), tiles=TilePlan(kept))
+        yield Part(alone, tile.output, dict(tile.inputs))
+
+
+def _alone(data: DataRecipe, axis: str, own: tuple[str, int]) -> DataRecipe:
+    """Return the recipe of one part: a plain one where it is that of the constants, too."""
+    return DataRecipe(data.set, data.seed, stack=None if own == (data.set, data.seed) else Stack(axis, (own,)))

@@ -1,0 +1,230 @@
+"""Several data sets as one case: each part is what it is alone, a fault in one part is found and named, bounds stay as sharp."""
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from quantizer.conformance.generation.aims import missed
+from quantizer.conformance.generation.builder import build_case, coverage, dealt
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.stacks import row_case, stacked
+from quantizer.conformance.judge import judge, judged
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.shrink import shrink
+from quantizer.conformance.stored import check_case
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case, Stack
+from quantizer.core.errors import CaseError
+from quantizer.core.verdict import EVERY
+from quantizer.numerics.qparams import Staged
+from quantizer.runtime.engines.own import OwnEngine
+from quantizer.tiling.stacks import parts, stacked_shapes
+
+SESSION = open_session(Options(root=Path.cwd()))
+SPECS = SESSION.library.specs
+OPS = [
+    "conv2d",
+    "depthwise_conv2d",
+    "matmul",
+    "fully_connected",
+    "add",
+    "sigmoid",
+    "softmax",
+    "layer_norm",
+    "avg_pool2d",
+    "concat",
+]
+SHARES = ("float", "arithmetic", "accuracy")
+"""Checks that judge the output element by element."""
+
+
+def stacks_of(op, count, data=None):
+    """Stacks of *op*, of one target after another."""
+    everything = SESSION.all_targets(SPECS[op])
+    rows = (
+        (target, row_case(target, index, row))
+        for target in everything
+        for index, row in enumerate(dealt(everything, target))
+        if data is None or row.get("data") == data
+    )
+    return list(islice(((t, c) for t, c in rows if c.data.stack is not None), 0, 5 * count, 5))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_each_part_has_the_parameters_the_codes_and_the_output_that_it_has_alone(op):
+    found = stacks_of(op, 4)
+    assert found
+    for target, case in found:
+        whole = Trial(target, case, SESSION.engine)
+        for place, piece in enumerate(parts(target.spec, case)):
+            part, alone = whole.part(place), Trial(target, piece.case, SESSION.engine)
+            assert part.tensors.keys() == alone.tensors.keys()
+            for name, values in alone.tensors.items():
+                assert torch.equal(values, part.tensors[name]), (target.id, place, name)
+                assert torch.equal(alone.codes[name], part.codes[name]), (target.id, place, name)
+            assert alone.parameters.outputs["y"].scale == whole.output.scale
+            assert torch.equal(alone.outcome.codes, part.outcome.codes), (target.id, place)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_stack_is_judged_as_sharply_as_its_parts(op):
+    for target, case in stacks_of(op, 3):
+        whole = {v.check: v for v in judge(Trial(target, case, SESSION.engine))}
+        alone = [{v.check: v for v in judge(Trial(target, p.case, SESSION.engine))} for p in parts(target.spec, case)]
+        for check in SHARES:
+            if check in whole and whole[check].status == "pass":
+                assert whole[check].width == max(found[check].width for found in alone), (target.id, check)
+                assert whole[check].elements == sum(found[check].elements for found in alone)
+                assert whole[check].vacuous == sum(found[check].vacuous for found in alone)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_stack_reaches_what_its_first_part_reaches(op):
+    everything = SESSION.all_targets(SPECS[op])
+    for target in everything[::9]:
+        for index, row in enumerate(dealt(everything, target)):
+            chooser = HashChooser(key(index, target.id), row)
+            case = build_case(target, chooser)
+            whole = stacked(target, case, chooser)
+            assert coverage(target, case) <= coverage(target, whole)
+            assert whole.ranges == case.ranges
+            check_case(target.spec, whole)
+
+
+def test_a_stack_is_read_back_from_its_text():
+    for _, case in stacks_of("conv2d", 3):
+        text = case.to_json()
+        again = Case.from_json(text, "here")
+        assert again == case and again.to_json() == text
+    plain = case.but(data=replace(case.data, stack=None))
+    assert "stack" not in plain.to_json()
+
+
+def test_a_stack_that_is_none_is_refused():
+    target, case = stacks_of("softmax", 1)[0]
+    for stack in (
+        Stack("n", case.data.stack.parts),
+        Stack(f"d{Trial(target, case, SESSION.engine).axis}", case.data.stack.parts),
+    ):
+        with pytest.raises(CaseError, match="stack"):
+            check_case(target.spec, case.but(data=replace(case.data, stack=stack)))
+    unknown = Stack(case.data.stack.axis, (("no_such_set", 1),))
+    with pytest.raises(CaseError, match="no_such_set"):
+        check_case(target.spec, case.but(data=replace(case.data, stack=unknown)))
+
+
+def test_channels_and_constants_are_not_stacked():
+    """A stack along the channels would have other constants."""
+    spec, shapes = SPECS["conv2d"], {"x": (2, 3, 4, 4), "weight": (5, 3, 1, 1)}
+    attrs = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+    assert stacked_shapes(spec, shapes, attrs, "c_out", 4) is None
+    assert stacked_shapes(spec, shapes, attrs, "oh", 4) is None
+    assert stacked_shapes(spec, shapes, attrs, "n", 4) == {"x": (8, 3, 4, 4), "weight": (5, 3, 1, 1)}
+
+
+def test_an_operand_that_is_broadcast_along_the_axis_is_the_same_for_all_parts():
+    spec = SPECS["add"]
+    assert stacked_shapes(spec, {"a": (3, 4), "b": (1, 4)}, {}, "d0", 2) == {"a": (6, 4), "b": (1, 4)}
+    assert stacked_shapes(spec, {"a": (3, 4), "b": (4,)}, {}, "d0", 2) == {"a": (6, 4), "b": (4,)}
+    assert stacked_shapes(spec, {"a": (1, 4), "b": (1, 4)}, {}, "d0", 2) == {"a": (2, 4), "b": (2, 4)}
+
+
+class _Moved(OwnEngine):
+    """One code more where *wrong* says so of a run's operands."""
+
+    def __init__(self, wrong):
+        super().__init__()
+        self.wrong = wrong
+
+    def run(self, call, operands, parameters):
+        staged = super().run(call, operands, parameters)
+        codes = staged.codes.clone()
+        for index in self.wrong(operands, codes):
+            codes[index] = codes[index] + (1 if codes[index] < parameters.outputs["y"].qmax else -1)
+        return Staged(codes, staged.stages)
+
+
+def _sharp_stack():
+    return next((t, c) for t, c in stacks_of("conv2d", 12, "random") if t.platform.platform == "ideal")
+
+
+def test_a_fault_in_one_part_is_named_by_that_part_alone():
+    """The wrong code follows the data of the part, in whatever run they are."""
+    target, case = _sharp_stack()
+    place = 5
+    data = Trial(target, list(parts(target.spec, case))[place].case, SESSION.engine).codes["x"]
+
+    def wrong(operands, codes):
+        each = data.shape[0]
+        rows = range(0, operands["x"].shape[0] - each + 1, each)
+        return [(row, 0, 0, 0) for row in rows if torch.equal(operands["x"][row : row + each], data)]
+
+    found = judged(Trial(target, case, _Moved(wrong)))
+    failing = [trial.case for trial, verdicts in found if any(v.failing for v in verdicts)]
+    assert failing == [list(parts(target.spec, case))[place].case]
+    assert len(found) == len(case.data.sets)
+
+
+def test_a_fault_that_only_the_stack_shows_is_the_stack_s():
+    target, case = _sharp_stack()
+    size = case.shapes["x"][0]
+
+    def wrong(operands, codes):
+        return [(size - 1, 0, 0, 0)] if codes.shape[0] == size else []
+
+    found = judged(Trial(target, case, _Moved(wrong)))
+    failing = [trial.case for trial, verdicts in found if any(v.failing for v in verdicts)]
+    assert failing == [case] and len(found) == len(case.data.sets) + 1
+
+
+def test_a_stack_shrinks_to_one_part():
+    target, case = _sharp_stack()
+
+    def fails(candidate):
+        return any(
+            v.failing for v in judge(Trial(target, candidate, _Moved(lambda *_: [(0, 0, 0, 0)])), ("arithmetic",))
+        )
+
+    smallest = shrink(target, case, fails)
+    assert len(smallest.data.sets) == 1 and smallest.shapes["x"][0] == 1
+
+
+def test_a_constant_part_is_mistrusted_for_itself():
+    """One random part that is constant is not hidden by others that are not."""
+    target, case = _sharp_stack()
+    last = list(parts(target.spec, case))[0].output[0][1]
+
+    class Flat(OwnEngine):
+        def run(self, call, operands, parameters):
+            staged = super().run(call, operands, parameters)
+            codes = staged.codes.clone()
+            codes[:last] = parameters.outputs["y"].qmin
+            return Staged(codes, staged.stages)
+
+    trial = Trial(target, case, Flat())
+    assert not trial.is_constant_output and trial.part(0).is_constant_output
+    assert case.data.sets[0] == "random"
+
+
+def test_an_aim_is_asked_of_each_part():
+    found = stacks_of("fully_connected", 4, "saturation")
+    assert found
+    for target, case in found:
+        trial = Trial(target, case, SESSION.engine)
+        assert missed(trial, set(case.data.sets)) <= set(case.data.sets)
+        assert not missed(trial, {"saturation"})
+        assert missed(trial, ()) == set()
+
+
+def test_every_check_of_a_stack_runs_on_the_whole():
+    target, case = _sharp_stack()
+    ((trial, verdicts),) = judged(Trial(target, case, SESSION.engine), EVERY)
+    assert trial.case == case
+    assert materialise(target, case)["x"].shape == case.shapes["x"]
+    assert {"parameters", "float", "arithmetic", "accuracy", "exact"} <= {v.check for v in verdicts}
