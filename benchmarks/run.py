@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import onnx
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -17,13 +19,16 @@ from onnx import TensorProto, helper, numpy_helper
 from tabulate import tabulate
 from torch import nn
 
-from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.builder import build_case, dealt
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import bits, key
+from quantizer.conformance.generation.stacks import row_case
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import EngineError, RefusedError
 from quantizer.core.library import load_library
@@ -47,6 +52,9 @@ BLOCK = {
     "bn": ["weight", "bias", "running_mean", "running_var"],
     "fix": ["activation"],
 }
+STACKED = ("conv2d", "matmul", "add", "sigmoid", "softmax", "layer_norm")
+STACKS = 10
+"""Stacks of each operator and platform that are timed."""
 ENGINE_TARGETS = {"onnxruntime": "<= 1.5 ms", "litert": "<= 1 ms", "tosa": "<= 0.6 ms", "torch": "-"}
 
 
@@ -57,6 +65,7 @@ def main() -> None:
         *executor(),
         *training(),
         *cases(),
+        *stacks(),
         *engines(),
         *flow(),
         *suite(),
@@ -79,6 +88,45 @@ def cases() -> list[tuple[str, str, str]]:
     ordered = sorted(seconds)
     median, late = statistics.median(ordered) * 1e3, ordered[int(0.95 * len(ordered))] * 1e3
     return [("one conv2d case, all value checks", f"{median:.2f} ms median, {late:.2f} ms p95", "<= 5 ms median")]
+
+
+def stacks() -> list[tuple[str, str, str]]:
+    """A data set's share of a stack through all checks of values, against one alone: processor time, and in fixed workloads."""
+    session, rows = open_session(Options(root=ROOT)), []
+    for op, platform in itertools.product(STACKED, ("ideal", "compass")):
+        spec = session.library.spec(op)
+        targets = [target for target in session.all_targets(spec) if target.platform.platform == platform]
+        chosen_rows = [(target, index, row) for target in targets for index, row in enumerate(dealt(targets, target))]
+        pairs = [(t, row_case(t, i, row, alone=True), row_case(t, i, row)) for t, i, row in chosen_rows]
+        known = [pair for pair in pairs if pair[2].data.stack is not None][:STACKS]
+        alone = _processor_time(partial(_judged, session, [(target, case) for target, case, _ in known]))
+        whole = _processor_time(partial(_judged, session, [(target, case) for target, _, case in known]))
+        work = _processor_time(lambda: [_fixed_work() for _ in range(STACKS)]) / STACKS * len(known)
+        sets = sum(len(case.data.sets) for _, _, case in known) / len(known)
+        text = (
+            f"alone {alone / len(known) * 1e3:.1f} ms, in stacks of {sets:.0f} {whole / len(known) / sets * 1e3:.2f} ms"
+            f" a data set ({alone / work:.1f} and {whole / work / sets:.2f} fixed workloads)"
+        )
+        rows.append((f"{op} on {platform}, all value checks, processor time", text, "-"))
+    return rows
+
+
+def _judged(session: Session, cases: Iterable[tuple[Target, Case]]) -> None:
+    for target, case in cases:
+        judge(Trial(target, case, session.engine))
+
+
+def _processor_time(function: Callable[[], object]) -> float:
+    """Return the median seconds of one thread's processor time; what is computed once a process is not in it."""
+    function()
+    return statistics.median(_once(function, 1, time.process_time) for _ in range(3))
+
+
+def _fixed_work() -> None:
+    """What machines are compared by: numpy calls on small arrays, as a check makes them."""
+    values = np.arange(256.0)
+    for _ in range(200):
+        values = np.where(values > values.mean(), np.sqrt(np.abs(values)), values + 1.0)
 
 
 def engines() -> list[tuple[str, str, str]]:
