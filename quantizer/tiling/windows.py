@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,16 @@ class Tile:
 
 def tileable_axes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> dict[str, int]:
     """Return the axes that can be cut for these shapes, with their sizes; `d0`, `d1`... for the rule '*'."""
+    return dict(_tileable(spec, tuple(shapes.items()), tuple(attrs.items())))
+
+
+@functools.lru_cache(maxsize=4096)
+def _tileable(
+    spec: Spec, sizes: tuple[tuple[str, Shape], ...], values: tuple[tuple[str, Any], ...]
+) -> Mapping[str, int]:
     if isinstance(spec.tiling, NoTiling):
         return {}
+    shapes, attrs = dict(sizes), dict(values)
     bound = variables(spec, shapes, attrs)
     output = next(iter(infer_shapes(spec, shapes, attrs).values()))
     axes: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 import numpy as np
@@ -32,9 +33,19 @@ def bits(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
         value = np.array(key(seed, name), dtype=np.uint64)
         for axis, size in enumerate(shape):
-            salt = np.uint64((_GOLDEN * (2 * axis + 3)) & MASK)
-            value = splitmix64(value[..., None] ^ (np.arange(1, size + 1, dtype=np.uint64) * salt))
+            value = splitmix64(value[..., None] ^ _salted(axis, size))
         return splitmix64(value)
+
+
+@functools.lru_cache(maxsize=512)
+def _salted(axis: int, size: int) -> NDArray[np.uint64]:
+    """Return what the places of an axis add to their hashes; read, never written."""
+    with np.errstate(over="ignore"):
+        found: NDArray[np.uint64] = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(
+            (_GOLDEN * (2 * axis + 3)) & MASK
+        )
+    found.setflags(write=False)
+    return found
 
 
 def uniform(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from quantizer.tiling.stacks import independent_axes, stacked_shapes
 
 PARTS = 16
 """Data sets of a stack, at most."""
-MOST = 2048
+MOST = 4096
 """Elements of the largest tensor of a stack: more cost as much as cases of their own."""
 ALONE = ("every_code", "near_ties")
 """Sets that fill a tensor of their own shape."""
@@ -27,18 +27,19 @@ BESIDE = ("corners", "one_hot", "zeros")
 SEED_BITS = 32
 
 
-def stacked(target: Target, case: Case, chooser: Chooser) -> Case:
-    """Return *case* with more data sets beside its own, tiles chosen anew; *case* itself where it loses a class of its coverage.
+def stacked(target: Target, case: Case, chooser: Chooser, *, keeps: bool = True) -> Case:
+    """Return *case* with more data sets beside its own, tiles chosen anew.
 
-    Ranges, constants and the first data set are those of *case*. An operator whose reference is not ours has no stacks: the
-    domains of its dimensions are limits.
+    keeps: *case* itself where it would lose a class of its coverage, such as a batch of one. Ranges, constants and the first
+    data set are those of *case*. An operator whose reference is not ours has no stacks: the domains of its dimensions are
+    limits.
     """
     spec = target.spec
     if case.data.stack is not None or case.data.kept or case.data.set in ALONE or not is_ours(spec):
         return case
     largest = max(map(math.prod, case.shapes.values()), default=0)
     count = min(PARTS, MOST // max(largest, 1))
-    wanted = coverage(target, case)
+    wanted = coverage(target, case) if keeps else set[str]()
     for axis in independent_axes(spec, case.shapes, case.attrs) if count > 1 else ():
         shapes = stacked_shapes(spec, case.shapes, case.attrs, axis, count)
         if shapes is None:
@@ -65,14 +66,14 @@ def _sets(target: Target, case: Case, count: int) -> tuple[tuple[str, int], ...]
 
 def row_case(target: Target, index: int, row: Mapping[str, str], *, alone: bool = False) -> Case:
     """Return the case of the row *index* that is dealt to *target*: a stack where it can be one, and not *alone*."""
-    return _hashed(target, HashChooser(key(index, target.id), row), alone=alone)
+    return _hashed(target, HashChooser(key(index, target.id), row), alone=alone, keeps=True)
 
 
 def seeded_case(target: Target, index: int, *, alone: bool = False) -> Case:
     """Return the case *index* of which no row asks for anything, its choices hashes: a stack where it can be one, and not *alone*."""
-    return _hashed(target, HashChooser(key(index, target.id, "seeded"), {}), alone=alone)
+    return _hashed(target, HashChooser(key(index, target.id, "seeded"), {}), alone=alone, keeps=False)
 
 
-def _hashed(target: Target, chooser: HashChooser, *, alone: bool) -> Case:
+def _hashed(target: Target, chooser: HashChooser, *, alone: bool, keeps: bool) -> Case:
     case = build_case(target, chooser)
-    return case if alone else stacked(target, case, chooser)
+    return case if alone else stacked(target, case, chooser, keeps=keeps)
