@@ -1,8 +1,8 @@
 """Which numbers and stages the arithmetic of a platform has: what its own functions show for the case.
 
 The judge of a case follows from the operator, the scheme and the platform. A function under test that provides numbers of
-another kind, or shows stages that the platform's arithmetic does not have, chooses no other judge by it: `parameters` names
-both kinds, and the codes are judged by the numbers of the platform's rule.
+another kind chooses no other judge by it: `parameters` names both kinds, and the codes are judged by the numbers of the
+platform's rule. A stage that is shown and that nobody declared is a failure.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from quantizer.conformance.kinds import NOTHING, OF_ONE_INPUT, Kind, kind_of, ta
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import QuantizerError
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.stage_formats import declared_stages
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.handed import LAYER_ATTRS
 
@@ -23,14 +24,13 @@ from quantizer.plugins.handed import LAYER_ATTRS
 def as_declared(trial: Trial) -> Trial:
     """Return *trial* as the platform's arithmetic judges its codes.
 
-    The same trial where the functions that ran are the platform's own, or provide numbers of its kind and show no stage of
-    their own. Else a copy with the same codes, the numbers of the platform's rule and the stages that its arithmetic has.
+    The same trial where the functions that ran are the platform's own, or provide numbers of its kind. Else a copy with the
+    same codes and the numbers of the platform's rule. `known_stages` says which stages may be shown.
     """
     judged = with_declared_numbers(trial)
     if judged is not trial:
         judged.outcome = trial.outcome
-    forward = REGISTRY.find(trial.spec.op, "quantized", _platform(trial))
-    return judged if forward is None or forward.origin == BUILT_IN else _with_stages(judged)
+    return judged
 
 
 def with_declared_numbers(trial: Trial) -> Trial:
@@ -76,25 +76,28 @@ def _with_parameters(trial: Trial, parameters: Parameters) -> Trial:
     return other
 
 
-def _with_stages(trial: Trial) -> Trial:
-    """Return *trial* with the stages alone that the platform's own forward shows."""
-    shown = trial.outcome.stages
-    if not shown or shown.keys() <= (known := _stages(trial)):
-        return trial
-    other = copy.copy(trial)
-    other.outcome = Staged(trial.outcome.codes, {name: codes for name, codes in shown.items() if name in known})
-    return other
+def known_stages(trial: Trial) -> set[str] | None:
+    """Return the stages that a plugin's forward may show; None where the platform's own forward runs, or shows none.
+
+    They are those that the spec or the platform declares, else those that the platform's own forward shows for the case.
+    """
+    forward = REGISTRY.find(trial.spec.op, "quantized", _platform(trial))
+    if not trial.outcome.stages or forward is None or forward.origin == BUILT_IN:
+        return None
+    (output,) = [*trial.spec.outputs][-1:]
+    declared = set(declared_stages(trial.spec, trial.target.platform)) - {output}
+    return declared or _stages(trial)
 
 
-def _stages(trial: Trial) -> set[str]:
+def _stages(trial: Trial) -> set[str] | None:
+    """Return the stages that the platform's own forward shows; None where it computes no such case."""
     forward = REGISTRY.built_in(trial.spec.op, "quantized", _platform(trial))
     if forward is None or forward.origin != BUILT_IN:
         return set()
-    own = trial.declared
     try:
-        outcome = forward.function(**trial.codes, parameters=own, **trial.case.attrs)
+        outcome = forward.function(**trial.codes, parameters=trial.declared, **trial.case.attrs)
     except QuantizerError:
-        return set()
+        return None
     return set(outcome.stages) if isinstance(outcome, Staged) else set()
 
 

@@ -133,6 +133,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"replaced: {entry}")
     for reading in run.readings:
         terminalreporter.write_line(f"reading: {reading} ({READINGS[reading.rpartition(':')[2]]})")
+    for text in _without_enclosure(run):
+        terminalreporter.write_line(text, yellow=True)
     for problem in run.problems:
         terminalreporter.write_line(f"baseline: {problem}", red=True)
     _show_problems(terminalreporter, run)
@@ -147,6 +149,16 @@ def _show_functions(terminalreporter: Any, run: Run) -> None:
     replacing = {entry.op for entry in REGISTRY.replacements()}
     for text in filter(None, (line(one, ran, replacing) for one in run.functions)):
         terminalreporter.write_line(text, yellow=True)
+
+
+def _without_enclosure(run: Run) -> list[str]:
+    """Return a line for each operator whose accuracy nobody judges: its error model is custom, and it declares no stages."""
+    from quantizer.core.record import read_records
+    from quantizer.core.verdict import UNJUDGED
+
+    records = read_records([*run.records.values()], "run")
+    ops = {r.op for r in records if (check := r.checks.get("accuracy")) is not None and UNJUDGED in check.reasons}
+    return [f"not judged: accuracy of {op}: {UNJUDGED}." for op in sorted(ops)]
 
 
 def _show_problems(terminalreporter: Any, run: Run) -> None:

@@ -22,6 +22,7 @@ from quantizer.core.rooms import Room, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec
+from quantizer.core.stage_rules import check_stages
 from quantizer.core.wording import shown_path, suggestion
 from quantizer.core.yaml_source import Location, Positions, load_yaml
 
@@ -320,6 +321,7 @@ def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     yield from ((("fixed_ranges", op), op) for op in platform.fixed_ranges)
     yield from ((("whole_formats", index), op) for index, op in enumerate(platform.whole_formats))
     yield from ((("padded_tiles", op), op) for op in platform.padded_tiles)
+    yield from ((("stages", op), op) for op in platform.stages)
     sums = platform.accumulator.float32_sums
     yield from ((("accumulator", "float32_sums", index), op) for index, op in enumerate(sums))
     for index, defect in enumerate(platform.defects):
@@ -439,6 +441,10 @@ def _unknown_names(
                 if name not in schemes:
                     text = f"no such scheme.{suggestion(name, schemes, 'Known schemes')}"
                     yield platform.positions.message((key, index), text)
+        for op, stages in platform.model.stages.items():
+            if op in specs:
+                found = check_stages(specs[op].model, stages, ("stages", op))
+                yield from (platform.positions.message(one.location, one.text, key=one.key) for one in found)
     yield from _unknown_excludes(specs.values(), platforms, schemes)
 
 

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from quantizer.core import rounding_modes
 from quantizer.core.defects import Defect
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER
-from quantizer.core.spec import Activation, Expr
+from quantizer.core.spec import Activation, Expr, Identifier
+from quantizer.core.stages import Stage
 
-RoundingMode = Literal[
-    "half_even", "half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero", "stochastic"
-]
+RoundingMode = rounding_modes.RoundingMode
 RatioArithmetic = Literal["float64", "float32_product", "float32_product_of_one", "float32"]
 """How the ratio of scales is formed before it becomes a fixed-point multiplier; real kernels have all four.
 
@@ -332,6 +332,8 @@ class Platform(Model):
     output_signs: dict[str, str] = {}
     """Fused activation, or else operator family -> sign of the output: signed, unsigned, inputs (signed if one input is),
     or an expression over attributes that is true for signed. Other outputs are signed if activations are."""
+    stages: dict[str, Annotated[dict[Identifier, Stage], Field(min_length=1)]] = {}
+    """Operator -> its roundings on this system, by name, the output's last. They replace the stages of the operator's spec."""
     index_dtype: str = "int64"
     """Number format of index outputs."""
     defects: list[Defect] = []

@@ -15,7 +15,7 @@ READINGS: Mapping[str, str] = {
     "float32_sums": "sums are added in float32, in any order, where the platform adds in float32",
     "own_mean": "a mean divides, or multiplies by one number near 1 / terms, where the platform has a multiplier for 1 / terms",
     "real_attributes": "attributes stay real numbers where the platform's rule makes integers of them",
-    "undisclosed_stages": "numbers and tables of inner stages are not provided; the platform's declared formats bound what they lose",
+    "undisclosed_stages": "numbers, tables or codes of inner stages are not provided; the platform's declared formats bound what they lose",
     "rounded_once": "the operator on the real values of the codes, rounded once; no multiplier is provided",
 }
 """Name of a reading -> what it allows."""

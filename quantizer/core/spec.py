@@ -13,6 +13,7 @@ from quantizer.core.expressions import Expression, parse, parse_axes
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER, NUMBERS
 from quantizer.core.readings import ReadingName
+from quantizer.core.stages import Stage
 from quantizer.core.wording import got
 
 Scalar = bool | int | float | str
@@ -207,7 +208,8 @@ class ErrorModel(Model):
     activation's critical points, and is 0 there. monotone and piecewise_monotone are functions of one input. poles divides by
     an input (1 or the first of two inputs), or has the poles that critical_points and period name. comparison says whether a
     relation between two operands is true. product multiplies the elements of one input along the attribute axes. euclidean is
-    the root of the sum of their squares."""
+    the root of the sum of their squares. custom says nothing: accuracy judges it by its stages, and where it declares none
+    not at all."""
     terms: Expr | None = None
     """Number of terms of the sum in one output element."""
     critical_points: list[Finite] = []
@@ -402,6 +404,8 @@ class Spec(Model):
     """How errors of the inputs become an error of the output."""
     quantization: Quantization
     """Parameter rules that all platforms share."""
+    stages: dict[Identifier, Stage] = {}
+    """Its roundings by name, the output's last, where it rounds more than once. If absent: as the platform computes the error model."""
     tiling: Annotated[
         Annotated[dict[str, TileRule], Tag("<axes>")] | Annotated[NoTiling, Tag("<none>")], Discriminator(_tiling_kind)
     ]

@@ -16,6 +16,7 @@ from quantizer.core.spec import Input, NoTiling, Pieces, Spec
 from quantizer.core.spec_format_rules import check_formats
 from quantizer.core.spec_tile_rules import axis_names, check_tiling
 from quantizer.core.spec_trial import try_values
+from quantizer.core.stage_rules import check_stages
 from quantizer.core.wording import got, near, suggestion, unknown
 from quantizer.core.yaml_source import Location
 
@@ -30,7 +31,7 @@ def check_spec(spec: Spec, stem: str) -> list[Finding]:
     rules = (
         _check_names, _check_domain_names, _check_expressions, _check_domains, _check_operands, _check_shapes,
         _check_constraints, check_tiling, _check_error_model, _check_quantization, _check_examples,
-        _check_properties, check_formats, _check_the_rest,
+        _check_properties, check_formats, _check_the_rest, _check_stages,
     )  # fmt: skip
     findings = [finding for rule in rules for finding in rule(spec)]
     if spec.op != stem:
@@ -345,6 +346,10 @@ def _check_properties(spec: Spec) -> Iterator[Finding]:
         for place, name in enumerate(item.operands or []):
             if name not in spec.inputs:
                 yield Finding((*location, "operands", place), unknown(name, spec.inputs, "input"))
+
+
+def _check_stages(spec: Spec) -> Iterator[Finding]:
+    yield from check_stages(spec, spec.stages)
 
 
 def _check_the_rest(spec: Spec) -> Iterator[Finding]:

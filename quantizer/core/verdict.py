@@ -25,6 +25,10 @@ ITEM_CHECKS = ("spec", "golden", "reject", "regressions")
 """The checks that run once per operator."""
 
 
+UNJUDGED = "error model custom says nothing of the enclosure of a result; declare stages"
+"""Why accuracy says nothing of an operator whose error model is custom and which declares no stages."""
+
+
 @dataclass(frozen=True)
 class Worst:
     """The element that comes nearest to its allowance, or leaves it the furthest."""

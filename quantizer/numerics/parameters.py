@@ -38,6 +38,7 @@ from quantizer.numerics.rules import (
     weight_part,
     whole,
 )
+from quantizer.numerics.stage_formats import formats_of, stage_params
 from quantizer.numerics.staged_activations import STAGED, bounds_of, slope_of
 from quantizer.numerics.sums import rescale_sum
 
@@ -285,6 +286,15 @@ def default_parameters(request: Request) -> Parameters:
         activation=request.activation,
         fused=request.fused(next(iter(outputs))),
         accumulator_bits=request.scheme.activation.accumulator_bits if bits == "scheme" else bits,
+        stages=stage_params(
+            formats_of(
+                spec,
+                platform,
+                variables(spec, request.shapes, request.attrs),
+                request.scheme.activation.bits,
+                request.inputs,
+            )
+        ),
     )
 
 

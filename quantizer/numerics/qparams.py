@@ -182,6 +182,8 @@ class Parameters:
     """The fused activation."""
     fused: Slope | Bounds | None = None
     """Its numbers, where it takes some and works on the sum itself."""
+    stages: Mapping[str, QParams] = field(default_factory=dict)
+    """Declared stage -> its codes; zero point 0."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """What a plugin's rule leaves for its own forward and for the file, as in `ir.graph.Node.extra`."""
 

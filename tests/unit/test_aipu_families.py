@@ -158,6 +158,7 @@ READINGS = {
     "15 bits of 1 / area": "own_mean",
     "1 / area handed": "own_mean",
     "leaky with a real slope": "real_attributes",
+    "leaky in one rounding": "undisclosed_stages",
     "nothing handed": "rounded_once",
 }
 """Variant -> the reading without which the platform's arithmetic finds it wrong."""

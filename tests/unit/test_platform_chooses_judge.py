@@ -170,3 +170,26 @@ def test_a_mean_whose_multiplier_the_kernel_makes_itself_provides_none():
         return replace(made, rescale=replace(made.rescale, mantissa=made.rescale.mantissa * 2))
 
     assert failures("avg_pool2d", "compass", (rule, own), ("parameters",))["parameters"]
+
+
+def hidden(op, platform, *, off):
+    """Return the shipped forward of *op* without its stages, *off* codes off in its first element."""
+    own = REGISTRY.built_in(op, "quantized", platform).function
+
+    def quantized(*operands, parameters, **named):
+        codes, out = own(*operands, parameters=parameters, **named).codes.clone(), parameters.outputs["y"]
+        first = codes.view(-1)[:1]
+        first += off if int(first.sum()) < out.qmax else -off
+        return codes
+
+    return quantized
+
+
+@pytest.mark.parametrize("op", ["leaky_relu", "clip"])
+@pytest.mark.parametrize("off", [0, 1])
+def test_a_stage_that_is_not_shown_excuses_no_code(op, off):
+    rule = REGISTRY.built_in(op, "quantize", "compass").function
+    found = failures(op, "compass", (rule, hidden(op, "compass", off=off)))
+    cases = sum(target.platform.platform == "compass" for target, _ in gate_cases(SESSION, op))
+    assert not found["parameters"]
+    assert not found["arithmetic"] if not off else len(found["arithmetic"]) > cases // 2

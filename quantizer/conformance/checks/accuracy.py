@@ -15,10 +15,11 @@ from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.enclosures import ENCLOSURES, known_operands
 from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT, last_roundings
 from quantizer.conformance.checks.stage_errors import stage_error
+from quantizer.conformance.checks.staged import computes_reference, has_stages, last_mode, unrounded
 from quantizer.conformance.declared import as_declared
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode
-from quantizer.core.verdict import Verdict, Worst, hole
+from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, hole
 from quantizer.numerics.activations import LIMITS
 
 Array = NDArray[Any]
@@ -34,15 +35,20 @@ def accuracy(trial: Trial) -> Verdict:
     if kind == "comparison":
         return decided(trial)
     enclose = ENCLOSURES.get(kind)
+    if has_stages(trial):
+        if (problem := computes_reference(trial)) is not None:
+            return failure(CHECK, problem)
+        enclose = _through_stages
     if enclose is None:
-        return hole(CHECK, f"error model {kind} has no enclosure")
+        return hole(CHECK, UNJUDGED)
     if _leaves_accumulator(trial):
         return Verdict(CHECK, "overflow", elements=trial.got.size, reason="a sum may leave the accumulator")
     output = trial.output
     scale, zero = float(output.scale), int(output.zero_point)
     low, high = scale * (output.qmin - zero), scale * (output.qmax - zero)
     inner = enclose(trial).saturated(*LIMITS[trial.case.activation])
-    stages = scale * (stage_error(trial) + _limit_error(trial))
+    lost = np.zeros(trial.output_shape) if has_stages(trial) else stage_error(trial)
+    stages = scale * (lost + _limit_error(trial))
     allowed = _rounded(trial, inner.widened(stages)).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
     got = scale * (trial.got - zero).astype(np.float64)
@@ -53,13 +59,23 @@ def accuracy(trial: Trial) -> Verdict:
     )  # fmt: skip
 
 
+def _through_stages(trial: Trial) -> Interval:
+    """Return what declared stages make of operands known to half a step, with every rounding but the last."""
+    boxes = {name: Interval.around(x, np.broadcast_to(dx, x.shape)) for name, (x, dx) in known_operands(trial).items()}
+    return unrounded(trial, boxes, rounded=True)
+
+
+def _roundings(trial: Trial) -> set[RoundingMode]:
+    return {last_mode(trial)} if has_stages(trial) else last_roundings(trial)
+
+
 def _rounded(trial: Trial, exact: Interval) -> Interval:
     """Widen *exact* by what the last rounding may move a real number: half a step, or a whole one in its direction.
 
     Rounding toward zero moves a number up or down by its sign, and the sign that counts may be that of the code: where a
     platform adds the zero point first, either direction is possible.
     """
-    scale, modes = float(trial.output.scale), last_roundings(trial)
+    scale, modes = float(trial.output.scale), _roundings(trial)
     falls, rises = ({"down", "toward_zero", "stochastic"}, {"up", "toward_zero", "stochastic"})
     below, above = (scale * max(_steps(mode, moving) for mode in modes) for moving in (falls, rises))
     return Interval(exact.lo - below, exact.hi + above)
@@ -74,7 +90,7 @@ def _steps(mode: RoundingMode, moving: set[str]) -> float:
 
 def _lost(trial: Trial) -> str:
     scale = float(trial.output.scale)
-    if all(mode.startswith("half") for mode in last_roundings(trial)):
+    if all(mode.startswith("half") for mode in _roundings(trial)):
         return f"half a step {scale / 2:.4g}"
     return f"a step {scale:.4g} in the direction of the rounding"
 

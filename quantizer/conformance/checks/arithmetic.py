@@ -27,8 +27,9 @@ from quantizer.conformance.checks.quotients import quotient
 from quantizer.conformance.checks.reals import quantized_reals
 from quantizer.conformance.checks.requantized import CHECK, FLOAT32_UNIT, Declared, rounded_once
 from quantizer.conformance.checks.resize import resize_arithmetic
+from quantizer.conformance.checks.staged import has_stages, staged, undeclared
 from quantizer.conformance.checks.window_sums import mean_sums
-from quantizer.conformance.declared import as_declared
+from quantizer.conformance.declared import as_declared, known_stages
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict
 
@@ -39,9 +40,16 @@ FLOAT32_WHOLE = 2.0**24
 def arithmetic(trial: Trial) -> Verdict:
     """Judge output codes against the exact real number that the platform's arithmetic prescribes.
 
-    What is judged are the codes under the numbers and stages that the platform declares (`declared.py`). Where the owner
+    What is judged are the codes under the numbers and stages that the platform declares (`declared.py`). A stage that is shown
+    and that nobody declared is a failure. Where the owner
     of the run chose a reading, that reading judges every case of the item that it has something to say of.
     """
+    declared = known_stages(trial)
+    problem = None if declared is None else undeclared(trial.outcome.stages, declared, trial.target.id)
+    if problem is not None:
+        return problem
+    if has_stages(trial):
+        return staged(trial)
     judged = as_declared(trial)
     if (reading := trial.target.reading) is not None:
         verdict = _READINGS[reading](judged)

@@ -17,6 +17,7 @@ from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, is_repl
 from quantizer.conformance.checks.multipliers import multiplier_findings, number_findings
 from quantizer.conformance.checks.norm_parameters import norm_factors, norm_findings
 from quantizer.conformance.checks.resize import resize_findings
+from quantizer.conformance.checks.staged import stage_findings
 from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.declared import kind_findings, with_declared_numbers
 from quantizer.conformance.restated import Expected
@@ -85,6 +86,7 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     yield from number_findings(trial)
     yield from norm_findings(trial)
     yield from resize_findings(trial)
+    yield from stage_findings(trial)
     yield from _accumulator(trial)
     for name, table in trial.parameters.tables.items():
         yield from table_findings(trial, name, table)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from quantizer.conformance.bounds.rounding import RESOLUTION, code_interval, rational_codes
 from quantizer.conformance.checks import litert_stages, one_period
@@ -39,18 +40,17 @@ def monotone_arithmetic(trial: Trial) -> Verdict:
     stages, numbers = trial.outcome.stages, trial.parameters.numbers
     if trial.parameters.rescale is not None and {"least", "most"} <= numbers.keys():
         return judge_clamped(trial, trial.parameters.rescale)
-    if "negative" in stages and "slope" in numbers:
-        return _leaky(trial, stages["negative"].numpy(), numbers["slope"], numbers["slope_shift"])
-    if "relay" in stages and {"low", "high", "relay_bits"} <= numbers.keys():
-        return _clamped(trial, stages["relay"].numpy())
+    if trial.parameters.rescale is not None and not stages and trial.target.reading == "undisclosed_stages":
+        return _multiplied(trial)
+    if trial.parameters.rescale is not None and "slope" in numbers:
+        return _leaky(trial, stages.get("negative"), numbers["slope"], numbers["slope_shift"])
+    if trial.parameters.rescale is not None and {"low", "high", "relay_bits"} <= numbers.keys():
+        return _clamped(trial, stages.get("relay"))
     return stand_in(trial) if trial.parameters.rescale is None else _multiplied(trial)
 
 
 def _multiplied(trial: Trial) -> Verdict:
-    """Judge a function with a provided multiplier and no stages: f on `c * m * 2**-n * s_y`, rounded once, e for stages.
-
-    The multiplier stands for s_x / s_y. Where that is not what it means, f on the values of the codes stands in.
-    """
+    """Judge a function with a provided multiplier and no stages: f on `c * m * 2**-n * s_y`, rounded once, e for stages."""
     value, extra = multiplied(trial)
     output, mode = trial.output, trial.target.platform.rounding
     zero, half = int(output.zero_point), 0.5 if mode.startswith("half") else 1.0
@@ -58,15 +58,11 @@ def _multiplied(trial: Trial) -> Verdict:
         value, e_over_s=extra, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode,
         exact=lambda i: Fraction(float(value[i])),
     )  # fmt: skip
-    verdict = judge_codes(
+    return judge_codes(
         CHECK, trial, low, high, value=value, allowance=half + extra, zero=zero,
         made_of=f"{mode} of f on the provided multiple + {float(np.max(extra, initial=0.0)):.3g} of an earlier stage",
         detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
     )  # fmt: skip
-    if not verdict.failing:
-        return verdict
-    other = stand_in(trial)
-    return verdict if other.failing else other
 
 
 def multiplied(trial: Trial) -> tuple[Array, Array]:
@@ -134,26 +130,46 @@ def _ratio(trial: Trial) -> Fraction:
     return Fraction(factor) * Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift)
 
 
-def _leaky(trial: Trial, negative: Array, slope: int, shift: int) -> Verdict:
-    """Judge the negative side first: slope * min(c, 0) * 2**-shift, rounded; then both sides times the multiplier."""
+def _leaky(trial: Trial, shown: Tensor | None, slope: int, shift: int) -> Verdict:
+    """Judge the negative side first: slope * min(c, 0) * 2**-shift, rounded; then both sides times the multiplier.
+
+    A forward that does not show the negative side is judged by the side that the platform declares.
+    """
     c = next(iter(trial.centred.values())).numpy().astype(np.int64)
-    below = np.minimum(c, 0)
-    first = _stage(trial, below * slope, Fraction(1, 2**shift), negative, "negative", zero=0)
-    if first.failing:
-        return first
+    below, ratio = np.minimum(c, 0) * slope, Fraction(1, 2**shift)
+    if shown is None:
+        negative = _rounded(trial, below, ratio)
+    else:
+        negative = shown.numpy()
+        first = _stage(trial, below, ratio, negative, "negative", zero=0)
+        if first.failing:
+            return first
     return _stage(trial, np.maximum(c, 0) + negative, _ratio(trial), trial.got, "y", zero=int(trial.output.zero_point))
 
 
-def _clamped(trial: Trial, relay: Array) -> Verdict:
-    """Judge the clamped code of relay_bits more bits first, then the rounding of those bits."""
+def _clamped(trial: Trial, shown: Tensor | None) -> Verdict:
+    """Judge the clamped code of relay_bits more bits first, then the rounding of those bits; not shown, as the platform declares."""
     numbers = trial.parameters.numbers
     bits = numbers["relay_bits"]
     c = next(iter(trial.centred.values())).numpy().astype(np.int64)
-    ends = (numbers["low"], numbers["high"])
-    first = _stage(trial, c, _ratio(trial) * 2**bits, relay, "relay", zero=0, ends=ends)
-    if first.failing:
-        return first
+    ends, ratio = (numbers["low"], numbers["high"]), _ratio(trial) * 2**bits
+    if shown is None:
+        relay = np.clip(_rounded(trial, c, ratio), *ends)
+    else:
+        relay = shown.numpy()
+        first = _stage(trial, c, ratio, relay, "relay", zero=0, ends=ends)
+        if first.failing:
+            return first
     return _stage(trial, relay, Fraction(1, 2**bits), trial.got, "y", zero=int(trial.output.zero_point))
+
+
+def _rounded(trial: Trial, whole: Array, ratio: Fraction) -> Array:
+    """Return `whole * ratio`, rounded as the platform rounds."""
+    low, _ = code_interval(
+        whole * float(ratio), qmin=-(1 << 62), qmax=1 << 62, rounding=trial.target.platform.rounding,
+        exact=lambda i: int(whole[i]) * ratio,
+    )  # fmt: skip
+    return low
 
 
 def _stage(

@@ -24,6 +24,7 @@ from quantizer.core.dtypes import DType
 from quantizer.core.errors import FormatError, FunctionError
 from quantizer.core.expressions import Expression, parse, parse_axes
 from quantizer.core.model import Model
+from quantizer.core.real_expressions import RealExpression, parse_real
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
@@ -181,6 +182,8 @@ def write_model(value: Any) -> Any:
         return {"module": kind.__module__, "class": kind.__qualname__, "fields": fields}
     if isinstance(value, Expression):
         return {"expression": value.text}
+    if isinstance(value, RealExpression):
+        return {"real": value.text}
     if isinstance(value, dict):
         return {"table": [[key, write_model(item)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
@@ -198,6 +201,8 @@ def read_model(data: Any) -> Any:
     if "expression" in data:
         text: str = data["expression"]
         return parse_axes(text) if text.startswith("*") else parse(text)
+    if "real" in data:
+        return parse_real(data["real"])
     if "table" in data:
         return {key: read_model(item) for key, item in data["table"]}
     items = [read_model(item) for item in data["list" if "list" in data else "tuple"]]

@@ -1,0 +1,9 @@
+"""The modes in which a real number becomes a code."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+RoundingMode = Literal[
+    "half_even", "half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero", "stochastic"
+]
