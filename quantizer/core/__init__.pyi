@@ -16,7 +16,7 @@ from .errors import (
 from .library import Library, load_library, load_spec, shipped_folder
 from .platforms import Platform
 from .record import CheckRecord, Record
-from .rooms import Engine, Room
+from .rooms import Engine, Oracle, Room
 from .schemes import Scheme
 from .spec import Spec
 from .verdict import Verdict, Worst
@@ -34,6 +34,7 @@ __all__ = [
     "FunctionError",
     "GraphError",
     "Library",
+    "Oracle",
     "Platform",
     "PluginError",
     "QuantizerError",

@@ -87,6 +87,8 @@ class Oracle:
     """Asked, name of a table -> its entries; None of a table whose entries are each judged by the function they stand for."""
     numbers: str = ""
     """Asked -> names of integers that the rule provides -> their values."""
+    lost: str = ""
+    """Asked -> what `accuracy` grants each code beyond half a step, in steps: further roundings and what the integers lose."""
     platforms: tuple[str, ...] = ()
     """The platforms of the room on which it judges; empty: all."""
 
@@ -182,7 +184,7 @@ def _loaded(entry: EntryPoint) -> Room:
             raise PluginError(
                 f"{_shown(entry)}: oracle of {oracle.family}: platform {foreign[0]!r} is not of this room."
             )
-        for place in filter(None, (oracle.codes, oracle.entries, oracle.numbers)):
+        for place in filter(None, (oracle.codes, oracle.entries, oracle.numbers, oracle.lost)):
             if not all(place.partition(":")):
                 raise PluginError(f"{_shown(entry)}: oracle of {oracle.family}: {place!r}: write module:function.")
     for engine in room.engines:

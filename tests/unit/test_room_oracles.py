@@ -7,6 +7,7 @@ from plugin_sandbox import failing, sandbox, target
 
 from quantizer.conformance.checks import of_rooms
 from quantizer.core.library import load_library
+from quantizer.core.rooms import Oracle
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import REGISTRY, load_built_ins
 
@@ -43,3 +44,26 @@ def test_the_oracle_alone_decides(monkeypatch):
 
 def largest(asked):
     return asked.codes["x"] * 0 + asked.output.qmax
+
+
+def test_what_an_oracle_grants_widens_accuracy_and_nothing_else(monkeypatch):
+    monkeypatch.setattr(
+        of_rooms, "oracle_of", lambda *_: Oracle("addition", f"{__name__}:nothing", lost=f"{__name__}:ten")
+    )
+    own = REGISTRY.get("add", "quantized", "ideal")
+
+    def shifted(a, b, *, parameters):
+        out = parameters.outputs["y"]
+        return (own(a, b, parameters=parameters) + 9).clamp(out.qmin, out.qmax)
+
+    with REGISTRY.overridden("add", "quantized", shifted, "ideal"):
+        found = failing(target(load_library(), "add", "a8", "ideal"), 5)
+    assert "arithmetic" in found and "accuracy" not in found
+
+
+def nothing(asked):  # noqa: ARG001 - as an oracle is called
+    return None
+
+
+def ten(asked):  # noqa: ARG001 - as an oracle is called
+    return 10.0

@@ -38,6 +38,12 @@ def numbers_of_room(trial: Trial) -> Iterator[Finding]:
             )
 
 
+def lost_of_room(trial: Trial) -> Array | None:
+    """Return what accuracy grants beyond half a step by the oracle of the platform's room; None where it says nothing."""
+    oracle = _oracle(trial)
+    return None if oracle is None or not oracle.lost else _loaded(oracle.lost)(asked(trial, trial.codes))
+
+
 def judged_by_room(trial: Trial) -> Verdict | None:
     """Return the verdict of the oracle that the platform's room has for the family; None where it has none, or none of the case."""
     oracle = _oracle(trial)

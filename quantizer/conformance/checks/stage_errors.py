@@ -16,6 +16,7 @@ from quantizer.conformance.checks.means import mean_ratios
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS, FLOAT32_CODES, multiplier_bits
 from quantizer.conformance.checks.norm_interval import norm_stage_error
 from quantizer.conformance.checks.normalised import softmax_stage_error
+from quantizer.conformance.checks.of_rooms import lost_of_room
 from quantizer.conformance.checks.operands import candidates, contributions
 from quantizer.conformance.checks.piecewise import multiplied
 from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT
@@ -33,6 +34,8 @@ FIXED_POINT_SOFTMAX = 2.0**-18
 
 def stage_error(trial: Trial) -> Array:
     """Return e in output codes: further rounding stages, and what the provided parameters lost."""
+    if (lost := lost_of_room(trial)) is not None:
+        return lost
     rescale = trial.parameters.rescale
     kind = trial.spec.error_model.kind
     if kind == "softmax":

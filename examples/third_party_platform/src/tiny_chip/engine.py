@@ -23,9 +23,9 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     """Return the job: the numbers of the layer as JSON, the codes as an array."""
     if call.activation != "none":
         raise RefusedError("the simulator fuses nothing")
-    rescale, into, out = parameters.rescale, parameters.inputs["x"], parameters.outputs["y"]
+    numbers, into, out = parameters.numbers, parameters.inputs["x"], parameters.outputs["y"]
     layer = {
-        "multiplier": int(rescale.mantissa), "shift": int(rescale.shift), "zero_in": int(into.zero_point),
+        "multiplier": numbers["multiplier"], "shift": numbers["shift"], "zero_in": int(into.zero_point),
         "zero_out": int(out.zero_point), "lowest": int(out.qmin), "highest": int(out.qmax),
     }  # fmt: skip
     return Lowered(Job(json.dumps(layer).encode(), {"x": codes["x"].numpy()}))

@@ -2,12 +2,20 @@
 
 from pathlib import Path
 
-from quantizer.core import Engine, Room
+from quantizer.core import Engine, Oracle, Room
 
 ROOM = Room(
     Path(__file__).parent,
     platforms=("tiny_chip",),
     functions=("tiny_chip.kernels",),
+    oracles=(
+        Oracle(
+            "rectifier",
+            "tiny_chip.oracle:relu",
+            numbers="tiny_chip.oracle:relu_numbers",
+            lost="tiny_chip.oracle:relu_lost",
+        ),
+    ),
     engines=(
         Engine(
             "tiny_chip", "tiny_chip.engine", "tiny_chip.worker", ("tiny-chip",), {"tiny_chip": "simulator"}, extra=""

@@ -11,8 +11,9 @@ def load(model, options):
 
 
 def run(layer, feeds):
-    """Return the codes: product, half of what is shifted out, shift, saturation."""
+    """Return the codes: product, shift, the last bit set where one that is shifted out was set, saturation."""
     product = np.maximum(feeds["x"].astype(np.int64) - layer["zero_in"], 0) * layer["multiplier"]
-    half = 1 << (layer["shift"] - 1) if layer["shift"] > 0 else 0
-    codes = ((product + half) >> layer["shift"]) + layer["zero_out"]
+    product, shift = product << max(-layer["shift"], 0), max(layer["shift"], 0)
+    kept = product >> shift
+    codes = np.where(kept << shift == product, kept, kept | 1) + layer["zero_out"]
     return [np.clip(codes, layer["lowest"], layer["highest"])]
