@@ -102,7 +102,7 @@ def _stages(trial: Trial) -> set[str] | None:
 
 
 def _known_numbers(trial: Trial) -> Parameters:
-    """Return what was provided; of a layer in Compass's own words, only those of its integers that the arithmetic takes."""
+    """Return what was provided; of a layer in words of its own, only those of its integers that the arithmetic takes."""
     provided = trial.parameters
     if LAYER_ATTRS not in provided.extra:
         return provided

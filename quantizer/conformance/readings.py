@@ -18,7 +18,7 @@ def with_readings(library: Library, asked: Iterable[str]) -> Library:
         place, colon, reading = text.partition(":")
         op, slash, platform = place.partition("/")
         if not (colon and slash):
-            rule = "write OPERATOR/PLATFORM:READING, such as add/compass:exact_sums"
+            rule = "write OPERATOR/PLATFORM:READING, such as add/ideal:rounded_once"
             raise UnsupportedError(f"--op-reading={text}: {rule}.")
         for name, known in ((op, library.specs), (platform, library.platforms), (reading, READINGS)):
             if name not in known:

@@ -1,6 +1,6 @@
 """The platforms' rules for scales, zero points and bias codes once more, in numpy and rationals, sharing nothing with numerics.
 
-`parameters` compares what a quantize rule chose with these. Sources: cases/reference for Compass, ONNX Runtime itself for ort.
+`parameters` compares what a quantize rule chose with these. Sources: cases/reference, and the running systems.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def weight(
 
 
 def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) -> Expected:
-    """Return *found* with each scale grown until the bias that it carries fits *bits* bits (ONNX Runtime)."""
+    """Return *found* with each scale grown until the bias that it carries fits *bits* bits."""
     largest: Array = np.abs(bias.astype(F32)) if found.scale.ndim else np.array(np.abs(bias).max(), dtype=np.float64)
     needed = [float(v * v.dtype.type(2) * v.dtype.type(1.0001)) / (2**bits - 2) for v in np.atleast_1d(largest)]
     scales = [float(v) for v in np.atleast_1d(found.scale)]
@@ -150,7 +150,7 @@ def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) ->
 
 
 def held_bias(values: Array, steps: Array, added: Array, bits: int, effective: int) -> Array:
-    """Return bias codes after Compass has kept them in float32 with what the input's zero point adds to the sums.
+    """Return bias codes after they were kept in float32 with what the input's zero point adds to the sums.
 
     *added*: those integers, one per channel; they are taken out again, so that the code is what the channel's sums see.
     """
@@ -203,7 +203,7 @@ def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart
 def weight_groups(
     part: WeightPart, platform: Platform, channels: int, groups: int, *, shared: bool = False
 ) -> list[int | None]:
-    """Return how many channels may share a weight scale: the first choice, then what Compass falls back to.
+    """Return how many channels may share a weight scale: the first choice, then what the platform falls back to.
 
     *shared*: the weights are those of every group of the output.
     """

@@ -1,6 +1,6 @@
 """The platforms' rules for multipliers and shifts once more, in numpy and rationals, sharing nothing with numerics.
 
-Sources: cases/reference for Compass, LiteRT for fixed point, TOSA's specification for shifts to the right.
+Sources: cases/reference, and the running systems.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIXED_POINT = (
 
 
 def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> list[Any]:
-    """Return Compass's float32 ratios steps_y / (steps_x * steps_w) per channel."""
+    """Return float32 ratios steps_y / (steps_x * steps_w) per channel."""
     product: Any = F32(1.0)
     for expected in inputs:
         product = product * _steps(expected)
@@ -35,8 +35,8 @@ def _steps(expected: Expected) -> Any:
     return np.asarray(1.0 / expected.scale if expected.steps is None else expected.steps, dtype=F32)
 
 
-def compass_multiplier(ratio: Any, bits: int) -> tuple[float, int]:
-    """Return the Compass multiplier and shift of one float32 ratio."""
+def float32_multiplier(ratio: Any, bits: int) -> tuple[float, int]:
+    """Return the multiplier and shift of one float32 ratio."""
     mantissa, shift = _plain(ratio, bits)
     return (1.0, 0) if mantissa == 2.0**shift else (mantissa, shift)
 
@@ -49,7 +49,7 @@ def _plain(ratio: Any, bits: int) -> tuple[float, int]:
 
 
 def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
-    """Return Compass's multipliers of several channels under one shift; 1 and 0 for all where every ratio is 2**0."""
+    """Return multipliers of several channels under one shift; 1 and 0 for all where every ratio is 2**0."""
     own = [_plain(ratio, bits) for ratio in ratios]
     if all(mantissa == 2.0**shift for mantissa, shift in own):
         own = [(1.0, 0)] * len(own)
@@ -62,7 +62,7 @@ def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
 
 
 def separate(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
-    """Return Compass's multipliers of channels that keep their own shifts; 1 and 0 for all where every ratio is 2**0."""
+    """Return multipliers of channels that keep their own shifts; 1 and 0 for all where every ratio is 2**0."""
     own = [_plain(ratio, bits) for ratio in ratios]
     return [(1.0, 0)] * len(own) if all(mantissa == 2.0**shift for mantissa, shift in own) else own
 
@@ -74,15 +74,15 @@ def shift_choices(ratio: Fraction, bits: int, ceiling: int) -> set[int]:
     return {min(ceiling, math.floor(exact - slack)), min(ceiling, math.floor(exact + slack))}
 
 
-def compass_sum(
+def crossed_sum(
     steps_a: Any, steps_b: Any, steps_y: Any, bits: int, *, equal_zero: bool, adds: bool = True
 ) -> tuple[float, int, float, float]:
-    """Return (multiplier, shift, factor of a, factor of b) of Compass's Eltwise; of equal operands only ADD rescales."""
+    """Return (multiplier, shift, factor of a, factor of b) of two operands; of equal operands only ADD rescales."""
     a, b, y = F32(steps_a), F32(steps_b), F32(steps_y)
     if max(a, b) / (min(a, b) + np.finfo(F32).eps) <= 1 and equal_zero:
-        return (*compass_multiplier(y / a if adds else F32(1.0), bits), 1.0, 1.0)
-    mantissa_a, shift_a = compass_multiplier(a, 15)
-    mantissa_b, shift_b = compass_multiplier(b, 15)
+        return (*float32_multiplier(y / a if adds else F32(1.0), bits), 1.0, 1.0)
+    mantissa_a, shift_a = float32_multiplier(a, 15)
+    mantissa_b, shift_b = float32_multiplier(b, 15)
     common = max(shift_a, shift_b)
     of_a = F32(mantissa_b) * F32(2.0 ** (common - shift_b))
     of_b = F32(mantissa_a) * F32(2.0 ** (common - shift_a))
@@ -90,7 +90,7 @@ def compass_sum(
     shrink = max(of_a, of_b) / F32(FACTOR_LIMIT)
     if shrink > 1:
         of_a, of_b, ratio = of_a / shrink, of_b / shrink, ratio * shrink
-    mantissa, shift = compass_multiplier(ratio, bits)
+    mantissa, shift = float32_multiplier(ratio, bits)
     if shift < 0:
         mantissa, shift = float(min(FACTOR_LIMIT, max(1.0, mantissa * 2.0**-shift))), 0
     clipped = (float(min(FACTOR_LIMIT, max(0.0, np.rint(k)))) for k in (of_a, of_b))

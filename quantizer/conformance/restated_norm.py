@@ -1,4 +1,4 @@
-"""Parameter rules of normalisations once more, sharing nothing with numerics: the normalised value, Compass's numbers."""
+"""Parameter rules of normalisations once more, sharing nothing with numerics: the normalised value, and its integers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def normalized(count: int, scheme: Scheme, platform: Platform) -> Expected:
     return restated.activation((-reach, reach), scheme.activation, platform.parameters, signed=True)
 
 
-def compass_numbers(count: int, scheme: Scheme, platform: Platform, *, mean: bool = True) -> dict[str, int]:
-    """Return the shifts and the multiplier that Compass chooses for *count* elements.
+def table_numbers(count: int, scheme: Scheme, platform: Platform, *, mean: bool = True) -> dict[str, int]:
+    """Return the shifts and the multiplier for *count* elements.
 
     8 bits: the sum of squares of 30 bits and the bits of the count must fit 31 bits with 3 to spare, rounded up to even,
     for half of it is undone after the root; so the inverse root of the largest variance has 7 bits. 16 bits, and where no
@@ -36,7 +36,7 @@ def compass_numbers(count: int, scheme: Scheme, platform: Platform, *, mean: boo
         shift = shift + shift % 2
         return {"variance_shift": shift, "norm_multiplier": 1, "norm_shift": shift // 2}
     steps = normalized(count, scheme, platform).steps
-    mantissa, places = restated_multipliers.compass_multiplier(
+    mantissa, places = restated_multipliers.float32_multiplier(
         F32(0 if steps is None else steps) / F32(127), min(15, bits)
     )
     own = {"norm_multiplier": int(mantissa), "norm_shift": places}
@@ -55,5 +55,5 @@ def effective(codes: Array, bits: int | None) -> Array:
 
 
 def inverse_roots(places: Array, unit: float) -> Array:
-    """Return 1 / sqrt(m) in units, m = place / 64: what the entries of Compass's table stand for, saturated to int16."""
+    """Return 1 / sqrt(m) in units, m = place / 64: what the entries of the table of inverse roots stand for, saturated to int16."""
     return np.asarray(np.minimum(1.0 / np.sqrt(places / 64.0) / unit, 2.0**15 - 1))

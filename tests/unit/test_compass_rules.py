@@ -94,7 +94,7 @@ def test_factors_of_a_sum_are_those_of_the_restatement(seed: int, bits: int) -> 
     ratio = made.rescale
     assert ratio is not None
     found = (float(ratio.mantissa), int(ratio.shift), ratio.factors["a"], ratio.factors["b"])
-    assert found == restated_multipliers.compass_sum(
+    assert found == restated_multipliers.crossed_sum(
         a, b, y, min(bits, PLATFORM.multiplier.bits_ceiling), equal_zero=True
     )
 

@@ -158,7 +158,7 @@ def test_compass_numbers_are_restated(name: str, count: int) -> None:
     case = build_case(target, HashChooser(1, {"with_gamma": "no", "with_beta": "no"}))
     case = case.but(shapes={"x": (1, count)}, attrs={"axis": 1, "epsilon": 1e-5})
     handed = Trial(target, case, SESSION.engine).parameters.numbers
-    assert handed == restated_norm.compass_numbers(count, target.scheme, target.platform)
+    assert handed == restated_norm.table_numbers(count, target.scheme, target.platform)
 
 
 def test_cleared_bits_of_a_bias_are_restated() -> None:

@@ -1,4 +1,4 @@
-"""Compass's softmax of powers of two once more, in numpy: its numbers and its codes, sharing nothing with numerics."""
+"""A softmax of powers of two once more, in numpy: its numbers and its codes, sharing nothing with numerics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     numbers, steps = trial.parameters.numbers, trial.parameters.inputs["x"].steps
     size = trial.case.shapes["x"][trial.axis]
     inverse = np.float32(1.0) / np.float32(1.0 if steps is None else steps.numpy())
-    wanted = restated_multipliers.compass_multiplier(inverse * LOG2_E, MULTIPLIER_BITS)
+    wanted = restated_multipliers.float32_multiplier(inverse * LOG2_E, MULTIPLIER_BITS)
     halves = int(trial.target.platform.tables.fast.get("softmax") == "power_of_two_halves")
     got = numbers["multiplier"], numbers["shift"]
     yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), got, "the rule's multiplier of log2(e) * s_x")
@@ -43,7 +43,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
 def codes(trial: Trial) -> Array:
     """Return the output codes that the provided numbers prescribe.
 
-    Source: the Compass Optimizer's Softmax, FAST_EXP: distances become whole exponents, powers are added, and the sum's
+    Distances become whole exponents, powers are added, and the sum's
     logarithm, whole or to a half, is taken off every exponent.
     """
     numbers, output = trial.parameters.numbers, trial.output

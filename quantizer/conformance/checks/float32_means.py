@@ -43,7 +43,7 @@ def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:
 def _mean_variant(trial: Trial, declared: str) -> str:
     """Return the variant of the kernel that a mean goes to; `floating` for axes that are not the last ones.
 
-    One channel: the windowed kernel. QNNPACK: windows that may overhang go to torch's own kernel, and so do all means but
+    One channel: the windowed kernel. f32_mean_inverse: windows that may overhang go to torch's own kernel, and so do all means but
     that of the last two axes of four.
     """
     attrs: Mapping[str, Any] = trial.case.attrs

@@ -58,20 +58,20 @@ def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
         return {n: Fraction(mantissa, 1 << shift) for n, (mantissa, shift) in pairs.items()}
     if rescale.variant != "area_multiplier":
         return dict.fromkeys(numbers, whole)
-    found = {n: restated_multipliers.compass_multiplier(np.float32(1.0 / n), AREA_BITS) for n in numbers}
+    found = {n: restated_multipliers.float32_multiplier(np.float32(1.0 / n), AREA_BITS) for n in numbers}
     if numbers != [1] and 1 in found:
         found[1] = restated_multipliers.area_of_one(AREA_BITS)
     return {n: Fraction(mantissa) / Fraction(2) ** shift for n, (mantissa, shift) in found.items()}
 
 
 def _is_global(trial: Trial) -> bool:
-    """Return whether one window without padding covers the whole image: ONNX Runtime then takes its global kernel."""
+    """Return whether one window without padding covers the whole image: the float32 mean then takes its global kernel."""
     attrs: Mapping[str, Any] = trial.case.attrs
     return tuple(attrs["kernel"]) == trial.case.shapes["x"][2:] and not any(attrs["padding"])
 
 
 def _dequantized_mean(trial: Trial, terms: Array, rescale: Rescale) -> Verdict:
-    """Replay ONNX Runtime's average: dequantized, added row by row, / count, / scale, + zero point, rounded half to even."""
+    """Replay the float32 average: dequantized, added row by row, / count, / scale, + zero point, rounded half to even."""
     attrs: Mapping[str, Any] = trial.case.attrs
     x = trial.centred["x"].numpy().astype(np.float32) * np.float32(next(iter(rescale.factors.values())))
     zero = int(trial.output.zero_point)

@@ -13,7 +13,7 @@ FLOAT32_CODES = 2.0**-22
 
 
 AREA_BITS = 8
-"""Bits of Compass's multiplier for 1 / area."""
+"""Bits of the multiplier for 1 / area."""
 
 
 DIVIDES = (

@@ -37,7 +37,7 @@ SHARED_LEAST = restated_multipliers.FACTOR_LIMIT // 2
 
 
 RELAY_BITS = 8
-"""Bits that Compass's Clip adds to outputs of no more bits."""
+"""Bits that a clip with two roundings adds to outputs of no more bits."""
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
@@ -93,12 +93,12 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
         yield _integer_multiplier(trial, "multiplier", mantissa, shift, 1 / Fraction(float(output.scale)))
         return
     bits = min(15, trial.target.scheme.activation.bits)
-    wanted = restated_multipliers.compass_multiplier(np.float32(output.steps.numpy()), bits)
+    wanted = restated_multipliers.float32_multiplier(np.float32(output.steps.numpy()), bits)
     yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), (mantissa, shift), "the rule's multiplier of 1 / s_y")
 
 
 def _attribute_findings(trial: Trial) -> Iterator[Finding]:
-    """An attribute that is provided in fixed point is the nearest integer, in no coarser a unit than the rule's (Compass)."""
+    """An attribute that is provided in fixed point is the nearest integer, in no coarser a unit than the rule's."""
     numbers, bits = trial.parameters.numbers, trial.target.scheme.activation.bits
     steps = 1 / float(trial.output.scale) if trial.output.steps is None else float(trial.output.steps)
     relay = RELAY_BITS if bits <= RELAY_BITS else 0
@@ -118,10 +118,10 @@ def _attribute_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def _inverse_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Finding:
-    """The multiplier of a * inverse is that of s_a / (s_b * s_y) in units of the table, in float32 (Compass)."""
+    """The multiplier of a * inverse is that of s_a / (s_b * s_y) in units of the table, in float32."""
     a, b, y = (np.float32(part.steps) for part in (*factors, output))
     units = np.float32(1 / trial.parameters.tables["inverse"].unit)
-    wanted = restated_multipliers.compass_multiplier(
+    wanted = restated_multipliers.float32_multiplier(
         (y * b) / (a * units), min(15, trial.target.scheme.activation.bits)
     )
     got = (float(rescale.mantissa), int(rescale.shift))

@@ -16,7 +16,7 @@ from quantizer.conformance.trial import Trial
 
 Array = NDArray[Any]
 ROOT_PLACES = 15
-"""Binary places of Compass's inverse root: its largest value is 1."""
+"""Binary places of the inverse root: its largest value is 1."""
 NORMAL_PLACES = 8
 """Binary places by which its product with the deviation is shifted."""
 FLOATS = 1 + 2.0**-40
@@ -52,7 +52,7 @@ def effective_beta(trial: Trial, shape: tuple[int, ...]) -> Array:
 
 
 def is_integer(trial: Trial) -> bool:
-    """Return whether the platform multiplies and shifts (Compass); else its arithmetic is exact up to its root."""
+    """Return whether the platform multiplies and shifts; else its arithmetic is exact up to its root."""
     platform = trial.target.platform
     return platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"]) == "multiplier_shift"
 
@@ -78,7 +78,7 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
     a floor; its inverse root comes from the table, in units of 2**-15 (8 bits) or in the declared significant bits,
     twice (16 bits: the factor too); deviations of 16 bits are halved, floored; the product is rounded and clamped: it is one of
     the codes next to it, or kept as it is.
-    *epsilon*: the most that may be added to the variance; Compass adds nothing. *declared*: 16-bit values have the scale of
+    *epsilon*: the most that may be added to the variance. *declared*: 16-bit values have the scale of
     their codes, whatever multiplier is provided, and rounding is half a code either way, since epsilon moves the value.
     """
     bits, numbers = trial.target.scheme.activation.bits, trial.parameters.numbers
@@ -89,7 +89,7 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
     squares = count * (variance + moved**2)
     added = count * epsilon / float(trial.parameters.inputs["x"].scale) ** 2
     table = table_error(193, ROOT_PLACES + 1)
-    wanted = restated_norm.compass_numbers(count, trial.target.scheme, trial.target.platform, mean=mean)
+    wanted = restated_norm.table_numbers(count, trial.target.scheme, trial.target.platform, mean=mean)
     if bits <= 8 and mean:
         unit = 2.0 ** numbers.get("variance_shift", wanted["variance_shift"])
         gain = numbers.get("norm_multiplier", 1) * 2.0 ** (

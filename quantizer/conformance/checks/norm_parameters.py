@@ -1,4 +1,4 @@
-"""What a normalisation's quantize rule hands beside scales and codes: Compass's shifts and multiplier of the variance."""
+"""What a normalisation's quantize rule hands beside scales and codes: shifts and multiplier of the variance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def norm_findings(trial: Trial) -> Iterator[Finding]:
     if trial.spec.error_model.kind != "normalization" or variant != "multiplier_shift":
         return
     mean = trial.spec.error_model.centred
-    wanted = restated_norm.compass_numbers(norm_count(trial), trial.target.scheme, platform, mean=mean)
+    wanted = restated_norm.table_numbers(norm_count(trial), trial.target.scheme, platform, mean=mean)
     if is_replaced(trial) and wanted.keys().isdisjoint(trial.parameters.numbers):
         return
     for name, number in wanted.items():

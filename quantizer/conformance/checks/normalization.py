@@ -42,7 +42,7 @@ def normalization_arithmetic(trial: Trial) -> Verdict:
         return _exact_platform(trial, stages)
     wanted = {"mean"} if trial.spec.error_model.centred else {"factor"}
     if is_integer(trial) and wanted | {"variance", "root", "normalized"} <= stages.keys():
-        return _Compass(trial, stages).verdict()
+        return _ByTable(trial, stages).verdict()
     return _without_stages(trial)
 
 
@@ -128,8 +128,8 @@ def _exact_output(trial: Trial, normalized: Array) -> Verdict:
 
 
 @dataclass(frozen=True)
-class _Compass:
-    """Compass's stages: integer mean, shifted or divided variance, inverse root in units of 2**-15, normalised codes."""
+class _ByTable:
+    """Stages of integers: mean, shifted or divided variance, inverse root in units of 2**-15, normalised codes."""
 
     trial: Trial
     stages: dict[str, Array]

@@ -1,4 +1,4 @@
-"""Periodic functions by a table of one period (Compass, more than 8 bits): entries, numbers, codes, and what is lost."""
+"""Periodic functions by a table of one period (more than 8 bits): entries, numbers, codes, and what is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     (x,) = trial.parameters.inputs.values()
     steps = np.float32(1.0 / float(x.scale) if x.steps is None else x.steps.numpy())
     ratio = np.float32(table.entries.numel() / 2 / math.pi) / steps
-    wanted = restated_multipliers.compass_multiplier(ratio, min(15, trial.target.scheme.activation.bits))
+    wanted = restated_multipliers.float32_multiplier(ratio, min(15, trial.target.scheme.activation.bits))
     got = numbers["multiplier"], numbers["shift"]
     yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), got, "the rule's multiplier of size / (2 pi) * s_x")
 

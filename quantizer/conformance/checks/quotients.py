@@ -1,4 +1,4 @@
-"""Arithmetic of a quotient of two operands: exact, or by Compass's table of inverses."""
+"""Arithmetic of a quotient of two operands: exact, or by a table of inverses."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from quantizer.core.verdict import Verdict
 Array = NDArray[Any]
 CHECK = "arithmetic"
 WEIGHT_BITS = 13
-"""Binary places of Compass's weights."""
+"""Binary places of the weights."""
 EXACT_FLOAT = 1 << 24
 F32 = np.float32
 
@@ -95,7 +95,7 @@ def _floats(weights: list[list[Fraction]]) -> Array:
 
 
 def _line(size: int, count: int, mode: str) -> tuple[Array, Array, Array, Array]:
-    """Return both neighbours and their weights as Compass's float32 has them."""
+    """Return both neighbours and their weights as float32 has them."""
     i, step = np.arange(count), F32(1.0 / (count / size))
     if count == 1 and mode in ("align_corners", "pytorch_half_pixel"):
         place = np.zeros(1, F32)

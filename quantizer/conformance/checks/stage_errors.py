@@ -204,9 +204,9 @@ def _sides_error(trial: Trial) -> Array:
 
 
 def _grid_error(trial: Trial) -> Array:
-    """Return how far f is from f at the place on the grid, an entry and a half, and the last rounding (LiteRT, 16 bits).
+    """Return how far f is from f at the place on the grid, an entry and a half, and the last rounding.
 
-    gemmlowp's function of 16-bit intermediates is good to 12 codes.
+    The function of 16-bit intermediates is good to 12 codes.
     """
     numbers, ((name, codes),) = trial.parameters.numbers, trial.codes.items()
     if numbers["input_multiplier"] == 0:

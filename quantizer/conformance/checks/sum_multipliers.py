@@ -111,7 +111,7 @@ def integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         if params.steps is not None and output.steps is not None:
             steps = np.float32(output.steps.numpy()) / np.float32(params.steps.numpy())
             share = np.float32(1.0 / _terms(trial)) * steps
-            mantissa, shift = (1.0, 0) if _copied(trial) else restated_multipliers.compass_multiplier(share, bits)
+            mantissa, shift = (1.0, 0) if _copied(trial) else restated_multipliers.float32_multiplier(share, bits)
             same = got == Fraction(mantissa) / Fraction(2) ** shift
             if same or not is_replaced(trial):
                 yield Finding(
@@ -160,18 +160,18 @@ def _copied(trial: Trial) -> bool:
 
 
 def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bits: int) -> Iterator[Finding]:
-    """Multiplier, shift and factors of two operands equal those of Compass's rule."""
+    """Multiplier, shift and factors of two operands equal those of the platform's rule."""
     first, second = (trial.parameters.inputs[name] for name in names)
     steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, trial.output)]
     equal_zero = int(first.zero_point) == int(second.zero_point)
     step_a, step_b, step_y = (s.numpy() for s in steps)
     adds = trial.spec.quantization.family not in ("subtraction", "comparison")
-    wanted = restated_multipliers.compass_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
+    wanted = restated_multipliers.crossed_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
     for what, expected, chosen in zip(
         ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True
     ):
         yield Finding(
-            what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "Compass's rule for sums"
+            what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "the platform's rule for sums"
         )
 
 

@@ -84,7 +84,7 @@ def multiplication(trial: Trial) -> Array:
 def scaling(trial: Trial) -> Array:
     """Return x times the factor of its slice, plus the constant; in float32 steps on raw codes where the platform has those.
 
-    Compass adds zero_point * weight to the constant, and rounds product and sum to float32.
+    The platform adds zero_point * weight to the constant, and rounds product and sum to float32.
     """
     found = operands(trial)
     attrs: Mapping[str, Any] = trial.case.attrs

@@ -14,7 +14,7 @@ OWN = "own"
 
 @dataclass(frozen=True)
 class Chosen:
-    """The engine that was asked for: `litert`, each platform by its own variant, or `litert:xnnpack`, that one alone."""
+    """The engine that was asked for: `name`, each platform by its own variant, or `name:variant`, that one alone."""
 
     backend: str
     variant: str | None = None
@@ -30,7 +30,7 @@ class Chosen:
         return home is not None and (self.variant in (None, home) or named)
 
     def identity(self, platform: str) -> str:
-        """Return what runs on *platform*: the system, and its variant where it has several, as `litert:xnnpack`."""
+        """Return what runs on *platform*: the system, and its variant where it has several, as `name:variant`."""
         variant = self.variant or self.entry.home[platform]
         return self.backend if len(self.entry.home) == 1 else f"{self.backend}:{variant}"
 
