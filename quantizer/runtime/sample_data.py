@@ -14,6 +14,7 @@ from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.npz import MAGIC, read_npy, read_npz
 from quantizer.ir.graph import FREE, LARGEST, Graph, check_size, container, nearest
+from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.deviates import deviates
 
 ARRAYS = Readable("a file of arrays", 1 << 40, FormatError)
@@ -21,6 +22,8 @@ ARRAYS = Readable("a file of arrays", 1 << 40, FormatError)
 
 WIDEST = 8
 """Bytes of the largest number that torch has."""
+SPREAD = 1 << 20
+"""Normal deviates times this, modulo the length of an axis, are its places, each about as often."""
 Batch = dict[str, Tensor]
 
 
@@ -50,26 +53,45 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
 
 
 def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Batch]:
-    """Return normally distributed values for float inputs; the same for the same seed, on every processor.
+    """Return normally distributed values for float inputs, and places for integers that only Gathers read.
 
-    A free first axis has *size* samples. GraphError for other free sizes, for inputs that are not float, and for more
-    than LARGEST bytes of values in all.
+    The same for the same seed, on every processor. A free first axis has *size* samples. GraphError for other free sizes, for other inputs, and for more than LARGEST bytes
+    of values in all.
     """
     tensors = [graph.tensor(name) for name in graph.inputs]
+    places = {tensor.name: _places(graph, tensor.name) for tensor in tensors if tensor.dtype.is_integer}
     for tensor in tensors:
-        if tensor.dtype.kind != "float" or not tensor.ranked or FREE in tensor.shape[1:]:
-            raise GraphError(f"input {tensor.name!r}: values can be made for floats of known sizes alone: give data.")
+        unknown = tensor.dtype.kind != "float" and places.get(tensor.name) is None
+        if unknown or not tensor.ranked or FREE in tensor.shape[1:]:
+            raise GraphError(
+                f"input {tensor.name!r}: values can be made for floats of known sizes, and for integers that a Gather reads: give data."
+            )
     shapes = {tensor.name: [size if n == FREE else n for n in tensor.shape] for tensor in tensors}
     total = count * sum(math.prod(shapes[t.name]) * max(4, container(t.dtype).itemsize) for t in tensors)
     if total > LARGEST:
         raise GraphError(f"{count} batches of {size} samples: {total} bytes of values, at most {LARGEST}: make fewer.")
-    return [
-        {
-            t.name: torch.from_numpy(deviates(tuple(shapes[t.name]), (seed, number, place))).to(container(t.dtype))
-            for place, t in enumerate(tensors)
-        }
-        for number in range(count)
-    ]
+
+    def made(tensor: GraphTensor, number: int, place: int) -> Tensor:
+        values = torch.from_numpy(deviates(tuple(shapes[tensor.name]), (seed, number, place)))
+        count = places.get(tensor.name)
+        return (values if count is None else (values * SPREAD).long() % count).to(container(tensor.dtype))
+
+    return [{t.name: made(t, number, place) for place, t in enumerate(tensors)} for number in range(count)]
+
+
+def _places(graph: Graph, name: str) -> int | None:
+    """Return how many places an input may name: of the shortest axis that a Gather reads it for; None where others read it."""
+    found = []
+    for node in graph.consumers.get(name, ()):
+        if node.op == "Shape":
+            continue
+        table, axis = graph.tensor(str(node.inputs[0])), node.attrs.get("axis", 0)
+        if node.op != "Gather" or node.inputs.index(name) != 1 or not isinstance(axis, int):
+            return None
+        if not table.ranked or table.shape[axis] < 1:
+            return None
+        found.append(table.shape[axis])
+    return min(found, default=None)
 
 
 def _own_batch(graph: Graph) -> int | None:

@@ -107,6 +107,31 @@ def test_samples_of_a_file_are_batches_and_a_seed_gives_the_same_ones(tmp_path):
     assert first[0]["x"].shape == (3, 3, 8, 8)
 
 
+def table_reader(op):
+    """Return a graph that reads rows of a table at the places of an input, or adds to them before."""
+    helper, float32, int64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    places = ["ids"] if op == "Gather" else ["more"]
+    nodes = [helper.make_node("Gather", ["table", *places], ["y"]), helper.make_node("Shape", ["ids"], ["s"])]
+    if op == "Add":
+        nodes.insert(0, helper.make_node("Add", ["ids", "ids"], ["more"]))
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("ids", int64, ["n", 40])],
+        [helper.make_tensor_value_info("y", float32, None), helper.make_tensor_value_info("s", int64, [2])],
+        [onnx.numpy_helper.from_array(np.ones((7, 2), np.float32), "table")],
+    )  # fmt: skip
+    return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
+
+
+def test_integers_that_a_gather_reads_are_places_of_its_table():
+    first, again = (synthetic_batches(table_reader("Gather"), 1, 2, 3) for _ in range(2))
+    assert first[0]["ids"].dtype == torch.int64
+    assert first[0]["ids"].shape == (3, 40)
+    assert torch.equal(first[1]["ids"], again[1]["ids"])
+    assert set(first[0]["ids"].reshape(-1).tolist()) == set(range(7))
+    with pytest.raises(GraphError, match="'ids'.*give data"):
+        synthetic_batches(table_reader("Add"), 1, 2, 3)
+
+
 def archive(path, **arrays):
     np.savez(path, **arrays)
     return path
