@@ -4,6 +4,7 @@ A start costs four seconds of imports, and the tests start more than a hundred p
 parent: it imports, reads requests, forks a child for each and answers with its exit code. `Warmed` is the other end.
 A child has its own folder, environment, arguments, streams and sys.path. What is read while modules are imported (the
 settings of the float libraries, of Python) is the parent's: who sets such a variable is refused and starts a process.
+Another copy of the package needs a parent of its own: `Warmed(package)`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Self
 
 IMPORTED = (
     "pytest", "_pytest.pytester", "xdist.plugin", "hypothesis", "hypothesis.strategies", "_hypothesis_pytestplugin",
@@ -32,6 +33,8 @@ READ_AT_IMPORT = (
     "ATEN_", "CUDA", "DNNL_", "FBGEMM_", "HYPOTHESIS_", "LD_", "MKL_", "NUMEXPR_", "OMP_", "ONEDNN_", "OPENBLAS_",
     "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "TORCH",
 )  # fmt: skip
+CHANGING = "changing"
+"""Given to a parent whose package may get operators and rooms while it runs."""
 COMMAND = """\
 #!{python} -ISE
 import json, os, socket, sys
@@ -54,11 +57,22 @@ def _fixed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Warmed:
-    """The parent, started when the first program runs; close() ends it."""
+    """The parent, started when the first program runs; close() ends it.
 
-    def __init__(self) -> None:
-        self._environment = dict(os.environ)
+    package: the folder that holds the quantizer to run, where it is another one; between two programs its operators and
+    rooms may change, its other modules may not.
+    """
+
+    def __init__(self, package: Path | None = None) -> None:
+        self._environment = dict(os.environ) | ({} if package is None else {"PYTHONPATH": str(package)})
+        self._words = [sys.executable, __file__, *([] if package is None else [CHANGING])]
         self._parent: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def run(
         self,
@@ -74,9 +88,11 @@ class Warmed:
         """
         if self._parent is None:
             self._parent = subprocess.Popen(
-                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
+                self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
             )  # fmt: skip
         environment = dict(os.environ if env is None else env)
+        if CHANGING in self._words:
+            environment["PYTHONPATH"] = self._environment["PYTHONPATH"]
         changed = {name for name, value in _fixed(environment).items() if self._environment.get(name) != value}
         if changed:
             raise ValueError(f"{', '.join(sorted(changed))}: read at import. Start a process of its own.")
@@ -282,9 +298,13 @@ def _serve() -> None:
     os.dup2(2, 1)
     for name in IMPORTED:
         importlib.import_module(name)
-    from quantizer.core.library import load_library
+    from quantizer.core.library import _load_library, load_library
+    from quantizer.core.rooms import rooms
 
     load_library()
+    if CHANGING in sys.argv:
+        _load_library.cache_clear()
+        rooms.cache_clear()
     for name, module in sys.modules.items():
         if name.partition(".")[0].lstrip("_").startswith(("quantizer", "hypothesis", "xdist")):
             # else pytest warns that it cannot rewrite the assertions of what is imported

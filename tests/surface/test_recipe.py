@@ -7,8 +7,8 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from warmed import Warmed
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("quantizer", "op_specs", "cases", "conftest.py", "tox.ini", "pyproject.toml", "CONTRIBUTING.md")
-PROGRAMS = {"quantizer": ["-m", "quantizer"], "pytest": ["-m", "pytest", "-p", "no:cacheprovider"]}
 LEFT_OUT = ("CI", "PYTEST_ADDOPTS", "AIPUPLUGIN_PATH")
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```\n", re.DOTALL | re.MULTILINE)
 
@@ -24,21 +23,19 @@ BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```\n", re.DOTALL | re.MULTILINE)
 Done = subprocess.CompletedProcess[str]
 
 
-def run(command: str, folder: Path, package: Path) -> Done:
-    """Run a line of the recipe in *folder*, with the quantizer that lies in *package*."""
+def run(command: str, folder: Path, programs: Warmed) -> Done:
+    """Run a line of the recipe in *folder*."""
     program, *arguments = shlex.split(command)
+    added = ("-p", "no:cacheprovider") if program == "pytest" else ()
     env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
-    return subprocess.run(
-        [sys.executable, *PROGRAMS[program], *arguments], capture_output=True, check=False, text=True,
-        cwd=folder, env=env | {"PYTHONPATH": str(package)},
-    )  # fmt: skip
+    return programs.run(program, *added, *arguments, cwd=folder, env=env)
 
 
 class Newcomer:
     """Does what the recipe says in a folder of their own, step by step."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, programs: Warmed) -> None:
+        self.folder, self.programs = folder, programs
         text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
         recipe = text[text.index("\n## Add an operator\n") :]
         recipe = recipe[: recipe.index("\n## ", 1)]
@@ -53,7 +50,7 @@ class Newcomer:
         return [line for kind, body in self.steps[step] if not kind for line in body.splitlines()]
 
     def run(self, command: str) -> Done:
-        return run(command, self.folder, self.folder)
+        return run(command, self.folder, self.programs)
 
     def write(self, step: int, kind: str, path: Path) -> None:
         """Put the code block of a step where the prose says that it goes."""
@@ -63,7 +60,7 @@ class Newcomer:
 
 
 @pytest.fixture(scope="module")
-def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     folder = tmp_path_factory.mktemp("checkout")
     for name in COPIED:
         source = ROOT / name
@@ -71,7 +68,8 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "reference", "models"))
         else:
             shutil.copy(source, folder / name)
-    return Newcomer(folder)
+    with Warmed(folder) as programs:
+        yield Newcomer(folder, programs)
 
 
 def failures(done: Done) -> list[str]:
@@ -126,24 +124,16 @@ def test_the_recipe_is_short(newcomer: Newcomer) -> None:
 
 @pytest.mark.parametrize("kind", ["elementwise", "custom"])
 def test_a_new_operator_in_a_repository_of_its_own_fails_one_check_that_says_what_is_next(
-    tmp_path: Path, kind: str, warmed: Warmed, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: str, warmed: Warmed
 ) -> None:
-    for name in LEFT_OUT:
-        monkeypatch.delenv(name, raising=False)
-
-    def run(command: str) -> Done:
-        program, *arguments = shlex.split(command)
-        added = ("-p", "no:cacheprovider") if program == "pytest" else ()
-        return warmed.run(program, *added, *arguments, cwd=tmp_path)
-
-    done = run(f"quantizer spec new my_op --kind {kind}")
+    done = run(f"quantizer spec new my_op --kind {kind}", tmp_path, warmed)
     following = done.stdout.splitlines()[-1].removeprefix("next: ")
-    done = run(following)
+    done = run(following, tmp_path, warmed)
     assert failures(done) == ["my_op-golden"]
     step = re.search(r"Run (pytest '.*')?.*--op-golden-update '.*' --op-plugins=op_plugins\.", done.stdout)
     assert step is not None
-    assert run(step[0].removeprefix("Run ").rstrip(".")).returncode == 0
-    assert run(following).returncode == 0
-    done = run("quantizer faults --op my_op --op-specs op_specs --op-plugins op_plugins")
+    assert run(step[0].removeprefix("Run ").rstrip("."), tmp_path, warmed).returncode == 0
+    assert run(following, tmp_path, warmed).returncode == 0
+    done = run("quantizer faults --op my_op --op-specs op_specs --op-plugins op_plugins", tmp_path, warmed)
     assert done.returncode == 0
     assert ", 0 survivors, " in done.stdout.splitlines()[-1]

@@ -6,9 +6,11 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from warmed import Warmed
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "third_party_platform"
@@ -39,58 +41,63 @@ def unpacked(project: Path, site: Path, folder: Path) -> None:
         zipfile.ZipFile(wheel).extractall(site)
 
 
-def run(site: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    inherited = {k: v for k, v in os.environ.items() if k not in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS")}
-    return subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False,
-        env=inherited | {"PYTHONPATH": str(site)},
-    )  # fmt: skip
+def inherited() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k not in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS")}
+
+
+class Customer:
+    """Runs programs of the installed wheels."""
+
+    def __init__(self, site: Path, programs: Warmed) -> None:
+        self.site, self.programs = site, programs
+
+    def run(self, folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.programs.run(program, *words, cwd=folder, env=inherited())
+
+    def judged(self, folder: Path, *options: str, operators: Sequence[str] = OPERATORS):
+        specs = [str(self.site / f"quantizer/op_specs/{op}.yaml") for op in operators]
+        chip = ("-p", "no:cacheprovider", "-q", "-k", "tiny_chip", "--op-platform=tiny_chip")
+        return self.run(folder, "pytest", *specs, *chip, *options)
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def customer(tmp_path_factory):
     site = tmp_path_factory.mktemp("site")
     unpacked(ROOT, site, tmp_path_factory.mktemp("wheel"))
     unpacked(EXAMPLE, site, tmp_path_factory.mktemp("chip_wheel"))
-    return site
-
-
-def judged(site, folder, *options, operators=OPERATORS):
-    specs = [str(site / f"quantizer/op_specs/{op}.yaml") for op in operators]
-    return run(
-        site, folder, "pytest", *specs, "-p", "no:cacheprovider", "-q", "-k", "tiny_chip", "--op-platform=tiny_chip",
-        *options,
-    )  # fmt: skip
+    with Warmed(site) as programs:
+        yield Customer(site, programs)
 
 
 def ids(records: bytes) -> list[str]:
     return [json.loads(line)["id"] for line in records.splitlines()]
 
 
-def test_shipped_operators_are_green_on_the_chip(site, tmp_path):
-    done = judged(site, tmp_path)
+def test_shipped_operators_are_green_on_the_chip(customer, tmp_path):
+    done = customer.judged(tmp_path)
     assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout
 
 
-def test_one_step_in_one_code_is_red_in_each(site, tmp_path):
+def test_one_step_in_one_code_is_red_in_each(customer, tmp_path):
     shutil.copytree(EXAMPLE / "faulty", tmp_path / "faulty")
-    done = judged(site, tmp_path, "--op-plugins=faulty")
+    done = customer.judged(tmp_path, "--op-plugins=faulty")
     assert done.returncode == 1 and "6 failed" in done.stdout, done.stdout
     for op in OPERATORS:
         assert f"{op}.yaml::{op}-" in done.stdout
 
 
-def test_the_simulator_is_an_engine_and_is_judged(site, tmp_path):
-    assert "tiny_chip" in run(site, tmp_path, "quantizer", "engine", "list").stdout
-    done = judged(site, tmp_path, "--op-engine=tiny_chip", operators=("relu",))
+def test_the_simulator_is_an_engine_and_is_judged(customer, tmp_path):
+    assert "tiny_chip" in customer.run(tmp_path, "quantizer", "engine", "list").stdout
+    done = customer.judged(tmp_path, "--op-engine=tiny_chip", operators=("relu",))
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
 
 
-def test_linting_finds_the_room(site, tmp_path):
-    done = run(site, tmp_path, "quantizer", "spec", "lint")
+def test_linting_finds_the_room(customer, tmp_path):
+    done = customer.run(tmp_path, "quantizer", "spec", "lint")
     assert done.returncode == 0 and "12 platforms ok" in done.stdout, done.stderr
 
 
+@pytest.mark.nightly  # tests/unit/test_rooms.py has each part of it alone
 def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(tmp_path):
     home, site, room = tmp_path / "home", tmp_path / "site", tmp_path / "room"
     home.mkdir()
@@ -102,12 +109,14 @@ def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(tmp_path):
     # of fully_connected the room has stored failures
     command = ("pytest", *specs, "-p", "no:cacheprovider", "-q", "-k", "tpulang or golden or regressions or ideal")
 
-    def records(folder: Path) -> tuple[str, bytes]:
-        done = run(folder, home, *command, "--op-report=out")
+    def records(path: str) -> tuple[str, bytes]:
+        words = [sys.executable, "-m", *command, "--op-report=out"]
+        env = inherited() | {"PYTHONPATH": path}
+        done = subprocess.run(words, cwd=home, capture_output=True, text=True, check=False, env=env)
         assert done.returncode == 0, done.stdout
         return done.stdout, (home / "out/records.jsonl").read_bytes()
 
-    shipped, before = records(home)
+    shipped, before = records(str(home))
     assert before.count(b"tpulang") > 4
 
     room.mkdir()
@@ -118,9 +127,9 @@ def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(tmp_path):
     assert line in text
     (home / "pyproject.toml").write_text(text.replace(line, ""))
 
-    _, without = records(home)
+    _, without = records(str(home))
     assert ids(without) == [name for name in ids(before) if not name.endswith("-tpulang")]
 
     unpacked(room, site, tmp_path / "dist")
-    again, after = records(Path(f"{home}{os.pathsep}{site}"))
+    again, after = records(f"{home}{os.pathsep}{site}")
     assert after == before, again

@@ -16,20 +16,19 @@ from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.trial import Trial
 from quantizer.core.library import load_library
 
-CASES = 6
-
 
 @pytest.fixture(scope="module")
 def session() -> Session:
     return open_session(Options(Path(__file__).parents[2]))
 
 
+@pytest.mark.parametrize("cases", [2, pytest.param(6, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("op", sorted(load_library().specs))
-def test_a_planted_fault_is_seen(session: Session, op: str) -> None:
+def test_a_planted_fault_is_seen(session: Session, op: str, cases: int) -> None:
     """On a platform a name: the hash of the operator says which, so that all platforms come up among all operators."""
     targets = session.all_targets(session.library.spec(op))
     planted = 0
-    for index in range(CASES):
+    for index in range(cases):
         target = targets[key(index, op) % len(targets)]
         case = build_case(target, HashChooser(key(index, target.id), {}))
         trial = Trial(target, case, session.engine)
