@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from quantizer.core.model import Model
+from quantizer.core.model import Model, meanings
 from quantizer.core.wording import got, near, suggestion
 from quantizer.core.yaml_source import Location, Positions
 
@@ -121,7 +121,8 @@ def _fields(model: type[Model], location: Location) -> Iterator[dict[str, str]]:
     for outer in found:
         for member in _members(outer):
             if isinstance(member, type) and issubclass(member, Model):
-                yield {name: " ".join((info.description or "").split()) for name, info in member.model_fields.items()}
+                texts = meanings(member)
+                yield {name: " ".join(texts.get(name, "").split()) for name in member.model_fields}
 
 
 def _members(annotation: object) -> Iterator[object]:

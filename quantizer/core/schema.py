@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from quantizer.core.files import replace_files
-from quantizer.core.model import Model
+from quantizer.core.model import Model, meanings
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Schemes
 from quantizer.core.spec import Spec
@@ -26,8 +26,26 @@ _NULL = {"type": "null"}
 
 def schema_text(model: type[Model]) -> str:
     """Return the JSON schema of *model*: the same bytes for the same model, docstrings as descriptions."""
-    schema = _plain(model.model_json_schema())
+    schema = _plain(_explained(model))
     return json.dumps({"$schema": _DIALECT, **schema}, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _explained(model: type[Model]) -> Json:
+    """Return pydantic's schema of *model* with the docstring of each field as its description."""
+    schema = model.model_json_schema()
+    models = {schema["title"]: model} | {found.__name__: found for found in _parts(Model)}
+    for name, part in {model.__name__: schema, **schema.get("$defs", {})}.items():
+        texts = meanings(models[name]) if name in models else {}
+        for key, value in part.get("properties", {}).items():
+            if key in texts:
+                value.setdefault("description", texts[key])
+    return schema
+
+
+def _parts(model: type[Model]) -> Iterator[type[Model]]:
+    for part in model.__subclasses__():
+        yield part
+        yield from _parts(part)
 
 
 def _plain(value: Json, *, are_names: bool = False) -> Json:
