@@ -7,9 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from quantizer.conformance.generation.near_sums import is_near_sum, rivals
 from quantizer.conformance.trial import Trial
+from quantizer.core.shapes import channel_axis, variables
 
 FULL = 0.9
+NEAR = 2.0**-12
+"""Distance from a tie, in codes."""
 
 
 def hit(trial: Trial) -> bool | None:
@@ -99,10 +103,24 @@ def _zero_point_extremes(trial: Trial) -> bool:
     )
 
 
+def _near_ties(trial: Trial) -> bool:
+    """Some sum has another code under an arithmetic that differs next to ties alone, or is no tie and within 2**-12 of one."""
+    if is_near_sum(trial.target):
+        bound = variables(trial.spec, trial.case.shapes, trial.case.attrs)
+        axis = channel_axis(trial.spec, bound, trial.sums.ndim) or 0
+        sums, got = (
+            np.moveaxis(values, axis, 0).reshape(trial.sums.shape[axis], -1) for values in (trial.sums, trial.got)
+        )
+        return bool((rivals(trial.parameters, sums) != got).any())
+    beside = np.abs(trial.y_hat / float(trial.output.scale) % 1.0 - 0.5)
+    return bool(((beside > 0) & (beside < NEAR)).any())
+
+
 AIMS: Mapping[str, Callable[[Trial], bool]] = {
     "ties": _ties,
     "saturation": _saturation,
     "accumulator_limit": _accumulator_limit,
     "scale_spread": _scale_spread,
     "zero_point_extremes": _zero_point_extremes,
+    "near_ties": _near_ties,
 }

@@ -1,24 +1,29 @@
-"""Sums of wide codes that lie next to a tie and on none: what float32 rounds to the wrong side."""
+"""Sums that lie next to a tie and on none: what another arithmetic than the declared one rounds to the wrong side."""
 
 from __future__ import annotations
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choosers import HashChooser
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.near_sums import is_near_sum
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.platforms import NARROW_BITS
 
-CASES = 8
-"""Cases of one target."""
+CASES, OF_PRODUCTS = 8, 4
+"""Cases of one target; of sums of products, each of whose channels has a sum next to a tie."""
 
 
 def near_ties(target: Target) -> list[Case]:
-    """Return cases of sums and means of one operand whose codes have more than 8 bits; of narrow ones few lie near a tie."""
+    """Return cases of sums of products that have a bias, and of sums and means of one operand of more than 8 bits.
+
+    Of sums of narrow codes without a bias few lie near a tie, and the cases of every code have all of them.
+    """
     kind, operands = target.spec.error_model.kind, target.spec.inputs
-    if kind not in ("linear", "mean") or len(operands) > 1 or target.scheme.activation.bits <= NARROW_BITS:
+    wide = kind in ("linear", "mean") and len(operands) == 1 and target.scheme.activation.bits > NARROW_BITS
+    if not wide and not is_near_sum(target):
         return []
-    return [
-        build_case(target, HashChooser(key(index, target.id, "near_ties"), {"data": "near_ties"}))
-        for index in range(CASES)
-    ]
+    row = {"data": "near_ties"} | {f"with_{name}": "yes" for name, item in operands.items() if item.optional}
+    row |= {"activation": "none"} if is_near_sum(target) else {}
+    count = OF_PRODUCTS if is_near_sum(target) else CASES
+    return [build_case(target, HashChooser(key(index, target.id, "near_ties"), row)) for index in range(count)]

@@ -19,6 +19,8 @@ from quantizer.numerics.rules import activation_params
 SPREAD_BITS = 18
 WIDE_STEP = 17
 """Binary places from an accumulator unit to an output code, so that ties lie beyond the 24 bits of float32."""
+NEAR_PLACES = (11, 13)
+"""Binary places from an accumulator unit to an output code, under which many sums lie near a tie and float32 has them all."""
 TINY = 2.0**-126
 EMPTY: Range = (0.0, 0.0)
 Change = Callable[[str, Range], Range]
@@ -150,6 +152,11 @@ def output_range(
             places = chooser.option("y.step", [0, 1, 2, wide if target.scheme.activation.bits <= 8 else min(wide, 10)])
             exponent = max(wanted, round(math.log2(step)) + 1 + places)
             return range_of(target, 2.0**exponent, _near_middle(target, chooser))
+        case "near_ties" if "weight" in (item.role for item in target.spec.inputs.values()):
+            exact_places = chooser.integer("y.places", *NEAR_PLACES) + chooser.integer("y.width", 0, 4095) / 4096
+            width = hints["step"] * 2.0**exact_places * (high_code - low_code)
+            share = chooser.integer("y.low", 4, 60) / 64
+            return (_float(-width * share), _float(width * (1 - share)))
         case "saturation" if target.scheme.activation.rule == "power_of_two" and largest > 0:
             code = max(1, high_code + chooser.option("y.offset", [0, 1, -1]))
             return range_of(target, 2.0 ** math.floor(math.log2(largest / code)), (low_code + high_code + 1) // 2)

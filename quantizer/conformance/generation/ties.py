@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.generation.fillers import random, site_of
 from quantizer.conformance.generation.hashing import integers, key
+from quantizer.conformance.generation.near_sums import is_near_sum, on_grid, solved_near_bias
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -131,8 +132,10 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
 def near_ties(target: Target, case: Case) -> dict[str, Array]:
     """Return zeros but for one element of each sum: a code that the output's step brings next to a tie, and on none.
 
-    As long as the output has no range, any code.
+    As long as the output has no range, any code. Of sums of products random values, and biases solved for a sum next to a tie.
     """
+    if is_near_sum(target):
+        return _near_products(target, case)
     ((name, shape),) = case.shapes.items()
     params = activation_of(target, case, name)
     codes = np.arange(1, min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin) + 1)
@@ -145,6 +148,15 @@ def near_ties(target: Target, case: Case) -> dict[str, Array]:
     drawn = signs * codes[integers(case.data.seed, name, shape, 0, codes.size - 1)]
     values: Array = np.where(_picked(target, case, name), drawn, 0) * float(params.scale)
     return {name: values}
+
+
+def _near_products(target: Target, case: Case) -> dict[str, Array]:
+    tensors = {name: random(site_of(target, case, name)) for name in case.shapes}
+    biases = [name for name in tensors if target.spec.inputs[name].role == "bias"]
+    if "y" not in case.ranges or not biases:
+        return tensors
+    others = on_grid(target, case, {name: values for name, values in tensors.items() if name not in biases})
+    return others | {name: solved_near_bias(target, case, name, others) for name in biases}
 
 
 def _one_of_each_fold(target: Target, case: Case, name: str, params: QParams) -> Array:

@@ -1,0 +1,214 @@
+"""Biases that put sums of products next to a tie of the platform's own arithmetic, where other arithmetics round them otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.shapes import channel_axis, variables
+from quantizer.numerics.finish import finish
+from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.ops import BUILT_IN, REGISTRY
+
+Array = NDArray[Any]
+FIXED_BITS = 31
+MOST_TIES = 512
+"""Ties that are looked through, from the first code to the last."""
+BESIDE = (-1, 0, 1, 2)
+"""Sums next to each tie that a case may take."""
+
+
+def is_near_sum(target: Target) -> bool:
+    """Return whether a bias decides what the sums of the operator are."""
+    roles = [item.role for item in target.spec.inputs.values()]
+    return target.spec.error_model.kind == "bilinear" and "weight" in roles and "bias" in roles
+
+
+def on_grid(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """Return *tensors* as the values of their codes, so that no platform's quantizer rounds any of them."""
+    parameters = _handed(target, case, tensors)
+    found = {}
+    for name, values in tensors.items():
+        params = parameters.inputs.get(name) or parameters.constants[name].params
+        codes = quantize(torch.from_numpy(values).float(), params, target.platform.quantizer)
+        found[name] = dequantize(codes, params).numpy()
+    return found
+
+
+def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
+    """Return biases, one per channel, that make one hashed sum of each a number that `RIVALS` bring to other codes.
+
+    *tensors*: the other operands, values of codes. The rivals take turns over the channels, those first that fewest numbers
+    show. A channel without such a number has no bias.
+    """
+    parameters = _handed(target, case, {**tensors, name: np.zeros(case.shapes[name])})
+    sums = _sums(target, case, tensors, parameters)
+    bound = variables(target.spec, case.shapes, case.attrs)
+    axis = channel_axis(target.spec, bound, sums.ndim) or 0
+    flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
+    picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
+    near = near_sums(parameters, flat.shape[0])
+    unlike = rivals(parameters, near) != declared(parameters, near, torch.from_numpy(picked).long())
+    codes = np.zeros(flat.shape[0])
+    for channel in range(flat.shape[0]):
+        places = [np.flatnonzero(found) for found in unlike[:, channel] if found.any()]
+        if places:
+            rare = sorted(places, key=len)[channel % len(places)]
+            codes[channel] = near[channel, rare[key(case.data.seed, name, "place", str(channel)) % rare.size]]
+            codes[channel] -= picked[channel]
+    scale = parameters.constants[name].params.scale.numpy()
+    return np.asarray(codes * scale).reshape(case.shapes[name])
+
+
+def near_sums(parameters: Parameters, channels: int) -> Array:
+    """Return [channels, n] whole sums that the handed multipliers bring next to half a code."""
+    out = parameters.outputs["y"]
+    step = max((out.qmax - out.qmin) // MOST_TIES, 1)
+    halves = np.arange(out.qmin, out.qmax, step) - int(out.zero_point) + 0.5
+    ties = np.floor(halves / _multipliers(parameters, channels)[:, None])
+    return np.asarray((ties[..., None] + BESIDE).reshape(channels, -1))
+
+
+def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
+    """Return the codes that the platform declares for [channels, n] *sums*; inner: what of each channel's is no bias."""
+    channels, count = sums.shape
+    rescale, constants = parameters.rescale, dict(parameters.constants)
+    assert rescale is not None
+    variant = "ruy" if rescale.variant == "ruy_in_eights" else rescale.variant
+    axis = 0 if rescale.mantissa.dim() else None
+    numbers = replace(
+        rescale, variant=variant, axis=axis,
+        mantissa=_repeated(rescale.mantissa, count), shift=_repeated(rescale.shift, count),
+    )  # fmt: skip
+    flat = torch.from_numpy(sums).long().reshape(-1)
+    if "bias" in constants:
+        bias = constants["bias"]
+        scale = bias.params.scale if bias.params.scale.dim() else bias.params.scale.expand(channels)
+        params = replace(
+            bias.params,
+            scale=_repeated(scale, count),
+            zero_point=torch.zeros(channels * count).long(),
+            axis=0,
+            steps=None,
+        )
+        constants["bias"] = replace(bias, codes=flat - inner.repeat_interleave(count), params=params)
+    made = finish(flat, replace(parameters, rescale=numbers, constants=constants), channel_axis=0)
+    return made.reshape(channels, count).numpy()
+
+
+def rivals(parameters: Parameters, sums: Array) -> Array:
+    """Return [rivals, channels, n] codes that other arithmetics give for *sums*."""
+    out, multipliers = parameters.outputs["y"], _multipliers(parameters, len(sums))[:, None]
+    zero = int(out.zero_point)
+    return np.stack([np.clip(rival(sums, multipliers, zero), out.qmin, out.qmax) for rival in RIVALS.values()])
+
+
+def _single(sums: Array, multipliers: Array, zero: int) -> Array:
+    return np.asarray(np.rint(sums.astype(np.float32) * multipliers.astype(np.float32)) + zero)
+
+
+def _double(sums: Array, multipliers: Array, zero: int) -> Array:
+    return np.asarray(np.rint(sums * multipliers) + zero)
+
+
+def _away(sums: Array, multipliers: Array, zero: int) -> Array:
+    scaled = sums.astype(np.float32) * multipliers.astype(np.float32)
+    return np.asarray(np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5)) + zero)
+
+
+def _fused(sums: Array, multipliers: Array, zero: int) -> Array:
+    """The zero point added in the one rounding of the product; exact in float64 before it is rounded."""
+    return np.asarray(np.rint((sums * multipliers.astype(np.float32) + zero).astype(np.float32)))
+
+
+def _zero_inside(sums: Array, multipliers: Array, zero: int) -> Array:
+    return np.asarray(np.rint(sums.astype(np.float32) * multipliers.astype(np.float32) + np.float32(zero)))
+
+
+def _beside(sums: Array, multipliers: Array, zero: int) -> Array:
+    """A float32 multiplier one unit smaller or larger, as a ratio of scales that is rounded at each operation may be."""
+    right = _single(sums, multipliers, zero)
+    smaller, larger = (
+        _single(sums, np.nextafter(multipliers.astype(np.float32), np.float32(end)), zero) for end in (-np.inf, np.inf)
+    )
+    return np.where(smaller != right, smaller, larger)
+
+
+def _once(sums: Array, multipliers: Array, zero: int) -> Array:
+    mantissa, shift = _fixed(multipliers)
+    return np.asarray(((sums.astype(np.int64) * mantissa + (1 << (shift - 1))) >> shift) + zero)
+
+
+def _twice(sums: Array, multipliers: Array, zero: int) -> Array:
+    mantissa, shift = _fixed(multipliers)
+    left = np.maximum(shift - FIXED_BITS, 1)
+    first = (sums.astype(np.int64) * mantissa + (1 << (FIXED_BITS - 1))) >> FIXED_BITS
+    return np.asarray(((first + (1 << (left - 1))) >> left) + zero)
+
+
+def _fixed(multipliers: Array) -> tuple[Array, Array]:
+    fraction, exponent = np.frexp(multipliers)
+    return np.rint(fraction * 2.0**FIXED_BITS).astype(np.int64), FIXED_BITS - exponent.astype(np.int64)
+
+
+RIVALS: Mapping[str, Callable[[Array, Array, int], Array]] = {
+    "float32": _single,
+    "float64": _double,
+    "a unit beside": _beside,
+    "fused": _fused,
+    "zero point inside": _zero_inside,
+    "half away": _away,
+    "rounded once": _once,
+    "rounded twice": _twice,
+}
+"""Arithmetics that a kernel may have in place of the declared one: most of them differ next to ties alone."""
+
+
+def _multipliers(parameters: Parameters, channels: int) -> Array:
+    """Return what the sums of each channel are multiplied by, all of the handed numbers together."""
+    rescale = parameters.rescale
+    assert rescale is not None
+    factor = next(iter(rescale.factors.values()), 1.0) / rescale.divisor
+    found = rescale.mantissa * torch.exp2(-rescale.shift.double()) * factor
+    return np.broadcast_to(found.numpy(), (channels,))
+
+
+def _repeated(numbers: Tensor, count: int) -> Tensor:
+    return numbers.repeat_interleave(count) if numbers.dim() else numbers
+
+
+def _handed(target: Target, case: Case, tensors: Mapping[str, Array]) -> Parameters:
+    """Return what the platform's own rule hands for *tensors*."""
+    constants = {
+        name: torch.from_numpy(np.array(values)).float()
+        for name, values in tensors.items()
+        if target.spec.inputs[name].role != "activation"
+    }
+    shapes = {name: case.shapes[name] for name in tensors}
+    request = target.request(case.but(shapes=shapes), constants)
+    entry = REGISTRY.built_in(target.spec.op, "quantize", target.platform.platform)
+    rule = entry.function if entry is not None and entry.origin == BUILT_IN else default_parameters
+    found: Parameters = rule(request)
+    return found
+
+
+def _sums(target: Target, case: Case, tensors: Mapping[str, Array], parameters: Parameters) -> Array:
+    """Return the exact sums without a bias."""
+    centred = {}
+    for name, values in tensors.items():
+        params = parameters.inputs.get(name) or parameters.constants[name].params
+        codes = quantize(torch.from_numpy(values).float(), params, target.platform.quantizer)
+        centred[name] = (codes - params.along(params.zero_point, codes.dim())).double()
+    found: Array = target.reference(centred, case).numpy()
+    return found

@@ -1,0 +1,120 @@
+"""Sums of products next to ties: they hit their aim, right functions pass, and kernels that round otherwise fail."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from quantizer.conformance.generation.aims import hit
+from quantizer.conformance.generation.hashing import integers
+from quantizer.conformance.generation.near_sums import declared, near_sums
+from quantizer.conformance.generation.near_ties import near_ties
+from quantizer.conformance.judge import judge
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.library import load_library
+from quantizer.ops import REGISTRY, load_built_ins
+from quantizer.runtime.engines.own import OwnEngine
+
+LIBRARY = load_library()
+load_built_ins()
+CONVOLUTION = LIBRARY.spec("conv2d")
+PLATFORMS = [
+    name for name, known in sorted(LIBRARY.platforms.items()) if "w8a8" in LIBRARY.schemes_for(CONVOLUTION, known)
+]
+OPS = ("conv2d", "fully_connected")
+
+
+def target(op, platform, scheme="w8a8"):
+    return Target(LIBRARY.spec(op), LIBRARY.schemes[scheme], LIBRARY.platforms[platform])
+
+
+def multiplier(parameters, rank, axis=1):
+    """Return the ratio of the handed scales, one for each channel, in float64."""
+    (x,), weight, out = parameters.inputs.values(), parameters.constants["weight"].params, parameters.outputs["y"]
+    ratio = x.scale * weight.scale / out.scale
+    return ratio.reshape([-1 if i == axis else 1 for i in range(rank)]) if ratio.dim() else ratio
+
+
+def fused_multiply_add(acc, ratio, zero):
+    """The product is not rounded before the zero point is added."""
+    return torch.round((acc.double() * ratio.float().double() + zero).float())
+
+
+def rounded_twice(acc, ratio, zero):
+    """To eight more places first, then to codes: floor of both."""
+    return torch.floor((torch.floor(acc.double() * ratio * 256 + 0.5) + 128) / 256) + zero
+
+
+def in_float32(acc, ratio, zero):
+    """Sum, ratio and product in float32."""
+    return torch.round(acc.float() * ratio.float()) + zero
+
+
+def in_float64(acc, ratio, zero):
+    """The product in float64, where the platform rounds it to float32, or to a multiplier of few bits."""
+    return torch.round(acc.double() * ratio) + zero
+
+
+FAULTS = (fused_multiply_add, rounded_twice, in_float32, in_float64)
+
+
+def planted(fault, original):
+    def forward(x, weight, bias=None, *, parameters, **attrs):
+        entry = REGISTRY.get(original, "accumulate", parameters.platform.platform)
+        acc = entry(x, weight, bias, parameters=parameters, **attrs)
+        out = parameters.outputs["y"]
+        codes = fault(acc, multiplier(parameters, acc.dim()), out.zero_point)
+        return codes.clamp(out.qmin, out.qmax).long()
+
+    return forward
+
+
+def has_effect(fault, parameters):
+    """Return whether the fault changes a code of sums next to ties, exhaustively, without any data."""
+    channels = parameters.constants["weight"].codes.shape[0]
+    sums = near_sums(parameters, channels)
+    out = parameters.outputs["y"]
+    right = declared(parameters, sums, torch.zeros(channels).long())
+    wrong = fault(torch.from_numpy(sums).long(), multiplier(parameters, 2, axis=0), out.zero_point)
+    return bool((wrong.clamp(out.qmin, out.qmax).numpy() != right).any())
+
+
+def trials(where):
+    return [Trial(where, case, OwnEngine()) for case in near_ties(where)]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("op", OPS)
+def test_cases_hit_their_aim_and_right_functions_pass(op, platform):
+    found = trials(target(op, platform))
+    assert found
+    for trial in found:
+        assert hit(trial)
+        verdicts = judge(trial, ("parameters", "arithmetic", "accuracy", "exact"))
+        assert {v.status for v in verdicts} <= {"pass", "hole", "mistrusted", "defect"}, [str(v) for v in verdicts]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("op", OPS)
+def test_a_kernel_that_rounds_otherwise_fails_where_that_has_an_effect(op, platform, fault):
+    where = target(op, platform)
+    if not any(has_effect(fault, trial.parameters) for trial in trials(where)):
+        with REGISTRY.overridden(op, "quantized", planted(fault, op), platform):
+            assert not any(v.failing for t in trials(where) for v in judge(t, ("arithmetic",)))
+        return
+    with REGISTRY.overridden(op, "quantized", planted(fault, op), platform):
+        assert any(v.failing for t in trials(where) for v in judge(t, ("arithmetic",)))
+
+
+def test_a_fused_multiply_add_is_not_seen_by_random_data():
+    """It changes one code in 300,000 elements or fewer: what random data has is too little."""
+    where = target("conv2d", "ort")
+    trial = trials(where)[0]
+    channels = trial.parameters.constants["weight"].codes.shape[0]
+    sums = integers(1, "sums", (channels, 20_000), -(1 << 20), 1 << 20)
+    right = declared(trial.parameters, sums, torch.zeros(len(sums)).long())
+    out = trial.parameters.outputs["y"]
+    wrong = fused_multiply_add(torch.from_numpy(sums), multiplier(trial.parameters, 2, axis=0), out.zero_point)
+    assert (wrong.clamp(out.qmin, out.qmax).numpy() != right).mean() < 1e-4
