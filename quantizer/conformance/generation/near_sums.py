@@ -85,7 +85,7 @@ def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
     channels, count = sums.shape
     rescale, constants = parameters.rescale, dict(parameters.constants)
     assert rescale is not None
-    variant = "ruy" if rescale.variant == "ruy_in_eights" else rescale.variant
+    variant = "q31_half_up" if rescale.variant == "q31_half_up_in_eights" else rescale.variant
     axis = 0 if rescale.mantissa.dim() else None
     numbers = replace(
         rescale, variant=variant, axis=axis,
