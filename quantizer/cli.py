@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "onnx": ("quantizer.commands.onnx", "run ONNX's own tests, show a model"),
     "analyse": ("quantizer.commands.analyse", "quantize an ONNX model and measure what each operation costs"),
     "model": ("quantizer.commands.model", "compare engines on a whole ONNX model, operator by operator"),
+    "fusion": ("quantizer.commands.fusion", "judge graphs of a few nodes that engines fuse"),
     "report": ("quantizer.reporting.commands", "read, compare and gate the records of runs"),
 }
 """Command -> its module and one line of help; only the module of the command that runs is imported."""

@@ -28,6 +28,14 @@ class Enclosure:
     radius: Tensor
     quantized: Quantized | None
 
+    @property
+    def decided(self) -> bool:
+        """Whether a quantized result has one code alone for each element, whatever float32 makes of it."""
+        if self.quantized is None:
+            return False
+        first, last = self.quantized.codes(self.exact, self.radius)
+        return bool((first == last).all())
+
     def outside(self, got: Tensor) -> Judged:
         """Judge a result: how many elements lie outside, and the largest error, in steps of a quantized result."""
         if self.quantized is not None:
@@ -63,13 +71,20 @@ class Quantized:
     low: int
     high: int
 
+    def codes(self, exact: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the first and the last code that a number within the radius rounds to."""
+        place = exact / self.scale + self.zero
+        slack = (radius + 2 * UNIT * exact.abs()) / self.scale
+        first, last = (torch.round(end).clamp(self.low, self.high) for end in (place - slack, place + slack))
+        return first, last
+
     def judge(self, got: Tensor, exact: Tensor, radius: Tensor) -> Judged:
         """Judge codes: each between those of exact - radius and exact + radius."""
         if got.shape != exact.shape:
             return Judged(got.numel(), float("inf"), float("inf"), ())
         codes, place = got.double(), exact / self.scale + self.zero
         slack = (radius + 2 * UNIT * exact.abs()) / self.scale
-        first, last = (torch.round(end).clamp(self.low, self.high) for end in (place - slack, place + slack))
+        first, last = self.codes(exact, radius)
         error = (codes - place.clamp(self.low, self.high)).abs()
         beyond = (codes < first) | (codes > last)
         ratio = error / (0.5 + slack)

@@ -1,0 +1,99 @@
+"""`quantizer fusion`: graphs of a few nodes, node by node, rewritten, and on an engine with and without its optimizations."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from quantizer.commands.analyse import LARGEST_SEED, seed_number, whole_number
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.wording import to_install, unknown
+
+if TYPE_CHECKING:
+    from quantizer.core.graph_spec import GraphSpec
+    from quantizer.runtime.models.engines import Session
+
+    Engines = tuple[Session | None, Session | None]
+
+PASSED, FAILED = 0, 1
+HOME = "ort"
+ENGINES = ("onnxruntime",)
+_EPILOG = f"""\
+Each case is a graph of graph_specs/ with sizes and data of its own, quantized by 8 bits. Its nodes are judged one by one
+from the codes before them, then the graph as a whole is compared with them, then each of our rewrites of it. With
+--engine the optimized run of a real system is compared with its run without optimizations, on the platform ort.
+A failure is shrunk to fewer nodes and smaller sizes.
+
+exit status: 0 nothing failed, 1 something did, 2 the input cannot be read. Seeds: 0 to {LARGEST_SEED}.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command and its arguments."""
+    parser = subparsers.add_parser(
+        "fusion", help="judge graphs of a few nodes that engines fuse", epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("graph", nargs="*", help="names of graphs (all)")
+    parser.add_argument("--platform", action="append", default=[], help="whose integers compute, several times (ort)")
+    parser.add_argument("--cases", type=whole_number, default=4, metavar="N", help="of each form of a graph (4)")
+    parser.add_argument("--seed", type=seed_number, default=0, help="of sizes and data")
+    parser.add_argument("--engine", choices=ENGINES, help="a real system, with and without its optimizations")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge the cases; UnsupportedError for an unknown name, or where onnx is not installed."""
+    try:
+        import onnx
+    except ImportError:
+        raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
+    assert onnx
+    from quantizer.core.graph_spec import shipped_graphs
+    from quantizer.core.library import load_library
+
+    known, platforms = shipped_graphs(), load_library().platforms
+    for name in args.graph:
+        if name not in known:
+            raise UnsupportedError(unknown(name, known, "graph"))
+    for name in args.platform:
+        if name not in platforms:
+            raise UnsupportedError(f"--platform={name}: {unknown(name, platforms, 'platform')}")
+    engines = _sessions() if args.engine else (None, None)
+    failed = [
+        _judged(known[name], platform, args, engines if platform == HOME else (None, None))
+        for name in args.graph or known
+        for platform in args.platform or [HOME]
+    ]
+    return FAILED if any(failed) else PASSED
+
+
+def _judged(spec: GraphSpec, platform: str, args: argparse.Namespace, engines: Engines) -> bool:
+    """Judge the cases of one graph on one platform and write a line of them; return whether one failed."""
+    from quantizer.conformance.fusion.cases import cases
+    from quantizer.conformance.fusion.judging import failing_what, judge_graph, smallest
+
+    counts: Counter[str] = Counter()
+    for case in cases(spec, args.cases, args.seed):
+        found = judge_graph(spec, case, platform, *engines)
+        counts.update(item.verdict.status for item in found)
+        if wrong := next((item for item in found if item.verdict.failing), None):
+            fails = functools.partial(failing_what, spec, platform=platform, engines=engines, what=wrong.what)
+            sys.stdout.write(
+                f"{spec.graph} on {platform}: {wrong}\n  case: {case}\n  smallest: {smallest(spec, case, fails)}\n"
+            )
+    said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    sys.stdout.write(f"{spec.graph} on {platform}: {said}\n")
+    return counts["fail"] > 0
+
+
+def _sessions() -> tuple[Session, Session]:
+    """Return the system without its optimizations, and with them."""
+    from quantizer.runtime.models.engines import ONNXRUNTIME, OPTIMIZED, Session, model_engine
+
+    plain, optimized = (model_engine(name, HOME) for name in (ONNXRUNTIME, OPTIMIZED))
+    assert isinstance(plain, Session)
+    assert isinstance(optimized, Session)
+    return plain, optimized

@@ -1,0 +1,158 @@
+"""Cases of a small graph: sizes, data and the form in which its tensors hold codes, by hash; and the graph that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.generation.fillers import FILLERS, Site
+from quantizer.conformance.generation.hashing import key
+from quantizer.core.expressions import Expression
+from quantizer.core.graph_spec import GraphNode, GraphSpec
+from quantizer.core.shapes import evaluate
+from quantizer.ir.formats.onnx import from_model
+from quantizer.ir.graph import Graph
+from quantizer.runtime.models.engines import Values
+from quantizer.runtime.models.parts import with_constant_codes
+from quantizer.runtime.qdq import with_qdq
+from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.runtime.setting import Setting
+
+OPSET = 18
+IR_VERSION = 9
+NARROW = Setting(reduce_range=True)
+"""Weights of 7 bits: those of 8 saturate in pairs on processors without VNNI, which is a defect of its own."""
+DATA = ("random", "random", "corners")
+
+
+@dataclass(frozen=True)
+class GraphCase:
+    """One graph with everything that decides its numbers."""
+
+    graph: str
+    form: int
+    """Which of the spec's forms."""
+    sizes: Mapping[str, int]
+    seed: int
+    data: str
+    nodes: tuple[str, ...] = ()
+    """Outputs, where a smaller graph than the whole one is asked for."""
+
+    def __str__(self) -> str:
+        """The case in one line."""
+        sizes = ", ".join(f"{name}={value}" for name, value in self.sizes.items())
+        until = f", until {', '.join(self.nodes)}" if self.nodes else ""
+        return f"{self.graph}[{self.form}] {sizes}, {self.data} data of seed {self.seed}{until}"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A quantized graph of ONNX's operators, and what it is fed."""
+
+    graph: Graph
+    feeds: Values
+
+
+def cases(spec: GraphSpec, count: int, seed: int = 0) -> Iterator[GraphCase]:
+    """Yield *count* cases of each form; the same ones for the same seed."""
+    for form in range(len(spec.quantized)):
+        for index in range(count):
+            chooser = HashChooser(key(seed, spec.graph, str(form), str(index)), {})
+            bound: dict[str, Any] = {}
+            for name, domain in spec.dims.items():
+                bound[name] = draw(name, domain, chooser, bound)
+            yield GraphCase(
+                spec.graph, form, bound, chooser.integer("seed", 0, (1 << 31) - 1), chooser.option("data", DATA)
+            )
+
+
+def build(spec: GraphSpec, case: GraphCase) -> Built:
+    """Return the quantized graph of a case; scales are calibrated on the very data that it is fed."""
+    source = from_model(_model(spec, case))
+    feeds = {name: torch.from_numpy(_filled(case, name, source.tensor(name).shape)) for name in source.inputs}
+    whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source, "ort"), [feeds], NARROW)))
+    open_ones = [name for name in spec.nodes if name not in spec.quantized[case.form] and name in source.tensors]
+    return Built(_showing_codes(_unquantized(whole, open_ones)).with_(name=spec.graph), feeds)
+
+
+def _model(spec: GraphSpec, case: GraphCase) -> onnx.ModelProto:
+    bound = dict(case.sizes)
+    outputs = list(case.nodes) or spec.outputs
+    kept = _needed(spec, outputs)
+    read = {name for node in kept.values() for name in node.reads}
+    constants = {
+        name: _filled(case, name, evaluate(shape, bound)) for name, shape in spec.weights.items() if name in read
+    }
+    constants |= {
+        name: np.array([int(value(bound)) for value in values], np.int64)
+        for name, values in spec.numbers.items() if name in read
+    }  # fmt: skip
+    constants |= {name: np.array(value, np.float32) for name, value in spec.reals.items() if name in read}
+    nodes = [
+        helper.make_node(node.op, node.reads, [name], name, **{k: _value(v, bound) for k, v in node.attrs.items()})
+        for name, node in kept.items()
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, evaluate(shape, bound))
+        for name, shape in spec.inputs.items()
+        if name in read
+    ]
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    held = [numpy_helper.from_array(values, name) for name, values in constants.items()]
+    graph = helper.make_graph(nodes, spec.graph, inputs, made, held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    return onnx.shape_inference.infer_shapes(model, strict_mode=True)
+
+
+def _needed(spec: GraphSpec, outputs: list[str]) -> dict[str, GraphNode]:
+    """Return the nodes that *outputs* are made of, in order."""
+    wanted = set(outputs)
+    for name in reversed(spec.nodes):
+        if name in wanted:
+            wanted.update(spec.nodes[name].reads)
+    return {name: node for name, node in spec.nodes.items() if name in wanted}
+
+
+def _value(value: Any, bound: Mapping[str, Any]) -> Any:
+    if isinstance(value, list):
+        return [int(item(bound)) if isinstance(item, Expression) else item for item in value]
+    return value
+
+
+def _filled(case: GraphCase, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return values of a range of its own: up to eight times as wide as another's, and seldom symmetric."""
+    chooser = HashChooser(key(case.seed, name), {})
+    width = 2.0 ** chooser.integer("exponent", -1, 2) * (1 + chooser.integer("width", 0, 255) / 256)
+    share = chooser.integer("low", 0, 16) / 16
+    site = Site(name, "activation", tuple(shape), -width * share, width * (1 - share), None, case.seed)
+    return FILLERS[case.data](site).astype(np.float32)
+
+
+def _showing_codes(graph: Graph) -> Graph:
+    """Return *graph* with the codes of its outputs for outputs, and no dequantization that nothing else reads."""
+    outputs = tuple(f"{name}#codes" for name in graph.outputs)
+    ends = {f"{name}#dequantize" for name in graph.outputs if not graph.consumers.get(name)}
+    nodes = tuple(node for node in graph.nodes if node.name not in ends)
+    used = {*graph.inputs, *outputs, *(name for node in nodes for name in (*node.reads, *node.outputs))}
+    return graph.with_(nodes=nodes, outputs=outputs, tensors={n: t for n, t in graph.tensors.items() if n in used})
+
+
+def _unquantized(graph: Graph, names: list[str]) -> Graph:
+    """Return *graph* without the two nodes that quantize the results of *names*."""
+    dropped = {f"{name}{end}" for name in names for end in ("#quantize", "#dequantize")}
+    same = {f"{name}#float": name for name in names}
+    nodes = [
+        replace(node, outputs=tuple(same.get(name, name) for name in node.outputs))
+        for node in graph.nodes
+        if node.name not in dropped
+    ]
+    used = {*graph.inputs, *graph.outputs, *(name for node in nodes for name in (*node.reads, *node.outputs))}
+    return graph.with_(nodes=tuple(nodes), tensors={n: t for n, t in graph.tensors.items() if n in used})

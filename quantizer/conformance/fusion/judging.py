@@ -1,0 +1,230 @@
+"""What a graph of a few nodes must give: every node alone, the whole graph, rewritten graphs, and engines that fuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from quantizer.conformance.checks.accuracy import accuracy
+from quantizer.conformance.checks.arithmetic import arithmetic
+from quantizer.conformance.fusion.cases import Built, GraphCase, build
+from quantizer.conformance.fusion.rewrites import Rewrite, own_rewrites
+from quantizer.conformance.graph_nodes import NodeTrial
+from quantizer.conformance.judge import known_defect
+from quantizer.conformance.model_bounds import enclosures
+from quantizer.core.errors import EngineError, QuantizerError
+from quantizer.core.graph_spec import GraphSpec
+from quantizer.core.verdict import Verdict, Worst, failure, hole, passed
+from quantizer.numerics.pinned import pinned
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.runtime.engines.catalogue import chosen
+from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.integer import integer_graph
+from quantizer.runtime.integer_executor import IntegerExecutor
+from quantizer.runtime.models.engines import ONNXRUNTIME, OwnIntegers, Session, Values
+from quantizer.runtime.models.parts import Parts, parts_of, with_constant_codes
+from quantizer.runtime.onnx.kernels import specs
+
+CHECK, HOME = "fusion", "ort"
+Codes = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One thing that was compared: a node, the whole graph, a rewrite or an engine."""
+
+    what: str
+    verdict: Verdict
+
+    def __str__(self) -> str:
+        """What was compared and how it ended."""
+        return f"{self.what}: {self.verdict.status}{f', {self.verdict.reason}' if self.verdict.reason else ''}"
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Our own run of a graph on one platform: every part alone, after the parts before it."""
+
+    built: Built
+    parts: Parts
+    edges: Values
+    platform: str
+
+    @property
+    def outputs(self) -> dict[str, Tensor]:
+        """The codes of the graph's outputs."""
+        return {name: self.edges[name] for name in self.built.graph.outputs}
+
+
+@pinned()
+def composed(built: Built, platform: str) -> Composed:
+    """Return our run of the graph, part by part."""
+    parts = parts_of(built.graph)
+    return Composed(built, parts, OwnIntegers(platform).whole(parts, dict(built.feeds)), platform)
+
+
+def judge_graph(
+    spec: GraphSpec, case: GraphCase, platform: str, engine: Session | None = None, optimized: Session | None = None,
+    rewrites: Mapping[str, Rewrite] | None = None,
+) -> list[Judged]:  # fmt: skip
+    """Return everything that is compared for one case on one platform.
+
+    engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites: beside
+    our own, by name.
+    """
+    own = composed(build(spec, case), platform)
+    found = [*_nodes(own)]
+    for name, rewrite in {**own_rewrites(spec), **(rewrites or {})}.items():
+        found.append(Judged(name, judge_rewrite(own, rewrite)))
+    if engine is not None and optimized is not None:
+        found.append(Judged(optimized.name, judge_optimized(own.built, engine, optimized)))
+    return found
+
+
+@pinned()
+def _nodes(own: Composed) -> Iterator[Judged]:
+    """Yield the verdicts on each node from the codes before it, and on the whole graph against its parts."""
+    try:
+        made = IntegerExecutor(integer_graph(own.built.graph, own.platform, dict(own.built.feeds)))
+    except QuantizerError as err:
+        yield Judged("the whole graph", hole(CHECK, str(err)))
+        return
+    for node in made.floats:
+        yield Judged(node, hole(CHECK, made.reasons.get(node, "it computes on real numbers")))
+    for name, trial in _trials(made, own.built.feeds):
+        for check in (arithmetic, accuracy):
+            verdict = check(trial)
+            if verdict is not None and verdict.status != "hole":
+                yield Judged(name, _excused(trial, replace(verdict, check=CHECK), check.__name__))
+    names = own.built.graph.outputs
+    whole = dict(zip(names, made.forward(dict(own.built.feeds), names), strict=True))
+    yield Judged("the whole graph", compared(own.outputs, whole))
+
+
+def _trials(made: IntegerExecutor, feeds: Values) -> Iterator[tuple[str, NodeTrial]]:
+    """Yield each node that computes on codes as a trial: the codes before it, and those that it made."""
+    values = made.run(dict(feeds))
+    for node in made.graph.order:
+        if isinstance(node.parameters, Parameters):
+            named = zip(specs()[node.op].inputs, node.inputs, strict=False)
+            trial = NodeTrial(node, made.graph, {k: values[n].to(torch.int64) for k, n in named if n is not None})
+            trial.__dict__["outcome"] = Staged(values[node.outputs[0]].long(), {})
+            yield node.name, trial
+
+
+def _excused(trial: NodeTrial, verdict: Verdict, check: str) -> Verdict:
+    """Return a failure that the platform declares as a defect as one."""
+    reason = known_defect(trial, check) if verdict.failing else None
+    return verdict if reason is None else replace(verdict, status="defect", reason=reason)
+
+
+@pinned()
+def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
+    """Judge a rewrite of the quantized graph: run by our functions, it gives the codes of the graph before."""
+    graph = own.built.graph
+    try:
+        changed = rewrite(graph)
+        parts = parts_of(with_constant_codes(changed))
+        edges = OwnIntegers(own.platform).whole(parts, dict(own.built.feeds))
+        found = {name: edges[name] for name in graph.outputs}
+    except (QuantizerError, KeyError) as err:
+        return failure(CHECK, f"the rewritten graph does not run: {err}")
+    return compared(own.outputs, found)
+
+
+def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdict:
+    """Judge an optimized run by the run without: equal codes, where the enclosures of the parts allow one code each.
+
+    A part's enclosure is float64 on the operands of the plain run, with what float32 may lose. Where it allows two codes
+    somewhere, an optimized run may have either there, and anything behind it: nothing is judged.
+    """
+    parts, names = parts_of(built.graph), list(built.graph.outputs)
+    try:
+        edges = {**built.feeds, **engine.whole(parts, dict(built.feeds))}
+        made = optimized.results(parts.graph, dict(built.feeds), names)
+    except EngineError as err:
+        return failure(CHECK, str(err))
+    for part in parts.parts:
+        enclosed = enclosures(part, parts.graph, {name: edges[name] for name in part.operands})
+        if isinstance(enclosed, str):
+            return hole(CHECK, enclosed)
+        for edge, enclosure in enclosed.items():
+            if outside := enclosure.outside(edges[edge]).outside:
+                return failure(CHECK, f"{engine.name}: {outside} elements of {edge!r} are outside their enclosure")
+            if enclosure.quantized is not None and not enclosure.decided:
+                return hole(CHECK, f"{edge!r} has an element for which float32 allows two codes")
+    verdict = compared({name: edges[name] for name in names}, made)
+    reason = _known(built) if verdict.failing else None
+    return verdict if reason is None else replace(verdict, status="defect", reason=reason)
+
+
+@pinned()
+def _known(built: Built) -> str | None:
+    """Return the declared defect of the installed system that one of the nodes shows on these codes, or None."""
+    system = chosen(ONNXRUNTIME)
+    assert system is not None
+    made = IntegerExecutor(integer_graph(built.graph, HOME, dict(built.feeds)))
+    for _, trial in _trials(made, built.feeds):
+        trial.engine = ExternalEngine(system)
+        if (reason := known_defect(trial, "engine")) is not None:
+            return reason
+    return None
+
+
+def compared(wanted: Codes, found: Codes) -> Verdict:
+    """Return whether all codes are equal, and the first that is not."""
+    elements = sum(values.numel() for values in wanted.values())
+    for name, values in wanted.items():
+        other = found.get(name)
+        if other is None or other.shape != values.shape:
+            return failure(
+                CHECK, f"{name!r}: shape {None if other is None else list(other.shape)}, must be {list(values.shape)}"
+            )
+        unequal = values.long() != other.long()
+        if bool(unequal.any()):
+            first = tuple(int(i) for i in unequal.nonzero()[0])
+            worst = Worst(name, first, str(int(values[first])), str(int(other[first])), str(int(values[first])))
+            got = f"{name!r}{list(first)}: code {int(other[first])}, must be {int(values[first])}"
+            count = int(unequal.sum())
+            return failure(CHECK, f"{got}; {count} of {values.numel()} differ", worst, elements=elements, failed=count)
+    return passed(CHECK, elements=elements)
+
+
+def failing_what(
+    spec: GraphSpec, case: GraphCase, platform: str, engines: tuple[Session | None, Session | None], what: str
+) -> bool:
+    """Return whether a case fails in *what*."""
+    return any(item.what == what and item.verdict.failing for item in judge_graph(spec, case, platform, *engines))
+
+
+def smallest(spec: GraphSpec, case: GraphCase, fails: Callable[[GraphCase], bool]) -> GraphCase:
+    """Return the smallest case that still fails: fewer nodes first, then smaller sizes; it fails itself."""
+    for count in range(1, len(spec.nodes)):
+        name = list(spec.nodes)[count - 1]
+        inside = name in spec.quantized[case.form]
+        candidate = replace(case, nodes=(name,))
+        if inside and _holds(fails, candidate):
+            case = candidate
+            break
+    changed = True
+    while changed:
+        changed = False
+        for name, size in case.sizes.items():
+            end = spec.dims[name].min
+            least = 0 if end is None else int(end(case.sizes))
+            for value in dict.fromkeys((least, (least + size) // 2, size - 1)):
+                candidate = replace(case, sizes={**case.sizes, name: value})
+                if least <= value < size and _holds(fails, candidate):
+                    case, changed = candidate, True
+                    break
+    return case
+
+
+def _holds(fails: Callable[[GraphCase], bool], case: GraphCase) -> bool:
+    try:
+        return fails(case)
+    except (QuantizerError, ValueError, RuntimeError):
+        return False

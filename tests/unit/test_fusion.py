@@ -1,0 +1,91 @@
+"""Graphs of a few nodes: right rewrites and a real engine's fusions pass, bugs of two nodes fail, failures get smaller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from quantizer.cli import main
+from quantizer.conformance.fusion.cases import build, cases
+from quantizer.conformance.fusion.judging import composed, judge_graph, judge_rewrite, smallest
+from quantizer.conformance.fusion.planted import PLANTS
+from quantizer.conformance.fusion.rewrites import own_rewrites
+from quantizer.core.errors import SpecError
+from quantizer.core.graph_spec import load_graph_spec, shipped_graphs
+from quantizer.runtime.models.engines import ONNXRUNTIME, OPTIMIZED, model_engine
+
+pytest.importorskip("onnxruntime")
+GRAPHS = shipped_graphs()
+COUNT = 4
+
+
+@pytest.fixture(scope="module")
+def sessions():
+    return tuple(model_engine(name, "ort") for name in (ONNXRUNTIME, OPTIMIZED))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_nodes_rewrites_and_a_fusing_engine_agree(name, sessions):
+    found = [item for case in cases(GRAPHS[name], 2) for item in judge_graph(GRAPHS[name], case, "ort", *sessions)]
+    assert not [str(item) for item in found if item.verdict.failing]
+    passed = {item.what for item in found if item.verdict.status == "pass"}
+    assert passed >= {"the whole graph", OPTIMIZED, *own_rewrites(GRAPHS[name])}
+
+
+@pytest.mark.parametrize("platform", ["ideal", "compass", "tosa"])
+def test_other_platforms_agree(platform):
+    spec = GRAPHS["conv_relu_shared"]
+    found = [item for case in cases(spec, 1) for item in judge_graph(spec, case, platform)]
+    assert {item.verdict.status for item in found} == {"pass"}
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name.replace(" ", "_"))
+def test_a_bug_of_two_nodes_fails_beside_right_rewrites(plant):
+    spec = GRAPHS[plant.graph]
+    known = [composed(build(spec, case), "ort") for case in cases(spec, COUNT)]
+    wrong = [judge_rewrite(own, plant.rewrite) for own in known]
+    assert any(verdict.failing and "does not run" not in verdict.reason for verdict in wrong)
+    assert not any(judge_rewrite(own, right).failing for own in known for right in own_rewrites(spec).values())
+
+
+def test_a_failure_has_fewer_nodes_and_smaller_sizes():
+    spec, plant = GRAPHS["mul_add"], next(plant for plant in PLANTS if plant.graph == "mul_add")
+    case = max(cases(spec, COUNT), key=lambda case: case.sizes["c"])
+
+    def fails(candidate):
+        return judge_rewrite(composed(build(spec, candidate), "ort"), plant.rewrite).failing
+
+    found = smallest(spec, case, fails)
+    assert fails(found)
+    assert found.sizes["n"] == found.sizes["c"] == 1
+
+
+def test_the_same_seed_gives_the_same_cases_and_another_one_others():
+    spec = GRAPHS["pad_conv"]
+    assert list(cases(spec, 3)) == list(cases(spec, 3)) != list(cases(spec, 3, seed=1))
+
+
+def test_a_wrong_file_gets_each_error_with_its_place(tmp_path):
+    path = tmp_path / "pair.yaml"
+    path.write_text(
+        "graph: other\nsummary: x\ndims: {n: {}}\ninputs: {x: [n]}\n"
+        "nodes: {a: {op: Relu, reads: [y]}}\noutputs: [a]\nquantized: [[]]\n"
+    )
+    with pytest.raises(SpecError) as err:
+        load_graph_spec(path)
+    for said in ("the name of its file", "'y': no tensor before it", "'a' leaves the graph"):
+        assert said in str(err.value)
+
+
+def test_the_command_counts_and_names_unknown_graphs(capsys):
+    assert main(["fusion", "mul_add", "--cases", "1"]) == 0
+    assert "mul_add on ort:" in capsys.readouterr().out
+    assert main(["fusion", "mul_ad"]) == 2
+    assert "mul_add" in capsys.readouterr().err
+
+
+def test_a_case_says_what_it_is():
+    (case,) = cases(GRAPHS["mul_add"], 1)
+    assert "mul_add[0]" in str(case)
+    assert "until mul" in str(replace(case, nodes=("mul",)))
