@@ -23,7 +23,7 @@ from quantizer.ir.graph import Graph
 from quantizer.runtime.models.engines import Values
 from quantizer.runtime.models.parts import with_constant_codes
 from quantizer.runtime.qdq import with_qdq
-from quantizer.runtime.quantize_graph import dispatch_graph, quantize_graph
+from quantizer.runtime.quantization import dispatch_graph, quantize_graph
 from quantizer.runtime.setting import Setting
 
 OPSET = 18
