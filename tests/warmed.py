@@ -177,7 +177,7 @@ class Forked:
     @staticmethod
     def _serve(ends: list[tuple[int, int]]) -> None:
         from quantizer.ops import BUILT_IN, REGISTRY
-        from quantizer.runtime.engines.inside import pipes
+        from quantizer.runtime.engines.serve import pipes
         from quantizer.runtime.isolation.worker import serve
 
         os.setsid()

@@ -31,6 +31,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     verbs = engine.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     verbs.add_parser("list", help="engines, their versions and the platforms that they compute")
+    new = verbs.add_parser("new", help="write the worker of an engine of your own, about twenty lines")
+    new.add_argument("name", metavar="NAME", help="name of the engine")
+    new.add_argument(
+        "--form", default="npz", help="form of models that it runs: npz, onnx-qdq, tflite (default: %(default)s)"
+    )
+    new.add_argument("-o", "--output", type=Path, help="file to write (default: NAME_worker.py)")
+    install = verbs.add_parser("install", help="make the environment of an engine, under the user's cache")
+    install.add_argument(
+        "name", metavar="NAME[@VERSION]", help="name of a shipped engine; each version has its own environment"
+    )
     agreement = verbs.add_parser(
         "agreement", help="compare codes element by element on random and tie-heavy cases; 1 where a pairing differs"
     )
@@ -54,6 +64,10 @@ def run(args: argparse.Namespace) -> int:
     """Run one verb; `agreement` gives 1 where a pairing differs that no declared defect explains."""
     if args.verb == "list":
         return _list()
+    if args.verb == "new":
+        return _new(args)
+    if args.verb == "install":
+        return _install(args)
     if args.verb == "defects":
         return _defects(args)
     return _agreement(args)
@@ -73,6 +87,37 @@ def _list() -> int:
         for platform in entry.home
     ]
     sys.stdout.write(tabulate(rows, headers="keys", disable_numparse=True) + os.linesep)
+    return AGREE
+
+
+def _new(args: argparse.Namespace) -> int:
+    from quantizer.runtime.engines.greeting import NAME
+    from quantizer.runtime.engines.skeletons import BODIES, skeleton
+
+    if not NAME.fullmatch(args.name):
+        raise UnsupportedError(
+            f"{args.name!r}: is no name of an engine. Write small letters, digits and _, a letter first."
+        )
+    if args.form not in BODIES:
+        raise UnsupportedError(f"--form={args.form}: no such form.{suggestion(args.form, BODIES, 'Known')}")
+    path = args.output or Path(f"{args.name}_worker.py")
+    if path.exists():
+        raise UnsupportedError(f"{path}: exists. Name another file with --output.")
+    replace_files({path: skeleton(args.name, args.form)})
+    sys.stdout.write(f"wrote {path}; judge it: pytest SPECS --op-engine=python:{path}{os.linesep}")
+    return AGREE
+
+
+def _install(args: argparse.Namespace) -> int:
+    from quantizer.core.rooms import engines
+    from quantizer.runtime.engines.environments import install
+
+    name, _, release = args.name.partition("@")
+    known = {known: engine for known, engine in engines().items() if engine.distributions}
+    if name not in known:
+        raise UnsupportedError(f"{name!r}: no such engine.{suggestion(name, known, 'Known')}")
+    python = install(name, known[name].distributions, release)
+    sys.stdout.write(f"{args.name}: {python}{os.linesep}")
     return AGREE
 
 

@@ -26,7 +26,12 @@ LISTS = {
     "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is also correct for a plugin of the operator there",
 }
 SINGLES = {
-    "op_engine": ("own", "engine under test: own, or a real one as `quantizer engine list` names it"),
+    "op_engine": (
+        "own",
+        "engine under test: own, a real one as `quantizer engine list` names it, NAME@VERSION in an environment of its own, or "
+        "PYTHON:WORKER, an interpreter and the file or module of a worker",
+    ),
+    "op_engine_command": ("", "command line of a worker that speaks the protocol of engines, in place of --op-engine"),
     "op_isa": (
         "",
         "level of instruction sets that a real engine may use: avx2, avx512, avx512_vnni, amx, host (what the processor has), "
@@ -103,7 +108,7 @@ def _read_options(config: pytest.Config) -> Options:
         raise UnsupportedError(
             "--op-golden-update: say why the codes change, as in --op-golden-update 'first goldens'."
         )
-    if update is not None and _value(config, "op_engine") != "own":
+    if update is not None and (_value(config, "op_engine") != "own" or _value(config, "op_engine_command")):
         raise UnsupportedError("--op-golden-update: goldens are the codes of our own engine. Leave --op-engine out.")
     if update is not None and os.environ.get("CI"):
         raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")
@@ -123,6 +128,7 @@ def _read_options(config: pytest.Config) -> Options:
     )
     return Options(
         root=root, specs=paths("op_specs"), plugins=paths("op_plugins"), engine=_value(config, "op_engine"),
+        engine_command=_value(config, "op_engine_command"),
         isa=_value(config, "op_isa"), platforms=tuple(_value(config, "op_platform")), schemes=tuple(_value(config, "op_scheme")),
         checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
         reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),

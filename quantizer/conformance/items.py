@@ -227,7 +227,8 @@ class Runner:
     def _golden(self) -> Findings:
         options = self._state.options
         stores = self._stores
-        targets, everything = self.session.targets(self._spec), self.session.all_targets(self._spec)
+        exact, everything = self.session.targets(self._spec), self.session.all_targets(self._spec)
+        targets = [target for target in exact if target.platform.enclosing is None]
         if options.golden_update is not None:
             try:
                 self.changes = update_goldens(stores, targets, everything, self.session.engine, options.golden_update)
@@ -289,13 +290,15 @@ class Runner:
     def _owes(self, platform: str, defect: Defect) -> bool:
         """Return whether the stored case of *defect* must fail here: what runs has the defect, and a check can show it.
 
-        Another variant of the system need not have what the platform's own has.
+        Another variant of the system need not have what the platform's own has, nor an engine of another system.
         """
         engine, options = self.session.engine, self._state.options
         if not defect.concerns(self._spec.op) or not is_folder(self._stores.defect(platform, defect.case).parent):
             return False
         if options.real is None:
             return defect.engine is None and not (type(defect) is Defect and self.replaced())
+        if options.real.entry.guest and defect.engine is None:
+            return False
         computed = options.real.computes(platform, named=platform in options.platforms and defect.engine is not None)
         return computed and concerns(defect, engine, platform) and not set(defect.checks).isdisjoint(engine.checks)
 

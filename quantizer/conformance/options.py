@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,6 +35,8 @@ class Options:
     specs: tuple[Path, ...] = ()
     plugins: tuple[Path, ...] = ()
     engine: str = "own"
+    engine_command: str = ""
+    """The command line of a worker, in place of an engine's name."""
     isa: str = ""
     """Level of instructions that a real engine is held to, `host` or `all`; empty: the default."""
     platforms: tuple[str, ...] = ()
@@ -75,12 +78,12 @@ class Options:
         for platform in self.platforms:
             if real is not None and not real.computes(platform, named=True):
                 home = suggestion(platform, real.entry.home, "It computes")
-                raise UnsupportedError(f"--op-platform={platform}: engine {self.engine} does not compute it.{home}")
+                raise UnsupportedError(f"--op-platform={platform}: engine {real.name} does not compute it.{home}")
 
     @cached_property
     def real(self) -> Chosen | None:
         """The real engine that was asked for; None for our own."""
-        return chosen(self.engine)
+        return chosen(self.engine, self.engine_command)
 
     @cached_property
     def levels(self) -> tuple[str, ...]:
@@ -105,6 +108,9 @@ class Options:
         UnsupportedError for a platform or scheme that no file declares; SpecError for a file that cannot be read.
         """
         library = with_readings(load_library((*self.specs, *extra)), self.readings)
+        enclosing = [name for name, platform in library.platforms.items() if platform.enclosing is not None]
+        if self.real is None and (unasked := set(enclosing).difference(self.platforms)):
+            library = library.without(unasked)
         for option, values, known in (
             ("--op-platform", self.platforms, library.platforms), ("--op-scheme", self.schemes, library.schemes),
         ):  # fmt: skip
@@ -174,6 +180,7 @@ class Options:
         parts += [f" --op-plugins={path}" for path in self._shown(self.plugins)]
         parts += [f" --op-plugin-python={self.shown(Path(self.plugin_python))}"] if self.plugin_python else []
         parts += [f" --op-engine={self.engine}"] if self.engine != "own" else []
+        parts += [f" --op-engine-command={shlex.quote(self.engine_command)}"] if self.engine_command else []
         parts += [f" --op-reading={reading}" for reading in self.readings]
         parts += [f" --op-isa={self.isa}"] if self.isa else []
         return "".join(parts)

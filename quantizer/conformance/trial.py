@@ -43,6 +43,8 @@ class Trial:
         self.engine = engine
         self.shared: dict[str, Array] = {}
         """What one check computed and another uses too, by the name of the first."""
+        self.radii: Mapping[str, Array] = {}
+        """How far operands may be from their values, where that is not what their codes leave open."""
         self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.platform)
 
     @cached_property

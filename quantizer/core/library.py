@@ -84,6 +84,11 @@ class Library:
             positions=MappingProxyType({**self.positions, spec.op: positions}),
         )
 
+    def without(self, platforms: Collection[str]) -> Library:
+        """Return the library as if it had none of *platforms*."""
+        kept = {name: platform for name, platform in self.platforms.items() if name not in platforms}
+        return replace(self, platforms=MappingProxyType(kept))
+
     def spec(self, op: str) -> Spec:
         """Return the spec of *op*; SpecError with the nearest name where there is none."""
         return _named(self.specs, op, "operator")

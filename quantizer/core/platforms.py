@@ -250,6 +250,16 @@ CHOICE_NAMES = ("activation_bits", "weight_bits", "operands", "zero_points", "ra
 """What the predicate of a choice may name beside dimensions and attributes."""
 
 
+class Enclosing(Model):
+    """An arithmetic that is not known bit for bit: operations of one format, in any order and in any grouping.
+
+    A code is right where some order gives it: results are judged by intervals that follow from the format.
+    """
+
+    format: Literal["float32"]
+    """Format of each operand, product, sum and quotient; each rounds once."""
+
+
 class Platform(Model):
     """The arithmetic and the parameter rules of one system."""
 
@@ -336,6 +346,9 @@ class Platform(Model):
     """Operator -> its roundings on this system, by name, the output's last. They replace the stages of the operator's spec."""
     index_dtype: str = "int64"
     """Number format of index outputs."""
+    enclosing: Enclosing | None = None
+    """Present: outputs lie in intervals, and runs of other shapes need not agree bit for bit. Such a platform is judged where a
+    run names it, or an engine that no platform describes."""
     defects: list[Defect] = []
     """Known defects of the real system; they do not expire."""
 

@@ -17,9 +17,16 @@ from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 
 GROUP = "quantizer.platforms"
+ENGINES = "quantizer.engines"
+"""The group of engines that belong to no room: each names an `Engine`."""
 DISTRIBUTION = "quantizer-conformance"
 PROJECT = "pyproject.toml"
 CASES_FOLDER = "cases"
+SHARED_FORMS: Mapping[str, str] = {
+    "onnx-qdq": "quantizer.runtime.engines.forms.onnx_qdq",
+    "npz": "quantizer.runtime.engines.forms.npz",
+}
+"""Forms of models that belong to no system -> the module that lowers cases to them."""
 _PROJECT = Readable("a pyproject.toml", 1 << 20, PluginError)
 
 
@@ -58,10 +65,10 @@ class Engine:
 
     name: str
     """As `--op-engine` takes it."""
-    lowering: str
-    """The module that lowers cases (quantizer.runtime.engines.lowering)."""
+    form: str
+    """The form of models that it runs, one of `forms()`."""
     worker: str
-    """The module that runs them, in a process of its own."""
+    """The module, or the Python file, that runs them in a process of its own (quantizer.runtime.engines.serve)."""
     distributions: tuple[str, ...]
     """What must be installed; the first one's version counts."""
     home: Mapping[str, str]
@@ -70,6 +77,8 @@ class Engine:
     """The extra of this package that installs it; empty: its own distribution does."""
     pins: Pins = NONE
     """What it lets us pin."""
+    guest: bool = False
+    """Whether it is judged on platforms that are not named after it too, where the run names one."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,8 @@ class Room:
     """What judges operators that the generic arithmetic does not describe."""
     engines: tuple[Engine, ...] = ()
     """The real systems that compute these platforms."""
+    forms: Mapping[str, str] = field(default_factory=dict)
+    """Form of models -> the module that lowers cases to it (quantizer.runtime.engines.lowering)."""
     name: str = field(default="", compare=False)
     """The name of its entry point."""
 
@@ -134,16 +145,51 @@ def oracle_of(family: str, platform: str) -> Oracle | None:
 
 
 def engines() -> Mapping[str, Engine]:
-    """Return the real engines of all rooms by name; PluginError for a name that two have."""
+    """Return the real engines of all rooms and of the group of engines by name; PluginError for a name that two have."""
     found: dict[str, Engine] = {}
-    for room in rooms():
-        for engine in room.engines:
-            if engine.name in found:
-                raise PluginError(
-                    f"room {room.name}: engine {engine.name!r} is another room's too. Rename one of the two."
-                )
-            found[engine.name] = engine
+    known = forms()
+    listed = [(f"room {room.name}", engine) for room in rooms() for engine in room.engines]
+    listed += _guests()
+    for origin, engine in listed:
+        if engine.name in found:
+            raise PluginError(f"{origin}: engine {engine.name!r} is another's too. Rename one of the two.")
+        if engine.form not in known:
+            raise PluginError(
+                f"{origin}: engine {engine.name}: form {engine.form!r}: no such form. Known: {', '.join(known)}."
+            )
+        found[engine.name] = engine
     return found
+
+
+def forms() -> Mapping[str, str]:
+    """Return the module that lowers cases to each form of models; PluginError for a form that two have."""
+    found = dict(SHARED_FORMS)
+    for room in rooms():
+        if twice := sorted(found.keys() & room.forms.keys()):
+            raise PluginError(f"room {room.name}: form {twice[0]!r} is another's too. Rename one of the two.")
+        found |= room.forms
+    return found
+
+
+@functools.cache
+def _guests() -> tuple[tuple[str, Engine], ...]:
+    """Return the engines that belong to no room, each with its entry point, in the order of names."""
+    return tuple(
+        (f"entry point {_origin(entry)}", _engine(entry))
+        for entry in sorted(_entries(ENGINES), key=lambda entry: entry.name)
+    )
+
+
+def _engine(entry: EntryPoint) -> Engine:
+    try:
+        engine = entry.load()
+    except Exception as err:
+        raise PluginError(f"engine {_origin(entry)}: cannot be loaded: {type(err).__name__}: {err}") from err
+    if not isinstance(engine, Engine):
+        raise PluginError(
+            f"engine {_origin(entry)}: must be a quantizer.core.rooms.Engine, got {type(engine).__name__}."
+        )
+    return engine
 
 
 @functools.cache
@@ -152,7 +198,7 @@ def rooms() -> tuple[Room, ...]:
     found: dict[str, Room] = {}
     named: dict[str, EntryPoint] = {}
     owners: dict[str, EntryPoint] = {}
-    for entry in sorted(_entries(), key=lambda entry: (entry.name, entry.value)):
+    for entry in sorted(_entries(GROUP), key=lambda entry: (entry.name, entry.value)):
         room = _loaded(entry)
         if entry.name in found:
             raise PluginError(f"{_shown(entry)}: {_shown(named[entry.name])} is called so too. Rename one of the two.")
@@ -194,14 +240,18 @@ def _loaded(entry: EntryPoint) -> Room:
 
 
 def _shown(entry: EntryPoint) -> str:
-    return f"room {entry.name} ({entry.value}{f' of {entry.dist.name}' if entry.dist else ''})"
+    return f"room {_origin(entry)}"
 
 
-def _entries() -> Iterator[EntryPoint]:
-    """Yield the entry points of the group; those of a checkout as its pyproject.toml says them now, not when it was installed."""
-    own = _declared(Path(__file__).resolve().parents[2] / PROJECT)
+def _origin(entry: EntryPoint) -> str:
+    return f"{entry.name} ({entry.value}{f' of {entry.dist.name}' if entry.dist else ''})"
+
+
+def _entries(group: str) -> Iterator[EntryPoint]:
+    """Yield the entry points of a group; those of a checkout as its pyproject.toml says them now, not when it was installed."""
+    own = _declared(Path(__file__).resolve().parents[2] / PROJECT, group)
     yield from own or ()
-    for entry in _once(entry_points(group=GROUP)):
+    for entry in _once(entry_points(group=group)):
         if own is None or entry.dist is None or entry.dist.name != DISTRIBUTION:
             yield entry
 
@@ -216,7 +266,7 @@ def _once(entries: Iterable[EntryPoint]) -> Iterator[EntryPoint]:
             yield entry
 
 
-def _declared(path: Path) -> list[EntryPoint] | None:
+def _declared(path: Path, group: str) -> list[EntryPoint] | None:
     """Return the entry points that the checkout's own project file declares; None where there is none beside the package."""
     if not path.is_file():
         return None
@@ -226,4 +276,4 @@ def _declared(path: Path) -> list[EntryPoint] | None:
         raise PluginError(f"{shown_path(path)}: cannot be read: {err}") from None
     if project.get("name") != DISTRIBUTION:
         return None
-    return [EntryPoint(name, value, GROUP) for name, value in project.get("entry-points", {}).get(GROUP, {}).items()]
+    return [EntryPoint(name, value, group) for name, value in project.get("entry-points", {}).get(group, {}).items()]

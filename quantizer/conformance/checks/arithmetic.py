@@ -11,6 +11,7 @@ import numpy as np
 from quantizer.conformance.bounds.rounding import RESOLUTION
 from quantizer.conformance.checks.comparisons import compared
 from quantizer.conformance.checks.elements import judge_equal
+from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float32_stages import replayed
 from quantizer.conformance.checks.folds import multiplied, rooted
 from quantizer.conformance.checks.hidden_factor import hidden_factor
@@ -50,6 +51,8 @@ def arithmetic(trial: Trial) -> Verdict:
         return problem
     if has_stages(trial):
         return staged(trial)
+    if trial.target.platform.enclosing is not None:
+        return _index(trial) if trial.spec.error_model.kind == "index" else enclosed(trial)
     judged = as_declared(trial)
     if (reading := trial.target.reading) is not None:
         verdict = _READINGS[reading](judged)

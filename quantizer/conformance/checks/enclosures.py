@@ -21,7 +21,9 @@ Array = NDArray[Any]
 
 
 def radius(trial: Trial, name: str) -> Array:
-    """Return dx: how far the value of a code may be from the float it stands for."""
+    """Return dx: how far the value of a code may be from the float it stands for, or what the trial itself says."""
+    if name in trial.radii:
+        return trial.radii[name]
     if trial.spec.inputs[name].kind != "value":
         return np.zeros(trial.case.shapes[name])
     params = trial.qparams(name)

@@ -20,8 +20,9 @@ ROOM = Room(
     ),
     engines=(
         Engine(
-            "litert", "quantizer.platforms.litert.engine", "quantizer.platforms.litert.worker", ("ai-edge-litert",),
+            "litert", "tflite", "quantizer.platforms.litert.worker", ("ai-edge-litert",),
             {"tflite_ref": "reference", "tflite_builtin": "builtin", "xnnpack": "xnnpack"},
         ),
     ),
+    forms={"tflite": "quantizer.platforms.litert.engine"},
 )  # fmt: skip

@@ -15,10 +15,11 @@ from quantizer.core.case import AttrValue
 from quantizer.core.errors import RefusedError
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
-from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
+from quantizer.runtime.engines.forms import onnx_nodes
+from quantizer.runtime.engines.forms.onnx_nodes import attribute_inputs, refuse_inexpressible, refuse_pairs
 from quantizer.runtime.engines.frames import Array, Job
 from quantizer.runtime.engines.lowering import Lowered
 from quantizer.runtime.engines.protocol import Call
@@ -64,8 +65,6 @@ POOLS = ("avg_pool2d", "global_avg_pool2d")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
 OPSETS = [helper.make_opsetid("", 13), helper.make_opsetid(MICROSOFT, 1)]
 IR_VERSION = 8
-WINDOWS = {"pads": "padding", "strides": "stride", "dilations": "dilation", "kernel_shape": "kernel"}
-"""Attribute of a node -> ours."""
 
 
 def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
@@ -77,7 +76,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     """Return the model of the quantized node; its pools take the order of axes that the case asks for."""
     op = call.spec.op
     feeds = _fed(call, codes, CODES)
-    _refuse_pairs(call)
+    refuse_pairs(call.attrs)
     _refuse_global(call, parameters, feeds)
     constants, order = quantized_inputs(call, codes, parameters)
     attrs = node_attributes(op, call.attrs, _channels(codes), quantized=True)
@@ -91,9 +90,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
 def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
     """Return the model of the float node, on float32; the node of averages counts no places beyond the padding."""
     op, feeds = call.spec.op, _fed(call, operands, REALS)
-    _refuse_pairs(call)
-    if _overhangs(call, feeds.get("x")):
-        raise RefusedError("AveragePool leaves places beyond the padding out of its count")
+    refuse_inexpressible(call.spec, call.attrs, {name: values.shape for name, values in feeds.items()})
     constants = attribute_inputs(op, call.attrs)
     attrs = node_attributes(op, call.attrs, _channels(operands), quantized=False)
     return Lowered(Job(_model([(NODES[op][1], [*feeds, *constants], attrs)], feeds, constants), feeds))
@@ -159,41 +156,8 @@ def _domain(op: str) -> str:
 
 def node_attributes(op: str, attrs: Mapping[str, AttrValue], channels: int, *, quantized: bool) -> dict[str, Any]:
     """Return the attributes of the node; *channels* are the groups of a convolution that has none of its own."""
-    values: Mapping[str, Any] = attrs
-    windows: dict[str, Any] = {name: list(values[ours]) for name, ours in WINDOWS.items() if ours in attrs}
-    match op:
-        case "conv1d" | "conv2d" | "conv3d" | "depthwise_conv2d":
-            return {"group": attrs.get("groups", channels), **windows}
-        case "max_pool2d":
-            return {"ceil_mode": int(values["ceil_mode"]), **windows}
-        case "avg_pool2d":
-            return {name: int(values[name]) for name in ("ceil_mode", "count_include_pad")} | windows
-        case "fully_connected":
-            return {"transB": 1}
-        case "softmax":
-            return {"axis": attrs["axis"], **({"opset": 13} if quantized else {})}
-        case "leaky_relu":
-            return {"alpha": attrs["slope"]}
-        case "concat" | "gather" | "gather_elements":
-            return {"axis": attrs["axis"]}
-        case "transpose":
-            return {"perm": list(values["perm"])}
-        case "argmax":
-            flags = {"keepdims": int(values["keepdims"]), "select_last_index": int(values["select_last"])}
-            return {"axis": attrs["axis"], **flags}
-        case _:
-            return {}
-
-
-def attribute_inputs(op: str, attrs: Mapping[str, AttrValue]) -> dict[str, Array]:
-    """Return the inputs of a node that are attributes of ours."""
-    match op:
-        case "reshape":
-            return {"shape": np.array(attrs["shape"], np.int64)}
-        case "pad":
-            return {"pads": np.array(attrs["padding"], np.int64), "value": np.array(attrs["value"], np.float32)}
-        case _:
-            return {}
+    made = onnx_nodes.node_attributes(op, attrs, channels)
+    return {**made, "opset": 13} if op == "softmax" and quantized else made
 
 
 def quantized_inputs(
@@ -240,25 +204,9 @@ def _refuse_global(call: Call, parameters: Parameters, feeds: Mapping[str, Array
         raise RefusedError("QLinearGlobalAveragePool takes multipliers from 2**-32 to 256")
 
 
-def _refuse_pairs(call: Call) -> None:
-    if call.attrs.get("batch_dims"):
-        raise RefusedError("ONNX's Gather pairs no axes of its operands")
-
-
 def _covers_image(call: Call, shape: tuple[int, ...]) -> bool:
     attrs: Mapping[str, Any] = call.attrs
     return "kernel" not in attrs or (tuple(attrs["kernel"]) == shape[2:] and not any(attrs["padding"]))
-
-
-def _overhangs(call: Call, x: Array | None) -> bool:
-    """Return whether some window counts places beyond the padding."""
-    attrs: Mapping[str, Any] = call.attrs
-    if x is None or call.spec.op != "avg_pool2d" or not (attrs["ceil_mode"] and attrs["count_include_pad"]):
-        return False
-    padded = [size + sum(attrs["padding"][axis::2]) for axis, size in enumerate(x.shape[2:])]
-    windows = infer_shapes(call.spec, {"x": x.shape}, attrs)["y"][2:]
-    ends = [(n - 1) * s + k for n, s, k in zip(windows, attrs["stride"], attrs["kernel"], strict=True)]
-    return any(end > size for end, size in zip(ends, padded, strict=True))
 
 
 def _channels(operands: Mapping[str, Tensor]) -> int:

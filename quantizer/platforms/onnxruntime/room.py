@@ -13,8 +13,9 @@ ROOM = Room(
     oracles=(Oracle("softmax", codes="quantizer.platforms.onnxruntime.oracle:softmax"),),
     engines=(
         Engine(
-            "onnxruntime", "quantizer.platforms.onnxruntime.engine", "quantizer.platforms.onnxruntime.worker",
+            "onnxruntime", "onnx-qlinear", "quantizer.platforms.onnxruntime.worker",
             ("onnxruntime", "onnx"), {"ort": "cpu"},
         ),
     ),
+    forms={"onnx-qlinear": "quantizer.platforms.onnxruntime.engine"},
 )  # fmt: skip

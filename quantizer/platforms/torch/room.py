@@ -44,8 +44,9 @@ ROOM = Room(
     functions=("quantizer.platforms.torch.rules", "quantizer.platforms.torch.kernels"),
     engines=(
         Engine(
-            "torch", "quantizer.platforms.torch.engine", "quantizer.platforms.torch.worker", ("torch",),
+            "torch", "torch-quantized", "quantizer.platforms.torch.worker", ("torch",),
             {"torch_x86": "x86", "torch_qnnpack": "qnnpack", "torch_fbgemm": "fbgemm"}, pins=_PINS,
         ),
     ),
+    forms={"torch-quantized": "quantizer.platforms.torch.engine"},
 )  # fmt: skip

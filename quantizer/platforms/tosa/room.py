@@ -12,8 +12,9 @@ ROOM = Room(
     functions=("quantizer.platforms.tosa.rules", "quantizer.platforms.tosa.kernels"),
     engines=(
         Engine(
-            "tosa", "quantizer.platforms.tosa.engine", "quantizer.platforms.tosa.worker", ("tosa-tools",),
+            "tosa", "tosa", "quantizer.platforms.tosa.worker", ("tosa-tools",),
             {"tosa": "reference_model"},
         ),
     ),
+    forms={"tosa": "quantizer.platforms.tosa.engine"},
 )  # fmt: skip

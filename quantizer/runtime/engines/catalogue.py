@@ -1,15 +1,27 @@
-"""The real engine that was asked for, among those of the rooms."""
+"""The real engine that was asked for: of a room, of the group of engines, or served by a command of the user's."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
+import shlex
+import shutil
+import sys
 from dataclasses import dataclass
+from functools import cached_property
 
-from quantizer.core.errors import UnsupportedError
-from quantizer.core.rooms import Engine, engines
+from quantizer.core.errors import EngineError, UnsupportedError
+from quantizer.core.rooms import Engine, engines, forms
 from quantizer.core.wording import suggestion, to_install
+from quantizer.runtime.engines.environments import interpreter
+from quantizer.runtime.engines.greeting import Greeting
+from quantizer.runtime.engines.process import greeted, serving
 
 OWN = "own"
+ENCLOSING = "float32_any_order"
+"""The platform on which an engine is judged that no platform describes."""
+COMMAND = "command"
+"""What `--op-engine` is where `--op-engine-command` says what runs."""
 
 
 @dataclass(frozen=True)
@@ -18,35 +30,83 @@ class Chosen:
 
     backend: str
     variant: str | None = None
+    release: str = ""
+    """The version that was asked for with `@`: it runs in the environment that was installed for it."""
+    given: tuple[str, ...] = ()
+    """The command that serves it, where the user gave one."""
+
+    @cached_property
+    def entry(self) -> Engine:
+        """The system; one that the user gave says itself what it is."""
+        if not self.given:
+            return engines()[self.backend]
+        said = greeted(self.given)
+        home = {ENCLOSING: said.name}
+        return Engine(said.name, said.form, "", (), home, extra="", guest=True)
 
     @property
-    def entry(self) -> Engine:
-        """The installed system."""
-        return engines()[self.backend]
+    def name(self) -> str:
+        """What messages and records call it."""
+        variant = "" if self.variant is None else f":{self.variant}"
+        return f"{self.entry.name}{variant}{f'@{self.release}' if self.release else ''}"
 
     def computes(self, platform: str, *, named: bool) -> bool:
         """Return whether the engine is judged on *platform*: at home, or where it was *named* with it."""
         home = self.entry.home.get(platform)
-        return home is not None and (self.variant in (None, home) or named)
+        if home is None:
+            return named and self.entry.guest
+        return self.variant in (None, home) or named
 
     def identity(self, platform: str) -> str:
         """Return what runs on *platform*: the system, and its variant where it has several, as `name:variant`."""
-        variant = self.variant or self.entry.home[platform]
-        return self.backend if len(self.entry.home) == 1 else f"{self.backend}:{variant}"
+        if len(self.entry.home) == 1:
+            return self.entry.name
+        return f"{self.entry.name}:{self.variant or self.entry.home[platform]}"
+
+    @cached_property
+    def command(self) -> tuple[str, ...]:
+        """The command that serves it."""
+        if self.given:
+            return self.given
+        return serving(
+            _file(self.entry.worker), interpreter(self.backend, self.release) if self._apart else sys.executable
+        )
+
+    @property
+    def _apart(self) -> bool:
+        """Whether it runs in an environment of its own."""
+        return bool(self.release) or any(_version(name) is None for name in self.entry.distributions)
 
     @property
     def missing(self) -> str | None:
         """Why the engine cannot be used here, or None."""
-        absent = [name for name in self.entry.distributions if _version(name) is None]
-        if not absent:
+        if self.given or not self._apart or interpreter(self.backend, self.release):
             return None
+        absent = [name for name in self.entry.distributions if _version(name) is None]
+        if self.release or self.entry.guest:
+            asked = f"{self.backend}@{self.release}" if self.release else self.backend
+            return f"engine {self.backend}: {asked} not installed; quantizer engine install {asked}"
         step = to_install(self.entry.extra) if self.entry.extra else f"pip install {' '.join(absent)}"
         return f"engine {self.backend}: {' and '.join(absent)} not installed; {step}"
+
+    @cached_property
+    def greeting(self) -> Greeting | None:
+        """What its worker says of itself; None of an engine of a room, of which the room says it."""
+        return greeted(self.command) if self.entry.guest else None
+
+    @property
+    def lowering(self) -> str:
+        """The module that lowers cases to its form."""
+        return forms()[self.entry.form]
 
     @property
     def version(self) -> str:
         """Version of the installed system, empty where it is missing; a local part (`+cpu`) does not count."""
-        return (_version(self.entry.distributions[0]) or "").split("+")[0]
+        if self.missing:
+            return ""
+        if self.greeting is not None:
+            return self.greeting.version.split("+")[0]
+        return self.release or (_version(self.entry.distributions[0]) or "").split("+")[0]
 
 
 def names() -> tuple[str, ...]:
@@ -55,12 +115,46 @@ def names() -> tuple[str, ...]:
     return (OWN, *engines(), *variants)
 
 
-def chosen(name: str) -> Chosen | None:
-    """Return the real engine called *name*, None for our own; UnsupportedError for a name that nothing has."""
-    if name not in names():
+def chosen(name: str, command: str = "") -> Chosen | None:
+    """Return the real engine called *name*, None for our own.
+
+    name: `litert`, `litert:xnnpack`, `openvino@2026.3`, or `PYTHON:WORKER`, an interpreter and a file or module that it
+    serves. command: a command line that serves an engine, in place of a name.
+
+    Raises UnsupportedError for a name that nothing has, for a worker that does not greet, and for a form that nothing lowers to.
+    """
+    if command:
+        return _of_command("--op-engine-command", command, tuple(shlex.split(command)))
+    python, _, worker = name.rpartition(":")
+    if name not in names() and worker and (shutil.which(python) is not None):
+        return _of_command("--op-engine", name, serving(worker, python))
+    plain, _, release = name.partition("@")
+    if plain not in names() or (plain == OWN and release):
         raise UnsupportedError(f"--op-engine={name}: no such name.{suggestion(name, names(), 'Known')}")
-    backend, _, variant = name.partition(":")
-    return None if name == OWN else Chosen(backend, variant or None)
+    backend, _, variant = plain.partition(":")
+    return None if plain == OWN else Chosen(backend, variant or None, release)
+
+
+def _of_command(option: str, text: str, command: tuple[str, ...]) -> Chosen:
+    try:
+        said = greeted(command)
+    except EngineError as err:
+        raise UnsupportedError(f"{option}={text}: {err}.") from None
+    if said.form not in forms():
+        raise UnsupportedError(
+            f"{option}={text}: form {said.form!r}: no such form.{suggestion(said.form, forms(), 'Known')}"
+        )
+    if said.name in (*names(), ""):
+        raise UnsupportedError(f"{option}={text}: its name is {said.name!r}. Give it a NAME of its own.")
+    return Chosen(said.name, given=command)
+
+
+def _file(worker: str) -> str:
+    """Return the file of a worker: a module of ours need not be importable where it runs."""
+    if worker.endswith(".py"):
+        return worker
+    found = importlib.util.find_spec(worker)
+    return found.origin if found is not None and found.origin else worker
 
 
 def _version(distribution: str) -> str | None:

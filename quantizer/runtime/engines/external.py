@@ -37,16 +37,26 @@ class ExternalEngine:
     def __init__(self, chosen: Chosen, level: str = HOST) -> None:
         self._chosen = chosen
         self._rules = OwnEngine()
-        self._worker = Worker(chosen.entry.worker, pins=variables(chosen.backend, level))
+        self._worker = Worker(
+            chosen.entry.worker,
+            pins=variables(chosen.backend, level),
+            command=(chosen.missing is None and chosen.command) or (),
+        )
         self.isa = held_to(chosen.backend, level)
         self.instructions = instruction_sets(chosen.backend, self.isa, instructions(), os.environ)
-        self.name = chosen.backend if chosen.variant is None else f"{chosen.backend}:{chosen.variant}"
+        self.name = chosen.name
         self.version = chosen.version
-        self.checks = () if chosen.missing else self._lowering.CHECKS
+        self.checks = () if chosen.missing else self._checks()
 
     @functools.cached_property
     def _lowering(self) -> Lowering:
-        return importlib.import_module(self._chosen.entry.lowering)  # type: ignore[return-value]
+        return importlib.import_module(self._chosen.lowering)  # type: ignore[return-value]
+
+    def _checks(self) -> tuple[str, ...]:
+        """Return the checks that its form allows; `float` where it runs float models."""
+        said = self._chosen.greeting
+        without = () if said is None or said.floats else ("float",)
+        return tuple(name for name in self._lowering.CHECKS if name not in without)
 
     def identity(self, platform: str) -> str:
         """Return the system and its variant on *platform*."""
@@ -56,8 +66,11 @@ class ExternalEngine:
         """Return why an operator does not run: the system is not installed, is another's, or has no such kernel."""
         if (missing := self._chosen.missing) is not None:
             return missing
-        if platform.platform not in self._chosen.entry.home:
+        if not self._chosen.computes(platform.platform, named=True):
             return f"engine {self.name} does not compute platform {platform.platform}"
+        said = self._chosen.greeting
+        if said is not None and said.operators and spec.op not in said.operators:
+            return f"engine {self.name} has no {spec.op}"
         return self._lowering.supports(spec, scheme, platform, self._variant(platform.platform))
 
     def quantize(self, request: Request) -> Parameters:
@@ -86,7 +99,8 @@ class ExternalEngine:
         self._worker.close()
 
     def _variant(self, platform: str | None) -> str:
-        variant = self._chosen.variant or self._chosen.entry.home[platform or ""]
+        home = self._chosen.entry.home
+        variant = self._chosen.variant or home.get(platform or "", next(iter(home.values()), ""))
         return running_variant(self._chosen.backend, variant, self.instructions)
 
     def _run(self, lowered: Lowered) -> Array:

@@ -45,35 +45,64 @@ class Job:
     feeds: Mapping[str, Array]
     options: Mapping[str, str | int] = field(default_factory=dict)
     """What decides the session beside the model, such as a variant."""
+    declared: Sequence[tuple[str, tuple[int, ...]]] | None = None
+    """Type and shape of each output, where the form declares them: another one is a wrong answer."""
 
-    def frame(self) -> Frame:
-        """Return it as a message."""
-        return Frame({"options": dict(self.options), "names": list(self.feeds)}, self.model, tuple(self.feeds.values()))
 
-    @classmethod
-    def of(cls, frame: Frame) -> Job:
-        """Return what *frame* says."""
-        return cls(frame.model, dict(zip(frame.header["names"], frame.arrays, strict=True)), frame.header["options"])
+def question(jobs: Sequence[Job]) -> Frame:
+    """Return the message that asks for *jobs*."""
+    listed = [{"model": len(job.model), "feeds": list(job.feeds), "options": dict(job.options)} for job in jobs]
+    arrays = tuple(values for job in jobs for values in job.feeds.values())
+    return Frame({"jobs": listed}, b"".join(job.model for job in jobs), arrays)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a job: arrays, or the text of what the system raised."""
+    """What came of a job: arrays, or why there are none."""
 
     outputs: tuple[Array, ...] = ()
     error: str = ""
+    """The text of what the system raised."""
+    refused: str = ""
+    """Why the system has no way to run the job."""
+    wrong: str = ""
+    """What came in place of outputs of the declared types and shapes."""
 
-    def frame(self) -> Frame:
-        """Return it as a message."""
-        return Frame({"error": self.error}, b"", self.outputs)
 
-    @classmethod
-    def of(cls, frame: Frame) -> Reply:
-        """Return what *frame* says; FormatError where it is no reply."""
-        error = frame.header.get("error")
-        if not isinstance(error, str):
-            raise FormatError("a message that is no reply")
-        return cls(tuple(frame.arrays), error)
+def replies(frame: Frame, jobs: Sequence[Job]) -> list[Reply]:
+    """Return the reply to each of *jobs*; FormatError where *frame* holds another number of them, or what is no reply."""
+    listed = frame.header.get("replies")
+    if not isinstance(listed, list) or len(listed) != len(jobs) or not all(map(_is_reply, listed)):
+        raise FormatError("a message that is no reply")
+    if sum(item["outputs"] for item in listed) != len(frame.arrays):
+        raise FormatError("a reply with another number of arrays than it says")
+    left = iter(frame.arrays)
+    found = []
+    for item, job in zip(listed, jobs, strict=True):
+        reply = Reply(tuple(next(left) for _ in range(item["outputs"])), item.get("error", ""), item.get("refused", ""))
+        found.append(_as_declared(reply, job))
+    return found
+
+
+def _is_reply(item: Any) -> bool:
+    if not isinstance(item, dict) or type(item.get("outputs")) is not int or item["outputs"] < 0:
+        return False
+    return all(isinstance(item.get(word, ""), str) for word in ("error", "refused"))
+
+
+def _as_declared(reply: Reply, job: Job) -> Reply:
+    """Return *reply*, an error where an output is not of the type and the shape that *job* declares."""
+    if job.declared is None or reply.error or reply.refused:
+        return reply
+    got = [(values.dtype.name, values.shape) for values in reply.outputs]
+    wanted = [(kind, tuple(shape)) for kind, shape in job.declared]
+    if got == wanted:
+        return reply
+    return Reply(wrong=f"{_listing(got)}; declared: {_listing(wanted)}")
+
+
+def _listing(outputs: Sequence[tuple[str, tuple[int, ...]]]) -> str:
+    return ", ".join(f"{kind} {list(shape)}" for kind, shape in outputs[:MAX_AXES]) or "nothing"
 
 
 class Source(Protocol):

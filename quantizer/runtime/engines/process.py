@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from quantizer.core.errors import EngineError, FormatError
+from quantizer.core.errors import EngineError, FormatError, RefusedError
 from quantizer.runtime.engines.child import Child, DiedError, Limits
-from quantizer.runtime.engines.frames import Array, Job, Reply
+from quantizer.runtime.engines.frames import Array, Job, Reply, question, replies
+from quantizer.runtime.engines.greeting import Greeting, greeting_of
 
 PATIENCE = 60.0
 """Seconds after which a job counts as hung."""
 REMEMBERED = 256
 ROOT = Path(__file__).resolve().parents[3]
+SERVE = Path(__file__).with_name("serve.py")
+"""What any interpreter that has numpy runs: it imports nothing of this package."""
 
 
-def environment(pins: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of a worker: ours, this package importable, one thread; *pins* over all of it."""
-    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
-    return {**os.environ, **(pins or {}), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+def environment(pins: Mapping[str, str] | None = None, *, ours: bool = True) -> dict[str, str]:
+    """Return the environment of a worker: ours, one thread, this package importable where it is *ours*; *pins* over all of it."""
+    own = str(ROOT) if ours else ""
+    path = os.pathsep.join(part for part in (own, os.environ.get("PYTHONPATH")) if part)
+    return {**os.environ, **(pins or {}), **({"PYTHONPATH": path} if path else {}), "OMP_NUM_THREADS": "1"}
+
+
+def serving(worker: str, python: str = "") -> tuple[str, ...]:
+    """Return the command that serves *worker*, a file or a module, with *python*; empty: our own interpreter."""
+    return (python or sys.executable, str(SERVE), worker)
 
 
 class Worker:
-    """One worker process at a time; jobs go in one by one. *pins* are set in its environment, over what is set in ours."""
+    """One worker process at a time. *pins* are set in its environment, over what is set in ours.
 
-    def __init__(self, module: str, patience: float = PATIENCE, pins: Mapping[str, str] | None = None) -> None:
-        self._module = module
+    worker: a module of our own interpreter; command: what is run in its place.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        patience: float = PATIENCE,
+        pins: Mapping[str, str] | None = None,
+        command: Sequence[str] = (),
+    ) -> None:
+        self._command = tuple(command) or serving(worker)
+        self._ours = not command or command[0] == sys.executable
         self._limits = Limits(patience=patience)
         self._pins = dict(pins or {})
         self._child: Child | None = None
         self._fatal: dict[str, str] = {}
 
     def run(self, job: Job) -> tuple[Array, ...]:
-        """Return the outputs of *job*; EngineError where the system raised, crashed or hung.
+        """Return the outputs of *job*; EngineError where the system raised, crashed or hung, RefusedError where it refused.
 
         A job that killed a process is not run again: it fails as it did.
         """
@@ -44,19 +64,35 @@ class Worker:
         if digest in self._fatal:
             raise EngineError(self._fatal[digest])
         try:
-            if self._child is None:
-                self._start()
-            assert self._child is not None
-            reply = Reply.of(self._child.ask(job.frame()))
+            (reply,) = self._asked([job])
         except DiedError as err:
             self.close()
             self._fail(digest, f"the engine {err}")
         except FormatError as err:
             self.close()
             self._fail(digest, f"the engine answered with {err}")
-        if reply.error:
-            raise EngineError(f"the engine raised {reply.error.strip().splitlines()[0]}")
-        return reply.outputs
+        return _outputs(reply)
+
+    def run_all(self, jobs: Sequence[Job]) -> list[tuple[Array, ...]]:
+        """Return the outputs of *jobs*, asked in one message; one that kills the process is found by asking for each alone."""
+        if not self._fatal:
+            try:
+                return [_outputs(reply) for reply in self._asked(jobs)]
+            except (DiedError, FormatError):
+                self.close()
+        return [self.run(job) for job in jobs]
+
+    def greeting(self) -> Greeting:
+        """Return what the worker says of itself; EngineError where it does not start, or says nothing that can be read."""
+        child = self._started()
+        try:
+            return greeting_of(child.greeting().header)
+        except DiedError as err:
+            raise EngineError(f"the engine did not start: it {err}") from None
+        except FormatError as err:
+            raise EngineError(f"the engine did not start: it answered with {err}") from None
+        finally:
+            child.close()
 
     def close(self) -> None:
         """End the process."""
@@ -64,10 +100,21 @@ class Worker:
         if child is not None:
             child.close()
 
+    def _asked(self, jobs: Sequence[Job]) -> list[Reply]:
+        if self._child is None:
+            self._start()
+        assert self._child is not None
+        return replies(self._child.ask(question(jobs)), jobs)
+
+    def _started(self) -> Child:
+        try:
+            return Child(self._command, environment(self._pins, ours=self._ours), self._limits)
+        except OSError as err:
+            raise EngineError(f"the engine did not start: {self._command[0]}: {err.strerror}") from None
+
     def _start(self) -> None:
-        """Start a process, and wait for the empty reply by which it says that its imports are done."""
-        command = [sys.executable, "-P", "-m", f"{__package__}.workers", self._module]
-        self._child = Child(command, environment(self._pins), self._limits)
+        """Start a process, and wait for the greeting by which it says that its imports are done."""
+        self._child = self._started()
         try:
             self._child.greeting()
         except DiedError as err:
@@ -79,6 +126,22 @@ class Worker:
             self._fatal.clear()
         self._fatal[digest] = why
         raise EngineError(why)
+
+
+@functools.cache
+def greeted(command: tuple[str, ...]) -> Greeting:
+    """Return what the worker that *command* starts says of itself; EngineError where it does not start. Asked once."""
+    return Worker("", command=command).greeting()
+
+
+def _outputs(reply: Reply) -> tuple[Array, ...]:
+    if reply.refused:
+        raise RefusedError(f"the engine refused: {reply.refused.strip().splitlines()[0]}")
+    if reply.wrong:
+        raise EngineError(f"the engine answered with {reply.wrong}")
+    if reply.error:
+        raise EngineError(f"the engine raised {reply.error.strip().splitlines()[0]}")
+    return reply.outputs
 
 
 def _digest(job: Job) -> str:

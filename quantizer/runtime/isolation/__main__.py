@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from quantizer.runtime.engines.inside import pipes
+from quantizer.runtime.engines.serve import pipes
 
 if __name__ == "__main__":
     ends = pipes()  # before anything else is imported, which may print

@@ -17,8 +17,7 @@ ROOM = Room(
         ),
     ),
     engines=(
-        Engine(
-            "tiny_chip", "tiny_chip.engine", "tiny_chip.worker", ("tiny-chip",), {"tiny_chip": "simulator"}, extra=""
-        ),
+        Engine("tiny_chip", "tiny-chip", "tiny_chip.worker", ("tiny-chip",), {"tiny_chip": "simulator"}, extra=""),
     ),
+    forms={"tiny-chip": "tiny_chip.engine"},
 )

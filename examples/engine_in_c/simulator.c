@@ -1,0 +1,43 @@
+/* A toy simulator: fully_connected and relu of a chip with int8 codes, int32 sums and a float32 rescale.
+ *
+ * cc -O2 -shared -fPIC -o libsimulator.so simulator.c -lm
+ * With -DFAULTY it rounds toward zero, a fault that the gate shows.
+ */
+#include <math.h>
+#include <stdint.h>
+
+static int8_t saturated(double value, int32_t zero, int32_t lowest, int32_t highest)
+{
+#ifdef FAULTY
+    double code = trunc(value) + zero;
+#else
+    double code = nearbyint(value) + zero; /* the default mode: ties to even */
+#endif
+    if (code < lowest) code = lowest;
+    if (code > highest) code = highest;
+    return (int8_t)code;
+}
+
+/* x[rows][in], weight[out][in], bias[out] (or NULL), y[rows][out]; ratio[out] = s_x * s_w / s_y as float32; real: bit 0 relu. */
+void fully_connected(const int8_t *x, const int8_t *weight, const int32_t *bias, int8_t *y, int32_t rows, int32_t in,
+                     int32_t out, int32_t zero_x, const float *ratio, int32_t zero_y, int32_t lowest, int32_t highest,
+                     int32_t relu)
+{
+    for (int32_t row = 0; row < rows; ++row)
+        for (int32_t o = 0; o < out; ++o) {
+            int32_t sum = bias ? bias[o] : 0;
+            for (int32_t i = 0; i < in; ++i)
+                sum += ((int32_t)x[row * in + i] - zero_x) * weight[o * in + i];
+            if (relu && sum < 0) sum = 0;
+            y[row * out + o] = saturated((float)sum * ratio[o], zero_y, lowest, highest);
+        }
+}
+
+void relu(const int8_t *x, int8_t *y, int64_t count, int32_t zero_x, float ratio, int32_t zero_y, int32_t lowest,
+          int32_t highest)
+{
+    for (int64_t i = 0; i < count; ++i) {
+        int32_t centred = (int32_t)x[i] - zero_x;
+        y[i] = saturated((float)(centred > 0 ? centred : 0) * ratio, zero_y, lowest, highest);
+    }
+}

@@ -1,0 +1,67 @@
+"""An arithmetic of one format in any order: the interval of codes that follows from the format alone.
+
+With u = 2**-24: a dequantized operand is off by 2u of itself (a scale brought to float32, a product); the operator's result by the
+bound of its float forward (checks.float_forward), for these operands; the quotient by the output's scale by 2u (the scale, the
+division or the product with its inverse). Then one rounding as the platform declares. Source of the sums: Higham 2002, 3.1.
+"""
+
+from __future__ import annotations
+
+import copy
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.checks.enclosures import ENCLOSURES
+from quantizer.conformance.checks.float32 import UNIT, lost
+from quantizer.conformance.checks.float_forward import float_radius
+from quantizer.conformance.checks.requantized import CHECK, Declared, rounded_once
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict, hole
+
+Array = NDArray[Any]
+OPERAND = 2.0 * UNIT
+"""What float32 loses of a dequantized operand, relative."""
+
+
+def enclosed(trial: Trial) -> Verdict:
+    """Judge codes by the interval of every order of float32 operations on the values of the operands' codes."""
+    kind = trial.spec.error_model.kind
+    if kind not in ENCLOSURES:
+        return hole(CHECK, f"error model {kind} has no enclosure")
+    scale = float(trial.output.scale)
+    return rounded_once(
+        trial, trial.y_hat / scale, Declared(), computed_error(trial),
+        lambda i: Fraction(float(trial.y_hat[i])) / Fraction(scale), lambda _: {}, "the values of the codes",
+    )  # fmt: skip
+
+
+def computed_error(trial: Trial) -> Array:
+    """Return in output codes how far float32 may be from the exact result on the values of the operands' codes."""
+    if (name := "float32 in codes") not in trial.shared:
+        near = _on_codes(trial)
+        inner, radius, scale = (
+            ENCLOSURES[trial.spec.error_model.kind](near),
+            float_radius(near),
+            float(trial.output.scale),
+        )
+        away = np.maximum(np.maximum(inner.hi - near.y, near.y - inner.lo), 0.0) + radius
+        moved = away * (1 + lost(2)) + lost(2) * np.abs(near.y)
+        trial.shared[name] = np.where(np.isnan(moved), np.inf, moved) / scale
+    return trial.shared[name]
+
+
+def _on_codes(trial: Trial) -> Trial:
+    """Return *trial* with the values of its codes for its operands; what only moves codes loses nothing on the way."""
+    other = copy.copy(trial)
+    other.doubles = trial.values
+    other.y = trial.reference(trial.values)
+    other.shared = {}
+    other.radii = {
+        name: OPERAND * np.abs(values.numpy())
+        for name, values in trial.values.items()
+        if trial.spec.inputs[name].kind == "value"
+    }
+    return other

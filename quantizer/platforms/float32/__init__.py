@@ -1,0 +1,1 @@
+"""No real system: float32 operations in any order."""

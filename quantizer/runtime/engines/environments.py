@@ -1,0 +1,53 @@
+"""Environments of engines: one virtual environment for each engine and version, under the user's cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+from quantizer.core.errors import UnsupportedError
+
+VARIABLE = "QUANTIZER_ENGINES"
+"""Names another folder for them."""
+PATIENCE = 1800.0
+"""Seconds for a download."""
+
+
+def folder() -> Path:
+    """Return where environments lie."""
+    if given := os.environ.get(VARIABLE):
+        return Path(given)
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "quantizer" / "engines"
+
+
+def interpreter(engine: str, release: str = "") -> str:
+    """Return the interpreter of the environment of *engine* in *release* (empty: the newest at its time); empty: none is there."""
+    place = folder() / (f"{engine}@{release}" if release else engine)
+    python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    return str(python) if python.is_file() and (place / "complete").is_file() else ""
+
+
+def install(engine: str, requirements: Sequence[str], release: str = "") -> str:
+    """Make the environment of *engine* and return its interpreter; UnsupportedError where pip finds no such version.
+
+    requirements: what is installed beside numpy; *release* is the version of the first of them.
+    """
+    place = folder() / (f"{engine}@{release}" if release else engine)
+    wanted = [f"{requirements[0]}=={release}" if release else requirements[0], *requirements[1:]]
+    venv.create(place, clear=True, with_pip=True)
+    python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    done = subprocess.run(  # noqa: S603 - the interpreter that was just made
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "numpy", *wanted],
+        stdout=sys.stderr.fileno() if hasattr(sys.stderr, "fileno") else None, stderr=subprocess.PIPE, text=True,
+        check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
+        raise UnsupportedError(f"engine {engine}: {' '.join(wanted)} not installed: {lines[-1]}")
+    (place / "complete").touch()
+    return interpreter(engine, release)

@@ -1,0 +1,159 @@
+"""The worker's side of the protocol, in one file that needs numpy alone: `python serve.py WORKER`.
+
+WORKER is a Python file or an importable module with
+
+    load(model, options) -> session     builds what can run again; NotImplementedError: the engine has no kernel for it
+    run(session, feeds) -> arrays       runs it once; feeds and results are numpy arrays
+
+and, where it is no part of this package, with what the greeting says of it: NAME, VERSION, FORM, and if known DEVICE, ISA,
+OPERATORS (names of quantizer's operators; absent: all that the form can express), FLOATS (whether it runs float models too).
+
+Messages have a length of 4 bytes (little endian) before their JSON text; behind it come models, then arrays, as the text
+lists them. docs/engines.md describes each field.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import math
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+PROTOCOL = 1
+KEPT = 32
+"""Sessions that are kept: a case runs several times, and as tiles of few shapes."""
+LOOK = 1.0
+"""Seconds between two looks at who started the worker."""
+LENGTH = struct.Struct("<I")
+GREETED = {
+    "NAME": "",
+    "VERSION": "",
+    "FORM": "",
+    "DEVICE": "cpu",
+    "ISA": "",
+    "OPERATORS": (),
+    "FORMATS": (),
+    "FLOATS": False,
+}
+"""What a worker says of itself, and what holds where it does not."""
+
+
+def pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Return where questions come from and where answers go.
+
+    What is printed goes to the error stream, and whoever reads the input finds it empty: neither damages a message.
+    """
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # where memory ends, the judge stays
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    return questions, answers
+
+
+def main(worker: str) -> None:
+    """Greet, then answer questions until there are no more."""
+    questions, answers = pipes()
+    system = _loaded(worker)
+    sessions: OrderedDict[tuple[bytes, str], Any] = OrderedDict()
+    said = {key.lower(): getattr(system, key, default) for key, default in GREETED.items()}
+    _send(answers, {"protocol": PROTOCOL, "python": sys.version.split()[0], **said}, [])
+    while (asked := _receive(questions)) is not None:
+        jobs, found = asked, [_answer(system, sessions, *job) for job in asked]
+        del jobs
+        replies = [{**words, "outputs": len(outputs)} for words, outputs in found]
+        _send(answers, {"replies": replies}, [array for _, outputs in found for array in outputs])
+
+
+def _loaded(worker: str) -> Any:
+    """Return the module called *worker*: a file, or a name that its interpreter finds; no folder is added for it."""
+    neighbours = str(Path(__file__).parent)  # have names that a worker may import
+    sys.path[:] = [place for place in sys.path if place != neighbours]
+    if not worker.endswith(".py"):
+        return importlib.import_module(worker)
+    spec = importlib.util.spec_from_file_location("engine_worker", worker)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{worker}: cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _answer(
+    system: Any,
+    sessions: OrderedDict[tuple[bytes, str], Any],
+    model: bytes,
+    feeds: dict[str, Any],
+    options: dict[str, Any],
+) -> tuple[dict[str, str], list[Any]]:
+    """Return what a job gave: arrays, or the words `refused` or `error`."""
+    import numpy as np
+
+    key = (model, json.dumps(options, sort_keys=True))
+    try:
+        if key not in sessions:
+            sessions[key] = system.load(model, options)
+        sessions.move_to_end(key)
+        outputs = [np.asarray(values) for values in system.run(sessions[key], feeds)]
+    except NotImplementedError as err:
+        return {"refused": f"{err}" or "the engine has no kernel for it"}, []
+    except Exception as err:  # noqa: BLE001 - whatever a system raises is its answer
+        sessions.pop(key, None)
+        return {"error": f"{type(err).__name__}: {err}"}, []
+    while len(sessions) > KEPT:
+        sessions.popitem(last=False)
+    return {}, outputs
+
+
+def _receive(stream: BinaryIO) -> list[tuple[bytes, dict[str, Any], dict[str, Any]]] | None:
+    """Read one message; return model, feeds and options of each of its jobs, None at the end of the stream."""
+    import numpy as np
+
+    prefix = stream.read(LENGTH.size)
+    if len(prefix) < LENGTH.size:
+        return None
+    header = json.loads(stream.read(LENGTH.unpack(prefix)[0]))
+    models = [stream.read(job["model"]) for job in header["jobs"]]
+    arrays = []
+    for kind, shape in header["arrays"]:
+        dtype = np.dtype(kind)
+        data = bytearray(stream.read(math.prod(shape) * dtype.itemsize))
+        arrays.append(np.frombuffer(data, dtype).reshape(shape))
+    left = iter(arrays)
+    return [
+        (model, {name: next(left) for name in job["feeds"]}, job["options"])
+        for model, job in zip(models, header["jobs"], strict=True)
+    ]
+
+
+def _send(stream: BinaryIO, header: dict[str, Any], arrays: list[Any]) -> None:
+    """Write one message."""
+    text = json.dumps({**header, "model": 0, "arrays": [[a.dtype.str, list(a.shape)] for a in arrays]}).encode()
+    stream.write(b"".join([LENGTH.pack(len(text)), text, *(array.tobytes() for array in arrays)]))
+    stream.flush()
+
+
+def _end_with(parent: int) -> None:
+    """End the whole group once *parent* is gone: a function that hangs would never see that its input ended."""
+    while os.getppid() == parent:
+        time.sleep(LOOK)
+    if hasattr(os, "killpg"):
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,194 @@
+"""Workers of others: what they say of themselves, what comes back, and that trouble is one case's."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.errors import EngineError, FormatError, RefusedError, UnsupportedError
+from quantizer.core.library import load_library
+from quantizer.core.rooms import engines, forms
+from quantizer.ops import load_built_ins
+from quantizer.runtime.engines import process
+from quantizer.runtime.engines.catalogue import Chosen, chosen
+from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.engines.frames import Frame, Job, question, replies
+from quantizer.runtime.engines.greeting import greeting_of
+from quantizer.runtime.engines.process import SERVE, Worker, greeted, serving
+
+load_built_ins()
+LIBRARY = load_library()
+WORKERS = Path(__file__).parent / "workers"
+LOYAL = serving(str(WORKERS / "loyal.py"))
+CASE = {
+    "op": "relu", "inputs": {"x": {"scale": 0.5, "zero_point": 0}},
+    "output": {"scale": 0.5, "zero_point": 0, "lowest": -128, "highest": 127, "type": "int8"},
+}  # fmt: skip
+
+
+def job(op="relu", declared=True):
+    x = np.array([-3, 4], np.int8)
+    return Job(json.dumps({**CASE, "op": op}).encode(), {"x": x}, {}, [("int8", (2,))] if declared else None)
+
+
+@pytest.fixture()
+def mood(monkeypatch):
+    workers = []
+
+    def start(mood, patience=20.0):
+        monkeypatch.setenv("LOYAL_MOOD", mood)
+        workers.append(Worker("", patience, command=LOYAL))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.close()
+
+
+def test_a_worker_says_what_it_is():
+    said = greeted(LOYAL)
+    assert (said.name, said.version, said.form, said.operators) == ("loyal", "1.5", "npz", ("relu", "add"))
+    assert not said.floats
+
+
+def test_several_jobs_go_in_one_message(mood):
+    worker = mood("")
+    assert [outputs[0].tolist() for outputs in worker.run_all([job(), job()])] == [[0, 4], [0, 4]]
+
+
+def test_one_job_of_several_that_is_fatal_is_found(mood):
+    worker = mood("crash")
+    with pytest.raises(EngineError, match="killed by SIGABRT"):
+        worker.run_all([job(), job()])
+
+
+def test_a_worker_needs_neither_torch_nor_this_package(mood):
+    with pytest.raises(EngineError, match="RuntimeError: none"):
+        mood("modules").run(job())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hang", "did not answer within 2 s"),
+        ("crash", "killed by SIGABRT"),
+        ("shape", r"answered with int8 \[1\]; declared: int8 \[2\]"),
+        ("type", r"answered with int32 \[2\]; declared: int8 \[2\]"),
+        ("garbage", "answered with a message with 4,294,967,295 bytes of text"),
+    ],
+)
+def test_trouble_is_one_line_of_its_case(mood, name, text):
+    with pytest.raises(EngineError, match=text) as caught:
+        mood(name, 2.0).run(job())
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_worker_has_no_kernel_for_is_refused(mood):
+    with pytest.raises(RefusedError, match="the engine refused: no kernel for add"):
+        mood("").run(job("add"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"protocol": 2}, "protocol 2, must be 1"),
+        ({"name": ["x"]}, "whose name is"),
+        ({"operators": "relu"}, "whose operators are no list"),
+        ({"floats": 1}, "whose floats is neither"),
+    ],
+)
+def test_a_greeting_that_is_none_is_one_error(changed, text):
+    with pytest.raises(FormatError, match=text):
+        greeting_of({"protocol": 1, "name": "a", "version": "1", "form": "npz", **changed})
+
+
+@pytest.mark.parametrize("header", [{}, {"replies": []}, {"replies": [{"outputs": -1}]}, {"replies": [{"outputs": 1}]}])
+def test_a_reply_that_is_none_is_one_error(header):
+    with pytest.raises(FormatError, match="no reply|another number of arrays"):
+        replies(Frame(header), [job()])
+
+
+def test_a_question_lists_its_jobs():
+    frame = question([job(), job("add")])
+    assert [item["feeds"] for item in frame.header["jobs"]] == [["x"], ["x"]]
+    assert len(frame.model) == sum(item["model"] for item in frame.header["jobs"])
+
+
+def trial(engine, op="relu", scheme="a8", seed=0):
+    target = Target(LIBRARY.spec(op), LIBRARY.scheme(scheme), LIBRARY.platform("float32_any_order"))
+    return Trial(target, build_case(target, HashChooser(seed, {"data": "random"})), engine)
+
+
+def test_an_engine_without_a_twin_is_judged():
+    engine = ExternalEngine(chosen("", " ".join(LOYAL)))
+    assert (
+        engine.supports(LIBRARY.spec("conv2d"), LIBRARY.scheme("w8a8"), LIBRARY.platform("ideal"))
+        == "engine loyal has no conv2d"
+    )
+    found = [verdict for seed in range(8) for verdict in judge(trial(engine, seed=seed))]
+    assert {verdict.check for verdict in found} >= {"arithmetic", "accuracy", "repeat"}
+    assert "engine" not in {verdict.check for verdict in found}
+    assert not [verdict for verdict in found if verdict.failing]
+    engine.close()
+
+
+def test_one_code_off_fails(monkeypatch):
+    monkeypatch.setenv("LOYAL_MOOD", "off")
+    engine = ExternalEngine(chosen("", " ".join(LOYAL)))
+    failed = inner = 0
+    for seed in range(8):
+        made = trial(engine, seed=seed)
+        found = {verdict.check: verdict for verdict in judge(made, ("arithmetic",))}
+        failed += found["arithmetic"].failed
+        inner += int((made.got < 127).sum())
+    engine.close()
+    assert failed >= inner > 20
+
+
+def test_an_interpreter_and_a_worker_are_an_engine():
+    found = chosen(f"{sys.executable}:{WORKERS / 'loyal.py'}")
+    assert found.name == "loyal" and found.version == "1.5"
+    assert found.computes("float32_any_order", named=False) and not found.computes("ideal", named=False)
+    assert found.computes("ideal", named=True)
+    assert Options(root=Path(), engine_command=" ".join(LOYAL)).arguments.startswith(" --op-engine-command=")
+
+
+def test_what_is_no_worker_is_a_usage_error(monkeypatch, tmp_path):
+    (tmp_path / "none.py").write_text("print('hello')\n")
+    with pytest.raises(UnsupportedError, match=r"its name is ''\. Give it a NAME of its own|form '': no such form"):
+        chosen("", " ".join(serving(str(tmp_path / "none.py"))))
+    with pytest.raises(UnsupportedError, match=r"did not start: it ended with exit code 1: hello|did not start"):
+        chosen("", f"{sys.executable} {tmp_path / 'none.py'}")
+    with pytest.raises(UnsupportedError, match=r"did not start: no_such_program: No such file"):
+        chosen("", "no_such_program --serve")
+    process.greeted.cache_clear()
+    monkeypatch.setenv("LOYAL_MOOD", "form")
+    with pytest.raises(UnsupportedError, match="form 'no-such-form': no such form"):
+        chosen("", " ".join(LOYAL))
+    process.greeted.cache_clear()
+
+
+def test_shipped_engines_name_forms_and_files():
+    for engine in engines().values():
+        assert engine.form in forms()
+        assert not engine.guest or Path(engine.worker).is_file()
+
+
+def test_a_version_that_is_not_installed_names_the_command(monkeypatch, tmp_path):
+    monkeypatch.setenv("QUANTIZER_ENGINES", str(tmp_path))
+    assert Chosen("openvino", release="2026.3").missing == (
+        "engine openvino: openvino@2026.3 not installed; quantizer engine install openvino@2026.3"
+    )
+
+
+def test_the_server_is_one_file_of_the_standard_library():
+    text = SERVE.read_text()
+    assert "quantizer." not in text.replace("quantizer's", "")
