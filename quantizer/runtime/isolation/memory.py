@@ -21,6 +21,8 @@ from quantizer.runtime.engines.frames import Array
 Call = Callable[[Mapping[str, Tensor]], Any]
 EVERY = 4
 """One call in so many is made in other memory too; which, the operands' values say."""
+POISON, MARGIN = 85, 5
+"""What stands around an operand in a larger buffer, and how many elements on either side."""
 LARGEST = 1 << 16
 """Elements of the operands of such a call, at most."""
 
@@ -46,7 +48,8 @@ def is_due(operands: Mapping[str, Tensor]) -> bool:
 def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any) -> None:
     """Raise FunctionError where *call* gives other codes for the same operands in other memory.
 
-    A function may refuse operands that are not contiguous, by any exception. made: what it gave for *operands*, in memory that nobody used before.
+    A function may refuse operands that do not lie in memory of their own, by any exception. made: what it gave for *operands*, in
+    memory that nobody used before.
     """
     known = [values.clone() for values in _tensors(made)]
     buffers = {name: values.flatten().flip(0).reshape(values.shape).contiguous() for name, values in operands.items()}
@@ -61,23 +64,62 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
             f"gave {found} where the same operands stand in memory that other operands were read from."
             " Keep nothing by the address of a tensor."
         )
-    apart = {name: _strided(values) for name, values in operands.items()}
+    for layout, (said, place) in LAYOUTS.items():
+        _require_same_in(call, known, {name: place(values) for name, values in operands.items()}, layout, said)
+
+
+def _require_same_in(
+    call: Call, known: Sequence[Tensor], placed: Mapping[str, tuple[Tensor, Tensor]], layout: str, said: str
+) -> None:
+    """Raise FunctionError where *call* gives other codes for operands so placed, or writes beside one of them.
+
+    placed: operand -> where it stands, and the whole buffer around it.
+    """
+    before = {name: room.clone() for name, (_, room) in placed.items()}
     try:
-        given = call(apart)
+        given = call({name: values for name, (values, _) in placed.items()})
     except Exception:  # noqa: BLE001 - a function that refuses such operands aloud gives no wrong code
         return
+    for name, (_, room) in placed.items():
+        if not torch.equal(before[name], room):
+            raise FunctionError(
+                f"wrote beside operand {name!r}, which stands inside a larger buffer. Write into no operand."
+            )
     if (found := _difference(known, given)) is not None:
-        raise FunctionError(f"gave {found} where its operands are not contiguous. Read them by their strides.")
+        raise FunctionError(f"gave {found} where its operands {layout}. {said}")
 
 
-def _strided(values: Tensor) -> Tensor:
+def _strided(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return the same values, one element of others between each two along the last axis."""
     if not values.dim():
-        return values.clone()
-    room = torch.full((*values.shape[:-1], 2 * values.shape[-1]), 85).to(values.dtype)
+        return values.clone(), values
+    room = torch.full((*values.shape[:-1], 2 * values.shape[-1]), POISON).to(values.dtype)
     found = room[..., ::2]
     found.copy_(values)
-    return found
+    return found, room
+
+
+def _turned(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the same values with their axes in the reverse order in memory, as channels last."""
+    axes = tuple(reversed(range(values.dim())))
+    room = values.permute(axes).contiguous().clone()
+    return room.permute(axes), room
+
+
+def _inside(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the same values at an odd offset in a larger buffer, other values before and behind."""
+    room = torch.full((values.numel() + 2 * MARGIN,), POISON).to(values.dtype)
+    found = room[MARGIN : MARGIN + values.numel()].view(values.shape)
+    found.copy_(values)
+    return found, room
+
+
+LAYOUTS: Mapping[str, tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]] = {
+    "are not contiguous": ("Read them by their strides.", _strided),
+    "have their axes in the reverse order in memory": ("Read them by their strides.", _turned),
+    "stand inside larger buffers": ("Read them from their offset, and no further than their size.", _inside),
+}
+"""Where operands may stand -> what to do about it, and what puts them there."""
 
 
 def _tensors(made: Any) -> list[Tensor]:

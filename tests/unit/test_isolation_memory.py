@@ -1,0 +1,67 @@
+"""Operands in other memory: right functions pass, and a message names what a wrong one does not follow."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from quantizer.core.errors import FunctionError
+from quantizer.runtime.isolation.memory import require_same_elsewhere
+
+OPERANDS = {"x": torch.arange(24).reshape(2, 3, 4), "y": torch.arange(24).reshape(2, 3, 4) * 3}
+
+
+def right(given):
+    return given["x"] * 2 + given["y"]
+
+
+def dense(given):
+    """Take the elements as they stand in memory, from the operand's offset."""
+    x = given["x"]
+    return torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), x.storage_offset()) * 2 + given["y"]
+
+
+def of_rows(given):
+    """Know steps between elements of a row, and take rows for dense where the first axis is the innermost one."""
+    return dense(given) if given["x"].stride(0) < given["x"].stride(-1) else right(given)
+
+
+def from_the_start(given):
+    """Read the buffer from its first element."""
+    x = given["x"]
+    return torch.as_strided(x, x.shape, x.stride(), 0) * 2 + given["y"]
+
+
+def past_the_end(given):
+    """Clear the element behind the operand where the buffer has one."""
+    x = given["x"]
+    made = right(given)
+    whole = torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
+    if x.is_contiguous() and x.storage_offset():
+        whole[x.storage_offset() + x.numel()] = 0
+    return made
+
+
+def loud(given):
+    if not all(values.is_contiguous() and not values.storage_offset() for values in given.values()):
+        raise ValueError("contiguous operands only")
+    return right(given)
+
+
+@pytest.mark.parametrize("function", [right, loud])
+def test_right_functions_and_those_that_refuse_pass(function):
+    require_same_elsewhere(function, OPERANDS, function(OPERANDS))
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (dense, "its operands are not contiguous"),
+        (of_rows, "their axes in the reverse order"),
+        (from_the_start, "stand inside larger buffers"),
+        (past_the_end, "wrote beside operand 'x'"),
+    ],
+)
+def test_the_message_names_what_a_wrong_function_does_not_follow(function, said):
+    with pytest.raises(FunctionError, match=said):
+        require_same_elsewhere(function, OPERANDS, function(OPERANDS))
