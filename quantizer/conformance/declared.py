@@ -35,7 +35,7 @@ def as_declared(trial: Trial) -> Trial:
 
 def with_declared_numbers(trial: Trial) -> Trial:
     """Return *trial* where its numbers are of the platform's kind, else a copy with the numbers of the platform's rule."""
-    rule = REGISTRY.find(trial.spec.op, "quantize", _platform(trial))
+    rule = REGISTRY.find(trial.spec.op, "quantize", trial.target.platform.places)
     if rule is None or rule.origin == BUILT_IN:
         return trial
     provided = _known_numbers(trial)
@@ -54,17 +54,13 @@ def accepts(trial: Trial, provided: Kind) -> bool:
 
 def kind_findings(trial: Trial) -> Iterator[Finding]:
     """Yield a finding where a replaced rule provides numbers of another kind than the platform's arithmetic takes."""
-    rule = REGISTRY.find(trial.spec.op, "quantize", _platform(trial))
+    rule = REGISTRY.find(trial.spec.op, "quantize", trial.target.platform.places)
     if rule is None or rule.origin == BUILT_IN:
         return
     provided, taken = kind_of(_known_numbers(trial)), _kinds(trial)
     if provided != NOTHING and not accepts(trial, provided):
         text = "the numbers that the platform's arithmetic takes; provide these, or none of them"
         yield Finding("numbers", float("inf"), " or ".join(map(str, taken)), f"{provided}", text)
-
-
-def _platform(trial: Trial) -> str:
-    return trial.target.platform.platform
 
 
 def _with_parameters(trial: Trial, parameters: Parameters) -> Trial:
@@ -81,7 +77,7 @@ def known_stages(trial: Trial) -> set[str] | None:
 
     They are those that the spec or the platform declares, else those that the platform's own forward shows for the case.
     """
-    forward = REGISTRY.find(trial.spec.op, "quantized", _platform(trial))
+    forward = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     if not trial.outcome.stages or forward is None or forward.origin == BUILT_IN:
         return None
     (output,) = [*trial.spec.outputs][-1:]
@@ -91,7 +87,7 @@ def known_stages(trial: Trial) -> set[str] | None:
 
 def _stages(trial: Trial) -> set[str] | None:
     """Return the stages that the platform's own forward shows; None where it computes no such case."""
-    forward = REGISTRY.built_in(trial.spec.op, "quantized", _platform(trial))
+    forward = REGISTRY.built_in(trial.spec.op, "quantized", trial.target.platform.places)
     if forward is None or forward.origin != BUILT_IN:
         return set()
     try:

@@ -30,7 +30,7 @@ def is_faithful(trial: Trial, check: str) -> bool:
     """
     if check == "parameters":
         return all(_is_own(trial, finding.tensor) for finding in failing(trial))
-    forward = REGISTRY.built_in(trial.spec.op, "quantized", trial.target.platform.platform)
+    forward = REGISTRY.built_in(trial.spec.op, "quantized", trial.target.platform.places)
     if forward is None or forward.origin != BUILT_IN:
         return True
     try:

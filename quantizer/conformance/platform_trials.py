@@ -14,9 +14,23 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
+from quantizer.core.platforms import Platform
 from quantizer.core.wording import shown_path
+from quantizer.ops import REGISTRY
 
-OPERATORS = ("add", "conv2d", "mul", "sigmoid", "avg_pool2d", "softmax", "relu", "reduce_mean", "layer_norm", "concat")
+OPERATORS = (
+    "add",
+    "conv2d",
+    "mul",
+    "sigmoid",
+    "avg_pool2d",
+    "softmax",
+    "relu",
+    "leaky_relu",
+    "reduce_mean",
+    "layer_norm",
+    "concat",
+)
 """One of each family: sums, products, functions, means, rows, movement."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
@@ -30,8 +44,15 @@ def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterat
     """
     session = open_session(Options(root=Path.cwd(), specs=tuple(specs)))
     for name in platforms:
-        for op in OPERATORS:
+        platform = session.library.platforms.get(name)
+        for op in () if platform is None else _operators(platform):
             yield from _of_operator(session, name, op)
+
+
+def _operators(platform: Platform) -> list[str]:
+    """Return the operators to try; of a platform that has another's functions these too, which its settings may not fit."""
+    lent = {entry.op for entry in REGISTRY.all() if entry.platform in platform.places[1:]}
+    return [*OPERATORS, *sorted(lent.difference(OPERATORS))]
 
 
 def _of_operator(session: Session, platform: str, op: str) -> Iterator[str]:

@@ -45,7 +45,7 @@ class Trial:
         """What one check computed and another uses too, by the name of the first."""
         self.radii: Mapping[str, Array] = {}
         """How far operands may be from their values, where that is not what their codes leave open."""
-        self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.platform)
+        self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.places)
 
     @cached_property
     def bound(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Trial:
     @cached_property
     def built_in(self) -> Parameters | None:
         """What the built-in rule, or the spec alone, hands for the case; None where the only rule is a plugin's."""
-        rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.platform)
+        rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.places)
         if rule is not None and rule.origin != BUILT_IN:
             return None
         found: Parameters = rule.function(self._request()) if rule else default_parameters(self._request())
@@ -131,7 +131,7 @@ class Trial:
         """Why a function of a plugin does not compute the case, as it declared when it was registered; or None."""
         values = {**self.bound, **target_values(self.target.scheme, self.target.platform)}
         values["activation"] = self.case.activation
-        return REGISTRY.unsupported(self.spec.op, self.target.platform.platform, values)
+        return REGISTRY.unsupported(self.spec.op, self.target.platform.places, values)
 
     @cached_property
     def refusal(self) -> str | None:

@@ -13,6 +13,10 @@ from quantizer.core.platforms import Platform, RoundingMode, Variant
 from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import Location
 
+NAMING = frozenset(
+    {"platform", "summary", "target", "schemes", "graph_schemes", "ops", "named", "functions", "defects"}
+)
+"""Keys of a platform that say what it is called and what it has, and nothing of how it computes."""
 Form = Literal["product", "sum", "selection", "one input", "concatenation", "mean", "pooling"]
 _EVERY: tuple[Form, ...] = ("product", "sum", "selection", "one input", "concatenation", "mean", "pooling")
 COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
@@ -88,12 +92,16 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
     return None
 
 
-def refusals(platform: Platform, specs: Iterable[Spec]) -> Iterator[tuple[Location, str]]:
-    """Yield where in the file, and why, for each family whose sums *platform* brings to codes by what has no rule for them."""
+def refusals(platform: Platform, specs: Iterable[Spec], home: Platform | None = None) -> Iterator[tuple[Location, str]]:
+    """Yield where in the file, and why, for each family whose sums *platform* brings to codes by what has no rule for them.
+
+    home: the shipped platform whose functions it has. Where all its arithmetic is that one's, what runs there is not refused.
+    """
     said: set[tuple[Location, Variant]] = set()
+    copied = home is not None and _is_copy(platform, home)
     for spec in specs:
         family = spec.quantization.family
-        if not _runs(platform, spec):
+        if not _runs(platform, spec) or (copied and home is not None and _runs(home, spec)):
             continue
         usual: Location = ("requantize", family if family in platform.requantize else "default")
         chosen = [(usual, platform.requantize.get(family, platform.requantize["default"]))]
@@ -108,8 +116,15 @@ def refusals(platform: Platform, specs: Iterable[Spec]) -> Iterator[tuple[Locati
                 yield place, f"{spec.op}: {why}"
 
 
+def _is_copy(platform: Platform, home: Platform) -> bool:
+    """Return whether *platform* declares the arithmetic of *home*, for no more schemes."""
+    schemes = {*home.schemes, *home.graph_schemes}.issuperset((*platform.schemes, *platform.graph_schemes))
+    rules = Platform.model_fields.keys() - NAMING
+    return schemes and all(getattr(platform, key) == getattr(home, key) for key in rules)
+
+
 def _runs(platform: Platform, spec: Spec) -> bool:
-    wholly = any(item.platform == platform.platform and item.scheme is None for item in spec.excludes)
+    wholly = any(item.platform in platform.places and item.scheme is None for item in spec.excludes)
     return not wholly and (platform.ops is None or spec.op in platform.ops)
 
 

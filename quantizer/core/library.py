@@ -18,7 +18,7 @@ from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, explain, render
 from quantizer.core.platform_rules import check_platform
 from quantizer.core.platforms import Platform
-from quantizer.core.rooms import Room, rooms
+from quantizer.core.rooms import Room, declared_platforms, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec
@@ -59,7 +59,7 @@ class Library:
         """Return the names of the schemes under which *platform* runs *spec*, in the platform's order."""
         if platform.ops is not None and spec.op not in platform.ops and platform.named not in spec.names:
             return []
-        excluded = {item.scheme for item in spec.excludes if item.platform in (None, platform.platform)}
+        excluded = {item.scheme for item in spec.excludes if item.platform in (None, *platform.places)}
         if None in excluded:
             return []
         return [
@@ -397,7 +397,8 @@ def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
         if platform is None or any(folder in file.resolve().parents for folder in own):
             continue
         positions = library.platform_positions[platform.platform]
-        yield from (positions.message(place, text) for place, text in refusals(platform, library.specs.values()))
+        found = refusals(platform, library.specs.values(), library.platforms.get(platform.functions or ""))
+        yield from (positions.message(place, text) for place, text in found)
 
 
 @dataclass(frozen=True)
@@ -441,6 +442,9 @@ def _unknown_names(
 ) -> Iterator[str]:
     """Yield a message for each scheme or platform that a file names and that nothing declares."""
     for platform in platforms.values():
+        if (home := platform.model.functions) is not None and home not in (known := declared_platforms()):
+            text = f"{home!r}: no room has a platform of that name.{suggestion(home, known, 'Known')}"
+            yield platform.positions.message(("functions",), text)
         for key, names in (("schemes", platform.model.schemes), ("graph_schemes", platform.model.graph_schemes)):
             for index, name in enumerate(names):
                 if name not in schemes:

@@ -269,6 +269,9 @@ class Platform(Model):
     """What system it is, in one line."""
     target: str | None = None
     """Which chip or version of the system."""
+    functions: str | None = None
+    """The platform of a room. What is registered for it, and how its room judges it, also holds here: functions, oracles, `excludes`.
+    A copy under another name keeps the key. Default: the platform itself."""
     schemes: list[str] = Field(min_length=1)
     """Scheme names (weights x activations, and activations alone) that the system has."""
     graph_schemes: list[str] = []
@@ -351,6 +354,11 @@ class Platform(Model):
     run names it, or an engine that no platform describes."""
     defects: list[Defect] = []
     """Known defects of the real system; they do not expire."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The names under which functions, oracles and exceptions for it are found; the first that has one counts."""
+        return tuple(dict.fromkeys((self.platform, self.functions or self.platform)))
 
     @property
     def runtime_quantizer(self) -> Quantizer:

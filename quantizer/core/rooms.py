@@ -137,11 +137,19 @@ def room_of(platform: str) -> Room | None:
     return next((room for room in rooms() if platform in room.platforms), None)
 
 
-def oracle_of(family: str, platform: str) -> Oracle | None:
-    """Return what the room of *platform* judges a family by; None where the generic arithmetic does."""
-    room = room_of(platform)
-    known = () if room is None else room.oracles
-    return next((one for one in known if one.family == family and platform in (one.platforms or (platform,))), None)
+def declared_platforms() -> tuple[str, ...]:
+    """Return the platforms that rooms declare, in the order of rooms."""
+    return tuple(platform for room in rooms() for platform in room.platforms)
+
+
+def oracle_of(family: str, places: Iterable[str]) -> Oracle | None:
+    """Return what a room judges a family by on the first of *places* that has an oracle; None where the generic arithmetic does.
+
+    places: the names of one platform (`Platform.places`).
+    """
+    named = ((name, room) for name in places if (room := room_of(name)) is not None)
+    known = ((name, oracle) for name, room in named for oracle in room.oracles if oracle.family == family)
+    return next((oracle for name, oracle in known if name in (oracle.platforms or (name,))), None)
 
 
 def engines() -> Mapping[str, Engine]:

@@ -119,6 +119,6 @@ def parameters(
         spec, scheme, platform, shapes, attrs, {}, {name: c.codes.float() for name, c in constants.items()},
         inputs, activation, output_params=output, weights=constants,
     )  # fmt: skip
-    rule = REGISTRY.find(spec.op, "quantize", platform.platform)
+    rule = REGISTRY.find(spec.op, "quantize", platform.places)
     made: Parameters = rule.function(request) if rule else default_parameters(request)
     return replace(made, constants=dict(constants))

@@ -137,7 +137,7 @@ class Builder:
         """Return the constants, zeros for a bias that the platform's files must hold."""
         found = dict(value.constants)
         form = spec.formats.compass
-        if self.platform.platform != "compass" or form is None or "bias" not in form.zeros or "bias" in found:
+        if "compass" not in self.platform.places or form is None or "bias" not in form.zeros or "bias" in found:
             return found
         weight = found["weight"]
         (x,) = value.operands.values()

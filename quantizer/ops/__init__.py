@@ -25,13 +25,15 @@ from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.tables import lookup, tabulated
 
-__all__ = ["REGISTRY", "Registration", "Registry", "load_built_ins", "operator"]
+__all__ = ["REGISTRY", "Place", "Registration", "Registry", "load_built_ins", "operator"]
 
 FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "function", "tile"]
 KINDS: tuple[FunctionKind, ...] = ("reference", "quantize", "quantized", "accumulate", "function", "tile")
 BUILT_IN = "built-in"
 OVERRIDE = "override"
 Function = Callable[..., Any]
+Place = str | tuple[str, ...] | None
+"""Of which platform a function is asked: its name, or its names (`Platform.places`), its own first; None: of none."""
 F = TypeVar("F", bound=Function)
 """
 reference(*inputs, **attrs) -> Tensor: the operator on real numbers, in whatever float type it is given.
@@ -141,10 +143,13 @@ class Registry:
         known.append(entry)
         known.sort(key=lambda e: (e.version, e.origin != BUILT_IN))
 
-    def find(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration | None:
-        """Return what runs: the highest version for the platform or for all; at equal version the platform's own."""
+    def find(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
+        """Return what runs: the highest version for the platform or for all; at equal version the platform's own.
+
+        Of two for names of the platform the first name's counts.
+        """
         shared = self.entries.get((op, kind, None))
-        own = self.entries.get((op, kind, platform)) if platform is not None else None
+        own = next((known for name in _names(platform) if (known := self.entries.get((op, kind, name)))), None)
         if own and shared:
             return max(own[-1], shared[-1], key=_precedence)
         if known := own or shared:
@@ -154,9 +159,9 @@ class Registry:
                 return derive(entry)
         return None
 
-    def built_in(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration | None:
+    def built_in(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
         """Return the built-in function, whatever replaced it; of an operator without, what runs but for overrides."""
-        for place in (platform, None):
+        for place in (*_names(platform), None):
             known = self.entries.get((op, kind, place), [])
             for entry in known:
                 if entry.origin == BUILT_IN:
@@ -166,22 +171,22 @@ class Registry:
                 return derive(found)
         own = [
             known
-            for place in {platform, None}
+            for place in (*_names(platform), None)
             for known in self.entries.get((op, kind, place), [])
             if known.origin != OVERRIDE
         ]
         return max(own, key=_precedence, default=None)
 
-    def fuses(self, op: str, platform: str) -> bool:
+    def fuses(self, op: str, platform: Place) -> bool:
         """Return whether all that runs for *op* on a platform can do so with a fused activation."""
         found = (self.find(op, kind, platform) for kind in ("quantize", "quantized"))
         return all(entry is None or entry.fuses for entry in found)
 
-    def get(self, op: str, kind: FunctionKind, platform: str | None = None) -> Function:
+    def get(self, op: str, kind: FunctionKind, platform: Place = None) -> Function:
         """Return the function that runs; UnsupportedError where there is none."""
         return self.entry(op, kind, platform).function
 
-    def entry(self, op: str, kind: FunctionKind, platform: str | None = None) -> Registration:
+    def entry(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration:
         """Return what runs; UnsupportedError where there is nothing."""
         entry = self.find(op, kind, platform)
         if entry is None:
@@ -207,7 +212,7 @@ class Registry:
             if op in ours and known[-1].origin != BUILT_IN and self.find(op, kind, platform) is known[-1]
         ]
 
-    def unsupported(self, op: str, platform: str, values: Mapping[str, Any]) -> str | None:
+    def unsupported(self, op: str, platform: Place, values: Mapping[str, Any]) -> str | None:
         """Return why a function that runs declares not to compute a case of these *values*; None where none says so.
 
         A predicate that names more than *values* holds says nothing.
@@ -267,6 +272,12 @@ _DERIVED: Mapping[FunctionKind, tuple[tuple[FunctionKind, _Derive], ...]] = {
     "quantized": (("accumulate", lambda entry: entry.finished), ("function", lambda entry: entry.looked_up)),
 }
 """What follows from another function of the module where it has none itself."""
+
+
+def _names(platform: Place) -> tuple[str, ...]:
+    if platform is None:
+        return ()
+    return (platform,) if isinstance(platform, str) else platform
 
 
 def _precedence(entry: Registration) -> tuple[tuple[int, ...], bool, bool]:

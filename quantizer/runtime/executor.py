@@ -14,7 +14,7 @@ from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.ops import REGISTRY
+from quantizer.ops import REGISTRY, Place
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def execute(
     return Result(values, stages)
 
 
-def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: str | None = None) -> Outcome:
+def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: Place = None) -> Outcome:
     """Run one node on operands in the node's axis order; the results are in that order too.
 
     Raises GraphError where a function returns something else than tensors of the shapes that its spec says, if the result
@@ -88,7 +88,7 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: s
     wanted = _made_shapes(spec, node, arranged)
     handed = node.parameters
     if isinstance(handed, Parameters):
-        entry = REGISTRY.entry(spec.op, "quantized", handed.platform.platform)
+        entry = REGISTRY.entry(spec.op, "quantized", handed.platform.places)
         outcome = entry.function(**arranged, parameters=handed, **node.attrs)
         if not entry.activates:
             outcome = activated(outcome, handed, node.activation)

@@ -128,7 +128,7 @@ class _Work:
         named = self.platform.named is not None and self.platform.named in spec.names
         if not named and self.platform.ops is not None and node.op not in self.platform.ops:
             raise UnsupportedError(f"platform {name!r} has no operator {node.op}")
-        if REGISTRY.find(node.op, "quantized", name) is None or len(spec.outputs) != 1:
+        if REGISTRY.find(node.op, "quantized", self.platform.places) is None or len(spec.outputs) != 1:
             raise UnsupportedError(f"platform {name!r} has no integer function for {node.op}")
         operands = {key: n for key, n in zip(spec.inputs, node.inputs, strict=True) if n is not None}
         given = {key: self.grids.params[n] for key, n in operands.items() if n in self.grids.params}

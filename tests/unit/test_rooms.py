@@ -138,8 +138,13 @@ def test_an_oracle_names_a_function_and_platforms_of_its_room(installed, oracle,
 
 
 def test_an_oracle_is_chosen_by_family_and_platform():
-    assert oracle_of("softmax", "ort").codes == "quantizer.platforms.onnxruntime.oracle:softmax"
-    assert oracle_of("softmax", "ideal") is oracle_of("addition", "ort") is oracle_of("softmax", "nowhere") is None
+    assert oracle_of("softmax", ("ort",)).codes == "quantizer.platforms.onnxruntime.oracle:softmax"
+    assert (
+        oracle_of("softmax", ("ideal",))
+        is oracle_of("addition", ("ort",))
+        is oracle_of("softmax", ("nowhere",))
+        is None
+    )
 
 
 def test_stored_cases_of_a_room_count_for_shipped_operators_only():

@@ -48,5 +48,5 @@ def unifies_shifts(trial: Trial) -> bool:
 
 def is_replaced(trial: Trial) -> bool:
     """Return whether a plugin's quantize rule runs in place of a built-in one."""
-    entry = REGISTRY.find(trial.spec.op, "quantize", trial.target.platform.platform)
+    entry = REGISTRY.find(trial.spec.op, "quantize", trial.target.platform.places)
     return entry is not None and entry.origin != BUILT_IN

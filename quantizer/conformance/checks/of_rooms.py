@@ -54,7 +54,7 @@ def judged_by_room(trial: Trial) -> Verdict | None:
 
 
 def _oracle(trial: Trial) -> Oracle | None:
-    return oracle_of(trial.spec.quantization.family, trial.target.platform.platform)
+    return oracle_of(trial.spec.quantization.family, trial.target.platform.places)
 
 
 @functools.cache

@@ -90,7 +90,7 @@ def _own_per_channel(trial: Trial, channel: int | None) -> str | None:
 
 def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
     """Return the tiles of *plan*, by the operator's own rule where it has one."""
-    entry = REGISTRY.find(trial.spec.op, "tile", trial.target.platform.platform)
+    entry = REGISTRY.find(trial.spec.op, "tile", trial.target.platform.places)
     function = entry.function if entry else tiles
     found: list[Tile] = function(trial.spec, trial.case.shapes, trial.case.attrs, plan)
     return found

@@ -202,7 +202,7 @@ def activations(spec: Spec, platform: Platform) -> list[str]:
 def _runnable(target: Target) -> list[str]:
     """Return the activations that cases of *target* may have: none where a plugin knows nothing of them."""
     legal = activations(target.spec, target.platform)
-    return legal if REGISTRY.fuses(target.spec.op, target.platform.platform) else ["none"]
+    return legal if REGISTRY.fuses(target.spec.op, target.platform.places) else ["none"]
 
 
 def _activation(target: Target, chooser: Chooser) -> str:

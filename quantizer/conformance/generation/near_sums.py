@@ -197,7 +197,7 @@ def _handed(target: Target, case: Case, tensors: Mapping[str, Array]) -> Paramet
     }
     shapes = {name: case.shapes[name] for name in tensors}
     request = target.request(case.but(shapes=shapes), constants)
-    entry = REGISTRY.built_in(target.spec.op, "quantize", target.platform.platform)
+    entry = REGISTRY.built_in(target.spec.op, "quantize", target.platform.places)
     rule = entry.function if entry is not None and entry.origin == BUILT_IN else default_parameters
     found: Parameters = rule(request)
     return found

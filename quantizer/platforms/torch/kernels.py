@@ -63,7 +63,7 @@ def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], kee
     if sorted(axes) != [*range(last, x.dim())]:
         values = (x - params.zero_point).float() * params.scale.float()
         return to_codes(values.mean(dim=axes, keepdim=keepdims), parameters.outputs["y"])
-    if parameters.platform.platform != "torch_qnnpack" or x.dim() != 4 or last != 2:
+    if "torch_qnnpack" not in parameters.platform.places or x.dim() != 4 or last != 2:
         assert parameters.rescale is not None
         parameters = replace(parameters, rescale=replace(parameters.rescale, variant="f32_mean_divided"))
     return mean(x, parameters=parameters, axes=axes, keepdims=keepdims)

@@ -66,7 +66,7 @@ def tanh(request: Request) -> Parameters:
     QNNPACK has one table for both, that of the rest.
     """
     parameters = lane_tables.lane_tables(request, lambda v: torch.tanh(v.double()).float())
-    if request.platform.platform != "torch_qnnpack":
+    if "torch_qnnpack" not in request.platform.places:
         return parameters
     return replace(
         parameters, tables=dict.fromkeys((lane_tables.VECTOR, lane_tables.REST), parameters.tables[lane_tables.REST])

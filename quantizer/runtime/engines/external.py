@@ -79,7 +79,9 @@ class ExternalEngine:
 
     def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
         """Return the system's float forward."""
-        return torch.from_numpy(self._run(self._lowering.lower_float(call, operands, self._variant(call.platform))))
+        return torch.from_numpy(
+            self._run(self._lowering.lower_float(call, operands, self._variant(next(iter(call.places), None))))
+        )
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Return the system's codes."""

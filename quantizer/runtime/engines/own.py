@@ -45,15 +45,15 @@ class OwnEngine:
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
         """Return None where a quantized function is registered, and none declares not to compute under *scheme*."""
-        if REGISTRY.find(spec.op, "quantized", platform.platform) is None:
+        if REGISTRY.find(spec.op, "quantized", platform.places) is None:
             return f"{spec.op} has no quantized function for {platform.platform}"
-        return REGISTRY.unsupported(spec.op, platform.platform, target_values(scheme, platform))
+        return REGISTRY.unsupported(spec.op, platform.places, target_values(scheme, platform))
 
     @np.errstate(all="ignore")
     def quantize(self, request: Request) -> Parameters:
         """Return what the registered rule hands, or what the spec alone decides."""
         infer_shapes(request.spec, request.shapes, request.attrs)
-        entry = REGISTRY.find(request.spec.op, "quantize", request.platform.platform)
+        entry = REGISTRY.find(request.spec.op, "quantize", request.platform.places)
         parameters: Parameters = entry.function(request) if entry else default_parameters(request)
         return parameters
 
@@ -70,7 +70,7 @@ class OwnEngine:
     @np.errstate(all="ignore")
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
         """Return the registered exact sum, where the operator has one; a plugin's integer forward shows only its own."""
-        op, platform = call.spec.op, parameters.platform.platform
+        op, platform = call.spec.op, parameters.platform.places
         entry, forward = (REGISTRY.find(op, kind, platform) for kind in ("accumulate", "quantized"))
         if entry is None or (entry.origin == BUILT_IN and forward is not None and forward.origin != BUILT_IN):
             return None
@@ -88,7 +88,7 @@ class OwnEngine:
             name: to_node_order(values, call.order, spatial=spec.inputs[name].spatial).contiguous()
             for name, values in operands.items()
         }
-        outcome = run_node(spec, node, arranged, call.platform)
+        outcome = run_node(spec, node, arranged, call.places)
         spatial = next(iter(spec.outputs.values())).spatial
         tensors = [to_operator_order(values, call.order, spatial=spatial) for values in outcome.tensors]
         shapes = {name: tuple(values.shape) for name, values in operands.items()}

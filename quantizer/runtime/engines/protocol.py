@@ -24,8 +24,8 @@ class Call:
     attrs: Mapping[str, AttrValue]
     order: AxisOrder = "channels_first"
     activation: str = "none"
-    platform: str | None = None
-    """Whose float forward runs, where a plugin has replaced it there; whose integer forward a real engine computes."""
+    places: tuple[str, ...] = ()
+    """The names of the platform, its own first (`Platform.places`). Whose float forward runs, where a plugin has replaced it there; whose integer forward a real engine computes."""
 
     def but(self, **changes: Any) -> Call:
         """Return this call with some fields changed."""
