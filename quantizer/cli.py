@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "onnx": ("quantizer.commands.onnx", "run ONNX's own tests, show a model"),
     "analyse": ("quantizer.commands.analyse", "quantize an ONNX model and measure what each operation costs"),
     "model": ("quantizer.commands.model", "compare engines on a whole ONNX model, operator by operator"),
+    "vectors": ("quantizer.commands.vectors", "write test vectors as files, judge results from files"),
     "fusion": ("quantizer.commands.fusion", "judge graphs of a few nodes that engines fuse"),
     "report": ("quantizer.reporting.commands", "read, compare and gate the records of runs"),
 }

@@ -1,4 +1,4 @@
-"""Generate the JSON schemas with which editors complete and explain the YAML files."""
+"""Generate the JSON schemas with which editors complete and explain the YAML files, and that of the manifest of vectors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from quantizer.core.model import Model, meanings
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Schemes
 from quantizer.core.spec import Spec
+from quantizer.core.vectors import Manifest
 
 Json = Any
 """What JSON holds."""
@@ -19,6 +20,7 @@ SCHEMAS: Mapping[str, type[Model]] = {
     "operator.schema.json": Spec,
     "schemes.schema.json": Schemes,
     "platform.schema.json": Platform,
+    "vectors.schema.json": Manifest,
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NULL = {"type": "null"}

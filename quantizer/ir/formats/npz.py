@@ -62,11 +62,24 @@ def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, values in arrays.items():
-            entry = zipfile.ZipInfo(f"{name}.npy", EPOCH)
-            entry.external_attr = 0o644 << 16
-            with archive.open(entry, "w", force_zip64=True) as file:
+            with archive.open(_entry(f"{name}.npy"), "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asarray(values, order="C"), allow_pickle=False)
     return stream.getvalue()
+
+
+def zip_bytes(files: Mapping[str, bytes]) -> bytes:
+    """Return the zip of *files* in their order, packed and without times."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(_entry(name), content, zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, EPOCH)
+    entry.external_attr = 0o644 << 16
+    return entry
 
 
 def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts: bool = False) -> dict[str, Array]:

@@ -1,0 +1,139 @@
+"""`quantizer vectors`: test vectors that need no Python to run: write a bundle, judge what came back."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantizer.commands.analyse import LARGEST_SEED, seed_number, whole_number
+from quantizer.core.errors import CaseError, UnsupportedError
+from quantizer.core.wording import counted, suggestion
+
+if TYPE_CHECKING:
+    from quantizer.conformance.target import Target
+    from quantizer.core.library import Library
+    from quantizer.core.platforms import Platform
+    from quantizer.core.spec import Spec
+
+PASSED, FAILED = 0, 1
+MEGABYTE = 1_000_000
+MOST_SHOWN = 20
+_EPILOG = f"""\
+exit status: 0 every case that can be judged passed, 1 one failed or nothing was judged, 2 the input cannot be read.
+Seeds: 0 to {LARGEST_SEED}. docs/vectors.md has the files of a bundle and a reader in C.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `vectors` and its verbs to the command line."""
+    vectors = subparsers.add_parser(
+        "vectors", help="write test vectors as files, judge results from files", epilog=_EPILOG,
+        description="Test vectors for a simulator, a board or a test suite in another language: cases with the codes that are "
+        "right. Nothing of them needs Python to run.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    verbs = vectors.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+    export = verbs.add_parser("export", help="write a bundle: operands, provided numbers, the codes that are allowed")
+    export.add_argument("--op", action="append", default=[], help="only this operator (repeatable; default: all)")
+    export.add_argument(
+        "--platform", action="append", default=[], help="whose arithmetic is right (repeatable; default: ideal)"
+    )
+    export.add_argument(
+        "--scheme", action="append", default=[],
+        help="formats; an operator without weights takes the activation part alone (repeatable; default: w8a8)",
+    )  # fmt: skip
+    export.add_argument(
+        "--cases", type=whole_number, default=8, metavar="N", help="of each operator, scheme and platform (8)"
+    )
+    export.add_argument("--seed", type=seed_number, default=0, help="of shapes, attributes and data (0)")
+    export.add_argument("--budget", type=whole_number, default=50, metavar="MB", help="more megabytes are refused (50)")
+    export.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    export.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="a new folder, or a new file NAME.zip"
+    )
+    judge = verbs.add_parser("judge", help="hold the codes of each case against their intervals")
+    judge.add_argument("bundle", type=Path, metavar="BUNDLE", help="folder or zip that `export` wrote")
+    judge.add_argument("results", type=Path, metavar="RESULTS", help="folder with a file CASE.bin for each case")
+    judge.add_argument(
+        "-o", "--output", type=Path, metavar="RUN_DIR", help="write records, as `quantizer report` reads"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one verb; 0 where every case that can be judged passed."""
+    return _export(args) if args.verb == "export" else _judge(args)
+
+
+def _export(args: argparse.Namespace) -> int:
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.session import open_session
+    from quantizer.conformance.vectors.export import bundle
+    from quantizer.core.files import create_files, exists
+    from quantizer.core.vectors import MANIFEST
+    from quantizer.ir.formats.npz import zip_bytes
+
+    if exists(args.output):
+        raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder or zip.")
+    library = open_session(Options(root=Path.cwd(), specs=tuple(args.op_specs))).library
+    targets = {target.id: target for target in _targets(args, library)}
+    files = bundle([*targets.values()], args.cases, args.seed, args.budget * MEGABYTE)
+    if args.output.suffix == ".zip":
+        create_files({args.output: [zip_bytes(files)]})
+    else:
+        create_files({args.output / name: [content] for name, content in files.items()})
+    size = sum(map(len, files.values()))
+    sys.stdout.write(f"wrote {args.output}: {counted(len(files), 'file')}, {size / MEGABYTE:.2f} MB; see {MANIFEST}\n")
+    return PASSED
+
+
+def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
+    """Yield what was asked for; UnsupportedError for what a named operator does not have."""
+    from quantizer.conformance.target import Target
+
+    for name in args.platform or ["ideal"]:
+        platform = library.platform(name)
+        for spec in [library.spec(op) for op in args.op] or library.specs.values():
+            for scheme in dict.fromkeys(args.scheme or ["w8a8"]):
+                found = _scheme(library, spec, platform, scheme)
+                if found is not None:
+                    yield Target(spec, library.scheme(found), platform)
+                elif args.op:
+                    known = suggestion(scheme, library.schemes_for(spec, platform), "Known")
+                    raise UnsupportedError(f"--scheme={scheme}: {spec.op} on {name} has no such scheme.{known}")
+
+
+def _scheme(library: Library, spec: Spec, platform: Platform, asked: str) -> str | None:
+    """Return the scheme of *spec* that is the one asked for, or its activation part; None where it has neither."""
+    wanted, names = library.scheme(asked), library.schemes_for(spec, platform)
+    if asked in names:
+        return asked
+    return next(
+        (name for name in names if not spec.has_weights and library.scheme(name).activation == wanted.activation), None
+    )
+
+
+def _judge(args: argparse.Namespace) -> int:
+    from quantizer.conformance.vectors.judging import judge, records
+    from quantizer.conformance.vectors.reading import opened
+    from quantizer.reporting.store import write_run
+
+    with opened(args.bundle) as bundle:
+        found = [*judge(bundle, args.results)]
+    counts = {state: sum(one.status == state for one in found) for state in ("pass", "fail", "open")}
+    for state in ("fail", "open"):
+        shown = [one for one in found if one.status == state]
+        sys.stdout.writelines(f"{one}\n" for one in shown[:MOST_SHOWN])
+        if len(shown) > MOST_SHOWN:
+            sys.stdout.write(f"{state}: {len(shown) - MOST_SHOWN} more\n")
+    elements = sum(one.elements for one in found)
+    summary = {"cases": len(found), **counts, "elements": elements}
+    sys.stdout.write(
+        f"{counts['pass']} passed, {counts['fail']} failed, {counts['open']} open (nothing can be said) "
+        f"of {counted(len(found), 'case')}, {counted(elements, 'element')} judged\n"
+    )
+    if args.output:
+        write_run(args.output, records(found), summary)
+    return FAILED if counts["fail"] or not elements else PASSED

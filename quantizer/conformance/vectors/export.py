@@ -1,0 +1,180 @@
+"""Cases of a target as vectors: drawn from a seed, their numbers as the form `npz` lowers them, and the codes that are right."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import numpy as np
+
+from quantizer import __version__
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Array, Trial
+from quantizer.conformance.vectors.index import index_text
+from quantizer.conformance.vectors.intervals import intervals
+from quantizer.core.case import Case
+from quantizer.core.case_file import CaseModel
+from quantizer.core.errors import CaseError, QuantizerError
+from quantizer.core.vectors import (
+    INDEX,
+    MANIFEST,
+    VERSION,
+    Allowed,
+    ArrayFile,
+    ArrayType,
+    Manifest,
+    TableFile,
+    VectorCase,
+    VectorGrid,
+    VectorMultiplier,
+    VectorOperand,
+    VectorOutput,
+)
+from quantizer.runtime.engines.forms import npz
+from quantizer.runtime.engines.own import OwnEngine
+
+DATA = ("ties", "random")
+"""Data sets of the cases, in turn: rounding shows at ties, all else on codes of the whole range."""
+ATTEMPTS = 8
+"""Cases that are drawn for each that is asked for: some repeat, some do not run."""
+
+
+@dataclass
+class Files:
+    """The files of a bundle, bounded: CaseError where they would be larger than *most* bytes together."""
+
+    most: int
+    contents: dict[str, bytes] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, name: str, content: bytes) -> None:
+        """Add one file."""
+        self.size += len(content)
+        if self.size > self.most:
+            raise CaseError(
+                f"the bundle has more than {self.most / 1e6:g} MB. Ask for fewer cases or operators, or raise --budget."
+            )
+        self.contents[name] = content
+
+    def array(self, name: str, values: Array) -> ArrayFile:
+        """Add one array and return its entry of the manifest."""
+        kind = str(values.dtype)
+        if kind not in get_args(ArrayType):
+            raise CaseError(f"{name}: elements of type {kind} have no place in a bundle.")
+        content = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes()
+        self.add(name, content)
+        return ArrayFile(file=name, sha256=digest(content), dtype=kind, shape=[*values.shape])  # type: ignore[arg-type]
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of *content*."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def bundle(targets: list[Target], cases: int, seed: int, most: int) -> dict[str, bytes]:
+    """Return the files of a bundle by path, the manifest last: up to *cases* cases of each target, at most *most* bytes.
+
+    CaseError where they are larger, or where no case of a target runs.
+    """
+    files, found = Files(most), []
+    for target in targets:
+        own = [
+            _vector(f"{target.id}-{number:04d}", trial, files)
+            for number, trial in enumerate(_trials(target, cases, seed))
+        ]
+        if not own:
+            raise CaseError(
+                f"{target.id}: none of the {cases * ATTEMPTS} cases that were drawn runs. Name another target."
+            )
+        found += own
+    index = index_text(found).encode()
+    files.add(INDEX, index)
+    manifest = Manifest(
+        version=VERSION, quantizer=__version__, seed=seed, index_sha256=digest(index), cases=found
+    )  # fmt: skip
+    plain = manifest.model_dump(mode="json", exclude_defaults=True)
+    files.add(MANIFEST, (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+    return files.contents
+
+
+def _trials(target: Target, cases: int, seed: int) -> Iterator[Trial]:
+    """Yield different cases that the platform's own functions run."""
+    seen: set[str] = set()
+    for number in range(cases * ATTEMPTS):
+        if len(seen) == cases:
+            return
+        row = {"data": DATA[number % len(DATA)], "tiles": "untiled"}
+        trial = _runs(target, build_case(target, HashChooser(key(seed, "vectors", target.id, str(number)), row)))
+        if trial is not None and trial.case.digest not in seen:
+            seen.add(trial.case.digest)
+            yield trial
+
+
+def _runs(target: Target, case: Case) -> Trial | None:
+    trial = Trial(target, case, OwnEngine())
+    if trial.refusal is not None:
+        return None
+    try:
+        _ = trial.outcome
+    except QuantizerError:
+        return None
+    return trial
+
+
+def _vector(name: str, trial: Trial, files: Files) -> VectorCase:
+    """Return one case; its arrays are added to *files*."""
+    job = npz.lower(trial.call, trial.codes, trial.parameters, trial.variant).job
+    model: dict[str, Any] = json.loads(job.model)
+    folder = f"cases/{name}"
+    found, output = intervals(trial), model["output"]
+    kind = output["type"]
+    ends = {
+        end: files.array(f"{folder}/allowed.{end}.bin", np.asarray(values).astype(kind))
+        for end, values in (() if isinstance(found, str) else (("low", found.low), ("high", found.high)))
+    }
+    return VectorCase(
+        id=name,
+        case=CaseModel.model_validate(trial.case.to_dict()),
+        operands=[
+            VectorOperand(
+                name=operand,
+                values=files.array(f"{folder}/{operand}.bin", job.feeds[operand]),
+                grid=_grid(model["inputs"][operand]) if operand in model["inputs"] else None,
+            )
+            for operand in trial.codes
+        ],
+        output=VectorOutput(dtype=kind, shape=output["shape"], grid=_grid(output)),
+        multiplier=None if model["rescale"] is None else _multiplier(model["rescale"]),
+        tables=[_table(table, said, job.feeds, folder, files) for table, said in model["tables"].items()],
+        numbers=model["numbers"],
+        allowed=None if isinstance(found, str) else Allowed(**ends, conclusive=found.conclusive, vacuous=found.vacuous),
+        open=found if isinstance(found, str) else "",
+    )
+
+
+def _grid(said: Mapping[str, Any]) -> VectorGrid:
+    return VectorGrid(
+        scale=np.ravel(said["scale"]).tolist(), zero_point=np.ravel(said["zero_point"]).tolist(),
+        lowest=said["lowest"], highest=said["highest"], axis=said["axis"],
+    )  # fmt: skip
+
+
+def _multiplier(said: Mapping[str, Any]) -> VectorMultiplier:
+    return VectorMultiplier(
+        variant=said["variant"],
+        multiplier=np.ravel(said["multiplier"]).astype(np.float64).tolist(),
+        shift=np.ravel(said["shift"]).astype(np.int64).tolist(),
+        divisor=said["divisor"],
+        factors=said["factors"],
+    )
+
+
+def _table(name: str, said: Mapping[str, Any], feeds: Mapping[str, Array], folder: str, files: Files) -> TableFile:
+    entries = files.array(f"{folder}/table.{name}.bin", feeds[f"table {name}"])
+    return TableFile(name=name, entries=entries, first=said["first"], step=said["step"], unit=said["unit"])

@@ -1,0 +1,72 @@
+"""The interval of each output element of a case for a function that shows nothing but its codes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.conformance.checks.arithmetic import arithmetic
+from quantizer.conformance.checks.elements import ALLOWED
+from quantizer.conformance.checks.staged import WIDEST, has_stages
+from quantizer.conformance.trial import Array, Trial
+from quantizer.core.vectors import MOST_CODES
+from quantizer.core.verdict import Verdict
+from quantizer.numerics.qparams import Staged
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """What is allowed, or why nothing can be said."""
+
+    low: Array
+    high: Array
+    conclusive: int
+    """An element whose interval has more codes decides nothing."""
+
+    @property
+    def vacuous(self) -> int:
+        """How many elements decide nothing."""
+        return int(np.count_nonzero(self.high - self.low >= self.conclusive))
+
+
+def intervals(trial: Trial) -> Intervals | str:
+    """Return the interval that check `arithmetic` holds each output element to, or the reason why there is none.
+
+    The package's own codes are judged with their stages hidden, as are those of a function of which files alone come back.
+    An interval that changes with the codes that are judged, as where one hidden number is inferred from them, is none: a bundle
+    says what is right before anything runs. A case whose own codes do not pass has none either.
+    """
+    codes = trial.outcome.codes
+    verdict, found = _judged(trial, codes)
+    if verdict.status != "pass":
+        return verdict.reason or f"arithmetic is {verdict.status} on the platform's own codes"
+    if found is None:
+        return "check arithmetic derives no interval for the case"
+    for others in _wrong(trial, codes):
+        _, other = _judged(trial, others)
+        if other is None or not all(map(np.array_equal, found, other)):
+            return "the interval depends on the codes that are judged"
+    shape = trial.output_shape
+    low, high = (np.broadcast_to(end, shape) for end in found)
+    steps = trial.output.qmax - trial.output.qmin
+    kept = Intervals(low, high, WIDEST if has_stages(trial) else min(max(steps, 1), MOST_CODES))
+    return "every code is allowed for every element" if low.size and kept.vacuous == low.size else kept
+
+
+def _judged(trial: Trial, codes: Tensor) -> tuple[Verdict, tuple[Array, Array] | None]:
+    """Return what `arithmetic` says of *codes* alone, and the interval that it held them to."""
+    alone = copy.copy(trial)
+    alone.outcome, alone.shared = Staged(codes, {}), {}
+    verdict = arithmetic(alone)
+    low, high = (alone.shared.get(end) for end in ALLOWED)
+    return verdict, None if low is None or high is None else (low, high)
+
+
+def _wrong(trial: Trial, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return codes that are off by one everywhere, and codes that are all the smallest."""
+    least, most = trial.output.qmin, trial.output.qmax
+    return torch.where(codes < most, codes + 1, codes - 1), torch.full_like(codes, least)

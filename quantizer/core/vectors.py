@@ -1,0 +1,160 @@
+"""The manifest of a bundle of test vectors: cases with their operands, the numbers provided, and the codes that are allowed.
+
+A bundle is a folder, or the same files in a zip: `manifest.json`, `index.txt` with the same for readers without JSON, and plain arrays.
+An array is little-endian, in C order, in the axis order of the operator; its file has nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from quantizer.core.case_file import MAX_ELEMENTS, CaseModel
+from quantizer.core.model import Model
+
+VERSION: Final = 1
+MANIFEST, INDEX = "manifest.json", "index.txt"
+PATH = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$"
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
+DIGEST = r"^[0-9a-f]{64}$"
+MOST_CASES = 1 << 20
+MOST_CODES = (1 << 63) - 1
+"""What a reader in C holds."""
+
+Count = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
+Name = Annotated[str, Field(pattern=NAME, max_length=128)]
+Digest = Annotated[str, Field(pattern=DIGEST)]
+ArrayType = Literal["int8", "uint8", "int16", "uint16", "int32", "int64", "float32", "float64", "bool"]
+
+
+class ArrayFile(Model):
+    """One array of the bundle: its file has the elements and nothing else."""
+
+    file: Annotated[str, Field(pattern=PATH, max_length=512)]
+    """Path inside the bundle."""
+    sha256: Digest
+    """SHA-256 of the file, hexadecimal."""
+    dtype: ArrayType
+    """Type of an element; narrower codes come in the first type that holds them."""
+    shape: Annotated[list[Size], Field(max_length=8)]
+    """Sizes of the axes, in the axis order of the operator."""
+
+
+class VectorGrid(Model):
+    """`real = scale * (code - zero_point)`."""
+
+    scale: Annotated[list[float], Field(min_length=1)]
+    """One number, or one for each slice along `axis`."""
+    zero_point: Annotated[list[int], Field(min_length=1)]
+    """As many numbers as scales."""
+    lowest: int
+    """The smallest code."""
+    highest: int
+    """The largest code."""
+    axis: int | None = None
+    """The axis of the slices; none where one scale is that of all elements."""
+
+
+class VectorOperand(Model):
+    """An operand of a case."""
+
+    name: Name
+    """The operand's name in the spec."""
+    values: ArrayFile
+    """Codes; real values or indices where there is no grid."""
+    grid: VectorGrid | None = None
+    """What the codes stand for; none for real values and indices."""
+
+
+class VectorMultiplier(Model):
+    """The provided multiplier: `multiplier * 2**-shift / divisor`, times the factor of each operand of a sum."""
+
+    variant: str
+    """How the platform requantizes: docs/reference/platforms.md."""
+    multiplier: list[float]
+    """One number, or one for each output channel."""
+    shift: list[int]
+    """As many as multipliers, or one."""
+    divisor: float = 1.0
+    """What the product is divided by."""
+    factors: dict[Name, float] = {}
+    """The factor of each operand of a sum."""
+
+
+class TableFile(Model):
+    """A provided table: entry i belongs to the code, or the distance, `first + i * step`."""
+
+    name: Name
+    """The table's name in the platform."""
+    entries: ArrayFile
+    """The entries."""
+    first: int
+    """What the first entry belongs to."""
+    step: int
+    """Codes from one entry to the next."""
+    unit: float
+    """Real value of one entry unit."""
+
+
+class VectorOutput(Model):
+    """The output of a case: what a result file must hold."""
+
+    dtype: ArrayType
+    """Type of an element of the result."""
+    shape: Annotated[list[Size], Field(max_length=8)]
+    """Sizes of the axes."""
+    grid: VectorGrid
+    """What the codes stand for."""
+
+
+class Allowed(Model):
+    """The interval of each element of the output, as the check `arithmetic` derives it."""
+
+    low: ArrayFile
+    """The smallest code that is right, per element, in the output's type."""
+    high: ArrayFile
+    """The largest code that is right."""
+    conclusive: Annotated[int, Field(ge=1, le=MOST_CODES)]
+    """An element whose interval has more codes than this decides nothing: inside it is no pass, outside it fails."""
+    vacuous: Count
+    """How many elements decide nothing."""
+
+
+class VectorCase(Model):
+    """One case of the bundle."""
+
+    id: Name
+    """Name of the case; its result is the file `ID.bin`."""
+    case: CaseModel
+    """Operator, scheme, platform, attributes, shapes, ranges, fused activation and the recipe of the data."""
+    operands: list[VectorOperand]
+    """In the order of the spec."""
+    output: VectorOutput
+    """The output."""
+    multiplier: VectorMultiplier | None = None
+    """The multiplier that the platform's rule provides."""
+    tables: list[TableFile] = []
+    """The tables that the platform's rule provides."""
+    numbers: dict[Name, int | float] = {}
+    """Further numbers that the platform's rule provides."""
+    allowed: Allowed | None = None
+    """The codes that are right; none where no interval can be derived: such a case is never a pass."""
+    open: str = ""
+    """Why nothing is allowed or forbidden."""
+
+
+class Manifest(Model):
+    """The manifest of a bundle."""
+
+    version: Literal[1]
+    """Version of this schema."""
+    quantizer: Annotated[str, Field(max_length=64)]
+    """Version of the package that wrote the bundle."""
+    seed: Annotated[int, Field(ge=0)]
+    """Seed of the cases: the same version and seed write the same bytes."""
+    index_sha256: Digest
+    """SHA-256 of index.txt."""
+    cases: Annotated[list[VectorCase], Field(max_length=MOST_CASES)]
+    """The cases."""

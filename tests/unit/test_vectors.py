@@ -1,0 +1,255 @@
+"""Vectors: a bundle says which codes are right, its reader in C agrees, and what came back is judged without a second chance."""
+
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from quantizer.cli import main
+from quantizer.conformance.judge import judge
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.conformance.vectors.intervals import intervals
+from quantizer.conformance.vectors.reading import opened
+from quantizer.core.case import Case
+from quantizer.core.errors import CaseError
+from quantizer.core.library import load_library
+from quantizer.numerics.qparams import Staged
+from quantizer.ops import load_built_ins
+from quantizer.reporting.store import read_run
+from quantizer.runtime.engines.own import OwnEngine
+
+COMPILER = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+EXAMPLE = Path(__file__).parents[2] / "examples/vectors_in_c"
+load_built_ins()
+LIBRARY = load_library()
+
+
+def export(path, *words, op="relu", cases="6"):
+    assert main(["vectors", "export", "--op", op, "--cases", cases, "-o", str(path), *words]) == 0
+    return path
+
+
+def trial_of(vector):
+    case = Case.from_dict(vector.case.model_dump(), vector.id)
+    target = Target(LIBRARY.spec(case.op), LIBRARY.scheme(case.scheme), LIBRARY.platform(case.platform))
+    return Trial(target, case, OwnEngine())
+
+
+def answer(bundle_path, folder, change=lambda codes: codes):
+    """Write as results what the package's own functions compute."""
+    folder.mkdir()
+    with opened(bundle_path) as bundle:
+        for vector in bundle.manifest.cases:
+            codes = change(trial_of(vector).got)
+            (folder / f"{vector.id}.bin").write_bytes(
+                codes.astype(f"<{np.dtype(vector.output.dtype).str[1:]}").tobytes()
+            )
+    return folder
+
+
+def files(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def relu(tmp_path_factory):
+    return export(tmp_path_factory.mktemp("bundle") / "relu")
+
+
+def test_the_same_seed_writes_the_same_bytes_in_a_folder_and_in_a_zip(relu, tmp_path):
+    assert files(export(tmp_path / "again")) == files(relu)
+    first, second = (export(tmp_path / name).read_bytes() for name in ("a.zip", "b.zip"))
+    assert first == second
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == files(relu)
+    assert files(export(tmp_path / "other", "--seed", "1")) != files(relu)
+
+
+@pytest.mark.parametrize("op", ["conv2d", "add", "sigmoid", "avg_pool2d", "argmax", "transpose"])
+def test_the_intervals_are_those_that_the_check_holds_codes_to(op, tmp_path):
+    with opened(export(tmp_path / "bundle.zip", op=op, cases="3")) as bundle:
+        for vector in bundle.manifest.cases:
+            assert vector.allowed is not None, vector.open
+            low, high = bundle.array(vector.allowed.low).astype(int), bundle.array(vector.allowed.high).astype(int)
+            trial = trial_of(vector)
+            assert ((low <= trial.got) & (trial.got <= high)).all()
+            for operand in vector.operands:
+                assert np.array_equal(bundle.array(operand.values), trial.codes[operand.name].numpy())
+            for codes, wrong in ((low, False), (high, False), (high + 1, True), (low - 1, True)):
+                again = trial_of(vector)
+                again.outcome = Staged(torch.from_numpy(codes), {})
+                (verdict,) = judge(again, ("arithmetic",))
+                assert verdict.failing == wrong, (vector.id, verdict)
+
+
+def test_own_codes_pass_and_codes_off_by_one_fail_with_element_and_interval(relu, tmp_path, capsys):
+    assert (
+        main(["vectors", "judge", str(relu), str(answer(relu, tmp_path / "right")), "-o", str(tmp_path / "run")]) == 0
+    )
+    assert "6 passed, 0 failed, 0 open" in capsys.readouterr().out
+    (record,) = read_run(tmp_path / "run")
+    assert (record.id, record.outcome, record.checks["arithmetic"].passed) == ("relu-a8-ideal", "passed", 6)
+    wrong = answer(relu, tmp_path / "wrong", lambda codes: np.where(codes < 127, codes + 1, codes - 1))
+    assert main(["vectors", "judge", str(relu), str(wrong)]) == 1
+    out = capsys.readouterr().out
+    assert "fail: relu-a8-ideal-0000: element [" in out
+    assert "0 passed, 6 failed" in out
+
+
+def test_a_result_that_is_missing_or_too_short_fails(relu, tmp_path, capsys):
+    results = answer(relu, tmp_path / "results")
+    (results / "relu-a8-ideal-0001.bin").unlink()
+    (results / "relu-a8-ideal-0002.bin").write_bytes(b"\0")
+    assert main(["vectors", "judge", str(relu), str(results)]) == 1
+    out = capsys.readouterr().out
+    assert "fail: relu-a8-ideal-0001: no result" in out
+    assert "fail: relu-a8-ideal-0002: relu-a8-ideal-0002.bin has 1 bytes" in out
+    assert "4 passed, 2 failed" in out
+
+
+def test_a_case_without_intervals_says_why_and_is_never_a_pass(tmp_path, capsys):
+    bundle = tmp_path / "bundle"
+    export(bundle)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    for case in manifest["cases"]:
+        del case["allowed"]
+        case["open"] = "no interval is known"
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    results = answer(bundle, tmp_path / "results")
+    assert main(["vectors", "judge", str(bundle), str(results), "-o", str(tmp_path / "run")]) == 1
+    out = capsys.readouterr().out
+    assert "open: relu-a8-ideal-0000: no interval is known" in out
+    assert "0 passed, 0 failed, 6 open" in out
+    (record,) = read_run(tmp_path / "run")
+    assert (record.outcome, record.checks["arithmetic"].holes) == ("skipped", 6)
+
+
+def test_an_interval_that_follows_from_the_codes_themselves_is_none(monkeypatch, relu):
+    from quantizer.conformance.checks.elements import judge_codes
+    from quantizer.conformance.vectors import intervals as module
+
+    with opened(relu) as bundle:
+        trial = trial_of(bundle.manifest.cases[0])
+    assert not isinstance(intervals(trial), str)
+    monkeypatch.setattr(module, "arithmetic", lambda t: judge_codes("arithmetic", t, t.got, t.got + 0))
+    assert intervals(trial) == "the interval depends on the codes that are judged"
+
+
+def test_every_code_allowed_is_no_interval(monkeypatch, relu):
+    from quantizer.conformance.checks.elements import judge_codes
+    from quantizer.conformance.vectors import intervals as module
+
+    with opened(relu) as bundle:
+        trial = trial_of(bundle.manifest.cases[0])
+    ends = [np.full(trial.output_shape, end) for end in (-128, 127)]
+    monkeypatch.setattr(module, "arithmetic", lambda t: judge_codes("arithmetic", t, *ends))
+    assert intervals(trial) == "every code is allowed for every element"
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: "{", "not JSON"),
+        (lambda text: text.replace('"version": 1\n', '"version": 2\n'), "version"),
+        (lambda text: text.replace("cases/relu-a8-ideal-0000/x.bin", "../x.bin"), "must match"),
+        (lambda text: text.replace('"seed": 0,', ""), "seed"),
+        (lambda text: text.replace('relu-a8-ideal-0001"', 'relu-a8-ideal-0000"'), "two cases have one id"),
+    ],
+)
+def test_a_wrong_manifest_is_one_clear_error(relu, tmp_path, damage, said, capsys):
+    bundle = shutil.copytree(relu, tmp_path / "bundle")
+    text = (bundle / "manifest.json").read_text()
+    (bundle / "manifest.json").write_text(damage(text))
+    (tmp_path / "results").mkdir()
+    assert main(["vectors", "judge", str(bundle), str(tmp_path / "results")]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert said in err
+
+
+def test_a_file_that_is_not_the_one_of_the_manifest_is_an_error(relu, tmp_path, capsys):
+    bundle = shutil.copytree(relu, tmp_path / "bundle")
+    path = bundle / "cases/relu-a8-ideal-0003/allowed.high.bin"
+    path.write_bytes(b"\x7f" * len(path.read_bytes()))
+    assert main(["vectors", "judge", str(bundle), str(answer(relu, tmp_path / "results"))]) == 2
+    assert "allowed.high.bin: is not the file that the manifest names" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"no zip"])
+def test_what_is_no_zip_is_an_error(content, tmp_path):
+    (tmp_path / "bundle.zip").write_bytes(content)
+    with pytest.raises(CaseError, match=r"bundle\.zip"), opened(tmp_path / "bundle.zip"):
+        pass
+
+
+def test_a_bundle_over_its_budget_and_one_that_exists_are_refused(relu, tmp_path, capsys):
+    assert main(["vectors", "export", "--op", "relu", "-o", str(relu)]) == 2
+    words = ["vectors", "export", "--op", "conv2d", "--cases", "9999", "--budget", "1", "-o", str(tmp_path / "big")]
+    assert main(words) == 2
+    assert "more than 1 MB" in capsys.readouterr().err
+    assert not (tmp_path / "big").exists()
+
+
+@pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
+def test_the_example_in_c_judges_a_kernel_and_finds_one_that_is_off_by_one(relu, tmp_path):
+    ends = []
+    for flags in ([], ["-DFAULTY"]):
+        program = tmp_path / f"judge{len(flags)}"
+        words = [
+            COMPILER,
+            "-std=c99",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O2",
+            *flags,
+            "-o",
+            program,
+            "judge_relu.c",
+            "-lm",
+        ]
+        subprocess.run(words, cwd=EXAMPLE, check=True)
+        results = tmp_path / f"results{len(flags)}"
+        results.mkdir()
+        ended = subprocess.run([program, relu, results], capture_output=True, text=True, check=False)
+        ends.append((ended.returncode, main(["vectors", "judge", str(relu), str(results)])))
+        assert ("fail: relu-a8-ideal-" in ended.stdout) == bool(flags)
+    assert ends == [(0, 0), (1, 1)]
+
+
+@pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
+def test_the_reader_in_c_reads_every_kind_of_line(tmp_path):
+    bundle = tmp_path / "bundle"
+    words = ["vectors", "export", "-o", str(bundle), "--cases", "2", "--platform", "tflite_ref", "--platform", "ideal"]
+    assert main([*words, *(w for op in ("conv2d", "add", "softmax", "gather", "quantize") for w in ("--op", op))]) == 0
+    starts = {line.split(" ", 1)[0] for line in (bundle / "index.txt").read_text().splitlines()}
+    assert {"case", "attribute", "operand", "multiplier", "table", "output", "allowed", "end"} <= starts
+    (tmp_path / "sum.c").write_text(
+        '#include "quantizer_vectors.h"\n'
+        "int main(int n, char **w) { (void)n; static quantizer_case t; quantizer_vectors b; int s;\n"
+        "  if (quantizer_open(&b, w[1])) return 2;\n"
+        "  while ((s = quantizer_next(&b, &t)) == 1) { int64_t sum = 0;\n"
+        "    for (int k = 0; k < t.operand_count; k++) for (size_t i = 0; i < t.operands[k].count; i++) sum += t.operands[k].codes[i];\n"
+        '    printf("%s %lld %ld\\n", t.id, (long long)sum, t.judged ? quantizer_judge(&t, t.low.codes) : -1); quantizer_free(&t); }\n'
+        "  quantizer_close(&b); return s < 0; }\n"
+    )
+    program = tmp_path / "sum"
+    subprocess.run([COMPILER, "-std=c99", f"-I{EXAMPLE}", "-o", program, tmp_path / "sum.c"], check=True)
+    said = subprocess.run([program, bundle], capture_output=True, text=True, check=True).stdout.splitlines()
+    with opened(bundle) as read:
+        wanted = [
+            f"{vector.id} {sum(_sum(read.array(part.values)) for part in vector.operands)} {0 if vector.allowed else -1}"
+            for vector in read.manifest.cases
+        ]
+    assert said == wanted
+
+
+def _sum(values):
+    return 0 if values.dtype.kind == "f" else int(values.astype(np.int64).sum())
