@@ -1,9 +1,10 @@
-"""`quantizer vectors`: test vectors that need no Python to run: write a bundle, judge what came back."""
+"""`quantizer vectors`: test vectors that need no Python to run: write a bundle, judge what came back, compare bundles."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from quantizer.core.platforms import Platform
     from quantizer.core.spec import Spec
 
-PASSED, FAILED = 0, 1
+PASSED, FAILED, DIFFER = 0, 1, 1
 MEGABYTE = 1_000_000
 MOST_SHOWN = 20
 _EPILOG = f"""\
-exit status: 0 every case that can be judged passed, 1 one failed or nothing was judged, 2 the input cannot be read.
+exit status: 0 every case that can be judged passed, 1 one failed, nothing was judged or bundles differ, 2 the input cannot be read.
 Seeds: 0 to {LARGEST_SEED}. docs/vectors.md has the files of a bundle and a reader in C.
 """
 
@@ -60,10 +61,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     judge.add_argument(
         "-o", "--output", type=Path, metavar="RUN_DIR", help="write records, as `quantizer report` reads"
     )
+    diff = verbs.add_parser("diff", help="what a bundle asks for that another did not; 1 where they differ")
+    diff.add_argument("old", type=Path, metavar="OLD", help="folder or zip")
+    diff.add_argument("new", type=Path, metavar="NEW", help="folder or zip")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one verb; 0 where every case that can be judged passed."""
+    """Run one verb; 0 where every case that can be judged passed, or two bundles ask for the same."""
+    if args.verb == "diff":
+        return _diff(args)
     return _export(args) if args.verb == "export" else _judge(args)
 
 
@@ -137,3 +143,18 @@ def _judge(args: argparse.Namespace) -> int:
     if args.output:
         write_run(args.output, records(found), summary)
     return FAILED if counts["fail"] or not elements else PASSED
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from quantizer.conformance.vectors.difference import differences
+    from quantizer.conformance.vectors.reading import opened
+
+    with opened(args.old) as old, opened(args.new) as new:
+        found = [*differences(old, new)]
+        versions = f"{old.manifest.quantizer} -> {new.manifest.quantizer}"
+        sizes = f"{len(old.manifest.cases)} -> {counted(len(new.manifest.cases), 'case')}"
+    sys.stdout.writelines(f"{one}\n" for one in found)
+    counts = Counter(one.kind for one in found)
+    said = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "removed", "stricter", "looser", "other"))
+    sys.stdout.write(f"quantizer {versions}, {sizes}: {said}\n")
+    return DIFFER if found else PASSED

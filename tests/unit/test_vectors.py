@@ -1,5 +1,6 @@
 """Vectors: a bundle says which codes are right, its reader in C agrees, and what came back is judged without a second chance."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -195,6 +196,36 @@ def test_a_bundle_over_its_budget_and_one_that_exists_are_refused(relu, tmp_path
     assert main(words) == 2
     assert "more than 1 MB" in capsys.readouterr().err
     assert not (tmp_path / "big").exists()
+
+
+def rewritten(bundle_path, folder, case, end, change):
+    """Return a copy of a bundle with one file of allowed codes, and its digest, changed."""
+    shutil.copytree(bundle_path, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    entry = manifest["cases"][case]["allowed"][end]
+    content = change(np.fromfile(folder / entry["file"], np.int8)).astype(np.int8).tobytes()
+    (folder / entry["file"]).write_bytes(content)
+    entry["sha256"] = hashlib.sha256(content).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_what_a_new_bundle_asks_for_is_told(relu, tmp_path, capsys):
+    assert main(["vectors", "diff", str(relu), str(relu)]) == 0
+    wider = rewritten(relu, tmp_path / "wider", 2, "high", lambda codes: np.minimum(codes.astype(int) + 1, 127))
+    more = export(tmp_path / "more.zip", cases="7")
+    capsys.readouterr()
+    for old, new, said in (
+        (wider, relu, "stricter: relu-a8-ideal-0002: "),
+        (relu, wider, "looser: relu-a8-ideal-0002: "),
+        (relu, more, "added: relu-a8-ideal-0006: "),
+        (more, relu, "removed: relu-a8-ideal-0006: "),
+    ):
+        assert main(["vectors", "diff", str(old), str(new)]) == 1
+        first, *others = capsys.readouterr().out.splitlines()
+        assert first.startswith(said)
+        assert len(others) == 1
+        assert f"1 {said.split(':')[0]}" in others[0]
 
 
 @pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
