@@ -190,6 +190,27 @@ def test_what_is_no_zip_is_an_error(content, tmp_path):
         pass
 
 
+def test_a_damaged_or_overlong_file_of_a_zip_is_an_error(tmp_path, capsys):
+    good = export(tmp_path / "good.zip")
+    with zipfile.ZipFile(good) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    name = "cases/relu-a8-ideal-0000/allowed.low.bin"
+    for place, (content, said) in enumerate(
+        ((held[name] + b"\0", "has more than"), (held[name][:-1], "is not the file"), (None, "has no file"))
+    ):
+        path = tmp_path / f"bad{place}.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for entry, kept in held.items():
+                if entry != name or content is not None:
+                    archive.writestr(entry, content if entry == name else kept)
+        assert main(["vectors", "judge", str(path), str(tmp_path)]) == 2
+        assert said in capsys.readouterr().err
+    raw = bytearray(good.read_bytes())
+    raw[raw.index(b"manifest.json") + 40] ^= 0xFF
+    (tmp_path / "torn.zip").write_bytes(raw)
+    assert main(["vectors", "judge", str(tmp_path / "torn.zip"), str(tmp_path)]) == 2
+
+
 def test_a_bundle_over_its_budget_and_one_that_exists_are_refused(relu, tmp_path, capsys):
     assert main(["vectors", "export", "--op", "relu", "-o", str(relu)]) == 2
     words = ["vectors", "export", "--op", "conv2d", "--cases", "9999", "--budget", "1", "-o", str(tmp_path / "big")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,10 @@ from quantizer.core.files import is_folder
 from quantizer.core.reading import Readable, one_line
 from quantizer.core.vectors import MANIFEST, ArrayFile, Manifest
 from quantizer.core.wording import shown_path
+from quantizer.ir.formats.npz import DAMAGED, entry_bytes
 
 MOST_MANIFEST = 1 << 28
 ARCHIVE = Readable("a bundle of vectors", 1 << 32, CaseError, "Name what `quantizer vectors export` wrote.")
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -61,24 +60,10 @@ def opened(path: Path) -> Iterator[Bundle]:
     with ARCHIVE.opened(path, where) as stream:
         try:
             archive = zipfile.ZipFile(stream)
-        except _DAMAGED as err:
+        except DAMAGED as err:
             raise ARCHIVE.refused(where, f"is no sound zip: {one_line(err)}") from None
         with archive:
-            yield _bundle(where, lambda name, most: _entry(where, archive, name, most))
-
-
-def _entry(where: str, archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """Return one file of the zip; no more than *most* bytes are unpacked."""
-    try:
-        with archive.open(name) as file:
-            content = file.read(most + 1)
-    except KeyError:
-        raise ARCHIVE.refused(where, f"has no file {name}") from None
-    except _DAMAGED as err:
-        raise ARCHIVE.refused(where, f"{name} cannot be unpacked: {one_line(err)}") from None
-    if len(content) > most:
-        raise ARCHIVE.refused(where, f"{name} has more than {most} bytes")
-    return content
+            yield _bundle(where, lambda name, most: entry_bytes(where, archive, name, most))
 
 
 def _bundle(where: str, read: Callable[[str, int], bytes]) -> Bundle:

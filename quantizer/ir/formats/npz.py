@@ -42,7 +42,7 @@ BAD_HEADERS = (
     MemoryError,
 )  # fmt: skip
 """What numpy raises for headers that are no literals, or literals of something else."""
-_DAMAGED = (
+DAMAGED = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError, RuntimeError, OverflowError, MemoryError,
 )  # fmt: skip
 """What zipfile and numpy raise for damaged archives, and for arrays that memory does not hold."""
@@ -76,6 +76,20 @@ def zip_bytes(files: Mapping[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
+def entry_bytes(where: str, archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """Return the file called *name* of an open zip; FormatError where there is none or it has more than *most* bytes."""
+    try:
+        with archive.open(name) as file:
+            content = file.read(most + 1)
+    except KeyError:
+        raise FormatError(f"{where}: has no file {name}.") from None
+    except DAMAGED as err:
+        raise FormatError(f"{where}: {name} cannot be unpacked: {_line(err)}.") from None
+    if len(content) > most:
+        raise FormatError(f"{where}: {name} has more than {most} bytes.")
+    return content
+
+
 def _entry(name: str) -> zipfile.ZipInfo:
     entry = zipfile.ZipInfo(name, EPOCH)
     entry.external_attr = 0o644 << 16
@@ -101,7 +115,7 @@ def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts:
                     found[name] = _array(f"{where}: array {name!r}", file, entry.file_size, texts=texts)
     except FormatError:
         raise
-    except _DAMAGED as err:
+    except DAMAGED as err:
         raise FormatError(
             f"{where}: is no sound .npz archive: {_line(err)}. Save the arrays with numpy.savez."
         ) from None
@@ -122,7 +136,7 @@ def read_npy(path: str | os.PathLike[str], *, texts: bool = False) -> Array:
         return np.memmap(where, dtype, "r", start, shape, order) if wanted else np.empty(shape, dtype)
     except FormatError:
         raise
-    except (OSError, *_DAMAGED) as err:
+    except (OSError, *DAMAGED) as err:
         raise FormatError(f"{where}: is no .npy file of one numeric array: {_line(err)}.") from None
 
 
