@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quantizer.commands import case_from_onnx
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.levels import ALL
 
@@ -36,6 +37,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="write operands, expected and got as npz and JSON; where Compass IR holds the operator, IR and cfg too",
     )
     export.add_argument("--to", type=Path, required=True, help="a new folder")
+    from_onnx = verbs.add_parser(
+        "from-onnx", help="judge nodes of a quantized ONNX model, and cut the failing ones out",
+        epilog=case_from_onnx.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    case_from_onnx.add_arguments(from_onnx)
     for verb in (replay, keep, export):
         verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
         verb.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
@@ -55,6 +61,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Run one verb; 0 where all checks pass, 1 where one fails."""
+    if args.verb == "from-onnx":
+        return case_from_onnx.run(args)
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
     from quantizer.conformance.stored import read_replay

@@ -127,7 +127,7 @@ def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Ten
     from quantizer.runtime.setting import Setting
 
     if args.operands is not None:
-        return graph, _operands(args.operands, graph)
+        return graph, operands(args.operands, graph)
     if args.data is None:
         batches = synthetic_batches(graph, args.seed, args.batches, args.batch_size)
     else:
@@ -137,7 +137,7 @@ def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Ten
     return with_qdq(quantize_graph(dispatch_graph(graph, args.platform), batches, Setting(bias=args.bias))), batches[0]
 
 
-def _operands(path: Path, graph: Graph) -> dict[str, Tensor]:
+def operands(path: Path, graph: Graph) -> dict[str, Tensor]:
     """Return one array for each input as a cut keeps them; FormatError where they do not fit."""
     from quantizer.ir.formats.npz import read_npz
     from quantizer.ir.formats.onnx_values import to_torch

@@ -138,6 +138,11 @@ def write_replay(
 
     Small tensors stand in it. ran: without, the case ended the process that ran it: it is not run again for its tensors.
     """
+    replace_files({path: replay_content(item_id, trial, verdicts, text, ran=ran)})
+
+
+def replay_content(item_id: str, trial: Trial, verdicts: Sequence[Verdict], text: str, *, ran: bool = True) -> str:
+    """Return what a replay file holds."""
     failing = [v for v in verdicts if v.failing]
     content: dict[str, object] = {
         "case": trial.case.to_dict(),
@@ -148,4 +153,4 @@ def write_replay(
     }
     if ran and (tensors := stored_tensors(trial)):
         content["tensors"] = tensors
-    replace_files({path: json.dumps(content, indent=1, sort_keys=True) + "\n"})
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"

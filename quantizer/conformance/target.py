@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from quantizer.conformance.given import handed_request
 from quantizer.core.case import Case
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme, WeightPart
@@ -42,6 +43,8 @@ class Target:
         self, case: Case, constants: Mapping[str, Tensor], samples: Mapping[str, Tensor] | None = None
     ) -> Request:
         """Return what a quantize rule is asked for *case*."""
+        if case.data.given:
+            return handed_request(self, case, constants)
         return Request(
             self.spec,
             self.scheme,

@@ -37,6 +37,30 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class Given:
+    """A tensor as a model has it: its codes, and the grid that they lie on."""
+
+    dtype: str
+    codes_from_to: tuple[int, int]
+    """The smallest and the largest code of the grid."""
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    """As many as scales."""
+    axis: int | None
+    """Along which scales lie; None where there is one for the tensor."""
+    shape: tuple[int, ...]
+    codes: tuple[int, ...]
+    """In row-major order; none of a result."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tensor as JSON values."""
+        return {
+            "dtype": self.dtype, "range": list(self.codes_from_to), "scale": list(self.scale),
+            "zero_point": list(self.zero_point), "axis": self.axis, "shape": list(self.shape), "codes": list(self.codes),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
 class DataRecipe:
     """How the tensors of a case are filled: `value(name, coordinates)` hashed from the seed, shaped by the set."""
 
@@ -46,6 +70,8 @@ class DataRecipe:
     """Tensor -> coordinates that keep their value; all others are zero. A tensor that is not named keeps all."""
     stack: Stack | None = None
     """The data sets of a stack; None where the set is the only one."""
+    given: Mapping[str, Given] = field(default_factory=dict)
+    """Operands and result of a case that was cut out of a model: their codes and grids; the set is then `given`."""
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -93,6 +119,7 @@ class Case:
                 "set": self.data.set,
                 "seed": self.data.seed,
                 **({"kept": {k: [list(c) for c in v] for k, v in self.data.kept.items()}} if self.data.kept else {}),
+                **({"given": {k: v.to_dict() for k, v in self.data.given.items()}} if self.data.given else {}),
                 **({} if stack is None else {"stack": {"axis": stack.axis, "parts": [list(p) for p in stack.parts]}}),
             },
         }

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from quantizer.core.case import AttrValue, Case, DataRecipe, Stack, TilePlan
+from quantizer.core.case import AttrValue, Case, DataRecipe, Given, Stack, TilePlan
 from quantizer.core.errors import CaseError
 from quantizer.core.model import Model
 from quantizer.core.model_errors import explain
@@ -16,6 +16,8 @@ MAX_ELEMENTS = 1 << 24
 MAX_WHOLE = 1 << 31
 MAX_LIST = 8
 MAX_TEXT = 200
+MAX_GIVEN = 1 << 18
+"""Codes of a stored tensor."""
 MAX_PARTS = 1 << 12
 """Data sets of a stack."""
 
@@ -55,6 +57,24 @@ class StackModel(Model):
     parts: Annotated[list[Annotated[tuple[str, Seed], Field(strict=False)]], Field(min_length=1, max_length=MAX_PARTS)]
 
 
+class GivenModel(Model):
+    """A tensor of a stored case that a model gave."""
+
+    dtype: Annotated[str, Field(max_length=MAX_TEXT)]
+    range: Annotated[list[int], Field(min_length=2, max_length=2)]
+    scale: Annotated[list[Real], Field(min_length=1, max_length=MAX_GIVEN)]
+    zero_point: Annotated[list[int], Field(min_length=1, max_length=MAX_GIVEN)]
+    axis: Annotated[int, Field(ge=0, le=8)] | None = None
+    shape: Annotated[list[Size], Field(max_length=8)]
+    codes: Annotated[list[int], Field(max_length=MAX_GIVEN)]
+
+    def to_given(self) -> Given:
+        """Return the tensor as the dataclass that the rest of the package uses."""
+        low, high = self.range
+        lists = tuple(self.scale), tuple(self.zero_point)
+        return Given(self.dtype, (low, high), *lists, self.axis, tuple(self.shape), tuple(self.codes))
+
+
 class DataModel(Model):
     """The data recipe of a stored case."""
 
@@ -62,6 +82,7 @@ class DataModel(Model):
     seed: Seed
     kept: dict[str, list[list[Size]]] = {}
     stack: StackModel | None = None
+    given: dict[str, GivenModel] = {}
 
     def to_stack(self) -> Stack | None:
         """Return the stack, if the recipe is one."""
@@ -100,6 +121,7 @@ class CaseModel(Model):
                 self.data.seed,
                 {name: tuple(tuple(c) for c in coordinates) for name, coordinates in self.data.kept.items()},
                 self.data.to_stack(),
+                {name: tensor.to_given() for name, tensor in self.data.given.items()},
             ),
             activation=self.activation,
         )

@@ -27,7 +27,10 @@ def load_onnx_graph(path: Path | str, platform: str = FP32) -> Graph:
 
 
 def folded(graph: Graph, platform: str = FP32) -> Graph:
-    """Return *graph* with nodes that read constants alone, and make small tensors, replaced by what they make."""
+    """Return *graph* with nodes that read constants alone, and make small tensors, replaced by what they make.
+
+    A dequantization stays: without it a constant has no scale, and the operator that reads it is not quantized any more.
+    """
     known = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
     made: dict[str, Tensor] = {}
     kept: list[Node] = []
@@ -35,7 +38,13 @@ def folded(graph: Graph, platform: str = FP32) -> Graph:
     for node in graph.order:
         handler = find_handler(node.op, platform)
         small = all(_is_small(graph.tensor(name)) for name in node.outputs)
-        if handler is None or not small or not node.inputs or not all(name in known for name in node.reads):
+        if (
+            node.op == "DequantizeLinear"
+            or handler is None
+            or not small
+            or not node.inputs
+            or not all(name in known for name in node.reads)
+        ):
             kept.append(node)
             continue
         try:

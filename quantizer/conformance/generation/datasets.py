@@ -16,6 +16,7 @@ from torch import Tensor
 from quantizer.conformance.generation.fillers import FILLERS, indices, random, site_of
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.ties import near_ties, ties
+from quantizer.conformance.given import GIVEN, check_given, values_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, DataRecipe
 from quantizer.core.errors import CaseError
@@ -32,12 +33,17 @@ MANY = 4
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:
     """Return the float32 tensors of *case* in the operator's axis order; CaseError for an unknown data set."""
     check_sets(case)
+    if case.data.given:
+        return {name: values_of(case, name).float() for name in case.shapes}
     arrays = _filled(_Recipe(target, case))
     return {name: torch.from_numpy(_kept(case, name, values).astype(np.float32)) for name, values in arrays.items()}
 
 
 def check_sets(case: Case) -> None:
     """Raise CaseError for a data set that is not known."""
+    if case.data.given or case.data.set == GIVEN:
+        check_given(case)
+        return
     for name in (case.data.set, *case.data.sets):
         if name not in (*FILLERS, *DIRECTED):
             raise CaseError(f"data.set {name!r}: must be one of {', '.join((*DIRECTED, *FILLERS))}.")

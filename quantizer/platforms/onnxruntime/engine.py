@@ -75,7 +75,7 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:  # noqa: ARG001
     """Return the model of the quantized node; its pools take the order of axes that the case asks for."""
     op = call.spec.op
-    feeds = _fed(call, codes, CODES)
+    feeds = _typed(_fed(call, codes, CODES), parameters)
     refuse_pairs(call.attrs)
     _refuse_global(call, parameters, feeds)
     constants, order = quantized_inputs(call, codes, parameters)
@@ -106,14 +106,28 @@ def _fed(call: Call, operands: Mapping[str, Tensor], types: Mapping[str, type[np
     return {name: operands[name].numpy().astype(kind) for name, kind in kinds.items()}
 
 
+def _typed(feeds: Mapping[str, Array], parameters: Parameters) -> dict[str, Array]:
+    """Return codes in the type of their grid: a case has bytes without a sign, a model may have others."""
+    own = {name: _type(params) for name, params in parameters.inputs.items() if name in feeds}
+    bytes_ = {
+        name: values.astype(own.get(name, np.uint8)) for name, values in feeds.items() if values.dtype == np.uint8
+    }
+    return {**feeds, **bytes_}
+
+
+def _type(params: QParams) -> type[np.integer[Any]]:
+    return np.int8 if params.dtype.kind == "int" else np.uint8
+
+
 def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:  # noqa: ARG001
     """Return ConvInteger or MatMulInteger, then the bias: int32 sums of centred codes."""
     op = call.spec.op
     if op not in (*CONVOLUTIONS, "fully_connected", "matmul"):
         return None
-    feeds = {name: codes[name].numpy().astype(np.uint8) for name in call.spec.activations if name in codes}
+    own = {name: _type(parameters.inputs[name]) for name in call.spec.activations if name in codes}
+    feeds = {name: codes[name].numpy().astype(kind) for name, kind in own.items()}
     constants: dict[str, Array] = {
-        f"{name}_zero": parameters.inputs[name].zero_point.numpy().astype(np.uint8) for name in feeds
+        f"{name}_zero": parameters.inputs[name].zero_point.numpy().astype(kind) for name, kind in own.items()
     }
     order = [*feeds, *constants]
     if "weight" in codes:
@@ -169,13 +183,13 @@ def quantized_inputs(
         made = attribute_inputs(op, call.attrs)
         if op == "pad":
             code = quantize(_as_tensor(made["value"]), parameters.inputs["x"], parameters.platform.quantizer)
-            made["value"] = code.numpy().astype(np.uint8)
+            made["value"] = code.numpy().astype(_type(parameters.inputs["x"]))
         return made, [*(name for name in call.spec.activations if name in codes), *made]
     activations = [name for name in call.spec.activations if name in codes and call.spec.inputs[name].kind == "value"]
     pointing = [name for name in call.spec.activations if name in codes and name not in activations]
     constants = {name: values.numpy().astype(np.int8) for name, values in codes.items() if name == "weight"}
     inputs = {name: scale_and_zero(name, parameters.inputs[name]) for name in activations}
-    inputs |= {name: scale_and_zero(name, parameters.constants[name].params, np.int8) for name in constants}
+    inputs |= {name: scale_and_zero(name, parameters.constants[name].params) for name in constants}
     operands = [part for name, made in inputs.items() for part in (name, *made)]
     bias = {"bias": codes["bias"].numpy().astype(np.int32)} if "bias" in codes else {}
     y = scale_and_zero("y", parameters.outputs["y"])
@@ -188,9 +202,9 @@ def _as_tensor(values: Array) -> Tensor:
     return torch.from_numpy(values.reshape(()))
 
 
-def scale_and_zero(name: str, params: QParams, kind: type[np.integer[Any]] = np.uint8) -> dict[str, Array]:
+def scale_and_zero(name: str, params: QParams) -> dict[str, Array]:
     """Return the two initializers of a quantized tensor."""
-    scale, zero = params.scale.numpy().astype(np.float32), params.zero_point.numpy().astype(kind)
+    scale, zero = params.scale.numpy().astype(np.float32), params.zero_point.numpy().astype(_type(params))
     return {f"{name}_scale": scale, f"{name}_zero": zero}
 
 

@@ -1,0 +1,194 @@
+"""`quantizer case from-onnx`: the nodes of a quantized ONNX model as cases, with the model's scales, shapes and codes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quantizer.commands.model import operands
+from quantizer.core.errors import CaseError, UnsupportedError
+from quantizer.core.wording import to_install, unknown
+
+if TYPE_CHECKING:
+    from quantizer.conformance.from_onnx import Cut
+    from quantizer.conformance.session import Session
+    from quantizer.conformance.trial import Trial
+    from quantizer.core.verdict import Verdict
+
+PASSED, FAILED = 0, 1
+OURS = "ours"
+WRITTEN = 5
+"""Failing nodes that one run shrinks and writes, where none was named."""
+LARGEST = 1 << 20
+"""Bytes of a stored case that can be read again."""
+EPILOG = """\
+Without --node every quantized node is judged, one line each, the failing ones first. A failure is shrunk. -o writes, for
+each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which
+`quantizer case replay` runs again.
+
+exit status: 0 no check fails, 1 one does, 2 the input cannot be read, or the named node has no spec or no scheme.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model and the options."""
+    parser.add_argument("model", type=Path, help="a quantized ONNX file, QDQ or QLinear")
+    parser.add_argument("--node", default="", metavar="NAME", help="this node alone")
+    parser.add_argument(
+        "--data", type=Path, metavar="FILE", help=".npz with one array for each input; otherwise values from seed 0"
+    )
+    parser.add_argument(
+        "--engine", action="append", default=[], metavar="NAME",
+        help="engine under test, several times for several: ours, onnxruntime, onnx_reference, ... (default: ours)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--platform", default="", help="whose arithmetic is declared (default: the engine's; ort of ours)"
+    )
+    parser.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+    parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="a new folder for the cases")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge the nodes on every engine; 0 where all checks pass, 1 where one fails."""
+    from quantizer.runtime.isolation.plugins import judged
+    from quantizer.runtime.onnx_model import load_onnx_graph
+
+    try:
+        import onnx
+    except ImportError:
+        raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
+    assert onnx
+    if args.output is not None and args.output.exists():
+        raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder.")
+    graph = load_onnx_graph(args.model).with_(name=args.model.stem)
+    feeds = _values(graph) if args.data is None else operands(args.data, graph)
+    plugins = judged(args.op_plugins, python="", in_process=False)
+    extra = tuple(folder for plugin in plugins for folder in plugin.specs)
+    contents: dict[Path, Any] = {}
+    failed, texts = False, []
+    for engine in dict.fromkeys(args.engine or [OURS]):
+        session, platform = _session(args, engine, extra)
+        made = _judged(args, graph, feeds, session, platform, contents)
+        failed |= made[0]
+        texts += made[1]
+    if contents:
+        from quantizer.core.files import create_files
+
+        create_files(contents)
+    sys.stdout.write("\n".join(texts) + "\n")
+    return FAILED if failed else PASSED
+
+
+def _values(graph: Any) -> Any:
+    from quantizer.runtime.sample_data import synthetic_batches
+
+    return synthetic_batches(graph, 0, 1, 1)[0]
+
+
+def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> tuple[Session, str]:
+    """Return the engine ready to run, and the platform that it is judged on."""
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.session import open_session
+    from quantizer.core.library import load_library
+
+    name = "own" if engine == OURS else engine
+    real = Options(root=Path.cwd(), engine=name).real
+    home = list(real.entry.home) if real is not None else ["ort"]
+    platform = args.platform or home[0]
+    known = load_library().platforms
+    if platform not in known:
+        raise UnsupportedError(f"--platform={platform}: {unknown(platform, known, 'platform')}")
+    options = Options(
+        root=Path.cwd(), engine=name, plugins=tuple(args.op_plugins), platforms=(platform,) if real is not None else ()
+    )
+    options.check_named()
+    return open_session(options, extra), platform
+
+
+def _judged(
+    args: argparse.Namespace, graph: Any, feeds: Any, session: Session, platform: str, contents: dict[Path, Any]
+) -> tuple[bool, list[str]]:
+    """Return whether a node fails, and what is printed; files are added to *contents*."""
+    from quantizer.conformance.from_onnx import cuts_of, judged_cut
+
+    cuts = cuts_of(graph, feeds, session, platform, args.node)
+    if args.node and cuts[0].case is None:
+        raise UnsupportedError(f"--node={args.node}: {cuts[0].refusal}")
+    found = [(cut, *judged_cut(cut, session)) for cut in cuts if cut.case is not None]
+    failing = [one for one in found if _fails(one[2])]
+    right = [one for one in found if not _fails(one[2])]
+    lines = [f"engine {session.engine.name}, platform {platform}"]
+    lines += [_line(cut, verdicts) for cut, _, verdicts in (*failing, *right)]
+    lines += [f"  {cut.part.name:<20} {cut.part.op:<18} no case: {cut.refusal}" for cut in cuts if cut.case is None]
+    chosen = failing[:WRITTEN] if not args.node else found
+    for number, (cut, trial, verdicts) in enumerate(chosen, 1):
+        folder = None if args.output is None else args.output / _place(cut, number, session)
+        lines.append(_explained(args, cut, trial, verdicts, folder, contents))
+    return bool(failing), lines
+
+
+def _fails(verdicts: Sequence[Verdict]) -> bool:
+    return any(verdict.failing for verdict in verdicts)
+
+
+def _line(cut: Cut, verdicts: Sequence[Verdict]) -> str:
+    from collections import Counter
+
+    from quantizer.conformance.failures import headline
+
+    wrong = next((headline(verdict) for verdict in verdicts if verdict.failing), "")
+    counts = Counter(verdict.status for verdict in verdicts)
+    assert cut.case is not None
+    said = f"FAIL {wrong}" if wrong else ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"  {cut.part.name:<20} {cut.case.op:<18} {said}"
+
+
+def _place(cut: Cut, number: int, session: Session) -> str:
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", cut.part.name).strip("_")[-60:]
+    return f"{re.sub(r'[^A-Za-z0-9._-]+', '_', session.engine.name)}-{number}-{plain}"
+
+
+def _explained(
+    args: argparse.Namespace, cut: Cut, trial: Trial, verdicts: list[Verdict], folder: Path | None, contents: dict[Path, Any]
+) -> str:  # fmt: skip
+    """Return what is printed of one node: of a failing one the smallest case, as a failing item prints it."""
+    from quantizer.conformance.failures import describe, replay_content
+    from quantizer.conformance.from_onnx import smallest
+
+    text, lines = "", []
+    if _fails(verdicts):
+        trial, verdicts = smallest(trial, verdicts)
+        name, plugins = trial.engine.name, "".join(f" --op-plugins={path}" for path in args.op_plugins)
+        again = (f" --op-engine={name}" if name != "own" else "") + plugins
+        replay = f"quantizer case replay {folder / 'case.json'}{again}" if folder else "-o FOLDER writes the case"
+        data = f" --data {args.data}" if args.data else ""
+        own = f" --engine {name}" if name != "own" else ""
+        rerun = f"quantizer case from-onnx {args.model} --node {cut.part.name}{own} --platform {trial.case.platform}{data}{plugins}"
+        text = describe(f"{cut.part.name} ({trial.target.id})", trial.case, trial, verdicts, rerun=rerun, replay=replay)
+        lines.append(text)
+    if folder is not None:
+        stored = replay_content(trial.target.id, trial, verdicts, text)
+        contents |= _files(cut, folder)
+        if len(stored) > LARGEST:
+            lines.append(f"{folder}: part.onnx and operands.npz; the case has too many codes for case.json")
+        else:
+            contents[folder / "case.json"] = stored
+            lines.append(f"wrote part.onnx, operands.npz and case.json to {folder}")
+    return "\n".join(lines) if lines else f"{cut.part.name}: every check passes"
+
+
+def _files(cut: Cut, folder: Path) -> dict[Path, Any]:
+    """Return the node as the model has it."""
+    from quantizer.ir.formats.npz import npz_bytes
+    from quantizer.ir.formats.onnx_values import to_numpy
+    from quantizer.ir.formats.onnx_write import to_model
+
+    fed = {name: to_numpy(values, cut.graph.tensor(name).dtype) for name, values in cut.operands.items()}
+    return {
+        folder / "part.onnx": [to_model(cut.graph).SerializeToString()],
+        folder / "operands.npz": [npz_bytes(fed)],
+    }

@@ -1,0 +1,143 @@
+"""`quantizer case from-onnx`: nodes of a model with its own scales and codes, judged, shrunk and replayed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from quantizer.cli import main
+from quantizer.conformance.given import check_given
+from quantizer.conformance.stored import read_replay
+from quantizer.core.case import Case
+from quantizer.core.errors import CaseError
+from quantizer.numerics.deviates import deviates
+from quantizer.runtime.onnx_model import load_onnx_graph
+
+pytest.importorskip("onnxruntime")
+
+PLUGIN = '''
+from quantizer.numerics import Parameters
+from quantizer.ops import operator
+import torch
+
+
+@operator("conv2d", platform="ort")
+def quantized(x, weight, bias=None, *, stride, padding, dilation, groups, parameters: Parameters):
+    """Forget the zero point of the input."""
+    sums = torch.nn.functional.conv2d(x.double(), weight.double(), None, stride, padding[:2], dilation, groups)
+    ratio = parameters.inputs["x"].scale * parameters.constants["weight"].params.scale / parameters.outputs["y"].scale
+    codes = torch.round(sums * ratio.reshape(1, -1, 1, 1)) + parameters.outputs["y"].zero_point
+    return codes.clamp(parameters.outputs["y"].qmin, parameters.outputs["y"].qmax).long()
+'''
+
+
+def model(*, unsigned: bool = True, softmax: bool = False) -> onnx.ModelProto:
+    """A QDQ convolution with a bias, its weights' scales by channel and no multiple of the largest weight; a softmax or a Det."""
+    kind = np.uint8 if unsigned else np.int8
+    zero = 131 if unsigned else 3
+    codes = (deviates((6, 3, 3, 3), (1, 0, 0)) * 30).clip(-100, 100).astype(np.int8)
+    scales = np.linspace(0.011, 0.019, 6, dtype=np.float32)
+    constants = {
+        "xs": np.float32(0.0173), "xz": kind(zero), "ys": np.float32(0.217), "yz": kind(zero + 5),
+        "w": codes, "ws": scales, "wz": np.zeros(6, np.int8), "b": np.arange(-300, 300, 100, dtype=np.int32),
+        "bs": scales * np.float32(0.0173), "bz": np.zeros(6, np.int32), "ps": np.float32(1 / 256), "pz": kind(0 if unsigned else -128),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        helper.make_node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0),
+        helper.make_node("Conv", ["xd", "wd", "bd"], ["c"], "stem", pads=[1, 1, 1, 1]),
+        helper.make_node("QuantizeLinear", ["c", "ys", "yz"], ["cq"]),
+        helper.make_node("DequantizeLinear", ["cq", "ys", "yz"], ["cd"]),
+        helper.make_node("Softmax" if softmax else "Det", ["cd"], ["s"], "second", **({"axis": 1} if softmax else {})),
+        helper.make_node("QuantizeLinear", ["s", "ps", "pz"], ["sq"]),
+        helper.make_node("DequantizeLinear", ["sq", "ps", "pz"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 7, 7])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(model(softmax=True), tmp_path / "net.onnx")
+    np.savez(tmp_path / "x.npz", x=deviates((1, 3, 7, 7), (2, 0, 0)).astype(np.float32))
+    return tmp_path
+
+
+@pytest.mark.parametrize("unsigned", [True, False])
+def test_a_right_convolution_is_green_on_onnxruntime_and_ours(
+    place: Path, capsys: pytest.CaptureFixture[str], unsigned: bool
+) -> None:
+    onnx.save(model(unsigned=unsigned, softmax=True), place / "net.onnx")
+    asked = ["case", "from-onnx", "net.onnx", "--node", "stem", "--data", "x.npz", "-o", "out"]
+    assert main([*asked, "--engine", "ours", "--engine", "onnxruntime"]) == 0
+    shown = capsys.readouterr().out
+    assert "engine onnxruntime, platform ort" in shown
+    assert shown.count("stem                 conv2d") == 2
+    assert "FAIL" not in shown
+    case = read_replay(place / "out" / "onnxruntime-1-stem" / "case.json").case
+    assert case.data.given["x"].scale == (float(np.float32(0.0173)),)
+    assert case.data.given["x"].zero_point == (131 if unsigned else 3,)
+    assert len(case.data.given["weight"].scale) == 6
+    assert case.shapes["x"] == (1, 3, 7, 7)
+    assert main(["case", "replay", "out/onnxruntime-1-stem/case.json", "--op-engine", "onnxruntime"]) == 0
+
+
+def apart(*words: str) -> tuple[int, str]:
+    """Run the command in a process of its own: a plugin stays registered in the one that loads it."""
+    done = subprocess.run([sys.executable, "-m", "quantizer", *words], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_wrong_function_is_red_shrunk_and_replayed(place: Path) -> None:
+    (place / "wrong.py").write_text(PLUGIN)
+    status, shown = apart("case", "from-onnx", "net.onnx", "--data", "x.npz", "--op-plugins", "wrong.py", "-o", "out")
+    assert status == 1, shown
+    assert shown.index("stem                 conv2d             FAIL arithmetic") < shown.index("second  ")
+    for line in ("  worst       y[", "  expected    ", "  allowed     ", "  got         ", "  multiplier  "):
+        assert line in shown
+    case = read_replay(place / "out" / "own-1-stem" / "case.json").case
+    assert np.prod(case.shapes["weight"]) < 6 * 27
+    assert len(case.data.given["weight"].codes) == np.prod(case.shapes["weight"])
+    status, shown = apart("case", "replay", "out/own-1-stem/case.json", "--op-plugins", "wrong.py")
+    assert status == 1, shown
+    assert "  worst       y[" in shown
+    assert main(["case", "replay", "out/own-1-stem/case.json"]) == 0, "our own function is right on the same case"
+
+
+def test_what_has_no_spec_is_named_and_a_wrong_name_gets_the_nearest(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(model(), place / "net.onnx")
+    for node, said in (("sten", "stem"), ("second", "Det")):
+        assert main(["case", "from-onnx", "net.onnx", "--node", node, "-o", "out"]) == 2
+        wrong = capsys.readouterr().err
+        assert f"--node={node}" in wrong
+        assert said in wrong
+        assert wrong.count("\n") == 1
+        assert not (place / "out").exists()
+
+
+def test_a_case_that_contradicts_itself_is_refused(place: Path) -> None:
+    assert main(["case", "from-onnx", "net.onnx", "--node", "stem", "-o", "out"]) == 0
+    stored = read_replay(place / "out" / "own-1-stem" / "case.json").case.to_dict()
+    stored["data"]["given"]["x"]["codes"][0] = 300
+    with pytest.raises(CaseError, match=r"data\.given\.x: a code lies outside \[0, 255\]"):
+        check_given(Case.from_dict(stored, "here"))
+
+
+def test_a_file_that_is_loaded_keeps_the_scales_of_small_constants(place: Path) -> None:
+    nodes = load_onnx_graph(place / "net.onnx").nodes
+    assert [node.op for node in nodes if node.reads[0] in ("w", "b")] == ["DequantizeLinear"] * 2
