@@ -16,6 +16,7 @@ MAX_ELEMENTS = 1 << 24
 MAX_WHOLE = 1 << 31
 MAX_LIST = 8
 MAX_TEXT = 200
+MAX_CODE = 1 << 32
 MAX_GIVEN = 1 << 18
 """Codes of a stored tensor."""
 MAX_PARTS = 1 << 12
@@ -57,16 +58,19 @@ class StackModel(Model):
     parts: Annotated[list[Annotated[tuple[str, Seed], Field(strict=False)]], Field(min_length=1, max_length=MAX_PARTS)]
 
 
+Code = Annotated[int, Field(ge=-MAX_CODE, le=MAX_CODE)]
+
+
 class GivenModel(Model):
     """A tensor of a stored case that a model gave."""
 
     dtype: Annotated[str, Field(max_length=MAX_TEXT)]
-    range: Annotated[list[int], Field(min_length=2, max_length=2)]
+    range: Annotated[list[Code], Field(min_length=2, max_length=2)]
     scale: Annotated[list[Real], Field(min_length=1, max_length=MAX_GIVEN)]
-    zero_point: Annotated[list[int], Field(min_length=1, max_length=MAX_GIVEN)]
+    zero_point: Annotated[list[Code], Field(min_length=1, max_length=MAX_GIVEN)]
     axis: Annotated[int, Field(ge=0, le=8)] | None = None
     shape: Annotated[list[Size], Field(max_length=8)]
-    codes: Annotated[list[int], Field(max_length=MAX_GIVEN)]
+    codes: Annotated[list[Code], Field(max_length=MAX_GIVEN)]
 
     def to_given(self) -> Given:
         """Return the tensor as the dataclass that the rest of the package uses."""
