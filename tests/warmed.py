@@ -53,7 +53,12 @@ Done = subprocess.CompletedProcess[str]
 
 
 def _fixed(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(READ_AT_IMPORT)}
+    """Return what packages read when they are imported; torch sets TORCHINDUCTOR_CACHE_DIR itself, once it has loaded its compiler."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(READ_AT_IMPORT) and name != "TORCHINDUCTOR_CACHE_DIR"
+    }
 
 
 class Warmed:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Literal
 
-import numpy as np
 from msgspec import Struct
 
 from quantizer.core.errors import CaseError
@@ -224,12 +223,8 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
             continue
         if not ((was.passed or was.failed) and (now.passed or now.failed)):  # `decided`, for a million checks
             continue
-        if name != "accuracy":
-            yield RatioChange(new.id, name, worst_ratio(was), worst_ratio(now))
-            continue
-        change = RatioChange(
-            new.id, name, worst_ratio(was), worst_ratio(now), old.metrics.get(ERROR), new.metrics.get(ERROR)
-        )
+        errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
+        change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
         if change.before != change.after or change.grown_lsb:
             yield change
 
@@ -246,6 +241,10 @@ def _by_size(pairs: Iterable[tuple[Record, Record]], *, elsewhere: bool) -> tupl
     million of them.
     """
     found = [change for old, new in pairs for change in _ratios(old, new, elsewhere=elsewhere)]
+    if not found:
+        return (), ()
+    import numpy as np  # a comparison of equal runs starts without it
+
     before, after = (np.fromiter(map(attrgetter(name), found), np.float64, len(found)) for name in ("before", "after"))
     errors = np.zeros(len(found))
     for place, change in enumerate(found):

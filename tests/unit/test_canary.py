@@ -28,7 +28,9 @@ def test_a_planted_fault_is_seen(session: Session, op: str, cases: int) -> None:
     """On a platform a name: the hash of the operator says which, so that all platforms come up among all operators."""
     targets = session.all_targets(session.library.spec(op))
     planted = 0
-    for index in range(cases):
+    for index in range(6):  # not every case has an element in which a fault must show
+        if planted and index >= cases:
+            break
         target = targets[key(index, op) % len(targets)]
         case = build_case(target, HashChooser(key(index, target.id), {}))
         trial = Trial(target, case, session.engine)

@@ -107,9 +107,9 @@ def test_softmax_of_an_old_opset_is_one_of_rows(op, attrs, expected):
 
 def test_what_is_not_supported_is_refused_not_answered():
     model = one_node("LSTM", {"x": (TensorProto.FLOAT, [1, 1, 1]), "w": (TensorProto.FLOAT, [1, 4, 1]),
-                              "r": (TensorProto.FLOAT, [1, 4, 1])}, opset=14, hidden_size=1, input_forget=1)  # fmt: skip
+                              "r": (TensorProto.FLOAT, [1, 4, 1])}, opset=14, hidden_size=1, activations=["Sigmoid", "Tan", "Tanh"])  # fmt: skip
     ready = QuantizerBackend.prepare(model)
-    with pytest.raises(QuantizerError, match="input_forget"):
+    with pytest.raises(QuantizerError, match="activation 'tan'"):
         ready.run([np.ones((1, 1, 1), np.float32), np.ones((1, 4, 1), np.float32), np.ones((1, 4, 1), np.float32)])
 
 

@@ -155,7 +155,7 @@ def float_model(trial: Trial) -> onnx.ModelProto:
 @pytest.mark.parametrize("item", [item for item in TARGETS if item.split("-")[0] in WRITTEN])
 def test_the_static_quantizer_writes_these_parameters(item: str, tmp_path: Path) -> None:
     """A float model of one operator, calibrated by extrema on the case's own data and quantized as a whole."""
-    for trial, other in pairs(item, "random")[:4]:
+    for trial, other in [pair for pair in pairs(item, "random") if not pair[0].case.attrs.get("ceil_mode")][:4]:
         tensors = {name: values.numpy() for name, values in trial.tensors.items()}
         feeds = {name: values for name, values in tensors.items() if name in trial.spec.activations}
         quantize_static(

@@ -3,6 +3,8 @@
 import itertools
 from pathlib import Path
 
+from torch.nn.functional import silu
+
 from quantizer.conformance.checks.reject import reject_problems
 from quantizer.conformance.faults import explicit_cases
 from quantizer.conformance.judge import judge
@@ -46,6 +48,29 @@ excludes: [{scheme: a16, platform: ideal, reason: a test}]
 oracle: torch.abs
 """
 """What no shipped operator says yet."""
+STAGED = """
+op: gated
+version: "1.0"
+summary: SiLU of a gate times a second operand.
+dims:
+  shape: {type: shape, rank: [1, 2], min: 1, max: 4}
+inputs:
+  gate: {axes: shape}
+  up: {axes: shape}
+outputs:
+  y: {}
+shape:
+  y: shape
+error_model: {kind: custom}
+quantization: {family: gated_product}
+stages:
+  act: {value: silu(gate), bits: 16, signed: true, rounding: half_even, scale: "max(abs(gate_low), abs(gate_high)) / 32767"}
+  y: {value: act * up}
+tiling:
+  "*": {rule: independent}
+oracle: none
+"""
+"""What no shipped operator has: more than one rounding."""
 CASES = (6, 60)
 """Of every operator a few; of those that have a key that nothing has read by then, more."""
 STEP = 11
@@ -60,11 +85,14 @@ def test_a_run_reads_every_key_of_the_model(tmp_path: Path) -> None:
         for key in model.model_fields
     }
     (tmp_path / "folded.yaml").write_text(FOLDED)
+    (tmp_path / "gated.yaml").write_text(STAGED)
     session = open_session(Options(root=Path.cwd(), specs=(tmp_path,)))
     read: set[str] = set()
     with (
         REGISTRY.overridden("folded", "reference", lambda x: x.abs(), None),
         REGISTRY.overridden("folded", "quantized", lambda x, parameters: x, None),
+        REGISTRY.overridden("gated", "reference", lambda gate, up: silu(gate) * up, None),
+        REGISTRY.overridden("gated", "quantized", lambda gate, up, parameters: gate, None),
     ):
         for cases, path in itertools.product(CASES, session.library.paths.values()):
             spec = read_spec(path)[0]

@@ -288,7 +288,7 @@ def test_a_function_alone_is_a_rule_and_a_forward() -> None:
         found = REGISTRY.find("exp", kind, "ideal")
         assert found is not None
         assert (found.kind, found.origin) == (kind, "built-in")
-    assert REGISTRY.get("sigmoid", "quantize", "ort").__name__ == "quantize_ort"
+    assert REGISTRY.get("sigmoid", "quantize", "ort").__module__ == "quantizer.platforms.onnxruntime.rules"
     wrong = Registration("elu", "function", lambda x: x, (1,), None, "here")
     with pytest.raises(PluginError, match="takes no argument alpha"):
         check_signature(LIBRARY.spec("elu"), wrong)

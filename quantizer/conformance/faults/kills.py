@@ -6,6 +6,7 @@ import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
 from time import perf_counter
 
@@ -225,12 +226,18 @@ def anew(trial: Trial, kind: Kind) -> Trial:
     """Return *trial* without what a changed function of *kind* decides; handed tensors are copies."""
     other = copy.copy(trial)
     kept = _KEPT.get(kind, (*_HANDED, "outcome"))
-    given_anew = ("target", "spec", "case", "engine", "call")
-    other.__dict__ = {name: value for name, value in trial.__dict__.items() if name in (*given_anew, *kept)}
+    other.__dict__ = {
+        name: value for name, value in trial.__dict__.items() if name in kept or not _computed(trial, name)
+    }
     other.shared = {}
     if "parameters" in other.__dict__:
         other.parameters = _copied(trial.parameters)
     return other
+
+
+def _computed(trial: Trial, name: str) -> bool:
+    """Return whether a trial computes an attribute on demand; the others are what it was made of."""
+    return isinstance(getattr(type(trial), name, None), cached_property)
 
 
 def _copied(parameters: Parameters) -> Parameters:
