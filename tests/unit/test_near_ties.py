@@ -110,6 +110,12 @@ def test_a_kernel_that_rounds_otherwise_fails_where_that_has_an_effect(op, platf
         assert any(v.failing for t in trials(where) for v in judge(t, ("arithmetic",)))
 
 
+def test_a_platform_with_a_forward_of_its_own_has_no_such_cases():
+    """torch's batch_norm multiplies in float32 and hands no multiplier."""
+    assert near_ties(target("batch_norm", "ideal"))
+    assert not near_ties(target("batch_norm", "torch_x86"))
+
+
 def test_a_fused_multiply_add_is_not_seen_by_random_data():
     """It changes one code in 300,000 elements or fewer: what random data has is too little."""
     where = target("conv2d", "ort")
