@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from quantizer.ir.formats.onnx import load
 from quantizer.ir.graph import FREE, Graph, Node, Tensor, container
 from quantizer.runtime.dispatch import FP32, find_handler, runs_on
 from quantizer.runtime.onnx.kernels import Context
@@ -23,6 +22,8 @@ def load_onnx_graph(path: Path | str, platform: str = FP32) -> Graph:
     Raises FormatError or GraphError for what is wrong with the file, one UnsupportedError naming every operator that
     nothing runs on *platform*.
     """
+    from quantizer.ir.formats.onnx import load  # onnx is an extra; `folded` needs none
+
     return folded(load(path, runs_on(platform)), platform)
 
 

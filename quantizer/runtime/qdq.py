@@ -9,7 +9,6 @@ import torch
 
 from quantizer.core.dtypes import DTYPES, DType, integer
 from quantizer.core.errors import UnsupportedError
-from quantizer.ir.formats.onnx_write import save
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.numerics.quantize import quantize
 from quantizer.runtime.hooks import is_quantable
@@ -24,6 +23,8 @@ PER_TENSOR, PER_CHANNEL, WIDE = 10, 13, 21
 
 def export_qdq(graph: Graph, path: Path | str) -> None:
     """Write *graph* as a QDQ model that gives the same codes: those of a tensor `t` are the tensor `t#codes`."""
+    from quantizer.ir.formats.onnx_write import save  # onnx is an extra; `with_qdq` needs none
+
     save(with_qdq(graph), path)
 
 
