@@ -1,4 +1,4 @@
-"""A QDQ Softmax under optimizations: exponentials are looked up, and some codes are not the nearest to the exact share."""
+"""A QDQ Softmax under optimizations: the reciprocal of the scale of the output is rounded down to an integer, and codes are too small."""
 
 import sys
 

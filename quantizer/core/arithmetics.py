@@ -14,7 +14,7 @@ from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import Location
 
 NAMING = frozenset(
-    {"platform", "summary", "target", "schemes", "graph_schemes", "ops", "named", "functions", "defects"}
+    {"platform", "summary", "target", "schemes", "graph_schemes", "ops", "named", "functions", "defects", "graph_defects"}
 )
 """Keys of a platform that say what it is called and what it has, and nothing of how it computes."""
 Form = Literal["product", "sum", "selection", "one input", "concatenation", "mean", "pooling"]

@@ -55,7 +55,9 @@ class StackModel(Model):
     """The parts of a stored stack."""
 
     axis: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+    """The dimension along which the data sets lie one behind the other."""
     parts: Annotated[list[Annotated[tuple[str, Seed], Field(strict=False)]], Field(min_length=1, max_length=MAX_PARTS)]
+    """Name and seed of each data set."""
 
 
 Code = Annotated[int, Field(ge=-MAX_CODE, le=MAX_CODE)]
@@ -65,12 +67,19 @@ class GivenModel(Model):
     """A tensor of a stored case that a model gave."""
 
     dtype: Annotated[str, Field(max_length=MAX_TEXT)]
+    """Number format of the codes."""
     range: Annotated[list[Code], Field(min_length=2, max_length=2)]
+    """Smallest and largest code."""
     scale: Annotated[list[Real], Field(min_length=1, max_length=MAX_GIVEN)]
+    """One scale, or one for each slice along `axis`."""
     zero_point: Annotated[list[Code], Field(min_length=1, max_length=MAX_GIVEN)]
+    """One zero point, or one for each slice along `axis`."""
     axis: Annotated[int, Field(ge=0, le=8)] | None = None
+    """Axis of scales and zero points; absent for one of the whole tensor."""
     shape: Annotated[list[Size], Field(max_length=8)]
+    """Sizes of the tensor."""
     codes: Annotated[list[Code], Field(max_length=MAX_GIVEN)]
+    """The codes in row-major order; none for a result."""
 
     def to_given(self) -> Given:
         """Return the tensor as the dataclass that the rest of the package uses."""
@@ -83,10 +92,15 @@ class DataModel(Model):
     """The data recipe of a stored case."""
 
     set: str
+    """Name of the data set."""
     seed: Seed
+    """Seed of the values."""
     kept: dict[str, list[list[Size]]] = {}
+    """Tensor -> coordinates whose values shrinking kept; all others are replaced."""
     stack: StackModel | None = None
+    """The data sets of a stack; absent for a single one."""
     given: dict[str, GivenModel] = {}
+    """Tensor -> scales, zero points and codes that a model gave."""
 
     def to_stack(self) -> Stack | None:
         """Return the stack, if the recipe is one."""
@@ -97,16 +111,27 @@ class CaseModel(Model):
     """A stored case."""
 
     version: Literal[1]
+    """Version of this form."""
     op: str
+    """Operator."""
     scheme: str
+    """Scheme of `schemes.yaml`."""
     platform: str
+    """Platform."""
     shapes: dict[str, Annotated[list[Size], Field(max_length=8)]]
+    """Operand -> its sizes, in the order of the operator."""
     attrs: dict[str, Attribute]
+    """Attribute -> value."""
     ranges: dict[str, Annotated[list[Real], Field(min_length=2, max_length=2)]]
+    """Tensor -> calibrated range."""
     order: Literal["channels_first", "channels_last"]
+    """Order of axes in which the graph holds its operands."""
     activation: Literal["none", "relu", "relu6"] = "none"
+    """Fused activation."""
     tiles: dict[str, Annotated[int, Field(ge=1)]]
+    """Dimension -> size of a tile."""
     data: DataModel
+    """Where the values of the operands come from."""
 
     def to_case(self) -> Case:
         """Return the case as the dataclass that the rest of the package uses."""

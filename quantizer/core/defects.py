@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date
+from typing import Annotated
+
+from pydantic import Field
 
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
@@ -71,6 +74,50 @@ class Defect(Model):
     def seen_with(self, instructions: Collection[str]) -> bool:
         """Return whether an engine that has *instructions* shows it."""
         return set(self.needs) <= set(instructions) and set(self.lacks).isdisjoint(instructions)
+
+
+GRAPH_NAMES = ("input_scale", "output_scale")
+"""What the predicate of a defect of fused graphs may name: scales of a node's first operand and of its result; 0 where it has none."""
+
+
+class GraphDefect(Model):
+    """A known defect that a real engine shows where it fuses nodes, so that none of its single operators has it."""
+
+    id: str
+    """Its name, which never changes."""
+    op: str
+    """ONNX operator of the node whose fused kernel has it."""
+    predicate: str
+    """A condition over scales of the node. Where it is true, the optimized run may differ from the run without optimizations."""
+    reason: str
+    """What the real system does, and the source of this knowledge."""
+    graph: str
+    """A graph of `graph_specs` that shows it."""
+    since: str
+    """Day on which it was declared, YYYY-MM-DD."""
+    engine: str
+    """The real engine that has it."""
+    versions: Annotated[list[str], Field(min_length=1)]
+    """Versions of that engine in which it was seen. Other versions are not excused."""
+
+
+def check_graph_defects(defects: Sequence[GraphDefect], key: str, taken: Sequence[str]) -> Iterator[Finding]:
+    """Yield what is wrong with *defects*, which stand under *key*; ids in *taken* are declared elsewhere."""
+    seen = set(taken)
+    for index, defect in enumerate(defects):
+        if defect.id in seen:
+            yield Finding((key, index, "id"), f"{defect.id!r} is the id of another defect.")
+        seen.add(defect.id)
+        try:
+            unknown = parse(defect.predicate).names - set(GRAPH_NAMES)
+        except SpecError as err:
+            yield Finding((key, index, "predicate"), str(err))
+        else:
+            for name in sorted(unknown):
+                yield Finding((key, index, "predicate"), f"no such name.{suggestion(name, GRAPH_NAMES, 'Known')}")
+        if not is_day(defect.since):
+            text = f"must be a day, got {defect.since!r}. Write it as 2027-01-31."
+            yield Finding((key, index, "since"), text)
 
 
 def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()) -> list[Finding]:

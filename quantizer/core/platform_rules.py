@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quantizer.core.defects import check_defects
+from quantizer.core.defects import check_defects, check_graph_defects
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import SpecError
 from quantizer.core.expressions import parse
@@ -48,7 +48,9 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
     for key, expression in platform.significant_bits.items():
         for name in sorted(expression.names - {"activation_bits"}):
             findings.append(Finding(("significant_bits", key), f"name {name!r} is not activation_bits."))
-    return findings + check_defects(platform.defects, "defects")
+    findings += check_defects(platform.defects, "defects")
+    taken = [defect.id for defect in platform.defects]
+    return [*findings, *check_graph_defects(platform.graph_defects, "graph_defects", taken)]
 
 
 def _random_roundings(platform: Platform) -> Iterator[Finding]:

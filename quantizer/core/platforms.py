@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from quantizer.core import rounding_modes
-from quantizer.core.defects import Defect
+from quantizer.core.defects import Defect, GraphDefect
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER
 from quantizer.core.spec import Activation, Expr, Identifier
@@ -354,6 +354,8 @@ class Platform(Model):
     run names it, or an engine that no platform describes."""
     defects: list[Defect] = []
     """Known defects of the real system; they do not expire."""
+    graph_defects: list[GraphDefect] = []
+    """Known defects that the real system shows only where it fuses nodes."""
 
     @property
     def places(self) -> tuple[str, ...]:

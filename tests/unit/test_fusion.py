@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from quantizer.cli import main
+from quantizer.conformance.fusion import judging
 from quantizer.conformance.fusion.cases import build, cases
 from quantizer.conformance.fusion.judging import composed, judge_graph, judge_rewrite, smallest
 from quantizer.conformance.fusion.planted import PLANTS
 from quantizer.conformance.fusion.rewrites import own_rewrites
 from quantizer.core.errors import SpecError
 from quantizer.core.graph_spec import load_graph_spec, shipped_graphs
+from quantizer.core.library import load_library
 from quantizer.runtime.models.engines import ONNXRUNTIME, OPTIMIZED, model_engine
 
 pytest.importorskip("onnxruntime")
@@ -31,6 +33,26 @@ def test_nodes_rewrites_and_a_fusing_engine_agree(name, sessions):
     assert not [str(item) for item in found if item.verdict.failing]
     passed = {item.what for item in found if item.verdict.status == "pass"}
     assert passed >= {"the whole graph", OPTIMIZED, *own_rewrites(GRAPHS[name])}
+
+
+def test_a_declared_defect_of_a_fused_kernel_is_seen_in_its_graph(sessions):
+    import onnxruntime
+
+    for defect in load_library().platforms["ort"].graph_defects:
+        if onnxruntime.__version__ not in defect.versions:
+            pytest.skip("another version than those in which it was seen")
+        spec = GRAPHS[defect.graph]
+        found = [item for case in cases(spec, 8) for item in judge_graph(spec, case, "ort", *sessions)]
+        assert any(item.what == OPTIMIZED and item.verdict.status == "defect" for item in found)
+
+
+def test_a_fused_defect_of_another_version_excuses_nothing(sessions, monkeypatch):
+    spec = GRAPHS["softmax_scales"]
+    found = [item for case in cases(spec, 8) for item in judge_graph(spec, case, "ort", *sessions)]
+    excused = [item for item in found if item.verdict.reason.startswith("softmax_scale_truncated")]
+    monkeypatch.setattr(judging, "_known_where_fused", lambda built: None)
+    again = [item for case in cases(spec, 8) for item in judge_graph(spec, case, "ort", *sessions)]
+    assert len([item for item in again if item.verdict.failing]) == len(excused)
 
 
 @pytest.mark.parametrize("platform", ["ideal", "compass", "tosa"])

@@ -15,9 +15,13 @@ from quantizer.conformance.fusion.rewrites import Rewrite, own_rewrites
 from quantizer.conformance.graph_nodes import NodeTrial
 from quantizer.conformance.judge import known_defect
 from quantizer.conformance.model_bounds import enclosures
+from quantizer.core.defects import GRAPH_NAMES
 from quantizer.core.errors import EngineError, QuantizerError
+from quantizer.core.expressions import parse
 from quantizer.core.graph_spec import GraphSpec
+from quantizer.core.library import load_library
 from quantizer.core.verdict import Verdict, Worst, failure, hole, passed
+from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.runtime.engines.catalogue import chosen
@@ -25,7 +29,7 @@ from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.integer import integer_graph
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.models.engines import ONNXRUNTIME, OwnIntegers, Session, Values
-from quantizer.runtime.models.parts import Parts, parts_of, with_constant_codes
+from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Parts, parts_of, with_constant_codes
 from quantizer.runtime.onnx.kernels import specs
 
 CHECK, HOME = "fusion", "ort"
@@ -157,7 +161,7 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
             if enclosure.quantized is not None and not enclosure.decided:
                 return hole(CHECK, f"{edge!r} has an element for which float32 allows two codes")
     verdict = compared({name: edges[name] for name in names}, made)
-    reason = _known(built) if verdict.failing else None
+    reason = _known(built) or _known_where_fused(built) if verdict.failing else None
     return verdict if reason is None else replace(verdict, status="defect", reason=reason)
 
 
@@ -172,6 +176,39 @@ def _known(built: Built) -> str | None:
         if (reason := known_defect(trial, "engine")) is not None:
             return reason
     return None
+
+
+def _known_where_fused(built: Built) -> str | None:
+    """Return the declared defect of a fused kernel of the installed system that a node of the graph meets, or None."""
+    system = chosen(ONNXRUNTIME)
+    assert system is not None
+    graph = built.graph
+    for defect in load_library().platforms[HOME].graph_defects:
+        if defect.engine != system.entry.name or system.version not in defect.versions:
+            continue
+        for node in graph.nodes:
+            known = dict(zip(GRAPH_NAMES, (_read_scale(graph, node), _written_scale(graph, node)), strict=True))
+            if node.op == defect.op and 0.0 not in known.values() and parse(defect.predicate)(known):
+                return f"{defect.id}: {defect.reason}"
+    return None
+
+
+def _read_scale(graph: Graph, node: Node) -> float:
+    """Return the scale from which the first operand of *node* is dequantized; 0 where it is not."""
+    before = next((other for other in graph.nodes if node.inputs[0] in other.outputs), None)
+    return _scale(graph, before, DEQUANTIZE)
+
+
+def _written_scale(graph: Graph, node: Node) -> float:
+    """Return the scale at which the first result of *node* is quantized; 0 where it is not, or by several."""
+    readers = graph.consumers.get(node.outputs[0], [])
+    return _scale(graph, readers[0], QUANTIZE) if len(readers) == 1 else 0.0
+
+
+def _scale(graph: Graph, node: Node | None, op: str) -> float:
+    name = node.inputs[1] if node is not None and node.op == op else None
+    data = None if name is None else graph.tensor(name).data
+    return 0.0 if data is None or data.numel() != 1 else float(data)
 
 
 def compared(wanted: Codes, found: Codes) -> Verdict:
