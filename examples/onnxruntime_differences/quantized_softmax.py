@@ -1,4 +1,4 @@
-"""A QDQ Softmax under optimizations: the reciprocal of the scale of the output is rounded down to an integer, and codes are too small."""
+"""A QDQ Softmax under optimizations: the reciprocal of the output scale is cut to an integer, codes come out too small."""
 
 import sys
 
