@@ -21,6 +21,8 @@ def near_ties(target: Target) -> list[Case]:
     """
     kind, operands = target.spec.error_model.kind, target.spec.inputs
     wide = kind in ("linear", "mean") and len(operands) == 1 and target.scheme.activation.bits > NARROW_BITS
+    # A mean at the scale of its input is a fraction with a small denominator: it is on a tie or far from one.
+    wide = wide and target.spec.quantization.family not in target.platform.same_as_input
     if not wide and not is_near_sum(target):
         return []
     row = {"data": "near_ties"} | {f"with_{name}": "yes" for name, item in operands.items() if item.optional}
