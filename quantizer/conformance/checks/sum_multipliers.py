@@ -33,6 +33,9 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         yield equal("factors, multiplier, shift", ({}, 1.0, 0), provided, "the number of terms alone decides")
         return
     if rescale.variant == "multiplier_shift":
+        for name, (multiplier, shift) in rescale.pairs.items():  # what is written into files, beside what the kernel reads
+            got = Fraction(multiplier) / Fraction(2) ** shift
+            yield equal(f"multiplier and shift[{name}]", Fraction(rescale.factors.get(name, 0.0)), got, "the factor")
         meet = len(params) > 1 and trial.spec.quantization.family != "concatenation"
         yield from (_integer_factors if meet else integer_ratios)(trial, rescale)
         return

@@ -51,7 +51,8 @@ def shifts(by: int) -> Change:
     def changed(p: Parameters) -> Parameters:
         if p.rescale is not None:
             held = bool((p.rescale.shift != 0).any())  # a float multiplier has none
-            return replace(p, rescale=replace(p.rescale, shift=p.rescale.shift + by)) if held else p
+            pairs = {name: (multiplier, shift + by) for name, (multiplier, shift) in p.rescale.pairs.items()}
+            return replace(p, rescale=replace(p.rescale, shift=p.rescale.shift + by * held, pairs=pairs))
         names = {shift for name, shift in MULTIPLIERS.items() if name in p.numbers}
         return replace(p, numbers={name: value + by * (name in names) for name, value in p.numbers.items()})
 
