@@ -1,6 +1,6 @@
 """How numbers are rounded, quantized, requantized and summed exactly.
 
-Importing this package puts MKL on the branch that every processor has, before anything here computes.
+Importing this package selects MKL's code branch that exists on every processor, before anything here computes.
 """
 
 from lazy_loader import attach_stub

@@ -1,4 +1,4 @@
-"""Whether two results are the same, bit for bit: tensors, and what is made of tensors."""
+"""Bitwise equality of tensors and of nested containers of tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def bitwise_equal(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; tensors by type, shape and elements (NaN equals NaN), others part by part."""
+    """Return whether two values are equal: tensors by type, shape and elements (NaN equals NaN), containers by member."""
     if one is other:
         return True
     if isinstance(one, Tensor) and isinstance(other, Tensor):

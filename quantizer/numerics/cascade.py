@@ -31,7 +31,7 @@ class _Axis:
 
 
 def total(x: Tensor, axes: Sequence[int], *, keepdim: bool = False) -> Tensor:
-    """Return the sums of float32 *x* along *axes* (all where there is none)."""
+    """Return the sums of float32 *x* along *axes*; an empty *axes* means all axes."""
     summed = sorted({axis % x.dim() for axis in axes}) if axes else list(range(x.dim()))
     kept = [1 if i in summed else n for i, n in enumerate(x.shape)]
     found = x.new_zeros(kept)
@@ -61,7 +61,7 @@ def _loops(axes: list[_Axis]) -> list[_Axis]:
 
 
 def _add(x: Tensor, found: Tensor, loops: list[_Axis]) -> None:
-    """Add what two innermost *loops* make to *found*, once for each step of the others."""
+    """Add the sums of the two innermost *loops* to *found*, once for each step of the outer loops."""
     first, second, *outer = loops
     steps = [(0, 0)]
     for axis in outer:
@@ -103,7 +103,7 @@ def _rows(part: Tensor, *, contiguous: bool, across: bool, inner: bool) -> Tenso
 
 
 def _row_sum(part: Tensor) -> Tensor:
-    """Return sums along the last axis: four rows of a cascade, what is left added to the first, then one after the other."""
+    """Return sums along the last axis: four interleaved rows, each a cascade. Row 0 takes the remainder; rows are added in order."""
     size = part.shape[-1] // ROWS * ROWS
     rows = list(_cascade(part[..., :size].unflatten(-1, (-1, ROWS)).movedim(-1, 0)))
     for place in range(size, part.shape[-1]):
@@ -112,7 +112,7 @@ def _row_sum(part: Tensor) -> Tensor:
 
 
 def _cascade(part: Tensor) -> Tensor:
-    """Return sums along the last axis in four levels: each takes over the sum of the one below after so many elements."""
+    """Return sums along the last axis in four levels; each full level is added to the next one and starts again at 0."""
     size = part.shape[-1]
     power = max(4, math.ceil(math.log2(size)) // LEVELS) if size > 1 else 4
     step = 1 << power

@@ -1,4 +1,4 @@
-"""Normal deviates that are the same on every processor: counted from a seed, rounded from float64."""
+"""Normally distributed random numbers that are the same on every processor: hashed from a seed, rounded from float64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RAW = 16
 
 
 def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> NDArray[Any]:
-    """Return float32 normal deviates: Box and Muller's, of the bytes that SHAKE-128 makes of the seed."""
+    """Return *count* float32 normal deviates by the Box-Muller method from the SHAKE-128 bytes of the seed."""
     count = int(np.prod(shape, dtype=np.int64))
     raw = hashlib.shake_128(repr(seed).encode()).digest(RAW * count)
     uniform = (np.frombuffer(raw, "<u8").reshape(2, -1) >> np.uint64(11)) * 2.0**-53

@@ -34,7 +34,7 @@ def power_table() -> Table:
 
 
 def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:
-    """Take powers of two of distances by the table, cut each result; times the cut inverse of their cut sum, rounded once.
+    """Return softmax codes: powers of two from the table, times the inverse of their sum, each cut to 24 bits; one last rounding.
 
     Exponentials pass through float16 on their way to the product. Source: the Compass Optimizer's Softmax on X3.
     """
@@ -50,7 +50,7 @@ def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:
 
 
 def _powers(exponents: Tensor, table: Table) -> Tensor:
-    """Return 2**exponent by the table's chords, cut."""
+    """Return 2**exponent, interpolated linearly in the table and cut to 24 bits."""
     held = exponents.clamp(-FARTHEST, FARTHEST)
     whole = held.floor()
     place = ((held - whole) * float((1 << 16) - 1)).long()

@@ -1,4 +1,4 @@
-"""float32 stages of torch's quantized operators: a bias that stays real, whole vectors and what is left of a row.
+"""float32 steps of quantized operators that compute in float: a float32 bias; full vectors and the tail of a row.
 
 Every order of operations was measured on torch 2.13 (x86-64 with AVX-512): scales of any value, powers of two, and ones
 that leave a sum within 2**-23 of a tie; 20,000 elements and more of each.
@@ -38,7 +38,7 @@ def to_codes(values: Tensor, out: QParams) -> Tensor:
 def requantize_with_real_bias(
     acc: Tensor, parameters: Parameters, rescale: Rescale, out: QParams, axis: int | None
 ) -> Tensor:
-    """Return codes of sums whose bias is the float32 value of its codes, in the order of the variant.
+    """Return codes of sums to which the bias is added as a float32 number, in the operation order of the variant.
 
     f32_products: of the exact sum, where it was added up in parts.
     """
@@ -71,7 +71,7 @@ def requantize_with_real_bias(
 def requantize_float32_terms(
     terms: Mapping[str, Tensor], parameters: Parameters, rescale: Rescale, out: QParams
 ) -> Tensor:
-    """Return codes of a sum of centred codes, or of one operand, dequantized one by one."""
+    """Return codes of a sum of centred codes, or of one operand; each is dequantized to float32 first."""
     names = [name for name in rescale.factors if name in terms]
     scales = [torch.tensor(rescale.factors[name]).float() for name in names]
     plain = [terms[name].float() * scale for name, scale in zip(names, scales, strict=True)]
@@ -88,12 +88,12 @@ def requantize_float32_terms(
 
 
 def dequantized_fused(codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    """Return float32 `scale * code + (-zero * scale)`: the second product is rounded, then one rounding for the rest."""
+    """Return float32 `fma(scale, code, round(-zero * scale))`: the product of the zero point is rounded on its own."""
     return multiply_add(codes.float(), scale, -zero.float() * scale)
 
 
 def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Tensor:
-    """Return which elements of an element-wise result fall into whole vectors of *lanes* codes.
+    """Return a mask of the elements that a kernel computes in full vectors of *lanes* codes; the others are the tail.
 
     A row is the innermost axes along which each operand either runs or broadcasts, taken together; its last elements
     that fill no vector are the rest.

@@ -1,4 +1,4 @@
-"""Fused activations that round before the ratio does: a slope below 0 (LEAKYRELU, PRELU), and bounds (CLIP).
+"""Fused activations that round before requantization: a slope for negative sums (LEAKYRELU, PRELU), and bounds (CLIP).
 
 On codes they work on the sum itself, so that a number is rounded twice. Source: the Compass Optimizer, which fuses them
 into sums of products and of operands.
@@ -47,7 +47,7 @@ def activate_staged(values: Tensor, name: str, attrs: Mapping[str, object], axis
 
 
 def slope_of(given: float | Tensor, bits: int, *, axis: int = -1, float32: bool = False) -> Slope:
-    """Return a number as an integer with as many places as an activation has bits; a constant with 12, held in 16 bits."""
+    """Return a slope as a fixed-point integer: *bits* fractional bits for a number; 12, stored in 16 bits, for a constant."""
     if isinstance(given, Tensor):
         codes = (given.float() * 2.0**SLOPE_BITS).round().clamp(SLOPES.min, SLOPES.max).long()
         return Slope(codes.reshape(-1), SLOPE_BITS, axis, float32=float32)
@@ -55,7 +55,7 @@ def slope_of(given: float | Tensor, bits: int, *, axis: int = -1, float32: bool 
 
 
 def bounds_of(low: float, high: float, output: QParams, bits: int) -> Bounds:
-    """Return both bounds as codes of eight bits more than *output* has; none more for outputs of over eight bits.
+    """Return both bounds as codes with eight more bits than *output*; with no more bits if the output has more than eight.
 
     Bounds of over eight bits hold the zero point, though it is centred codes that are clamped to them.
     """
@@ -84,7 +84,7 @@ def requantize_activated(
 
 
 def relay(acc: Tensor, bounds: Bounds, rescale: Rescale, rounding: RoundingMode, channel_axis: int | None) -> Tensor:
-    """Return int64 codes between the two roundings of a clamping."""
+    """Return the int64 codes of higher resolution that a fused clip clamps, between its two roundings."""
     if rescale.variant != "multiplier_shift":
         raise GraphError(f"a fused clip takes a multiplier with a shift, not {rescale.variant}.")
     shifted = replace(rescale, shift=rescale.shift - bounds.relay_bits)
@@ -94,6 +94,6 @@ def relay(acc: Tensor, bounds: Bounds, rescale: Rescale, rounding: RoundingMode,
 
 
 def from_relay(relayed: Tensor, bounds: Bounds, output: QParams, rounding: RoundingMode) -> Tensor:
-    """Return the codes of what a clamping has after its first rounding."""
+    """Return output codes from the clamped codes of higher resolution: the second rounding of a fused clip."""
     codes = round_tensor(relayed.double() * 2.0**-bounds.relay_bits, rounding).long() + output.zero_point
     return codes.clamp(output.qmin, output.qmax)

@@ -216,7 +216,7 @@ def pool_sum(
 
 
 def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
-    """Return *acc* as an accumulator of *bits* (two's complement) holds it; QuantizerError where that is forbidden."""
+    """Return *acc* in an accumulator of *bits* bits: wrapped, saturated or as it is. QuantizerError if overflow is forbidden."""
     if overflow == "unbounded" or bits >= 64:
         return acc
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
@@ -302,7 +302,7 @@ def _largest(x: Tensor) -> int:
 
 
 def _fits_int8(x: Tensor, largest: int) -> bool:
-    """Return whether *x* holds codes of int8: +128 is not one."""
+    """Return whether every value of *x* lies in [-128, 127]; +128 occurs after centring and does not."""
     return x.dtype == torch.int8 or largest < 128 or (largest == 128 and int(x.max()) < 128)
 
 

@@ -30,7 +30,7 @@ def log_softmax(x: Tensor, axis: int) -> Tensor:
 
 
 def total(values: Tensor) -> Tensor:
-    """Return sums along the last axis: 16 lanes that are halved at the end; fewer elements than that one after the other."""
+    """Return sums along the last axis: 16 partial sums, added pairwise at the end; rows of fewer than 16 elements in order."""
     size = values.shape[-1]
     if size < LANES:
         return in_order(values, -1)

@@ -1,6 +1,6 @@
 """LogSoftmax by two tables: exponentials, a share, its logarithm.
 
-Source: its LogSoftmax, in its float32 arithmetic; no recorded run holds one.
+Source: the Compass Optimizer's LogSoftmax, in its float32 arithmetic; no recorded run contains one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
 
 
 def provided(request: Request) -> Parameters:
-    """Hand both tables, the multiplier of the shares' steps, and an output with the logarithms' parameters.
+    """Return parameters with both tables, the multiplier of the shares' steps, and an output with the logarithms' parameters.
 
     GraphError where shares have more codes than the table of logarithms, which has those of the input.
     """
@@ -69,7 +69,7 @@ def tables(exponentials: Tensor, logarithms: Tensor, x: QParams, y: QParams) -> 
 
 
 def looked_up(x: Tensor, parameters: Parameters, axis: int) -> Staged:
-    """Look exponentials up and add them, bring each one's share to codes, and look these up; both between entries, down."""
+    """Look up exponentials, add them, bring each share to codes, look up its logarithm; interpolation rounds down."""
     output, numbers = parameters.outputs["y"], parameters.numbers
     exponentials = lookup(x - x.amax(dim=axis, keepdim=True), parameters.tables["exp"])
     total = exponentials.sum(dim=axis, keepdim=True)
@@ -97,7 +97,7 @@ def _exponentials(x: QParams, size: int) -> Tensor:
 
 @pinned()
 def _logarithms(y: QParams, size: int) -> Tensor:
-    """Return the codes of logarithms of shares from 0 to 1; that of 0 is that of the next."""
+    """Return the codes of the logarithms of shares from 0 to 1; share 0 has the entry of the smallest positive share."""
     shares = linspace(0, 1, size)[1:]
     found = torch.round(torch.log(shares) * _steps(y) + y.zero_point.float())
     found = found.clamp(y.qmin, y.qmax).long()

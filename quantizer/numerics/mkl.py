@@ -33,7 +33,7 @@ SAID = {
 
 @cache
 def pin() -> Branch:
-    """Put MKL on its COMPATIBLE branch, and return whether that was done; called on import of this package.
+    """Select MKL's COMPATIBLE branch and return the result; called on import of this package.
 
     absent: this torch has no MKL. too late: MKL had been called, after which its branch stays. MKL_CBWR has no say.
     """
@@ -44,7 +44,7 @@ def pin() -> Branch:
 
 
 def is_pinned() -> bool:
-    """Return whether MKL computes, and on the branch that every processor has."""
+    """Return whether torch uses MKL and MKL runs on the COMPATIBLE branch."""
     return pin() == "pinned"
 
 

@@ -1,4 +1,4 @@
-"""Normalisation of rows of codes: what its rule provides, the exact arithmetic, and integers with a table of inverse roots."""
+"""Integer normalisation of rows of codes: parameters, exact arithmetic, and arithmetic with a table of inverse roots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FACTOR_MOST = (1 << 16) - 1
 
 
 def decided(request: Request, count: int, group: int | None = None) -> tuple[Parameters, QParams]:
-    """Return what the spec decides, the bias under the normalised value's scale, and the parameters of that value.
+    """Return parameters: the spec's own, a bias with the scale of the normalised value, and the format of that value.
 
     No value that is normalised over *count* elements leaves +-sqrt(count). *group*: channels that share a scale of gamma.
     """
@@ -47,7 +47,7 @@ def decided(request: Request, count: int, group: int | None = None) -> tuple[Par
 
 
 def decided_by_table(request: Request, count: int, *, mean: bool = True) -> Parameters:
-    """Hand the table of inverse roots, shifts that keep their significance, and the multipliers of the last step.
+    """Return parameters with the table of inverse roots, shifts that keep significant bits, and the multipliers of the last step.
 
     8 bits: the variance is a sum of squares shifted so that its inverse root has 7 bits at least; 16 bits, and wherever
     no *mean* is taken off: a mean of squares, and a multiplier of steps / 127.
@@ -71,7 +71,7 @@ def decided_by_table(request: Request, count: int, *, mean: bool = True) -> Para
 
 
 def _first_without_zero(request: Request, count: int, groups: list[int | None]) -> tuple[Parameters, QParams, Rescale]:
-    """Return what is decided under the first of *groups* that leaves no multiplier 0, or under the last."""
+    """Return the parameters for the first of *groups* in which no multiplier is 0, else for the last one."""
     parameters, normal = decided(request, count, groups[0])
     ratio = _ratio(request, parameters, normal)
     if len(groups) == 1 or bool((ratio.mantissa > 0).all()):
@@ -94,7 +94,7 @@ def normalize_exactly(
     x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int, epsilon: float, *,
     mean: bool = True,
 ) -> Staged:  # fmt: skip
-    """Normalise each *count* neighbours of x exactly, take one root and one quotient, round half to even.
+    """Normalise rows of *count* elements exactly: an integer square root, floored, and a quotient, half to even.
 
     gamma and beta broadcast against x. *mean*: N*x - sum x over N*sum x**2 - (sum x)**2; without it N*x over N*sum x**2.
     Stages, in rows of N: root * 2**-exponent is sqrt(N**2 * (variance + epsilon)) in steps of x, 32 bits, floored;

@@ -1,4 +1,4 @@
-"""Float32 sums of products in an order of our own: matrix products, and transposed convolutions."""
+"""Float32 matrix products and transposed convolutions with a fixed order of additions, the same on every processor."""
 
 from __future__ import annotations
 

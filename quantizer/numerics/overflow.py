@@ -1,4 +1,4 @@
-"""What integer kernels leave on x86-64 where a shift or a rounded product leaves its integers; C++ leaves it open.
+"""Results of integer kernels on x86-64 where a shift or a rounded product overflows, which C++ leaves undefined.
 
 Shown on a real system: 100 % of sums up to 2**31 (2**45 of int16 kernels) under multipliers of 2**-5 to 2**40.
 """
@@ -23,10 +23,10 @@ SHIFTED = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
 
 
 def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Tensor, Rescale]:
-    """Return int64 sums and numbers that give the codes of real kernels without any shift to the left.
+    """Return sums (int64) and a rescale without left shifts that give the codes of x86-64 kernels, overflow included.
 
     Sums of these kernels have 32 bits, whatever the scheme. q31_double: counts modulo 32, the sum wraps; q31_half_up: as vector instructions, a count of 32 and more gives 0. q15_half_up:
-    the right shift's count modulo 64. Sums and numbers that nothing happens to come back as they are.
+    the right shift's count modulo 64. Where nothing overflows, the arguments are returned unchanged.
     """
     if rescale.variant == "q15_half_up":
         return acc, _counted(rescale)
@@ -50,7 +50,7 @@ def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Ten
 
 
 def beyond_int32(codes: Tensor, acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
-    """Return *codes* with those of rounded products beyond int32 as the conversion leaves them, plus the zero point.
+    """Return *codes* in which rounded products beyond int32 have the result of the processor's conversion, plus the zero point.
 
     half_away: a float64 number becomes the smallest integer; q15_half_up: the low 32 bits of a 64-bit integer are kept.
     """
@@ -75,5 +75,5 @@ def _counted(rescale: Rescale) -> Rescale:
 
 
 def _wrapped(values: Tensor) -> Tensor:
-    """Return what 32 bits hold of int64 *values*."""
+    """Return int64 *values* wrapped to 32 bits."""
     return (values + (1 << 31)) % (1 << 32) - (1 << 31)

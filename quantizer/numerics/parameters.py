@@ -1,4 +1,4 @@
-"""What a quantize rule sees, and the rules that follow from the spec alone."""
+"""The request that a quantize rule gets, and the default rule, which follows from spec, scheme and platform."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from quantizer.numerics.sums import rescale_sum
 
 @dataclass(frozen=True)
 class Request:
-    """What a quantize rule is asked: an operator with its float constants and calibrated ranges."""
+    """Input of a quantize rule: an operator with its float constants and calibrated ranges."""
 
     spec: Spec
     scheme: Scheme
@@ -76,7 +76,7 @@ class Request:
         return {name: self.given.get(name) or self.input(name) for name in present}
 
     def _shared(self, names: list[str]) -> dict[str, QParams]:
-        """Return one set of parameters for all inputs: what their producers decided, or those of their joint range."""
+        """Return one set of parameters for all inputs: those given by their producers, else those of the union of their ranges."""
         given = [self.given[name] for name in names if name in self.given]
         if any(not same_numbers(given[0], params) for params in given):
             raise GraphError(
@@ -175,11 +175,11 @@ class Request:
 
     @cached_property
     def variant(self) -> Variant:
-        """The requantization variant that the platform has in this case."""
+        """The platform's requantization variant for this case."""
         return self.platform.variant(self.spec.quantization.family, self._choice)
 
     def _choice(self) -> dict[str, object]:
-        """Return what the platform's choice of a variant may name."""
+        """Return the variables that conditions of `variants` in platform files may use."""
         weight = self.scheme.weight
         values = (
             self.scheme.activation.bits, 0 if weight is None else weight.bits, tuple(self.shapes),
@@ -232,7 +232,7 @@ class Request:
         return bool(parse(sign)({**variables(self.spec, self.shapes, self.attrs), **taken}))
 
     def fused(self, name: str = "y") -> Slope | Bounds | None:
-        """Return the numbers of a fused activation that takes some.
+        """Return the integers of a fused activation with a slope or bounds; None for the others.
 
         Bounds are codes of the calibrated range clamped to them, which with a zero point are not codes of the output.
         """
@@ -264,7 +264,7 @@ def within(low: float, high: float, least: float, most: float) -> Range:
 
 
 def default_parameters(request: Request) -> Parameters:
-    """Return what the spec alone decides: ranges, weights, biases, outputs and the ratio that brings sums to codes.
+    """Return the default parameters of an operator: inputs, weights, biases, outputs and the multiplier of its sums.
 
     bilinear: one activation times one weight; linear: a sum of activations; others: no ratio.
     """
@@ -315,7 +315,7 @@ def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Con
 
 
 def group_sizes(request: Request, name: str) -> list[int | None]:
-    """Return how many channels share a weight scale, in the order in which that is tried.
+    """Return the numbers of channels that may share a weight scale, in the order in which they are tried.
 
     The number of groups is halved, rounding down; channels are dealt in groups of the rounded-up share, the last smaller.
     """
@@ -351,7 +351,7 @@ def _product_ratio(request: Request, weights: list[QParams], output: QParams) ->
 
 
 def _sum_ratio(request: Request, output: QParams) -> Rescale | None:
-    """Return the ratio of a sum, of a mean (whose terms are counted where their number is fixed), or of a selection."""
+    """Return the multipliers of a sum, a mean or a selection; a mean with a fixed number of terms has it in its multiplier."""
     spec = request.spec
     if spec.error_model.kind not in ("linear", "mean", "selection"):
         return None

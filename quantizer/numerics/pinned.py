@@ -1,4 +1,4 @@
-"""Float32 operations of torch by kernels that no processor chooses: whatever decides parameters or codes runs under `pinned`.
+"""Float32 operations of torch that give the same bits on every processor, for all code that decides parameters or codes.
 
 Five kinds of operations are replaced, each where float32 is read; everything else gives the same bits on every processor as
 torch has it.
@@ -37,7 +37,7 @@ ROOT = 0.5
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Run torch's float32 operations on kernels that no processor chooses, in one thread; also a decorator.
+    """Run torch's float32 operations in one thread with the same bits on every processor; context manager and decorator.
 
     Sums are split among threads, so that their number would choose the order. Entered twice it is one.
     """
@@ -56,7 +56,7 @@ def pinned() -> Iterator[None]:
 
 
 def is_within() -> bool:
-    """Return whether what runs now runs under `pinned`."""
+    """Return whether the calling code runs under `pinned`."""
     return isinstance(_get_current_dispatch_mode(), _Pinned)
 
 

@@ -1,4 +1,4 @@
-"""A softmax of powers of two, whose sum is divided by as a difference of exponents."""
+"""Softmax with powers of two instead of e: dividing by the sum is subtracting its logarithm from the exponents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT_HALF = 1518500250
 
 
 def quantize(request: Request, method: str) -> Parameters:
-    """Hand the multiplier from codes to exponents; the output is symmetric, unsigned and reaches 1.
+    """Return parameters with the multiplier from codes to exponents; the output is unsigned, without zero point, and ends at 1.
 
     Source: the Compass Optimizer's Softmax, quantize_method FAST_EXP.
     """
@@ -50,7 +50,7 @@ def quantize(request: Request, method: str) -> Parameters:
 
 
 def quantized(x: Tensor, parameters: Parameters, axis: int) -> Staged:
-    """Bring distances to whole exponents of two, add the powers, take the sum's logarithm off each exponent."""
+    """Return softmax codes: distances to the largest code as integer exponents, minus the logarithm of the sum of powers."""
     numbers, output = parameters.numbers, parameters.outputs["y"]
     fraction = numbers["halves"]
     if fraction >= LEAST_FRACTION:
@@ -108,7 +108,7 @@ def _power(exponents: Tensor) -> Tensor:
 
 
 def _logarithm(total: Tensor, point: int, fraction: int) -> Tensor:
-    """Return log2(total / 2**point) with *fraction* bits: cut, or to the next half where the mantissa passes the root."""
+    """Return log2(total / 2**point) with *fraction* fractional bits: truncated, or rounded to halves by comparing with sqrt(2)."""
     whole = torch.floor(torch.log2(total.double())).long()
     mantissa = total << (30 - whole)
     half = (mantissa > ROOT_HALF).long() if fraction else torch.zeros_like(total)

@@ -1,4 +1,4 @@
-"""A request whose answers stand already: grids that were trained, or read from a file."""
+"""A request with fixed grids, which training or a model file provides; only multipliers and tables are derived."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quantizer.numerics.qparams import Constant, QParams
 
 @dataclass(frozen=True)
 class ProvidedRequest(Request):
-    """A request whose answers stand: the platform's rule decides multipliers and tables only."""
+    """A request with fixed scales, zero points and codes: the platform's rule derives multipliers and tables only."""
 
     output_params: QParams | None = None
     weights: Mapping[str, Constant] = field(default_factory=dict)

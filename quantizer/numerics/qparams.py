@@ -1,4 +1,4 @@
-"""What a quantize rule provides to an integer forward: parameters, codes of constants, multipliers, tables."""
+"""Results of a quantize rule, inputs of an integer forward: scales, zero points, codes of constants, multipliers, tables."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class QParams:
 
     @property
     def bits(self) -> int:
-        """Bits of the codes, which the format may have more of: 10 in a format of 12."""
+        """Bits that the codes use; the storage format may have more, such as 10 bits in int12."""
         return self.qmax.bit_length() + (self.dtype.kind == "int")
 
     @property
     def first(self) -> int:
-        """The smallest code of so many bits, restricted or not."""
+        """The smallest code of `bits` bits, even if the range is restricted."""
         return -(1 << (self.bits - 1)) if self.dtype.kind == "int" else 0
 
     def copied(self) -> QParams:
@@ -145,7 +145,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Slope:
-    """What a fused activation multiplies sums below 0 with, before the ratio."""
+    """The fixed-point slope by which a fused activation multiplies negative sums, before requantization."""
 
     codes: Tensor
     """int64: one number, or one for each slice along *axis*."""
@@ -158,7 +158,7 @@ class Slope:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a fused activation clamps scaled sums to, in codes with *relay_bits* binary places."""
+    """The bounds to which a fused activation clamps rescaled sums, in output codes with *relay_bits* fractional bits."""
 
     low: int
     high: int
@@ -167,7 +167,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Everything that is provided: decided before the integer forward runs."""
+    """All numbers that the quantize rule provides for one operator, before its integer forward runs."""
 
     platform: Platform
     inputs: Mapping[str, QParams]

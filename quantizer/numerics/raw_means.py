@@ -1,4 +1,4 @@
-"""Means and sums of raw codes: zero points come in behind the multiplication.
+"""Means and sums of raw codes (zero point not subtracted); the zero points are corrected after the multiplication.
 
 Every formula was shown on a real system (x86-64) with at least 20,000 elements of random scales and of powers of two.
 """

@@ -1,4 +1,4 @@
-"""How an exact accumulator becomes output codes, for every requantization variant a platform can name.
+"""Requantization: from an exact accumulator to output codes, one function per variant that platform files name.
 
 All variants but `exact` restate one real engine bit for bit; which engine, and on how many elements it was shown, is in
 the tests of this module.
@@ -164,12 +164,12 @@ def _fixed_point_sum(parts: list[tuple[Tensor, float]], signs: list[int], rescal
 
 
 def in_8_lanes(channels: int) -> int:
-    """Return how many of *channels* are in whole eights."""
+    """Return *channels* rounded down to a multiple of 8."""
     return channels // EIGHT * EIGHT
 
 
 def _in_8_lanes(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
-    """Return codes of whole eights of channels as `q31_half_up` rounds them, of the channels behind as `q31_double` does.
+    """Return codes: channels in full blocks of eight rounded as `q31_half_up`, the remaining ones as `q31_double`.
 
     A vector of eight channels, then a scalar tail.
     Shown on 1.2 million elements of LiteRT 2.3.

@@ -1,4 +1,4 @@
-"""From an exact sum to output codes: the accumulator's width, then one requantization."""
+"""From an exact sum to output codes: overflow of the accumulator, then one requantization. Operators call these functions."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def float32_places(size: int, count: int, mode: str) -> Tensor:
 
 
 def float32_index(places_: Tensor, rounding: str, size: int) -> Tensor:
-    """Return the nearest elements as float32 places choose them: half-even but for what is near a half, which goes down."""
+    """Return the nearest index of float32 positions: half to even, but what lies within rounding error of a half goes down."""
     match rounding:
         case "round_prefer_floor":
             near = torch.isclose(places_, places_.int() + 0.5, rtol=NEAR_HALF[0], atol=NEAR_HALF[1])

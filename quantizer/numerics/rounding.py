@@ -1,4 +1,4 @@
-"""How a real number becomes an integer: every rounding mode, for tensors, scalars, shifts and divisions alike.
+"""Rounding modes, with one definition for tensors, scalars, shifts and integer divisions.
 
 up and down are toward +inf and -inf; half_up and half_down send ties there. The seed of `stochastic` and the element's
 flat index give one uniform number (splitmix64), so that a result repeats whatever the number of threads.

@@ -1,4 +1,4 @@
-"""From a range to a scale and a zero point, as each platform's parameter rule has it."""
+"""Scale and zero point from a range, under each platform's parameter rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Ends:
-    """The range of a weight as a whole (0-d), and of each slice along its channel axis."""
+    """Extrema of a weight: of the whole tensor (0-d), and of each slice along its channel axis (1-d)."""
 
     low: Tensor
     high: Tensor
@@ -60,12 +60,12 @@ def _of_range(
 
 
 def full_range(params: QParams) -> QParams:
-    """Return parameters under which all codes of the format are used, those too that a restricted range leaves out."""
+    """Return the same scale and zero point with the full code range, including the code that restricted ranges leave out."""
     return replace(params, qmin=params.dtype.min, qmax=params.dtype.max)
 
 
 def ones_complement(params: QParams) -> QParams:
-    """Return the parameters under which -x - 1 is the code of the negative value, of an unsigned code x (qmax >> 1) - x.
+    """Return output parameters for which negation maps a signed code x to -x - 1, and an unsigned one to (qmax >> 1) - x.
 
     Source: the Compass Optimizer's Negative.
     """
@@ -87,7 +87,7 @@ def same_numbers(a: QParams, b: QParams) -> bool:
 
 
 def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
-    """Return the weight part of a scheme as the platform has it for operators of *family*."""
+    """Return the weight part of a scheme after the platform's overrides for operators of *family*."""
     changes: dict[str, object] = {}
     if family in platform.per_channel_weights:
         changes["granularity"] = "channel"
@@ -143,7 +143,7 @@ def holding_bias(params: QParams, bias: Tensor, factor: Tensor, bits: int) -> QP
 
 
 def bias_params(scale: Tensor, steps: Tensor | None, bits: int, axis: int | None) -> QParams:
-    """Return the parameters of a bias whose scale is the product of the scales it is added under."""
+    """Return the parameters of a bias: its scale is the product of the input's and the weight's scales, its zero point 0."""
     dtype = integer(bits, signed=True)
     return QParams(
         dtype, scale, torch.zeros(scale.shape, dtype=torch.int64), -(1 << (bits - 1)), (1 << (bits - 1)) - 1,
@@ -152,7 +152,7 @@ def bias_params(scale: Tensor, steps: Tensor | None, bits: int, axis: int | None
 
 
 def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
-    """Return *codes* of a bias as hardware that keeps *bits* of the largest one reads them; None keeps all.
+    """Return bias *codes* with low bits cleared, so that the largest one needs *bits* significant bits; None keeps all.
 
     Low bits of all codes are cleared (a floor); what is left is rounded to float32.
     """
@@ -167,10 +167,11 @@ def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
 def held_with_zero_point(
     codes: Tensor, added: Tensor, params: QParams, effective: int | None, undone: Tensor | None = None
 ) -> Tensor:
-    """Return what is left of bias *codes* once they were kept in float32 together with *added*, and clamped.
+    """Return the bias *codes* that remain after they were stored, together with *added*, in float32 and clamped.
 
-    *effective*: as in `effective_bits`. *undone*: what the sums hold of the input's zero point, where that is not *added*:
-    The arithmetic leaves out the weights' zero point in it, and what is left of the codes is off by both zero points' product.
+    *effective*: as in `effective_bits`. *added*: the input zero point's share of the sums. *undone*: the share that
+    the sums really contain, if it differs from *added*: without the weights' zero point, the codes are off by the product
+    of both zero points.
     """
     held = (codes.float() + added.float()).clamp(float(params.qmin), float(params.qmax)).long()
     left = effective_bits(held, effective) - (added if undone is None else undone)
@@ -192,7 +193,7 @@ def index_params(dtype: DType, *, mask: bool = False) -> QParams:
 
 
 def own_codes(dtype: DType) -> QParams:
-    """Return the parameters of whole numbers that are their own codes, one code per unit."""
+    """Return parameters for integers that are stored as they are: scale 1, zero point 0."""
     return replace(index_params(dtype), steps=torch.tensor(1.0))
 
 

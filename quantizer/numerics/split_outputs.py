@@ -1,4 +1,4 @@
-"""Results that are no single tensor, as the one that their pieces make up."""
+"""Operators with several outputs (split): concatenate the outputs, so that they are judged as one tensor, and split again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quantizer.core.spec import Spec
 def concatenate_outputs(
     spec: Spec, made: Tensor | Sequence[Tensor], shapes: Mapping[str, Shape], attrs: Mapping[str, Any]
 ) -> Tensor:
-    """Return the tensor that the pieces of a result make up along the axis at which it was cut; one tensor as it is.
+    """Return the outputs concatenated along the axis at which the operator splits; a single tensor unchanged.
 
     shapes: of the operands. Where every piece has the shape that the spec says, nothing is lost: the whole says which element
     was where.
@@ -31,6 +31,6 @@ def concatenate_outputs(
 def split_output(
     spec: Spec, whole: Tensor, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]
 ) -> tuple[Tensor, ...]:
-    """Return the pieces of *whole* that the spec says; the way back from `joined`."""
+    """Return *whole* split into the outputs that the spec says; the inverse of `concatenate_outputs`."""
     axis, sizes = cut_of(spec, variables(spec, shapes, attrs), whole.dim())
     return torch.split(whole, list(sizes), dim=axis)

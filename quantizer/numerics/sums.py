@@ -1,4 +1,4 @@
-"""The numbers under which operands of different scales are added."""
+"""Factors and multipliers for adding operands that have different scales."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rescale_sum(
     count: int = 1,
     variant: Variant | None = None,
 ) -> Rescale:
-    """Return the factors and the multiplier of `f(factor * (code - zero_point))`, f a sum, or one of several values.
+    """Return the factors and the multiplier of `f(factor * (code - zero_point))`; f is a sum, or a selection such as a maximum.
 
     *count*: what a mean divides by, 1 where it is not one number. *variant*: the one that the case has, if not the family's. exact, f32_dequantized: factors are the input scales,
     divided by the output scale. Other float32 variants: factors are float32 ratios. multiplier_shift: integer factors of

@@ -71,7 +71,7 @@ def interpolated_table(
 
 
 def segment_ends(f: Function, inp: QParams, out: QParams, segments: int, rounding: RoundingMode) -> Table:
-    """Return the codes of f at the ends of *segments* equal parts of the codes; the last end lies one code behind them."""
+    """Return codes of f at the `segments + 1` ends of equal parts of the code range; the last is one past the largest code."""
     _per_tensor(inp, out)
     step = (1 << inp.dtype.bits) // segments
     codes = inp.dtype.min + step * torch.arange(segments + 1)
@@ -79,7 +79,7 @@ def segment_ends(f: Function, inp: QParams, out: QParams, segments: int, roundin
 
 
 def tabulated(request: Request, f: Function) -> Parameters:
-    """Return what the spec decides, and the table `lut` of *f* (real values in, real values out) as the platform builds it."""
+    """Return the default parameters plus the table `lut` of *f* (real to real), built as the platform declares."""
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
     rule = request.platform.tables

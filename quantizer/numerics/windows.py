@@ -36,7 +36,7 @@ def window_sizes(
 def pool_padding(
     sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], *, ceil_mode: bool
 ) -> list[tuple[int, int]]:
-    """Return the padding (before, after) of each axis under which floor((size + padding - kernel) / stride) + 1 is their number.
+    """Return each axis' padding (before, after): floor((size + padding - kernel) / stride) + 1 is the number of windows.
 
     *padding*: all before, then all after. *ceil_mode* rounds the number of windows up, but the last one starts inside the
     input or the padding before it (torch, ONNX); what it overhangs is added after.

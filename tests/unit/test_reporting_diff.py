@@ -253,8 +253,8 @@ new failures
 
 items removed
   item  kind   outcome  cases  gaps
-  ----  -----  -------  -----  -----
-  gone  cases  passed      10      -
+  ----  -----  -------  -----  ----
+  gone  cases  passed      10     -
 
 coverage lost
   item         what                before  now
@@ -279,8 +279,8 @@ errors shrunk
 
 items added
   item  kind   outcome  cases  gaps
-  ----  -----  -------  -----  -----
-  new   cases  passed      10      1
+  ----  -----  -------  -----  ----
+  new   cases  passed      10     1
 """
 
 

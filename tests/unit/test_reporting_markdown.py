@@ -62,9 +62,9 @@ EXPECTED = """\
 The first 2 of 3, worst first.
 
 | op       | scheme   | platform   |   cases | worst             |   mistrust |   vacuous |   gaps |   failed |
-|:---------|:---------|:-----------|--------:|:------------------|-----------:|----------:|--------:|---------:|
-| `add`    | `a16`    | `ideal`    |      10 | `arithmetic 2.00` |          - |         - |       - |        2 |
-| `conv2d` | `w8a8`   | `ideal`    |      10 | `arithmetic 2.00` |          - |         - |       - |  2 known |
+|:---------|:---------|:-----------|--------:|:------------------|-----------:|----------:|-------:|---------:|
+| `add`    | `a16`    | `ideal`    |      10 | `arithmetic 2.00` |          - |         - |      - |        2 |
+| `conv2d` | `w8a8`   | `ideal`    |      10 | `arithmetic 2.00` |          - |         - |      - |  2 known |
 
 ### Coverage (2)
 

@@ -1,4 +1,4 @@
-"""Bounds: which outputs a correct implementation may give, derived from parameters, never typed."""
+"""Bounds: which outputs a correct implementation may give, derived from parameters, never hard-coded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions of declared stages in intervals, rounded outward, and in rationals where they are rational."""
+"""Evaluates expressions of declared stages in intervals (rounded outward), and exactly in rationals where possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much worse than the best the elements that an index operator chose may be."""
+"""Bound for index operators (argmax, top-k): how far below the best value a chosen element may lie."""
 
 from __future__ import annotations
 

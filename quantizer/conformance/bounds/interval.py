@@ -69,7 +69,7 @@ class Interval:
         return np.asarray((self.lo <= v) & (v <= self.hi))
 
     def moved(self, f: ArrayFunction) -> Interval:
-        """Return f of both ends, for f that moves, selects, or takes maxima and minima of elements."""
+        """Return the interval of f(lo), f(hi), for f that moves or selects elements or takes their maximum or minimum."""
         return Interval(f(self.lo), f(self.hi))
 
     def widened(self, amount: npt.ArrayLike) -> Interval:
@@ -83,7 +83,7 @@ class Interval:
         return self.moved(lambda end: np.minimum(np.maximum(end, low), high))
 
     def intersect(self, other: Interval) -> Interval:
-        """Return what lies in both; two sound enclosures of one value always meet."""
+        """Return the intersection of two intervals; two sound enclosures of one value always intersect."""
         return Interval(np.maximum(self.lo, other.lo), np.minimum(self.hi, other.hi))
 
     def hull(self, other: Interval) -> Interval:
@@ -173,7 +173,7 @@ def input_radius(
 
 
 def vacuous(interval: Interval, output_lo: npt.ArrayLike, output_hi: npt.ArrayLike) -> BoolArray:
-    """Tell which elements, saturated to the output's range, may be anywhere in more than a quarter of it."""
+    """Return a mask of vacuous elements: their interval, clamped to the output's range, covers more than a quarter of it."""
     low, high = np.asarray(output_lo, np.float64), np.asarray(output_hi, np.float64)
     return np.asarray(~(interval.saturated(low, high).width <= (high - low) / 4))
 

@@ -20,7 +20,7 @@ def movement(f: ArrayFunction, x: FloatArray, dx: FloatArray) -> Interval:
 
 
 def movement_of(f: Callable[..., FloatArray], operands: Mapping[str, Operand]) -> Interval:
-    """Return what `movement` returns, for f of several operands by name (concat, maximum)."""
+    """Return the same as `movement` for f with several operands, by name (concat, maximum)."""
     ends = {name: Interval.around(value, radius) for name, (value, radius) in operands.items()}
     return Interval(
         f(**{name: end.lo for name, end in ends.items()}), f(**{name: end.hi for name, end in ends.items()})

@@ -72,7 +72,7 @@ def code_interval(
 
 
 def rational_codes(value: Fraction, rounding: RoundingMode) -> tuple[int, int]:
-    """Return the whole numbers that *rounding* allows for *value*: one, but two for stochastic between them."""
+    """Return the integers to which *rounding* may round *value*: one, or both neighbours if *rounding* is stochastic."""
     floor, ceil = math.floor(value), math.ceil(value)
     if rounding == "stochastic":
         return floor, ceil

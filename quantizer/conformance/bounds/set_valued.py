@@ -1,4 +1,4 @@
-"""Enclosures of functions that jump: the set of all values, and three-valued truth."""
+"""Enclosures of discontinuous functions, and comparisons with the results true, false and undecided."""
 
 from __future__ import annotations
 

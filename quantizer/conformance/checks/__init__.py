@@ -1,1 +1,1 @@
-"""The checks: one module each, every one a function from a trial to a verdict."""
+"""The checks: one module each. A check is a function from a trial to a verdict."""

@@ -27,7 +27,7 @@ CHECK = "accuracy"
 
 
 def accuracy(trial: Trial) -> Verdict:
-    """Judge dequantized outputs against what exact arithmetic could give for inputs known to half a step."""
+    """Judge dequantized outputs by the enclosure of the reference for all inputs within half a step of the given ones."""
     trial = as_declared(trial)
     kind = trial.spec.error_model.kind
     if kind == "index":
@@ -60,7 +60,7 @@ def accuracy(trial: Trial) -> Verdict:
 
 
 def _through_stages(trial: Trial) -> Interval:
-    """Return what declared stages make of operands known to half a step, with every rounding but the last."""
+    """Return the enclosure of declared stages for operands known to half a step; all roundings but the last are included."""
     boxes = {name: Interval.around(x, np.broadcast_to(dx, x.shape)) for name, (x, dx) in known_operands(trial).items()}
     return unrounded(trial, boxes, rounded=True)
 
@@ -70,7 +70,7 @@ def _roundings(trial: Trial) -> set[RoundingMode]:
 
 
 def _rounded(trial: Trial, exact: Interval) -> Interval:
-    """Widen *exact* by what the last rounding may move a real number: half a step, or a whole one in its direction.
+    """Widen *exact* by the largest change of the last rounding: half a step, or a whole step in its direction.
 
     Rounding toward zero moves a number up or down by its sign, and the sign that counts may be that of the code: where a
     platform adds the zero point first, either direction is possible.
@@ -96,7 +96,7 @@ def _lost(trial: Trial) -> str:
 
 
 def _limit_error(trial: Trial) -> float:
-    """Return in codes what float32 loses where the limit of a fused activation becomes a code: a tie may go either way."""
+    """Return the float32 error, in codes, of quantizing the limit of a fused activation: a tie may go either way."""
     rescale, most = trial.parameters.rescale, trial.limits[1]
     rule = trial.target.platform.limit(None if rescale is None else rescale.variant)
     if trial.case.activation == "none" or rule is None or rule.operation == "exact" or not math.isfinite(most):
@@ -125,7 +125,7 @@ def _outward(values: Array, direction: int) -> Array:
 
 
 def _regret(trial: Trial) -> Verdict:
-    """The chosen element is one that could be the largest (smallest) for inputs known to half a step."""
+    """Judge an index operator: the chosen element may be the largest (smallest) one for inputs within half a step."""
     x, dx = known_operands(trial)[trial.spec.activations[0]]
     x = -x if trial.spec.error_model.smallest else x
     axis = trial.axis

@@ -1,4 +1,4 @@
-"""arithmetic: the integer forward, the exact number that the provided parameters prescribe, rounded once (docs/reference/checks.md)."""
+"""arithmetic: output codes are the exact accumulator times the provided multiplier, rounded once (docs/reference/checks.md)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _by_model(trial: Trial) -> Verdict:
 
 
 def _exactly(trial: Trial) -> Verdict | None:
-    """Judge a plugin that keeps sums exact where the platform's own functions lose bits, and that cuts at 6 for RELU6."""
+    """Judge a plugin by exact arithmetic where the platform's own functions lose bits; RELU6 is clipped at exactly 6."""
     platform = trial.target.platform
     sums = platform.accumulator.model_copy(update={"float32": [], "float32_before": []})
     update = {"accumulator": sums, "activations": {name: name for name in platform.activations}}
@@ -79,7 +79,7 @@ def _exactly(trial: Trial) -> Verdict | None:
 
 
 def _in_float32(trial: Trial) -> Verdict | None:
-    """Judge a plugin that adds in float32 in an order of its own, where the platform declares float32 sums.
+    """Judge a plugin that adds in float32 in any order, if the platform declares float32 sums.
 
     2**-24 of the summed magnitudes of raw codes for each term where they leave the whole numbers of float32, as much for
     the product, its shift and what the constant has absorbed where that leaves them; below, all of it is exact.
@@ -103,7 +103,7 @@ def _in_float32(trial: Trial) -> Verdict | None:
 
 
 def _own_mean(trial: Trial) -> Verdict | None:
-    """Judge a mean whose multiplier is not shown: one number for each number of terms, in the platform's format."""
+    """Judge a mean whose multiplier is not disclosed: one multiplier per number of terms, in the platform's format."""
     if trial.variant != "area_multiplier":
         return None
     rescale = trial.parameters.rescale
@@ -114,7 +114,7 @@ def _own_mean(trial: Trial) -> Verdict | None:
 
 
 def _movement(trial: Trial) -> Verdict:
-    """Codes move as they are; where the output has other parameters than the input, they are rescaled exactly."""
+    """Judge moved codes: unchanged, or rescaled exactly if the output's parameters differ from the input's."""
     name = trial.spec.activations[0]
     if trial.spec.inputs[name].kind == "real":
         return quantized_reals(trial, name)
@@ -135,7 +135,7 @@ def _movement(trial: Trial) -> Verdict:
 
 
 def _index(trial: Trial) -> Verdict:
-    """Indices equal the reference operator's on the codes."""
+    """Judge indices: equal to those of the reference operator on the codes."""
     wanted = trial.reference({name: values.double() for name, values in trial.codes.items()}).astype(np.int64)
     return judge_equal(CHECK, trial, trial.got, wanted, "the reference's index on the codes, ties by the declared rule")
 

@@ -1,4 +1,4 @@
-"""Comparisons of two operands: on the values of the codes exactly, end to end wherever intervals do not meet."""
+"""Comparison operators: judged exactly on codes (`arithmetic`), and where the operands' intervals are disjoint (`accuracy`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 def compared(trial: Trial) -> Verdict:
-    """Judge 0 and 1 by the values of the codes, compared in whole numbers."""
+    """Judge results 0 and 1 by comparing the values of the codes in integers."""
     return judge_equal("arithmetic", trial, trial.got, on_codes(trial), "the values of the codes, compared exactly")
 
 
@@ -38,7 +38,7 @@ def on_codes(trial: Trial) -> Array:
 
 
 def decided(trial: Trial) -> Verdict:
-    """Judge 0 and 1 against intervals of both operands; where these meet, both are right and nothing is shown."""
+    """Judge results 0 and 1 by the operands' intervals; where these intersect, both results are right."""
     a, b = (Interval.around(x, np.broadcast_to(dx, x.shape)) for x, dx in known_operands(trial).values())
     truth: Truth = bounds.compare(_relation(trial), *(_shaped(trial, side) for side in (a, b)))
     allowed = bounds.truth_interval(truth)

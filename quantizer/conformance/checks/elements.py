@@ -1,4 +1,4 @@
-"""From per-element findings to one verdict with its worst element."""
+"""Makes one verdict, with its worst element, from the allowed interval of each element."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def judge_reals(
 ) -> Verdict:  # fmt: skip
     """Return the verdict on real numbers that must lie in [low, high]; ratio = |got - centre| / half the interval.
 
-    A centre that is infinite or NaN, at a pole or outside a domain, allows itself too.
+    If the centre is infinite or NaN (at a pole, outside a domain), the same value is allowed too.
     """
     if got.shape != low.shape:
         return _wrong_shape(check, tensor, got.shape, low.shape)

@@ -1,4 +1,4 @@
-"""An arithmetic of one format in any order: the interval of codes that follows from the format alone.
+"""Enclosing platforms: the interval of codes of float32 arithmetic in any order of operations.
 
 With u = 2**-24: a dequantized operand is off by 2u of itself (a scale brought to float32, a product); the operator's result by the
 bound of its float forward (checks.float_forward), for these operands; the quotient by the output's scale by 2u (the scale, the
@@ -39,7 +39,7 @@ def enclosed(trial: Trial) -> Verdict:
 
 
 def computed_error(trial: Trial) -> Array:
-    """Return in output codes how far float32 may be from the exact result on the values of the operands' codes."""
+    """Return, in output codes, the largest float32 error of the result on dequantized operands."""
     if (name := "float32 in codes") not in trial.shared:
         near = _on_codes(trial)
         inner, radius, scale = (
@@ -54,7 +54,7 @@ def computed_error(trial: Trial) -> Array:
 
 
 def _on_codes(trial: Trial) -> Trial:
-    """Return *trial* with the values of its codes for its operands; what only moves codes loses nothing on the way."""
+    """Return *trial* with dequantized codes as its operands; their radius is the float32 error of dequantizing."""
     other = copy.copy(trial)
     other.doubles = trial.values
     other.y = trial.reference(trial.values)

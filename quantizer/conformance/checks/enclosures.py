@@ -1,4 +1,4 @@
-"""The enclosures of accuracy: which reals each error model lets a result be whose inputs are known to half a step."""
+"""The enclosures of the check `accuracy`, one per error model: all results for inputs within half a step of the given ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def radius(trial: Trial, name: str) -> Array:
-    """Return dx: how far the value of a code may be from the float it stands for, or what the trial itself says."""
+    """Return dx, the largest distance between the value of a code and the float it represents; or the trial's own radius."""
     if name in trial.radii:
         return trial.radii[name]
     if trial.spec.inputs[name].kind != "value":
@@ -40,7 +40,7 @@ def computed(trial: Trial, **operands: Array) -> Array:
 
 
 def known_operands(trial: Trial) -> dict[str, tuple[Array, Array]]:
-    """Return each input's values and dx, how far their codes may be from them."""
+    """Return each input's float values and dx, the largest distance of a code's value from them."""
     return {name: (values.numpy(), radius(trial, name)) for name, values in trial.doubles.items()}
 
 
@@ -86,12 +86,12 @@ def _softmax(trial: Trial) -> Interval:
 
 
 def _magnitude(x: Array, dx: Array) -> Array:
-    """Return the largest number that the reference of a one-input function may cancel."""
+    """Return the magnitude of the largest terms that the reference of a one-input function subtracts."""
     return np.asarray(np.maximum(np.abs(x) + dx, 1.0))
 
 
 def _monotone(trial: Trial) -> Interval:
-    """A function that has values beyond the domain in which it is monotone (a square) may turn at the end of that."""
+    """Enclose a monotone function; one that is defined beyond its monotone domain (a square) turns at the domain's end."""
     name = trial.spec.activations[0]
     x, dx = known_operands(trial)[name]
     item = trial.spec.inputs[name]
@@ -107,7 +107,7 @@ def _piecewise(trial: Trial) -> Interval:
 
 
 def turning_points(trial: Trial, low: Array, high: Array) -> list[Array | float]:
-    """Return where the function turns; of a periodic one the first of each kind of point in every element's interval."""
+    """Return the extrema of the function; for a periodic one, the first of each kind inside every element's interval."""
     model = trial.spec.error_model
     if model.period is None:
         return list(model.critical_points)

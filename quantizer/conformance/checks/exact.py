@@ -16,7 +16,7 @@ CHECK = "exact"
 
 
 def exact(trial: Trial) -> Verdict | None:
-    """Judge the engine's accumulators; None for an operator without sums, a gap where sums cannot be judged."""
+    """Judge the engine's accumulators; None for an operator without sums; inconclusive if sums cannot be judged."""
     wanted = window_sums(trial)
     if wanted is None and trial.spec.quantization.family in SUMS:
         return inconclusive(CHECK, f"its attributes are not those of family {trial.spec.quantization.family}")
@@ -36,6 +36,6 @@ def exact(trial: Trial) -> Verdict | None:
 
 
 def _wrapped(sums: Array, bits: int) -> Array:
-    """Return what an accumulator that wraps holds."""
+    """Return sums wrapped to the accumulator's bits."""
     limit = 1 << (bits - 1)
     return (sums + limit & (limit << 1) - 1) - limit

@@ -1,4 +1,4 @@
-"""A softmax of powers of two once more, in numpy: its numbers and its codes, sharing nothing with numerics."""
+"""Softmax with powers of two: a second implementation in numpy that shares nothing with `numerics`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT_HALF = 1518500250
 
 
 def number_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield what is found of the multiplier from codes to exponents, and of the largest exponent that sums can hold.
+    """Yield findings on the multiplier from codes to exponents, and on the largest exponent that sums can hold.
 
     A number over a tensor is the tensor's reciprocal times the number there: two float32 roundings.
     """

@@ -1,4 +1,4 @@
-"""Fixed-point requantization restated: the integer formula of each variant, and the rule for numbers of a declared range of shifts."""
+"""Fixed-point requantization, second implementation: integer formulas of all variants, and multipliers of a limited range of shifts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | N
 
 
 def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) -> Verdict:
-    """Judge a sum each of whose operands is brought to a common scale and rounded there, as the platform declares."""
+    """Judge a sum whose operands are each rescaled to a common scale and rounded before they are added."""
     total = np.zeros(trial.output_shape, dtype=np.int64)
     zeros = {name: values * 0 for name, values in trial.centred.items()}
     for name, part in parts.items():
@@ -77,7 +77,7 @@ def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) ->
 
 
 def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
-    """Judge a function that is RESCALE and then CLAMP between provided bounds, centred codes."""
+    """Judge a function that rescales codes and then clamps them between provided bounds (centred codes)."""
     (name,) = trial.centred
     mantissa, shift = expected_multipliers.as_multiplier(Fraction(rescale.factors[name]))
     numbers, c = trial.parameters.numbers, trial.centred[name].numpy()
@@ -90,7 +90,7 @@ def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
 
 
 def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """Yield what is found of multipliers of a declared range of shifts: each is the rule's, to the last bit."""
+    """Yield findings on multipliers of a limited range of shifts: each equals the rule's, bit for bit."""
     platform, family, bits = trial.target.platform, trial.spec.quantization.family, trial.target.scheme.activation.bits
     inputs, output = trial.parameters.inputs, float(trial.output.scale)
     operands: str | None = None
@@ -140,7 +140,7 @@ def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterato
 
 
 def _bounds(trial: Trial) -> Iterator[Finding]:
-    """Bounds of a clamp are the nearest centred codes, ties by the platform's mode, within the codes."""
+    """Yield findings on the bounds of a clamp: the nearest centred codes, ties by the platform's mode, within the code range."""
     output = trial.output
     zero, scale = int(output.zero_point), Fraction(float(output.scale))
     for name, end in (("least", "low"), ("most", "high")):

@@ -1,4 +1,4 @@
-"""What float32 roundings in a row may lose of a result."""
+"""Error bound of a sequence of float32 roundings."""
 
 UNIT = 2.0**-24
 

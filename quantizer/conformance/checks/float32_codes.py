@@ -1,4 +1,4 @@
-"""Judging codes that float32 stages prescribe: one code where all stages are known, an interval where an order is not."""
+"""Judges codes of float32 arithmetic: one right code if the order of operations is known, else an interval."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def short(trial: Trial, scales: list[float], magnitudes: Array) -> bool:
 
 
 def bounded(trial: Trial, real: Array, magnitude: Array, operations: int) -> Verdict:
-    """Judge codes of a real value that float32 knows but for *operations* roundings of *magnitude*."""
+    """Judge codes of a real value computed in float32 with *operations* roundings of numbers up to *magnitude*."""
     scale, zero, output = float(trial.output.scale), int(trial.output.zero_point), trial.output
     value = real / scale
     extra = UNIT * (operations * magnitude / scale + 3 * np.abs(value) + abs(zero))

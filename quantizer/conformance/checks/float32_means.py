@@ -1,4 +1,4 @@
-"""Arithmetic of means whose float32 stages a platform declares: the sum, its division, the zero point, one rounding."""
+"""Means in declared float32 steps: sum, division, zero point, one rounding; replayed step by step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quantizer.numerics.qparams import Rescale
 
 
 def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:
-    """Judge a mean by the stages of the kernel that it goes to."""
+    """Judge a mean by replaying the float32 steps of the kernel that computes it."""
     known = mean_sums(trial)
     if known is None:
         return inconclusive(CHECK, "the sums of a mean are not known")
@@ -41,7 +41,7 @@ def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:
 
 
 def _mean_variant(trial: Trial, declared: str) -> str:
-    """Return the variant of the kernel that a mean goes to; `floating` for axes that are not the last ones.
+    """Return the variant of the kernel that computes a mean; `floating` if the axes are not the last ones.
 
     One channel: the windowed kernel. f32_mean_inverse: windows that may overhang go to torch's own kernel, and so do all means but
     that of the last two axes of four.

@@ -1,4 +1,4 @@
-"""Arithmetic of variants whose float32 stages a platform declares one by one: replayed, so that one code is right.
+"""Variants whose float32 steps are declared one by one: each step is replayed, so that exactly one code is right.
 
 The orders of operations are those that `core.platforms.Variant` states; nothing here is shared with the integer forward.
 """
@@ -33,7 +33,7 @@ from quantizer.numerics.qparams import Rescale
 
 
 def replayed(trial: Trial) -> Verdict | None:
-    """Return the verdict of a variant that is replayed here, None for every other."""
+    """Return the verdict of a variant that this module replays; None for all others."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return None
@@ -42,7 +42,7 @@ def replayed(trial: Trial) -> Verdict | None:
 
 
 def product_error(trial: Trial) -> Array:
-    """Return what the float32 stages of a product lose, in output codes: 8 roundings, one more for each float32 term."""
+    """Return the error of a product's float32 steps, in output codes: 8 roundings, and one more per float32 term."""
     axis = channel_axis(trial.spec, trial.bound, len(trial.output_shape))
     channels = 0 if axis is None else trial.output_shape[axis]
     gain: Array = np.ones(()) / float(trial.output.scale)
@@ -55,7 +55,7 @@ def product_error(trial: Trial) -> Array:
 
 
 def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Array:
-    """Return which elements whole vectors hold: rows are the axes that lie one after the other in every operand's memory."""
+    """Return a mask of the elements in full vectors; a row is the innermost axes that are contiguous in every operand."""
     shape = np.broadcast_shapes(*shapes)
     views = [np.broadcast_to(np.empty(own, np.int8), shape) for own in shapes]
     axes = [axis for axis in reversed(range(len(shape))) if shape[axis] > 1]
@@ -69,7 +69,7 @@ def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Array:
 
 
 def lane_tables(trial: Trial) -> Verdict:
-    """Each code is the entry of the table of its place: of whole vectors, or of the rest of a row."""
+    """Judge codes read from two tables: one for full vectors, one for the tail of a row."""
     vector, rest = trial.parameters.tables["vector"], trial.parameters.tables["rest"]
     codes = trial.codes["x"].numpy() - vector.first
     within = in_vectors([codes.shape], trial.target.platform.vector_lanes)
@@ -137,7 +137,7 @@ def _scaling(trial: Trial, rescale: Rescale) -> Verdict:
 
 
 def _products(trial: Trial, _: Rescale) -> Verdict:
-    """Products of dequantized values, added in float32 in the order of a library: bounded, exact where all of it is."""
+    """Judge sums of dequantized products, added in float32 in an unknown order: by a bound, or exactly if nothing rounds."""
     scales = [float(params.scale) for params in trial.parameters.inputs.values()]
     gain, terms = math.prod(scales), trial.terms
     if short(trial, scales, trial.sum_magnitudes):

@@ -45,14 +45,14 @@ _EXACT_KINDS = ("bilinear", "index", "comparison")
 
 
 def float_radius(trial: Trial) -> Array:
-    """Return how far a float32 forward may be from y, per element; computed once a trial."""
+    """Return the largest error of a float32 forward, per element of y; computed once per trial."""
     if CHECK not in trial.shared:
         trial.shared[CHECK] = _BOUNDS.get(trial.spec.error_model.kind, _by_ulps)(trial)
     return trial.shared[CHECK]
 
 
 def _half_ulp(y: Array) -> Array:
-    """Return half the distance of float32 numbers around y: the rounding of the result itself; all where y is beyond them."""
+    """Return half the distance between float32 numbers at y, the rounding of the result; infinite beyond the largest one."""
     with np.errstate(over="ignore"):
         size = np.abs(y).astype(np.float32)
     return np.where(np.isinf(size) & np.isfinite(y), np.inf, np.spacing(size).astype(np.float64) / 2)
@@ -63,20 +63,20 @@ def _by_terms(trial: Trial) -> Array:
 
 
 def _mean(trial: Trial) -> Array:
-    """The sum of the window's terms, and one division; of a spec that does not say how many, all that it reads."""
+    """Bound a mean: a sum of the window's terms and one division; all elements count if the spec gives no number of terms."""
     known = mean_counts(trial)
     terms = sum(map(trial.most_read, trial.doubles)) if known is None else int(known.max(initial=1))
     return np.asarray(lost(terms + 1) * trial.magnitude(trial.doubles) + _half_ulp(trial.y))
 
 
 def _by_ulps(trial: Trial) -> Array:
-    """Some ulps of the function of a library, and as many of the largest term that may cancel in it."""
+    """Bound a library function: some ulps of its value, and as many of the largest terms that it subtracts."""
     relative = lost(2 * TRANSCENDENTAL_ULPS) * np.abs(trial.magnitude(trial.doubles))
     return np.asarray(relative + 2 * TRANSCENDENTAL_ULPS * _half_ulp(trial.y))
 
 
 def _resized(trial: Trial) -> Array:
-    """Sums of four products, and positions of three roundings each: they move a mean by two neighbours along each axis."""
+    """Bound an interpolation: sums of four products, and positions with three roundings each."""
     x = trial.doubles["x"].numpy()
     moved = 3 * UNIT * (sum(x.shape[2:]) + 2) * 2 * float(np.abs(x).max(initial=0.0))
     return np.asarray(lost(12) * trial.magnitude(trial.doubles) + moved + _half_ulp(trial.y))
@@ -87,12 +87,12 @@ def _exactly(trial: Trial) -> Array:
 
 
 def _moved(trial: Trial) -> Array:
-    """Nothing is rounded but a constant that an attribute names; the next float32 number is a whole ulp away."""
+    """Bound an operator that moves elements: only an attribute's constant is rounded; the next float32 number fails."""
     return _half_ulp(trial.y)
 
 
 def _softmax(trial: Trial) -> Array:
-    """Exp of a rounded difference: u * |x - max| relative, some ulps for exp, n additions, one division."""
+    """Bound a softmax: u * |x - max| relative for the rounded difference, some ulps for exp, n additions, one division."""
     x = trial.doubles["x"].numpy()
     axis = trial.axis
     distance = np.abs(x - x.max(axis=axis, keepdims=True))

@@ -1,4 +1,4 @@
-"""Runs of the same case that must agree: tiled, repeated, and under metamorphic relations."""
+"""Checks `tiled`, `repeat` and `properties`: several runs of one case whose results must agree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Array = NDArray[Any]
 
 
 def tiled(trial: Trial) -> Verdict | None:
-    """Tiled codes equal untiled ones bit for bit; a tiled float forward stays within the float check's bound.
+    """Judge the tiled run: codes equal the untiled ones bit for bit; a tiled float forward stays within the `float` bound.
 
     None for a case that is not cut.
     """
@@ -61,7 +61,7 @@ def tiled(trial: Trial) -> Verdict | None:
 
 
 def owed(trial: Trial) -> tuple[Array, Array]:
-    """Return the codes that a run of the same numbers in another shape or order must give: those of the case.
+    """Return the codes that a run of the same numbers in another shape or order must give: those of the first run.
 
     Of an enclosing arithmetic, which promises no order, all codes that `arithmetic` allows.
     """
@@ -74,14 +74,14 @@ def owed(trial: Trial) -> tuple[Array, Array]:
 
 
 def _uncut(trial: Trial, plan: list[Tile]) -> str | None:
-    """Return a constant of a plugin's own that would have to be cut with the channels of *plan*, or None."""
+    """Return the name of a plugin's extra constant that tiles of *plan* would have to cut along channels, or None."""
     channel = channel_axis(trial.spec, trial.bound, len(trial.output_shape))
     cut_there = channel is not None and len({tile.output[channel] for tile in plan}) > 1
     return _own_per_channel(trial, channel) if cut_there else None
 
 
 def _own_per_channel(trial: Trial, channel: int | None) -> str | None:
-    """Return a constant of a plugin's own that has an axis as long as the channels, or None."""
+    """Return the name of a plugin's extra constant with an axis as long as the channels, or None."""
     count = 1 if channel is None else trial.output_shape[channel]
     for name, value in trial.parameters.extra.items():
         data = value.data if isinstance(value, GraphTensor) and name not in (SCALE, SHIFT) else None
@@ -91,7 +91,7 @@ def _own_per_channel(trial: Trial, channel: int | None) -> str | None:
 
 
 def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
-    """Return the tiles of *plan*, by the operator's own rule where it has one."""
+    """Return the tiles of *plan*, from the operator's registered tiling function if it has one, else from the spec."""
     entry = REGISTRY.find(trial.spec.op, "tile", trial.target.platform.places)
     function = entry.function if entry else tiles
     found: list[Tile] = function(trial.spec, trial.case.shapes, trial.case.attrs, plan)
@@ -170,7 +170,7 @@ def _with_tile(verdict: Verdict, plan: list[Tile]) -> Verdict:
 
 
 def repeat(trial: Trial) -> Verdict:
-    """A smaller batch gives the same codes, a second run after it too, and operands stay as they were."""
+    """Judge repeated runs: a smaller batch and a second run give the same codes, and operands are not modified."""
     before, parameters = trial.got, trial.parameters
     if (written := trial.damaged()) is not None:
         return failure("repeat", f"the engine wrote into {written}")
@@ -211,7 +211,7 @@ def _first_slices(trial: Trial) -> Iterator[tuple[str, Tile]]:
 
 
 def properties(trial: Trial) -> Verdict | None:
-    """Metamorphic relations that the spec declares hold bit for bit on codes; None where none applies."""
+    """Judge the metamorphic relations that the spec declares, bit for bit on codes; None if none applies."""
     found: list[Verdict] = []
     for relation in trial.spec.properties:
         if relation.when is not None and not relation.when(trial.bound):
@@ -228,7 +228,7 @@ def properties(trial: Trial) -> Verdict | None:
 
 
 def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
-    """Reversing a named axis of all operands reverses it in the output; None where a plugin's constant would have to be too."""
+    """Judge that reversing a named axis of all operands reverses the output; None if a plugin's constant has that axis."""
     spec, codes = trial.spec, dict(trial.codes)
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
@@ -265,7 +265,7 @@ def _reversed(params: QParams, places: list[int]) -> QParams:
 
 
 def _commutes(trial: Trial, relation: Property) -> Verdict | None:
-    """Swapping two operands with their parameters changes nothing; None where the order of the sum rounds."""
+    """Judge that swapping two operands and their parameters changes nothing; None if the rounding depends on their order."""
     known = trial.parameters.rescale
     if known is not None and DECLARED[known.variant].float32:
         return None
@@ -284,7 +284,7 @@ def _commutes(trial: Trial, relation: Property) -> Verdict | None:
 
 
 def _shifted(trial: Trial, relation: Property) -> Verdict | None:
-    """Adding one to every code of an operand changes nothing; None where its codes reach both ends."""
+    """Judge that adding 1 to every code (or subtracting 1) changes nothing; None if the codes reach both ends."""
     name = (relation.operands or trial.spec.activations)[0]
     params, values = trial.qparams(name), trial.codes[name]
     if not values.numel() or int(values.max()) + 1 > params.qmax:
@@ -299,7 +299,7 @@ def _shifted(trial: Trial, relation: Property) -> Verdict | None:
 
 
 def _zero_preserved(trial: Trial, relation: Property) -> Verdict:
-    """Activations of zero give zero: their zero points become the output's."""
+    """Judge that activations of zero give zero: the codes are the output's zero point."""
     names = relation.operands or trial.spec.activations
     zeros = {n: torch.zeros_like(trial.codes[n]) + trial.qparams(n).zero_point for n in names if n in trial.codes}
     got = trial.run(trial.call, {**trial.codes, **zeros}, trial.parameters).codes.numpy()

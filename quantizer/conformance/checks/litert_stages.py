@@ -1,6 +1,6 @@
-"""Arithmetic of variants that round more than once: every declared stage is replayed in numpy on what was provided.
+"""Fixed-point variants that round more than once: every declared step is replayed in numpy on the provided numbers.
 
-Sharing nothing with numerics. What is left for each element is one code.
+Nothing is shared with `numerics`. Exactly one code per element is right.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIXTEEN = 16
 
 
 def judged(trial: Trial, codes: Array, made_of: str) -> Verdict:
-    """Judge output codes that must equal *codes*, once these are cut by the fused activation and saturated."""
+    """Judge output codes: they equal *codes* after the fused activation and saturation."""
     output = trial.output
     low, high = expected_parameters.activation_codes(
         trial.target.platform, trial.variant, trial.case.activation, (output.qmin, output.qmax), float(output.scale),
@@ -38,7 +38,7 @@ def judged(trial: Trial, codes: Array, made_of: str) -> Verdict:
 
 
 def sum_codes(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> Array:
-    """Return codes of a q31_double sum of operands, or of one operand: each part widened and scaled, then their sum."""
+    """Return codes of a q31_double sum of one or more operands: each is shifted left and scaled, then their sum is scaled."""
     places = trial.target.platform.multiplier.places(trial.target.scheme.activation.bits)
     total: Any = 0
     for name, part in parts.items():

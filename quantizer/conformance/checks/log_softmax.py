@@ -1,4 +1,4 @@
-"""Logarithms of softmax from the provided exponentials: arithmetic, and what tables and float32 lose end to end."""
+"""LogSoftmax: judged from the provided exponentials (`arithmetic`), and its stage errors (`accuracy`)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stage_error(trial: Trial, table: Table) -> Array:
 
 
 def _exponentials(distance: Array, table: Table) -> Array:
-    """Return what the provided table says at each distance from the largest code; between entries the chord."""
+    """Return the provided table at each distance from the largest code, interpolated linearly between entries."""
     entries = np.append(table.entries.numpy(), table.entries.numpy()[-1]).astype(np.float64) * table.unit
     step = abs(table.step)
     place = (distance - table.first) if table.step > 0 else (table.first - distance)

@@ -1,4 +1,4 @@
-"""Means: an exact sum divided by the number of its terms, as the platform divides."""
+"""Means: the exact sum times the provided multiplier, or divided by the number of terms, as the platform declares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quantizer.numerics.qparams import Rescale
 
 
 def mean(trial: Trial) -> Verdict:
-    """Judge a sum divided by the number of its terms: both are exact, the multiplier is provided or follows from the number."""
+    """Judge a mean: sum and number of terms are exact; the multiplier is provided or follows from the number of terms."""
     rescale, known = trial.parameters.rescale, mean_sums(trial)
     if rescale is None or known is None:
         return judge_by_reference(trial)
@@ -48,7 +48,7 @@ def mean(trial: Trial) -> Verdict:
 
 
 def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
-    """Return for each number of terms what a sum is multiplied by, output codes per accumulator unit."""
+    """Return the multiplier of a sum for each number of terms, in output codes per accumulator unit."""
     whole = Fraction(next(iter(rescale.factors.values()), 1.0)) * Fraction(float(rescale.mantissa))
     whole /= Fraction(2) ** int(rescale.shift) * Fraction(rescale.divisor)
     if rescale.variant in ("exact", "mean_of_codes_half_away"):

@@ -1,4 +1,4 @@
-"""Multipliers, shifts and factors against the platform's rule (docs/reference/checks.md)."""
+"""Multipliers and shifts of products compared with the platform's rule, for the check `parameters` (docs/reference/checks.md)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RELAY_BITS = 8
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """Yield what is found of the provided multiplier of a sum or of products; *factors* are its operands' parameters."""
+    """Yield findings on the provided multiplier of a sum of products; *factors* are the parameters of its operands."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return
@@ -75,7 +75,7 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
 
 
 def number_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield what is found of the further integers of a rule.
+    """Yield findings on the other integers that a quantize rule provides.
 
     A normalised operator's multiplier brings shares of 1 to output codes, as 1 / s_y does.
     """
@@ -98,7 +98,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def _attribute_findings(trial: Trial) -> Iterator[Finding]:
-    """An attribute that is provided in fixed point is the nearest integer, in no coarser a unit than the rule's."""
+    """Judge an attribute in fixed point: the nearest integer, in a unit no coarser than the rule's."""
     numbers, bits = trial.parameters.numbers, trial.target.scheme.activation.bits
     steps = 1 / float(trial.output.scale) if trial.output.steps is None else float(trial.output.steps)
     relay = RELAY_BITS if bits <= RELAY_BITS else 0
@@ -131,7 +131,7 @@ def _inverse_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected],
 def _restated_multiplier(
     trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected
 ) -> Iterator[Finding]:
-    """Multipliers and shifts of a built-in rule equal the rule's, restated, for every channel."""
+    """Judge multipliers and shifts of a built-in rule: equal to the second implementation's, for every channel."""
     mantissas, shifts = np.atleast_1d(rescale.mantissa.numpy()), np.atleast_1d(rescale.shift.numpy())
     channels = max((part.scale.size for part in factors), default=1)
     if mantissas.size < channels:
@@ -152,7 +152,7 @@ def _restated_multiplier(
 
 
 def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """One multiplier per channel for the ratio of scales: exact, float32 to the last bit, or an integer and a shift."""
+    """Judge one multiplier per channel for the ratio of scales: exact, a float32 bit for bit, or an integer and a shift."""
     params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
     mantissas = np.atleast_1d(rescale.mantissa.numpy())
     shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)

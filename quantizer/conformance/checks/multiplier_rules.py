@@ -1,4 +1,4 @@
-"""What the platform's rule says of a multiplier, and who provides it."""
+"""Properties of a platform's multipliers (bits, shared shifts), and whether a plugin provides them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIVIDES = (
 
 
 def equal(what: str, wanted: object, got: object, rule: str) -> Finding:
-    """Return a finding that holds where both are equal."""
+    """Return a finding that passes if both are equal."""
     return Finding(what, 0.0 if wanted == got else math.inf, f"{wanted}", f"{got}", rule)
 
 

@@ -1,4 +1,4 @@
-"""What rounding stages of a normalisation may make of the values of its codes: e, from declared formats only."""
+"""Error of a normalisation's rounding stages, in output codes, from declared formats only."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def is_integer(trial: Trial) -> bool:
 
 
 def lines(trial: Trial) -> tuple[Array, Array, int]:
-    """Return deviations and the variance of the codes of x, in steps of x and in rows of N, and N."""
+    """Return the deviations and the variance of the codes of x, in steps of x and rows of N elements, and N."""
     codes = row_codes(trial).astype(np.float64)
     deviation = codes - row_means(trial, codes)
     return deviation, (deviation**2).mean(axis=1, keepdims=True), codes.shape[1]
@@ -74,7 +74,7 @@ def standardized(trial: Trial) -> Array:
 
 
 def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tuple[Array, Array]:
-    """Return the ends of what the platform's formats may make of the normalised value, in its codes.
+    """Return the interval of the normalised value, in its codes, that the platform's formats allow.
 
     An integer mean moves the deviations by its distance from the exact one, and the squares with them; the variance is
     a floor; its inverse root comes from the table, in units of 2**-15 (8 bits) or in the declared significant bits,
@@ -147,7 +147,7 @@ def exact_error(trial: Trial) -> Array:
 
 
 def norm_stage_error(trial: Trial) -> Array:
-    """Return e of all stages and what the provided numbers lost, in steps of the output, around the value without epsilon."""
+    """Return the error of all stages and of the provided numbers, in output steps, around the value without epsilon."""
     if not is_integer(trial):
         return exact_error(trial)
     shape, scale = trial.output_shape, float(trial.output.scale)

@@ -1,4 +1,4 @@
-"""What a normalisation's quantize rule provides beside scales and codes: shifts and multiplier of the variance."""
+"""Further integers of a normalisation's quantize rule: shifts and multiplier of the variance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quantizer.conformance.trial import Trial
 
 
 def norm_factors(trial: Trial) -> dict[str, Expected]:
-    """Return what gamma multiplies, so that beta is added under it: the normalised value; empty for other operators."""
+    """Return the parameters of the normalised value, whose scale times gamma's is that of beta; empty for other operators."""
     if trial.spec.error_model.kind != "normalization":
         return {}
     return {"normalized": expected_norm.normalized(norm_count(trial), trial.target.scheme, trial.target.platform)}

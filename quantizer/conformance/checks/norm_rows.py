@@ -1,4 +1,4 @@
-"""The rows that a normalisation works on: N neighbours of x each, whatever its axes are called."""
+"""The rows of a normalisation: N elements of x each, whatever its axes are called."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def rows(trial: Trial, values: Array) -> Array:
 
 
 def row_codes(trial: Trial) -> Array:
-    """Return the codes of x in rows of N; centred where the operator takes no mean off."""
+    """Return the codes of x in rows of N; centred if the operator does not subtract the mean."""
     codes = trial.codes["x"].numpy().astype(np.int64)
     return rows(trial, codes if trial.spec.error_model.centred else codes - int(trial.qparams("x").zero_point))
 
 
 def row_means(trial: Trial, values: Array) -> Array:
-    """Return the mean of each row, 0 where the operator takes none off."""
+    """Return the mean of each row, 0 if the operator does not subtract it."""
     if trial.spec.error_model.centred:
         return np.asarray(values.mean(axis=1, keepdims=True))
     return np.zeros((len(values), 1))

@@ -36,7 +36,7 @@ CODE_LIMIT = 1 << 62
 
 
 def normalization_arithmetic(trial: Trial) -> Verdict:
-    """Judge each provided stage from the provided codes before it, then the output; without stages by the summed e."""
+    """Judge each shown stage from the codes before it, then the output; without stages, by the sum of all stage errors."""
     stages = {name: values.numpy() for name, values in trial.outcome.stages.items()}
     if not is_integer(trial) and {"root", "exponent", "normalized"} <= stages.keys():
         return _exact_platform(trial, stages)
@@ -140,7 +140,7 @@ class _ByTable:
 
     @cached_property
     def centre(self) -> Array:
-        """The provided mean; 0 where none is taken off."""
+        """The provided mean; 0 if the operator does not subtract it."""
         return self.stages["mean"] if self.centred else np.zeros((len(self.codes), 1), dtype=np.int64)
 
     @property
@@ -289,7 +289,7 @@ class _ByTable:
 
 
 def _without_stages(trial: Trial) -> Verdict:
-    """Judge an engine that shows no stages by the sum of their errors; on an integer platform it may keep epsilon or not."""
+    """Judge an engine that shows no stages by the sum of their errors; on an integer platform epsilon may be left out."""
     if is_integer(trial):
         low, high = final_interval(trial, declared=False, epsilon=float(trial.bound["epsilon"]))
         value, extra = (low + high) / 2, (high - low) / 2

@@ -1,4 +1,4 @@
-"""Periodic functions by a table of one period (more than 8 bits): entries, numbers, codes, and what is lost."""
+"""Periodic functions of more than 8 bits with a table of one period: its entries, its multiplier, the codes, the error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PERIOD = 2 * math.pi
 
 
 def entries(trial: Trial, table: Table) -> tuple[Array, Array]:
-    """Return f over one period, both ends in it, in output codes, and what float32 places and values may lose."""
+    """Return f over one period, both ends included, in output codes, and the float32 error of positions and values."""
     ((name, _),) = trial.codes.items()
     places = torch.linspace(0.0, PERIOD, table.entries.numel(), dtype=torch.float64)
     wanted = trial.reference({name: places}) / float(trial.output.scale)

@@ -1,4 +1,4 @@
-"""parameters: what the quantize rule chose, before anything runs (docs/reference/checks.md)."""
+"""parameters: scales, zero points, codes of constants, multipliers and tables of the quantize rule (docs/reference/checks.md)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def failing(trial: Trial) -> list[Finding]:
 
 
 def _findings(trial: Trial) -> Iterator[Finding]:
-    """Yield what is found of the numbers that were provided; where they are of another kind, of the rule's own."""
+    """Yield findings on the provided numbers; if they are of another kind than the platform's, on the built-in rule's."""
     yield from kind_findings(trial)
     trial = with_declared_numbers(trial)
     target, case = trial.target, trial.case
@@ -153,7 +153,7 @@ def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> 
 
 
 def _held(name: str, wanted: Expected) -> Iterator[Finding]:
-    """Every number of the calibrated range lies within half a step of a code: nearer is more than rounding can ask for."""
+    """Judge the scale of an input: every number of the calibrated range lies within half a step of a code."""
     if wanted.span is None:
         return
     scale, zero = float(wanted.scale), int(wanted.zero_point)
@@ -167,7 +167,7 @@ def _held(name: str, wanted: Expected) -> Iterator[Finding]:
 
 
 def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> dict[str, Expected]:
-    """Return what the rule chooses for every weight; the first grouping under which no shared multiplier is 0.
+    """Return the expected parameters of every weight, under the first grouping in which no multiplier is 0.
 
     A plugin with shifts of its own has no shared multiplier: it may keep the finest grouping.
     """
@@ -314,7 +314,7 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
 
 
 def _directed(exact: Array, slack: Array, got: Array, zero: Array, quantizer: Quantizer, wanted: Expected) -> Array:
-    """Return inf where a code is not its value rounded in the quantizer's direction; elsewhere its part of a step."""
+    """Return the distance of each value from its code in steps; infinite if it was not rounded in the quantizer's direction."""
     low, high = code_interval(
         exact, e_over_s=slack, zero_point=zero, qmin=wanted.qmin, qmax=wanted.qmax, rounding=quantizer.rounding,
         zero_point_first=quantizer.zero_point == "before",
@@ -324,7 +324,7 @@ def _directed(exact: Array, slack: Array, got: Array, zero: Array, quantizer: Qu
 
 
 def _held_bias(trial: Trial, name: str, got: Array, wanted: Expected, weight: str) -> Iterator[Finding]:
-    """Codes of a bias that the platform keeps together with what the input's zero point adds, to the last one.
+    """Judge a bias that the platform stores together with the input zero point's share of the sums: equal codes.
 
     A plugin may round its scales in an order of its own, and keep a saturated bias at the end of the codes.
     """
@@ -360,7 +360,7 @@ def _held_bias(trial: Trial, name: str, got: Array, wanted: Expected, weight: st
 
 
 def _tie_faults(exact: Array, got: Array, zero: Array, trial: Trial, wanted: Expected) -> Array:
-    """Return inf where a value lies exactly between two codes and the code is not the declared mode's.
+    """Return infinity where a value is a tie and the code is not that of the declared rounding mode, else 0.
 
     Judged only where the platform's own division is exact: powers of two, or exact arithmetic.
     """

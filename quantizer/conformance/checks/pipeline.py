@@ -95,11 +95,11 @@ def _written(work: Work, library: Library) -> Graph:
 
 
 def _built_in(spec: Spec) -> bool:
-    """Return whether no plugin keeps numbers of its own, which only its own forward reads."""
+    """Return whether both functions are built-in; a plugin's rule may provide numbers that only its own forward reads."""
     entries = [REGISTRY.find(spec.op, kind, PLATFORM) for kind in ("quantize", "quantized")]
     return all(entry is None or entry.origin == BUILT_IN for entry in entries)
 
 
 def _library(spec: Spec, platform: Platform) -> Library:
-    """Return what the flow knows: this operator and this platform."""
+    """Return a library of this operator and this platform alone."""
     return Library({spec.op: spec}, {}, {}, {}, {PLATFORM: platform}, {}, {})

@@ -1,4 +1,4 @@
-"""Products of an activation with weights or another activation: exact sums, held, then requantized."""
+"""Sums of products (convolutions, matrix products): exact sum, overflow of the accumulator, one requantization."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXACT_LIMIT = 2.0**53
 
 
 def bilinear(trial: Trial) -> Verdict:
-    """Judge a product: the exact sum, held as the accumulator holds it, times the provided multiplier."""
+    """Judge a sum of products: the exact sum in the declared accumulator times the provided multiplier, rounded once."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return judge_by_reference(trial)

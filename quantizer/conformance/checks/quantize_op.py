@@ -1,4 +1,4 @@
-"""arithmetic of an operator that reads real numbers: the quantizer that the platform declares, restated in its own float type."""
+"""arithmetic of operators with real-valued inputs (`quantize`): the declared quantizer, replayed in its float type."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def _steps(trial: Trial, x: Array) -> Array:
 
 
 def _finite(values: Array, most: float) -> Array:
-    """Return *values* with those beyond *most*, infinities too, cut there."""
+    """Return *values* clamped to [-most, most], infinities included."""
     return np.clip(values, -most, most)

@@ -1,4 +1,4 @@
-"""Arithmetic of products of elements, and of roots of sums of squares, along some axes: exact numbers, rounded once."""
+"""arithmetic of reduce_prod and reduce_l2: the exact product, or root of the sum of squares, rounded once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT_PLACES = 64
 
 
 def product_arithmetic(trial: Trial) -> Verdict:
-    """Judge a product of the values of codes, in integers of any width where float64 leaves a choice."""
+    """Judge a product of dequantized elements; integers of any width decide where float64 cannot."""
     rows, scale = _rows(trial), _scale(trial)
     ratio: Fraction = scale ** rows.shape[-1] / Fraction(float(trial.output.scale))
 
@@ -33,7 +33,7 @@ def product_arithmetic(trial: Trial) -> Verdict:
 
 
 def euclidean_arithmetic(trial: Trial) -> Verdict:
-    """Judge the root of the sum of squares of the values of codes, by its square where float64 leaves a choice."""
+    """Judge the root of a sum of squares; its square decides where float64 cannot."""
     sums = (_rows(trial).astype(np.int64) ** 2).sum(axis=-1)
     ratio = _scale(trial) / Fraction(float(trial.output.scale))
 

@@ -1,4 +1,4 @@
-"""How an exact number becomes a code under a variant's declared rounding; what judges of sums share."""
+"""Rounding of an exact number to a code, as each requantization variant declares it; shared by the judges of sums."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def resize_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def _format_error(trial: Trial) -> float:
-    """Return in codes what four weights of the provided format may lose of raw codes."""
+    """Return the error, in codes, of four weights in the provided format on raw codes."""
     largest = max(abs(trial.output.qmin), abs(trial.output.qmax))
     return 4 * largest * (2.0 ** -(trial.parameters.numbers["weight_bits"] + 1) + 16 * FLOAT32_UNIT)
 

@@ -1,4 +1,4 @@
-"""Codes, tables and integers by the oracle of a room: what its own statement gives, nothing else."""
+"""Judges codes, tables and integers by the oracle that a platform's room registers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lost_of_room(trial: Trial) -> Array | None:
 
 
 def judged_by_room(trial: Trial) -> Verdict | None:
-    """Return the verdict of the oracle that the platform's room has for the family; None where it has none, or none of the case."""
+    """Return the verdict of the room's oracle for the operator family; None if there is none, or none for this case."""
     oracle = _oracle(trial)
     wanted = None if oracle is None else _loaded(oracle.codes)(asked(trial, trial.codes))
     return (
@@ -68,7 +68,7 @@ def _loaded(place: str) -> Callable[..., Any]:
 
 
 def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:
-    """Return what an oracle may know of *trial*, whose operands have these *codes*."""
+    """Return the input of an oracle: codes, grids and numbers of *trial*, whose operands have these *codes*."""
     parameters, rescale = trial.parameters, trial.parameters.rescale
     return Asked(
         trial.spec.op, trial.spec.quantization.family, trial.target.platform, trial.target.scheme, trial.variant, trial.bound, trial.output_shape,

@@ -1,4 +1,4 @@
-"""Arithmetic of operators with several rounding stages: each judged from the provided codes before it."""
+"""arithmetic of softmax: exponentials, reciprocal or quotient, output; each stage is judged from the codes before it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Exact = Callable[[tuple[int, ...]], Fraction]
 
 
 def softmax_arithmetic(trial: Trial) -> Verdict:
-    """Judge the exponentials, the reciprocal or quotient where there is one, and the output, one after the other."""
+    """Judge the exponentials, then the reciprocal or quotient if there is one, then the output."""
     table = trial.parameters.tables.get("exp")
     if "halves" in trial.parameters.numbers:
         return litert_stages.judged(trial, fast_exp.codes(trial), "the provided numbers, in powers of two")
@@ -101,12 +101,12 @@ def _from_sum(trial: Trial, exponentials: Array, total: Array) -> Verdict:
 
 
 def _is_free(trial: Trial) -> bool:
-    """Return whether the numbers behind the table are a plugin's own, or of a form that is judged by its stages alone."""
+    """Return whether only shown stages can be judged: the rule is a plugin's, or the table holds powers of two."""
     return is_replaced(trial) or "powers" in trial.parameters.tables
 
 
 def _hidden_stages(trial: Trial, exponentials: Array) -> Verdict:
-    """Judge codes whose stages are not shown by the platform's stages from the provided numbers: one of its two orders."""
+    """Judge output codes without shown stages: replay the platform's stages on the provided numbers, in either order."""
     total = exponentials.astype(np.int64).sum(axis=trial.axis, keepdims=True)
     if "multiplier" not in trial.parameters.numbers:
         return _from_sum(trial, exponentials, np.maximum(total, 1))

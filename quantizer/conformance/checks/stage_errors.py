@@ -1,4 +1,4 @@
-"""The stage errors of accuracy, e in output codes: what rounding stages and the provided parameters lose beyond the enclosure."""
+"""Stage errors of the check `accuracy`, in output codes: inner roundings and inexact parameters, added to the enclosure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIXED_POINT_SOFTMAX = 2.0**-18
 
 
 def stage_error(trial: Trial) -> Array:
-    """Return e in output codes: further rounding stages, and what the provided parameters lost."""
+    """Return the error of inner rounding stages and of the provided parameters, in output codes."""
     return _declared_error(trial) if trial.target.platform.enclosing is None else computed_error(trial)
 
 
@@ -67,7 +67,7 @@ def _declared_error(trial: Trial) -> Array:
 
 
 def _quantizer_error(trial: Trial) -> Array:
-    """Return what float32 loses of a number in steps, and of its sum with a zero point that is added before rounding."""
+    """Return the float32 error of a number in steps, and of adding the zero point before rounding."""
     quantizer, output = trial.target.platform.runtime_quantizer, trial.output
     if quantizer.operation == "exact":
         return np.zeros(trial.output_shape)
@@ -128,7 +128,7 @@ def _count(trial: Trial) -> int:
 
 
 def _mean_error(trial: Trial) -> Array:
-    """Return what a multiplier loses of the ratio of scales over the number of terms, and float32 of the terms."""
+    """Return the error of a mean's multiplier (ratio of scales over the number of terms), and of float32 terms."""
     rescale, scale, known = trial.parameters.rescale, float(trial.output.scale), mean_sums(trial)
     if rescale is None or rescale.variant == "exact" or known is None:
         return np.zeros(trial.output_shape)
@@ -149,7 +149,7 @@ def _mean_error(trial: Trial) -> Array:
 
 
 def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
-    """Return what a table of fewer entries than codes leaves open, or the integer steps of a function without a table.
+    """Return the interpolation error of a table with fewer entries than codes, or the error of integer steps without a table.
 
     Between two entries f lies between their values, as the chord does; after the last the table is flat.
     """
@@ -184,7 +184,7 @@ def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
 
 
 def _quotient_error(trial: Trial) -> Array:
-    """Return what a table of inverses leaves open of each quotient, half a unit, and what the multiplier loses of it."""
+    """Return the error of a quotient by a table of inverses: half a unit of the entry, and the multiplier's error."""
     table, rescale = trial.parameters.tables.get("inverse"), trial.parameters.rescale
     if table is None or rescale is None:
         return np.zeros(trial.output_shape)
@@ -196,7 +196,7 @@ def _quotient_error(trial: Trial) -> Array:
 
 
 def _sides_error(trial: Trial) -> Array:
-    """Return what the multipliers of a leaky rectifier's sides lose of s_x / s_y, and their second rounding."""
+    """Return the error of a leaky rectifier's two multipliers relative to s_x / s_y, and of their second rounding."""
     numbers, (params,) = trial.parameters.numbers, trial.parameters.inputs.values()
     c = next(iter(trial.centred.values())).numpy()
     ratio = float(params.scale) / float(trial.output.scale)
@@ -209,7 +209,7 @@ def _sides_error(trial: Trial) -> Array:
 
 
 def _grid_error(trial: Trial) -> Array:
-    """Return how far f is from f at the place on the grid, an entry and a half, and the last rounding.
+    """Return the error of reading f at a position on the table's grid, of an entry and a half, and of the last rounding.
 
     The function of 16-bit intermediates is good to 12 codes.
     """
@@ -224,7 +224,7 @@ def _grid_error(trial: Trial) -> Array:
 
 
 def _between(trial: Trial, table: Table) -> Array:
-    """Return how far f moves, in output codes, over the segment of the table that each code lies in."""
+    """Return the change of f, in output codes, over the table segment of each code."""
     ((name, codes),) = trial.codes.items()
     params = trial.parameters.inputs[name]
     low = table.first + np.floor_divide(codes.numpy() - table.first, table.step) * table.step

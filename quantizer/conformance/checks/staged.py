@@ -1,4 +1,4 @@
-"""An operator with declared stages: each shown stage from the codes before it, hidden ones by their formats alone."""
+"""Operators with declared stages: shown stages are judged from the codes before them, hidden ones by their formats."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INCONCLUSIVE_SHARE = 0.05
 
 @dataclass(frozen=True)
 class _Operand:
-    """What a later stage reads: an interval of real numbers, and where its codes are known its exact values."""
+    """Input of a later stage: an interval of real numbers, and exact values if its codes are known."""
 
     real: Interval
     exact: Callable[[tuple[int, ...]], Fraction] | None = None
@@ -69,7 +69,7 @@ def staged(trial: Trial) -> Verdict:
 
 
 def unrounded(trial: Trial, operands: Mapping[str, Interval], *, rounded: bool) -> Interval:
-    """Return what the stages make of real *operands* before the last rounding; *rounded*: with all roundings before it."""
+    """Return the output of the stages for real *operands*, before its rounding; *rounded*: with the inner roundings."""
     formats, numbers = _formats(trial), numbers_of(trial.bound, trial.target.scheme.activation.bits)
     known = {**operands}
     value = Interval.exactly(np.zeros(trial.output_shape))
@@ -117,7 +117,7 @@ def stage_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def undeclared(shown: Mapping[str, object], declared: set[str], what: str) -> Verdict | None:
-    """Return the failure of a forward that shows a stage which nobody declared; None where it shows none."""
+    """Return a failure if the forward shows a stage that is not declared; else None."""
     names = [name for name in shown if name not in declared]
     if not names:
         return None
@@ -181,7 +181,7 @@ def _exactly(
 
 
 def _hidden(value: Interval, stage: StageFormat, mode: RoundingMode) -> Interval:
-    """Return which real numbers a hidden stage may have passed on: its value, moved by its rounding, within its codes."""
+    """Return the interval of a hidden stage's result: its value, widened by its rounding, clamped to its code range."""
     below = 0.5 if mode.startswith("half") else float(mode in ("down", "toward_zero", "stochastic"))
     above = 0.5 if mode.startswith("half") else float(mode in ("up", "toward_zero", "stochastic"))
     lost = Interval.exactly(np.asarray(stage.scale))

@@ -1,4 +1,4 @@
-"""Factors and multipliers of sums, means and selections against the platform's rule (docs/reference/checks.md)."""
+"""Factors and multipliers of sums, means and selections compared with the platform's rule (docs/reference/checks.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from quantizer.numerics.qparams import QParams, Rescale
 
 
 def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """Factors of a sum: the exact scales, float32 ratios to the last bit, or the rule's integers."""
+    """Yield findings on a sum's factors: exact scales, float32 ratios bit for bit, or the integers of the rule."""
     output = trial.output
     params = {n: p for n, p in trial.parameters.inputs.items() if trial.spec.inputs[n].kind == "value"}
     if rescale.variant == "area_multiplier":
@@ -99,7 +99,7 @@ def _count(trial: Trial) -> int:
 
 
 def _terms(trial: Trial) -> int:
-    """Return what a mean divides by, where its multiplier holds that (of several areas the smallest); 1 for other operators."""
+    """Return the number of terms in a mean's multiplier (the smallest window if sizes differ); 1 for other operators."""
     if trial.spec.error_model.kind != "mean":
         return 1
     known = mean_counts(trial)
@@ -107,7 +107,7 @@ def _terms(trial: Trial) -> int:
 
 
 def integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """One multiplier and shift for each operand that goes to the output alone: the rule's; a plugin's near the ratio."""
+    """Judge one multiplier and shift per operand: equal to the rule's; a plugin's need only be near the ratio."""
     bits, output, common = multiplier_bits(trial), trial.output, Fraction(2) ** -int(rescale.shift)
     if trial.target.platform.requantize.get(trial.spec.quantization.family) == "area_multiplier":
         bits = AREA_BITS
@@ -182,7 +182,7 @@ def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bi
 
 
 def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """Factors that bring operands to one scale, and their common multiplier: the rule's; a plugin's near the ratios."""
+    """Judge the factors to a common scale and the common multiplier: the rule's; a plugin's need only be near the ratios."""
     names = list(_present(trial))
     bits = multiplier_bits(trial)
     output = trial.output

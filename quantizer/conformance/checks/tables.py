@@ -1,4 +1,4 @@
-"""Provided tables against the function at the codes that index them (docs/reference/checks.md)."""
+"""Lookup tables, judged entry by entry against the function at the code of the entry (docs/reference/checks.md)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _rule_of_entries(mode: RoundingMode) -> str:
 
 
 def _directed(trial: Trial, name: str, entries: Array, wanted: Array, budget: Array | float) -> Array:
-    """Return inf where an entry is not f at its code, rounded in the platform's direction; elsewhere its part of a step."""
+    """Return the distance of f from each entry in steps; infinite if it was not rounded in the platform's direction."""
     mode, zero = trial.target.platform.rounding, int(trial.output.zero_point)
     added = _added_before_rounding(trial, name)
     low, high = code_interval(
@@ -86,7 +86,7 @@ def _added_before_rounding(trial: Trial, name: str) -> int:
 
 
 def half_a_unit(table: Table) -> float:
-    """Return what rounding an entry may lose: half a unit of integers."""
+    """Return the rounding error of an entry, in units: 1/2 for integers, the smallest float32 for floats."""
     return FLOAT32_TINY if table.entries.dtype.is_floating_point else 0.5
 
 
@@ -103,7 +103,7 @@ def _entries_at(trial: Trial, name: str, table: Table, places: Array) -> tuple[A
 
 
 def _layout(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
-    """A table between whose entries a platform interpolates has its number of segments, and its rounding between them."""
+    """Judge the layout of an interpolated table: the declared number of segments, and the declared rounding between them."""
     rule, bits = trial.target.platform.tables, trial.target.scheme.activation.bits
     if rule.segments is None or bits <= NARROW_BITS or name in OF_UNITS:
         return
@@ -115,7 +115,7 @@ def _layout(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
 
 
 def _wrong_ties(trial: Trial, name: str, entries: Array, wanted: Array) -> Array:
-    """Return inf where f lies exactly between two codes and the entry is not the declared mode's.
+    """Return infinity where f is a tie and the entry is not that of the declared rounding mode, else 0.
 
     Judged only where the platform's own arithmetic is exact: in rationals, or in float32 under scales of powers of two.
     """
@@ -134,7 +134,7 @@ def _wrong_ties(trial: Trial, name: str, entries: Array, wanted: Array) -> Array
 
 
 def _only_neared(trial: Trial, wanted: Array) -> Array:
-    """Return where f is a constant of the spec that it never reaches: float64 is no witness that this is a tie."""
+    """Return a mask of values that f only approaches (asymptotes): float64 cannot tell that they are ties."""
     y, near = trial.spec.outputs["y"], np.zeros(wanted.shape, dtype=bool)
     for end in (y.min, y.max):
         if end is not None and not end.names:
@@ -143,7 +143,7 @@ def _only_neared(trial: Trial, wanted: Array) -> Array:
 
 
 def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
-    """No unit or step is coarser than that of the platform's own rule: what a table rounds off is forgiven later."""
+    """Judge that units and steps are no coarser than the platform's: later checks allow for the rounding of the table."""
     wanted = None if trial.built_in is None else trial.built_in.tables.get(name)
     if wanted is None:
         return
@@ -210,7 +210,7 @@ def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
 
 
 def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float:
-    """Return what a small entry may lose, in codes, where a platform evaluates f in float32.
+    """Return the float32 error of a small entry, in codes, where a platform evaluates f in float32.
 
     A bounded f has the absolute error of its bound wherever it is small (a logistic function that is a difference from
     1/2, a line that is cut); one that turns, that of f(|x|) (a product of x and a sum that cancels); one with poles of a
@@ -236,7 +236,7 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
 
 
 def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
-    """Return how far a monotone f moves, in codes, where its operand is a float32: a step that lies there counts whole.
+    """Return the change of a monotone f, in codes, within the float32 error of its operand; a jump there counts whole.
 
     The scale is rounded, the difference from the zero point is multiplied by it or divided by its inverse, each once; or the
     zero point is multiplied by it alone.

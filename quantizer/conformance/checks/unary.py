@@ -1,4 +1,4 @@
-"""Arithmetic of functions of one input: a provided table, or integer steps with a rounding before the last."""
+"""arithmetic of functions of one input: a provided table, or integer steps that round twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHECK = "arithmetic"
 
 
 def monotone_arithmetic(trial: Trial) -> Verdict:
-    """Judge a function of one input by the table that was provided, by its stages, or by f on the values of the codes."""
+    """Judge a function of one input by its provided table, by its stages, or by f on the dequantized codes."""
     tables = trial.parameters.tables
     if "period" in tables:
         wanted = one_period.codes(trial, tables["period"])
@@ -50,7 +50,7 @@ def monotone_arithmetic(trial: Trial) -> Verdict:
 
 
 def _judge_multiple(trial: Trial) -> Verdict:
-    """Judge a function with a provided multiplier and no stages: f on `c * m * 2**-n * s_y`, rounded once, e for stages."""
+    """Judge a function with a multiplier and no shown stages: f on `c * m * 2**-n * s_y`, rounded once, plus stage errors."""
     value, extra = function_of_multiple(trial)
     output, mode = trial.output, trial.target.platform.rounding
     zero, half = int(output.zero_point), 0.5 if mode.startswith("half") else 1.0
@@ -66,7 +66,7 @@ def _judge_multiple(trial: Trial) -> Verdict:
 
 
 def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
-    """Return f on the provided multiple of the centred codes, and e of the stages before the last rounding, in output codes.
+    """Return f of the rescaled centred codes, and the error of the stages before the last rounding, both in output codes.
 
     leaky_rectifier: the slope is a whole number of declared places (provided, or of the activation's bits), and the product of
     the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded first; bounds are
@@ -94,7 +94,7 @@ def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
 
 
 def _read(trial: Trial, table: Table, wanted: Array) -> Verdict:
-    """Judge what was read from the table; the worst element names the entry."""
+    """Judge codes that were read from the provided table; the worst element names its entry."""
     codes = next(iter(trial.codes.values())).numpy()
 
     def detail(index: tuple[int, ...]) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _read(trial: Trial, table: Table, wanted: Array) -> Verdict:
 
 
 def looked_up(trial: Trial, table: Table) -> Array:
-    """Return what the table holds at every input code."""
+    """Return the table's value at every input code."""
     return read_at(table, next(iter(trial.codes.values())).numpy())
 
 
@@ -197,7 +197,7 @@ def _stage(
 
 
 def judge_by_reference(trial: Trial) -> Verdict:
-    """Where nothing is provided, f on the values of the codes stands in; float64 leaves 2**-40 of it open.
+    """Judge a plugin that provides no multipliers: f of the dequantized inputs, rounded once; float64 leaves 2**-40 open.
 
     A fused activation is cut where the platform cuts it.
     Only a value that float64 puts exactly between two codes is held to the declared mode: beside a tie both codes pass.

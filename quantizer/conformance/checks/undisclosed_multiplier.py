@@ -1,4 +1,4 @@
-"""A multiplier that nobody shows: what it may be, from the sums and the codes that it made of them."""
+"""Infers a multiplier that the function does not disclose, from the sums and the codes."""
 
 from __future__ import annotations
 

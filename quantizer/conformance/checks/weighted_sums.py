@@ -1,4 +1,4 @@
-"""Sums of operands, and selections of one of several values: each operand's part is exact, its factor is provided."""
+"""arithmetic of sums of operands (add, concat) and of selections (maximum): exact operands times provided factors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from quantizer.numerics.qparams import Rescale
 
 
 def linear(trial: Trial) -> Verdict:
-    """Judge a sum of operands, or one of several values: each operand's part is exact, its factor is provided."""
+    """Judge a sum of operands, or a selection of one: exact centred codes times the provided factors, rounded once."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return judge_by_reference(trial)
@@ -85,7 +85,7 @@ def _combined(
 
 
 def candidates(trial: Trial) -> dict[str, Array]:
-    """Return every value that a selecting operator may give, centred codes in the shape of the output; 0 is one.
+    """Return every value that a selecting operator may return: centred codes in the shape of the output, and 0.
 
     One that turns may give what it selects with the other sign.
     """
