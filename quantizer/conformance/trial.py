@@ -211,7 +211,7 @@ class Trial:
         found = {}
         for name, codes in self.codes.items():
             params = self.qparams(name)
-            found[name] = (codes - params.along(params.zero_point, codes.dim())).double()
+            found[name] = (codes - params.spread(params.zero_point, codes.shape)).double()
         return found
 
     @cached_property
@@ -315,7 +315,7 @@ class Trial:
     def broadcast(self, name: str, values: Tensor) -> Array:
         """Return per-axis *values* of operand *name* shaped to broadcast against that operand."""
         params = self.qparams(name)
-        found: Array = params.along(values, len(self.case.shapes[name])).numpy()
+        found: Array = params.spread(values, self.case.shapes[name]).numpy()
         return found
 
     @cached_property

@@ -15,6 +15,7 @@ from torch import Tensor
 from quantizer.core.dtypes import DType, integer
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import FixedOutput, ParameterRule, Platform
+from quantizer.core.scaling import Blocks
 from quantizer.core.schemes import ActivationPart, WeightPart
 from quantizer.numerics.qparams import QParams
 
@@ -100,13 +101,15 @@ def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart
 
 def weight_params(
     weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, *,
-    group: int | None = None, ends: Ends | None = None,
+    group: int | None = None, ends: Ends | None = None, block_axis: int | None = None,
 ) -> QParams:  # fmt: skip
     """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
 
     weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many neighbouring
-    channels share their parameters, whatever the granularity; 1 is per channel.
+    channels share their parameters, whatever the granularity; 1 is per channel. block_axis: along which the scheme's blocks lie.
     """
+    if part.granularity == "block":
+        return _in_blocks(weights, part, rule, axis, block_axis)
     size = group if group is not None else 1 if part.granularity == "channel" else None
     values = weights.detach().numpy().astype(np.float64)
     if axis is None or size is None:
@@ -126,6 +129,32 @@ def weight_params(
         symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
         power_of_two=part.rule == "power_of_two", axis=axis,
     )  # fmt: skip
+
+
+def _in_blocks(
+    weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, block_axis: int | None
+) -> QParams:
+    """Return a scale and a zero point for each block, from its own extrema; GraphError where the operand has no blocks."""
+    if axis is None or block_axis is None or part.block is None:
+        raise GraphError("weights in blocks: the operand has no channel_axis and block_axis. Give them in its spec.")
+    rank = weights.dim()
+    blocks = Blocks(block_axis % rank, part.block)
+    low, high = extrema(weights, axis % rank, blocks)
+    flat = _params(
+        np.minimum(low, 0.0).ravel(), np.maximum(high, 0.0).ravel(), integer(part.bits, signed=rule.weight_sign == "signed"),
+        part.bits, rule, symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
+        power_of_two=part.rule == "power_of_two", axis=axis % rank,
+    )  # fmt: skip
+    scale, zero = flat.scale.reshape(low.shape), flat.zero_point.reshape(low.shape)
+    return replace(flat, scale=scale, zero_point=zero, blocks=blocks)
+
+
+def extrema(weights: Tensor, axis: int, blocks: Blocks) -> tuple[Array, Array]:
+    """Return the smallest and the largest weight of each block, float64 [channels, blocks]."""
+    rows = np.moveaxis(weights.detach().numpy().astype(np.float64), (axis, blocks.axis), (0, 1))
+    rows = rows.reshape(*rows.shape[:2], -1)
+    starts = np.arange(0, rows.shape[1], blocks.size)
+    return np.minimum.reduceat(rows.min(2), starts, 1), np.maximum.reduceat(rows.max(2), starts, 1)
 
 
 def holding_bias(params: QParams, bias: Tensor, factor: Tensor, bits: int) -> QParams:

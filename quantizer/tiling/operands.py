@@ -60,7 +60,11 @@ def _cut_fused(fused: Slope | Bounds | None, output: Box) -> Slope | Bounds | No
 
 
 def _sliced(params: QParams, box: Box) -> QParams:
-    return params if params.axis is None else params.sliced(*box[params.axis])
+    if params.axis is None:
+        return params
+    if params.blocks is not None:
+        params = replace(params, blocks=params.blocks.cut(box[params.blocks.axis][0]))
+    return params.sliced(*box[params.axis])
 
 
 def stitch(shape: tuple[int, ...], parts: Sequence[tuple[Tile, Tensor]], dtype: torch.dtype) -> Tensor:

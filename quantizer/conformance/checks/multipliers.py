@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance import restated_multipliers
-from quantizer.conformance.checks import fast_exp, one_period
+from quantizer.conformance.checks import blocks, fast_exp, one_period
+from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.fixed_point import number_findings_of_shifts
 from quantizer.conformance.checks.multiplier_rules import (
@@ -44,6 +45,9 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
     """Yield what is found of the provided multiplier of a sum or of products; *factors* are its operands' parameters."""
     rescale = trial.parameters.rescale
     if rescale is None:
+        return
+    if weight_in_blocks(trial) is not None:
+        yield from blocks.multiplier_findings(trial, factors)
         return
     declared = trial.variant
     if declared == "area_multiplier" and rescale.variant == "multiplier_shift" and is_replaced(trial):

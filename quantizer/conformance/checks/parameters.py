@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance import restated, restated_multipliers
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
+from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, is_replaced, multiplier_bits, unifies_shifts
 from quantizer.conformance.checks.multipliers import multiplier_findings, number_findings
@@ -143,6 +144,10 @@ def _same(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Findi
             )
         else:
             yield Finding(name, 0.0, what, what, f"the platform's rule for {what}")
+    got_blocks = None if chosen.blocks is None else (chosen.blocks.axis, chosen.blocks.size)
+    if got_blocks != wanted.blocks:
+        shown = f"blocks {wanted.blocks}", f"{got_blocks}"
+        yield Finding(name, math.inf, *shown, "the axis and the elements of the scheme's blocks")
     if chosen.dtype.kind != wanted.dtype.kind or chosen.dtype.bits != wanted.dtype.bits:
         yield Finding(name, math.inf, f"format {wanted.dtype}", f"{chosen.dtype}", "the platform's rule for formats")
 
@@ -171,6 +176,10 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
     if trial.target.scheme.weight is None or not names:
         return {}
     part = restated.weight_part(trial.target.scheme.weight, platform, trial.spec.quantization.family)
+    if (name := weight_in_blocks(trial)) is not None:
+        item, values = trial.spec.inputs[name], trial.tensors[name].double().numpy()
+        rule = platform.parameters
+        return {name: restated.weight_in_blocks(values, part, rule, item.channel_axis or 0, item.block_axis or 0)}
     axis = trial.spec.inputs[names[0]].channel_axis
     channels = trial.case.shapes[names[0]][axis or 0]
     groups = int(trial.bound.get(platform.parameters.weight_groups or "", 1))
@@ -229,7 +238,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
         if constant is None:
             yield Finding(name, math.inf, "codes", "nothing", "every constant is decided")
             continue
-        spread = [restated.repeated(wanted, _channels(trial)) for wanted in weights.values()]
+        spread = [restated.repeated(restated.coarsest(wanted), _channels(trial)) for wanted in weights.values()]
         wanted = _bias(trial, [*inputs.values(), *spread], part.bias_bits)
         yield from _bias_params(trial, name, constant.params, wanted)
         absorbs = trial.spec.quantization.family in trial.target.platform.absorbs_zero_point
@@ -278,7 +287,7 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
         return
     if not values.size:
         return
-    scale, zero = (_along(part, values.ndim, axis) for part in (wanted.scale, wanted.zero_point))
+    scale, zero = (_spread(part, values.shape, axis, wanted.blocks) for part in (wanted.scale, wanted.zero_point))
     quantizer = trial.target.platform.quantizer
     exact = values / scale
     slack = 0.0 if quantizer.operation == "exact" else FLOAT32_CODES * np.abs(exact)
@@ -378,3 +387,13 @@ def _along(values: Array, rank: int, axis: int | None) -> Array:
     if values.ndim == 0 or axis is None:
         return values
     return values.reshape([-1 if i == axis % rank else 1 for i in range(rank)])
+
+
+def _spread(values: Array, shape: tuple[int, ...], axis: int | None, blocks: tuple[int, int] | None) -> Array:
+    """Return numbers per channel, or per block in each channel, shaped to broadcast against a tensor of *shape*."""
+    if blocks is None or axis is None:
+        return _along(values, len(shape), axis)
+    along, size = blocks
+    each = np.repeat(values, size, axis=1)[:, : shape[along]]
+    wide = np.expand_dims(each, tuple(range(2, len(shape))))
+    return np.moveaxis(wide, (0, 1), (axis % len(shape), along))

@@ -86,11 +86,12 @@ def last_roundings(trial: Trial) -> set[RoundingMode]:
 def rounded_once(
     trial: Trial, value: Array, declared: Declared, extra: Array | float,
     exact: Callable[[tuple[int, ...]], Fraction], detail: Callable[[tuple[int, ...]], Mapping[str, str]],
-    what: str = "the provided sum",
+    what: str = "the provided sum", magnitude: Array | float = 0.0,
 ) -> Verdict:  # fmt: skip
     """Judge codes of real numbers in output steps: rounded once in the declared mode, *extra* codes for earlier stages.
 
     exact: the number of one element in rationals, by its index; it decides near ties. detail: what a failure also shows.
+    magnitude: the sum of |terms|, where these are real numbers that may cancel.
     """
     zero = int(trial.output.zero_point)
     mode = declared.rounding or trial.target.platform.rounding
@@ -100,7 +101,7 @@ def rounded_once(
     exact = _limited(trial, exact, capped=own is None)
     low, high = code_interval(
         value, e_over_s=extra, zero_point=zero, qmin=trial.output.qmin, qmax=trial.output.qmax, rounding=mode,
-        zero_point_first=declared.zero_point_first, exact=exact,
+        zero_point_first=declared.zero_point_first, exact=exact, magnitude=magnitude,
     )  # fmt: skip
     if own is not None:
         top = min(restated.limit_code(trial.limits[1], float(trial.output.scale), zero, own), trial.output.qmax)

@@ -90,7 +90,7 @@ def _scale_spread(trial: Trial) -> bool:
         return True
     scales = [params.scale for params in trial.parameters.inputs.values()]
     scales += [constant.params.scale for constant in trial.parameters.constants.values()]
-    flat = np.concatenate([np.atleast_1d(s.numpy()) for s in scales])
+    flat = np.concatenate([s.numpy().ravel() for s in scales])
     return bool(flat.max() / flat.min() >= 2.0**10)
 
 

@@ -222,6 +222,10 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
     if part.symmetry == "asymmetric":
         _set_ends(channels, largest / span, (1 << part.bits) - 1, key(case.data.seed, f"{name}.high"))
         return values
+    if part.block is not None:
+        blocks = np.moveaxis(values, target.spec.inputs[name].block_axis or 0, 0)
+        blocks[:: part.block] = largest
+        return values
     one = values.ndim == 1 and part.granularity == "tensor"
     first: tuple[Any, ...] = (0,) if one else (slice(None), *[0] * (values.ndim - 1))
     channels[first] = largest
@@ -282,9 +286,11 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
     part = target.weight
     assert part is not None
     item = target.spec.inputs[weight]
-    weights = weight_params(torch.from_numpy(tensors[weight]), part, target.platform.parameters, item.channel_axis)
+    weights = weight_params(
+        torch.from_numpy(tensors[weight]), part, target.platform.parameters, item.channel_axis, block_axis=item.block_axis
+    )
     x_params, y_params = activation_of(target, case, x), activation_of(target, case, "y")
-    step = weights.along(weights.scale, tensors[weight].ndim).numpy()
+    step = weights.spread(weights.scale, tensors[weight].shape).numpy()
     operands = {
         x: torch.from_numpy(np.round(tensors[x] / float(x_params.scale))),
         weight: torch.from_numpy(np.round(tensors[weight] / step)),
@@ -292,7 +298,7 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
     sums = target.reference(operands, case).numpy()
     bound = variables(target.spec, case.shapes, case.attrs)
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
-    scale = np.resize(weights.scale.numpy(), (sums.shape[axis],)) * float(x_params.scale)
+    scale = np.resize(weights.coarsest().scale.numpy(), (sums.shape[axis],)) * float(x_params.scale)
     return scale, scale / float(y_params.scale), sums
 
 
