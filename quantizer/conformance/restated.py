@@ -18,6 +18,7 @@ from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.core.case import Case, Range
 from quantizer.core.dtypes import DType, dtype, integer
 from quantizer.core.expressions import parse
+from quantizer.core.formats import format_of
 from quantizer.core.platforms import ParameterRule, Platform, Quantizer
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.core.spec import Spec
@@ -91,6 +92,8 @@ def _one(low: float, high: float, bits: int, rule: ParameterRule, *, signed: boo
 
 def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed: bool) -> Expected:
     """Return what the rule chooses for a calibrated range."""
+    if part.format != "integer":
+        return _float_activation(span, part.format, rule)
     symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
     if part.bits > rule.symmetric_above_bits and not symmetric:
         symmetric = restricted = True
@@ -104,6 +107,17 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
         None if steps is None else np.array(steps, dtype=F32),
         span=(min(span[0], 0.0) if signed or rule.activation_sign != "by_range" else 0.0, max(span[1], 0.0)),
     )  # fmt: skip
+
+
+def _float_activation(span: Range, name: str, rule: ParameterRule) -> Expected:
+    """Return what the rule chooses for a narrow float: the largest magnitude of the range is its largest value."""
+    form, largest = format_of(name), max(abs(span[0]), abs(span[1]))
+    scale = largest / max(form.values)
+    if scale < rule.minimum_scale:
+        scale = 1.0
+    scale = float(F32(scale)) if rule.scale == "float32" else scale
+    held = min(span[0], 0.0), max(span[1], 0.0)
+    return Expected(dtype(name), np.array(scale), np.array(0), form.first, form.last, span=held)
 
 
 def own_codes() -> Expected:

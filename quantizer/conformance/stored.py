@@ -26,8 +26,8 @@ from quantizer.core.files import replace_files
 from quantizer.core.library import Library
 from quantizer.core.model import Model
 from quantizer.core.reading import Readable
-from quantizer.core.shapes import infer_shapes
 from quantizer.core.roles import fits
+from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.runtime.engines.protocol import Engine
 from quantizer.runtime.raised import raised

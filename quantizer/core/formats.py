@@ -131,7 +131,9 @@ class Format:
         low, high = Fraction(self.values[index]), Fraction(self.values[index + 1])
         return self.first + index + (number - low) / (high - low)
 
-    def encode(self, number: float | Fraction, rounding: RoundingMode = "half_even", overflow: Overflow = "saturate") -> int:
+    def encode(
+        self, number: float | Fraction, rounding: RoundingMode = "half_even", overflow: Overflow = "saturate"
+    ) -> int:
         """Return the code of *number*, rounded once: ties as *rounding* has them of codes, so that half_even gives an even mantissa.
 
         NaN gives its code; GraphError in a format without. Infinities overflow.
@@ -183,7 +185,13 @@ def format_of(name: str) -> Format:
     if layout is not None and layout.exponent_bits + layout.mantissa_bits < TABULATED_BITS:
         positive = [layout.magnitude(bits) for bits in range(1, layout.last + 1)]
         infinity = layout.last + 1 if layout.has_infinity else None
-        nan = None if not layout.has_nan else layout.last + 1 if infinity is None else infinity + (1 << layout.mantissa_bits - 1)
+        nan = (
+            None
+            if not layout.has_nan
+            else layout.last + 1
+            if infinity is None
+            else infinity + (1 << layout.mantissa_bits - 1)
+        )
         values = (*(-value for value in reversed(positive)), 0.0, *positive)
         return Format(name, values, -layout.last, nan, infinity, 1 + layout.exponent_bits + layout.mantissa_bits)
     signed = name.startswith("int")
@@ -192,7 +200,9 @@ def format_of(name: str) -> Format:
         bits = int(digits)
         low = -(1 << (bits - 1)) if signed else 0
         return Format(name, tuple(map(float, range(low, low + (1 << bits)))), low, storage_bits=bits, signed=signed)
-    raise GraphError(f"format {name!r}: its values are not listed. Listed are integers of 2 to 16 bits, {', '.join(LISTED)}.")
+    raise GraphError(
+        f"format {name!r}: its values are not listed. Listed are integers of 2 to 16 bits, {', '.join(LISTED)}."
+    )
 
 
 LISTED = (*(name for name in FLOAT_LAYOUTS if name != "float32"), EXPONENTS)

@@ -19,8 +19,8 @@ from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, explain, render
 from quantizer.core.platform_rules import check_platform
 from quantizer.core.platforms import Platform
-from quantizer.core.rooms import Room, declared_platforms, rooms
 from quantizer.core.roles import fits
+from quantizer.core.rooms import Room, declared_platforms, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec

@@ -47,9 +47,8 @@ class ActivationPart(Model):
     bits: int = Field(ge=2, le=16)
     """Bits of an activation code."""
     format: Literal["integer"] | FloatFormat = "integer"
-    """The values that codes stand for, before the scale: whole numbers, or those of a narrow float, which is symmetric and has no zero point."""
-    overflow: Literal["saturate", "nan"] = "saturate"
-    """What a number beyond the largest value of a float becomes: that value, or NaN. Integers saturate."""
+    """The values that codes stand for, before the scale: whole numbers, or those of a narrow float, which is symmetric and has no
+    zero point. A number beyond the largest value becomes that value."""
     symmetry: Symmetry = "asymmetric"
     """Symmetric: the zero point is 0."""
     range: CodeRange = "full"
@@ -152,13 +151,13 @@ def _check_parts(schemes: Schemes) -> Iterator[Finding]:
             yield Finding(("weights", name, "block"), text)
     for name, form in schemes.activations.items():
         if form.format == "integer":
-            if form.overflow != "saturate":
-                yield Finding(("activations", name, "overflow"), "integers saturate. Remove the key, or name a float format.")
             continue
         bits = dtype(form.format).bits
         if form.bits != bits:
             yield Finding(("activations", name, "bits"), f"{form.format} has {bits} bits, got {form.bits}.")
         if form.symmetry != "symmetric":
-            yield Finding(("activations", name, "symmetry"), f"{form.format} has no zero point. Write symmetry: symmetric.")
+            yield Finding(
+                ("activations", name, "symmetry"), f"{form.format} has no zero point. Write symmetry: symmetric."
+            )
         if form.range != "full" or form.rule != "linear":
             yield Finding(("activations", name, "format"), "range and rule are those of integers. Leave them out.")

@@ -26,7 +26,9 @@ def product_ratio(scale: Tensor, weights: QParams, output: QParams) -> Rescale:
     return Rescale("exact", mantissa, torch.zeros_like(mantissa, dtype=torch.int64), divisor=float(output.scale))
 
 
-def sums_of_blocks(product: Product, x: Tensor, weight: Tensor, params: QParams, constant: Tensor | None = None) -> Tensor:
+def sums_of_blocks(
+    product: Product, x: Tensor, weight: Tensor, params: QParams, constant: Tensor | None = None
+) -> Tensor:
     """Return the exact sum of each block, then *constant* or 0: int64, on an axis behind those of the result.
 
     *x*, whose last axis is summed, and *weight* are centred codes. A cut tensor has zeros for the blocks that it has nothing of.
@@ -49,7 +51,9 @@ def finish_blocks(acc: Tensor, parameters: Parameters, rescale: Rescale, output:
     held = limit(acc, parameters.accumulator_bits, parameters.platform.accumulator.overflow)
     if rescale.axis is None or held.shape[-1] != rescale.mantissa.shape[-1]:
         wanted = rescale.mantissa.shape[-1]
-        raise GraphError(f"sums of blocks: shape {list(acc.shape)} must end in {wanted}, one for each block and the constant.")
+        raise GraphError(
+            f"sums of blocks: shape {list(acc.shape)} must end in {wanted}, one for each block and the constant."
+        )
     rank = held.dim() - 1
     along = [-1 if place == rescale.axis % rank else 1 for place in range(rank)]
     terms = [(held[..., i].contiguous(), rescale.mantissa[:, i].reshape(along)) for i in range(held.shape[-1])]

@@ -351,7 +351,7 @@ def _product_ratio(request: Request, weights: list[QParams], output: QParams) ->
     factors = [*request.inputs.values(), *(params.repeated(request.channels) for params in weights)]
     steps = [params.steps for params in factors if params.steps is not None]
     numbers = rescale(
-        request.platform, request.spec.quantization.family, [params.scale for params in factors], float(output.scale),
+        request.platform, request.spec.quantization.family, [params.step for params in factors], float(output.scale),
         request.scheme.activation.bits, steps=steps if len(steps) == len(factors) else None, output_steps=output.steps,
         ratio=request.platform.multiplier.ratio.get(request.spec.quantization.family, "float64"),
         variant=request.variant,

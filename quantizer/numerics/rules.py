@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quantizer.core.dtypes import DType, integer
+from quantizer.core.dtypes import DType, dtype, integer
 from quantizer.core.errors import GraphError
+from quantizer.core.formats import format_of
 from quantizer.core.platforms import FixedOutput, ParameterRule, Platform
 from quantizer.core.scaling import Blocks
 from quantizer.core.schemes import ActivationPart, WeightPart
@@ -54,10 +55,21 @@ def _of_range(
         symmetric, restricted = True, True
     if widened:
         low, high = min(low, 0.0), max(high, 0.0)
+    if part.format != "integer":
+        return _of_float(max(-low, high), part.format, rule)
     return _params(
         np.array([low]), np.array([high]), integer(part.bits, signed=signed), part.bits, rule,
         symmetric=symmetric, restricted=restricted, power_of_two=part.rule == "power_of_two", axis=None,
     )  # fmt: skip
+
+
+def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
+    """Return the parameters under which *largest* is the largest value of format *name*; every finite value has a code."""
+    form, kind = format_of(name), dtype(name)
+    scale = largest / form.values[-1]
+    scale = 1.0 if scale < rule.minimum_scale else scale
+    scale = float(np.float32(scale)) if rule.scale == "float32" else scale
+    return QParams(kind, torch.tensor(scale, dtype=torch.float64), torch.tensor(0), kind.min, kind.max)
 
 
 def whole(params: QParams) -> QParams:

@@ -25,7 +25,9 @@ def weight_in_blocks(trial: Trial) -> str | None:
     """Return the weight that the scheme has in blocks; None where it has none."""
     if trial.target.scheme.grid != "blocks":
         return None
-    return next(name for name, item in trial.spec.inputs.items() if item.role == "weight" and item.block_axis is not None)
+    return next(
+        name for name, item in trial.spec.inputs.items() if item.role == "weight" and item.block_axis is not None
+    )
 
 
 def one_block(trial: Trial, name: str, block: int) -> Trial:
@@ -57,7 +59,9 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
     """Judge codes against the exact sum over blocks of multiplier times sum, and of the constant, rounded once."""
     columns = columns_of(trial, name)
     if rescale.mantissa.dim() != 2 or rescale.mantissa.shape[1] != len(columns):
-        return hole(CHECK, f"multipliers of shape {list(rescale.mantissa.shape)} for {len(columns)} sums: parameters fails")
+        return hole(
+            CHECK, f"multipliers of shape {list(rescale.mantissa.shape)} for {len(columns)} sums: parameters fails"
+        )
     numbers = [trial.per_channel(column) for column in rescale.mantissa.unbind(1)]
     if trial.sum_magnitudes.max(initial=0.0) >= EXACT_LIMIT:
         return hole(CHECK, "the accumulator leaves the integers that float64 holds")
@@ -67,7 +71,9 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
 
     def exact(index: tuple[int, ...]) -> Fraction:
         pairs = zip(columns, wide, strict=True)
-        return sum((int(c[index]) * Fraction(float(m[index])) for c, m in pairs), Fraction(0)) / Fraction(rescale.divisor)
+        return sum((int(c[index]) * Fraction(float(m[index])) for c, m in pairs), Fraction(0)) / Fraction(
+            rescale.divisor
+        )
 
     return rounded_once(
         trial, value, DECLARED[rescale.variant], 0.0, exact,
@@ -86,7 +92,12 @@ def multiplier_findings(trial: Trial, factors: list[Expected]) -> Iterator[Findi
     yield equal("variant", trial.variant, rescale.variant, "the platform's variant for the operator's family")
     yield equal("divisor", float(trial.output.scale), rescale.divisor, "the output's scale")
     if got.shape != wanted.shape:
-        yield equal("multiplier", wanted.shape, got.shape, "a multiplier for each block of each channel, and one for the constant")
+        yield equal(
+            "multiplier",
+            wanted.shape,
+            got.shape,
+            "a multiplier for each block of each channel, and one for the constant",
+        )
         return
     wrong = [tuple(int(i) for i in index) for index in np.argwhere((got != wanted) | (rescale.shift.numpy() != 0))]
     for index in wrong[:1]:

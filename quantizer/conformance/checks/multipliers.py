@@ -160,7 +160,7 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
     mantissas = np.atleast_1d(rescale.mantissa.numpy())
     shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)
-    columns = [np.resize(p.scale.numpy(), mantissas.shape) for p in params]
+    columns = [np.resize(p.step.numpy(), mantissas.shape) for p in params]
     output = float(trial.output.scale)
     shared = unifies_shifts(trial) and len(set(shifts.tolist())) == 1 < mantissas.size
     full = shared and float(mantissas.max()) >= SHARED_LEAST

@@ -24,6 +24,7 @@ from quantizer.conformance.declared import kind_findings, with_declared_numbers
 from quantizer.conformance.restated import Expected
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
+from quantizer.core.formats import format_of
 from quantizer.core.platforms import Platform, Quantizer
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst
@@ -157,11 +158,24 @@ def _held(name: str, wanted: Expected) -> Iterator[Finding]:
     if wanted.span is None:
         return
     scale, zero = float(wanted.scale), int(wanted.zero_point)
+    if wanted.dtype.kind == "float":
+        yield _held_by_float(name, wanted, max(abs(end) for end in wanted.span))
+        return
     low, high = (end / scale + zero for end in wanted.span)
     beyond = max(wanted.qmin - low, high - wanted.qmax, 0.0)
     room = 0.5 + FLOAT32_CODES * (wanted.qmax - wanted.qmin)
     yield Finding(
         f"range of {name}", beyond / room, f"codes {low:.6g} to {high:.6g}", f"codes {wanted.qmin} to {wanted.qmax}",
+        "the calibrated range is held, to half a step",
+    )  # fmt: skip
+
+
+def _held_by_float(name: str, wanted: Expected, largest: float) -> Finding:
+    """The largest magnitude of the calibrated range lies within half a step of the largest value."""
+    form = format_of(wanted.dtype.name)
+    place = float(form.position(Fraction(largest) / Fraction(float(wanted.scale))))
+    return Finding(
+        f"range of {name}", max(place - form.last, 0.0) / 0.5, f"place {place:.6g}", f"codes up to {form.last}",
         "the calibrated range is held, to half a step",
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from quantizer.conformance.generation.fillers import FILLERS, indices, random, s
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.ties import near_ties, ties
 from quantizer.conformance.given import GIVEN, check_given, values_of
+from quantizer.conformance.grids import decoded
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, DataRecipe
 from quantizer.core.errors import CaseError
@@ -127,7 +128,7 @@ def _every_code(target: Target, case: Case, name: str) -> Array:
     else:
         steps = np.arange(size) * span // max(size - 1, 1)
     codes = np.minimum(params.qmin + steps, params.qmax).reshape(case.shapes[name])
-    values: Array = (codes - int(params.zero_point)) * float(params.scale)
+    values: Array = decoded(codes, params, int(params.zero_point)) * float(params.scale)
     return values
 
 

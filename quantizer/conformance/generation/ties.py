@@ -16,6 +16,7 @@ from quantizer.conformance.generation.fillers import random, site_of
 from quantizer.conformance.generation.hashing import integers, key
 from quantizer.conformance.generation.near_sums import is_near_sum, on_grid, solved_near_bias
 from quantizer.conformance.generation.ranges import activation_of
+from quantizer.conformance.grids import decoded, listed, positions
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.shapes import channel_axis, variables
@@ -24,6 +25,8 @@ from quantizer.numerics.rules import weight_params
 
 Array = NDArray[Any]
 SMALL_CODES = 7
+FLOAT_CODES = 20
+"""Codes around that of 1 that tied elements of a narrow float have."""
 DEVIATIONS = (SMALL_CODES, 1, 2)
 """Codes by which tied elements of a normalisation lie beside their mean: a unit of the variance counts for few of them."""
 FLOAT16_UNIT = 2.0**-13
@@ -83,6 +86,8 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
         return _one_of_each_sum(target, case, name, params)
     if target.spec.error_model.kind in ("product", "euclidean"):
         return _one_of_each_fold(target, case, name, params)
+    if listed(params) is not None:
+        return _values_of_floats(case, name, params)
     spread, centre = SMALL_CODES, int(params.zero_point)
     if target.spec.error_model.kind == "normalization":
         signs = 1 - 2 * (np.indices(case.shapes[name]).sum(axis=0) % 2)
@@ -96,6 +101,14 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
     if target.spec.error_model.kind == "comparison":
         values.reshape(-1)[:1] = _compared(target, case, name)
     return values
+
+
+def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
+    """Return values of codes around that of 1, whose sums have more bits than a value, and in a coarser output odd halves of one."""
+    one = round(float(positions(np.array(1.0), params)))
+    codes = one + integers(case.data.seed, name, case.shapes[name], -FLOAT_CODES, FLOAT_CODES)
+    signs = 2 * integers(case.data.seed, f"{name}.sign", case.shapes[name], 0, 1) - 1
+    return np.asarray(signs * decoded(np.minimum(codes, params.qmax), params) * float(params.scale))
 
 
 def _compared(target: Target, case: Case, name: str) -> float:
@@ -287,7 +300,11 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
     assert part is not None
     item = target.spec.inputs[weight]
     weights = weight_params(
-        torch.from_numpy(tensors[weight]), part, target.platform.parameters, item.channel_axis, block_axis=item.block_axis
+        torch.from_numpy(tensors[weight]),
+        part,
+        target.platform.parameters,
+        item.channel_axis,
+        block_axis=item.block_axis,
     )
     x_params, y_params = activation_of(target, case, x), activation_of(target, case, "y")
     step = weights.spread(weights.scale, tensors[weight].shape).numpy()
