@@ -19,7 +19,7 @@ from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, explain, render
 from quantizer.core.platform_rules import check_platform
 from quantizer.core.platforms import Platform
-from quantizer.core.roles import fits
+from quantizer.core.roles import applies
 from quantizer.core.rooms import Room, declared_platforms, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
@@ -68,7 +68,7 @@ class Library:
             name
             for name in platform.schemes
             if name not in excluded
-            and fits(spec, self.schemes[name], platform)
+            and applies(spec, self.schemes[name], platform)
             and (not self.schemes[name].activation.fast or spec.quantization.family in platform.tables.fast)
         ]
 

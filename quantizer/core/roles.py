@@ -13,7 +13,7 @@ EXACT_KINDS = ("linear", "selection", "bilinear")
 """Error models whose exact result is a sum of terms, or one of them: it is rounded to any format once."""
 
 
-def fits(spec: Spec, scheme: Scheme, platform: Platform) -> bool:
+def applies(spec: Spec, scheme: Scheme, platform: Platform) -> bool:
     """Return whether *platform* may run *spec* under *scheme*: what its operands are, and which families have it there."""
     families = platform.scheme_families.get(scheme.name)
     if families is not None and spec.quantization.family not in families:

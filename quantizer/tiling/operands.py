@@ -62,9 +62,9 @@ def _cut_fused(fused: Slope | Bounds | None, output: Box) -> Slope | Bounds | No
 def _sliced(params: QParams, box: Box) -> QParams:
     if params.axis is None:
         return params
-    if params.blocks is not None:
-        params = replace(params, blocks=params.blocks.cut(box[params.blocks.axis][0]))
-    return params.sliced(*box[params.axis])
+    blocks = params.blocks
+    part = params if blocks is None else replace(params, blocks=blocks.cut(box[blocks.axis][0]))
+    return part.sliced(*box[params.axis])
 
 
 def stitch(shape: tuple[int, ...], parts: Sequence[tuple[Tile, Tensor]], dtype: torch.dtype) -> Tensor:

@@ -46,9 +46,14 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
     rescale = trial.parameters.rescale
     if rescale is None:
         return
-    if weight_in_blocks(trial) is not None:
+    if weight_in_blocks(trial) is None:
+        yield from _one_ratio(trial, rescale, factors, output)
+    else:
         yield from blocks.multiplier_findings(trial, factors)
-        return
+
+
+def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
+    """Yield what is found of a multiplier that brings the whole sum, or that of a channel, to codes."""
     declared = trial.variant
     if declared == "area_multiplier" and rescale.variant == "multiplier_shift" and is_replaced(trial):
         yield from integer_ratios(trial, rescale)
