@@ -65,11 +65,11 @@ def ends(params: QParams) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def radius(x: Array, scale: Array, params: QParams) -> Array:
-    """Return the largest distance of *x* from the value of its nearest code on the grid of a float, ends included."""
+def radius(x: Array, scale: Array, params: QParams, *, nearest: bool) -> Array:
+    """Return the largest distance of *x* from the value of its code on the grid of a float: half a gap where codes are the *nearest*."""
     places = positions(x / scale, params)
     below, above = (values_at(end(places), params) * scale for end in (np.floor, np.ceil))
-    half = (above - below) / 2
+    half = (above - below) / (2 if nearest else 1)
     beyond = np.maximum(np.abs(x) - scale * max(map(abs, ends(params))), 0.0)
     unit = np.finfo(np.float64).eps
     return np.asarray(half + beyond + 8 * unit * (np.abs(x) + half))

@@ -33,10 +33,8 @@ def _refusals(platform: Platform, name: str, scheme: Scheme) -> Iterator[tuple[t
             yield ("scheme_families", name, index), f"only `requantize: exact` computes; family {family} has {variant}"
     if platform.quantizer.operation != "exact":
         yield ("quantizer", "operation"), f"only the exact quantizer makes, not {platform.quantizer.operation}"
-    if platform.parameters.scale == "float32_steps":
-        yield ("parameters", "scale"), "have scales, not steps per unit"
-    if platform.rounding != "half_even" or platform.quantizer.rounding != "half_even":
-        yield ("rounding",), "are rounded half to even"
+    if platform.parameters.scale != "float32":
+        yield ("parameters", "scale"), f"have float32 scales, whose products are exact, not {platform.parameters.scale}"
     if scheme.activation.format != "integer" and platform.parameters.activation_sign != "signed":
         yield ("parameters", "activation_sign"), "have a sign"
     if platform.activation_limits:

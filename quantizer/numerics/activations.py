@@ -42,7 +42,13 @@ def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parame
     if name == "relu":
         return codes.clamp(min=max(zero, output.qmin))
     if output.dtype.kind == "float":
-        top = int(nearest(torch.tensor(SIX / float(output.scale), dtype=torch.float64), output.dtype.name))
+        top = int(
+            nearest(
+                torch.tensor(SIX / float(output.scale), dtype=torch.float64),
+                output.dtype.name,
+                parameters.platform.rounding,
+            )
+        )
         return codes.clamp(zero, top)
     platform, rescale = parameters.platform, parameters.rescale
     if (limit := platform.limit(None if rescale is None else rescale.variant)) is not None:

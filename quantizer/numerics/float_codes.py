@@ -34,6 +34,11 @@ def _ties(name: str) -> Tensor:
     return torch.tensor(format_of(name).ties, dtype=torch.float64)
 
 
+@functools.cache
+def _values(name: str) -> Tensor:
+    return torch.tensor(format_of(name).values, dtype=torch.float64)
+
+
 def in_units(codes: Tensor, name: str) -> Tensor:
     """Return the values of int64 *codes* of format *name* in its units; GraphError for a code that it does not have."""
     table, places = units_of(name), codes.to(torch.int64) - format_of(name).first
@@ -43,17 +48,41 @@ def in_units(codes: Tensor, name: str) -> Tensor:
 
 
 def nearest(values: Tensor, name: str, rounding: RoundingMode = "half_even") -> Tensor:
-    """Return the int64 codes of the values of format *name* next to float64 *values*; ties to the even code, ends saturate.
+    """Return the int64 codes of the values of format *name* next to float64 *values*, in the mode *rounding*; ends saturate.
 
-    NaN gives the code of 0. GraphError for another rounding.
+    half_even: ties to the even code, which has the even mantissa. NaN gives the code of 0. GraphError for stochastic rounding.
     """
-    if rounding != "half_even":
-        raise GraphError(f"rounding {rounding}: {name} is rounded half to even here.")
-    ties, first = _ties(name), format_of(name).first
     numbers = values.to(torch.float64).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf).contiguous()
-    codes = torch.searchsorted(ties, numbers) + first
-    at = (codes - first).clamp_max(ties.numel() - 1)
-    return codes + ((ties[at] == numbers) & (codes % 2 != 0)).to(torch.int64)
+    first, ties = format_of(name).first, _ties(name)
+    if rounding in ("up", "down", "toward_zero"):
+        return _directed(numbers, name, rounding)
+    places = torch.searchsorted(ties, numbers)
+    at = places.clamp_max(ties.numel() - 1)
+    return places + first + ((ties[at] == numbers) & _goes_up(places + first, numbers, rounding)).to(torch.int64)
+
+
+def _directed(numbers: Tensor, name: str, rounding: RoundingMode) -> Tensor:
+    values, first = _values(name), format_of(name).first
+    above = torch.searchsorted(values, numbers).clamp_max(values.numel() - 1)
+    below = (torch.searchsorted(values, numbers, right=True) - 1).clamp_min(0)
+    if rounding == "toward_zero":
+        return torch.where(numbers < 0, above, below) + first
+    return (above if rounding == "up" else below) + first
+
+
+def _goes_up(codes: Tensor, numbers: Tensor, rounding: RoundingMode) -> Tensor:
+    """Return whether a tie between *codes* and the next ones becomes the next one."""
+    match rounding:
+        case "half_even":
+            return codes % 2 != 0
+        case "half_up" | "half_down":
+            return torch.full_like(codes, rounding == "half_up", dtype=torch.bool)
+        case "half_away":
+            return numbers > 0
+        case "half_toward_zero":
+            return numbers < 0
+        case _:
+            raise GraphError(f"rounding {rounding}: a number has no one code. Use a mode that is not random.")
 
 
 def exact_nearest(
@@ -64,26 +93,15 @@ def exact_nearest(
     for acc, factor in terms:
         part = acc.to(torch.float64) * (factor / divisor)
         total, size = total + part, size + part.abs()
-    codes, ties, first = nearest(total, name, rounding), _ties(name), format_of(name).first
-    below = (codes - first - 1).clamp_min(0)
-    above = (codes - first).clamp_max(ties.numel() - 1)
-    distance = torch.minimum((total - ties[below]).abs(), (total - ties[above]).abs())
+    codes, directed = nearest(total, name, rounding), rounding in ("up", "down", "toward_zero")
+    breaks = _values(name) if directed else _ties(name)
+    after = torch.searchsorted(breaks, total.contiguous())
+    sides = [breaks[(after + move).clamp(0, breaks.numel() - 1)] for move in (-1, 0)]
+    distance = torch.minimum((total - sides[0]).abs(), (total - sides[1]).abs())
     near = (distance <= size * _NEAR).flatten().nonzero().flatten().tolist()
     flat = [(acc.expand(shape).flatten(), factor.expand(shape).flatten()) for acc, factor in terms]
     decided = codes.flatten()
     for place in near:
         value = sum((int(a[place]) * Fraction(float(f[place])) for a, f in flat), Fraction(0)) / Fraction(divisor)
-        decided[place] = _decided(value, int(decided[place]), name)
+        decided[place] = format_of(name).encode(value, rounding)
     return decided.reshape(shape)
-
-
-def _decided(value: Fraction, code: int, name: str) -> int:
-    """Return the code next to *value*, which is *code* or one of its neighbours."""
-    form = format_of(name)
-    low = max(form.first, code - 1)
-    while low < form.last:
-        tie = Fraction(form.ties[low - form.first])
-        if value < tie or (value == tie and low % 2 == 0):
-            return low
-        low += 1
-    return low

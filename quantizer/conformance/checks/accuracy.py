@@ -75,15 +75,18 @@ def _roundings(trial: Trial) -> set[RoundingMode]:
 def _rounded(trial: Trial, exact: Interval) -> Interval:
     """Widen *exact* by what the last rounding may move a real number: half a step, or a whole one in its direction.
 
-    On the grid of a narrow float, whose roundings are to nearest: the codes next to both ends. Rounding toward zero moves a number up or down by its sign, and the sign that counts may be that of the code: where a
+    On the grid of a narrow float a step is one code. Rounding toward zero moves a number up or down by its sign, and the sign that counts may be that of the code: where a
     platform adds the zero point first, either direction is possible.
     """
     scale, modes = float(trial.output.scale), _roundings(trial)
+    falls, rises = ({"down", "toward_zero", "stochastic"}, {"up", "toward_zero", "stochastic"})
     if listed(trial.output) is not None:
         low, high = (positions(end / scale, trial.output) for end in (exact.lo, exact.hi))
-        ends_of = np.ceil(low - 0.5 - PLACE), np.floor(high + 0.5 + PLACE)
-        return Interval(*(values_at(place, trial.output) * scale for place in ends_of))
-    falls, rises = ({"down", "toward_zero", "stochastic"}, {"up", "toward_zero", "stochastic"})
+        places = (
+            low - PLACE - max(_steps(mode, falls) for mode in modes),
+            high + PLACE + max(_steps(mode, rises) for mode in modes),
+        )
+        return Interval(*(values_at(place, trial.output) * scale for place in places))
     below, above = (scale * max(_steps(mode, moving) for mode in modes) for moving in (falls, rises))
     return Interval(exact.lo - below, exact.hi + above)
 

@@ -29,7 +29,8 @@ def radius(trial: Trial, name: str) -> Array:
         return np.zeros(trial.case.shapes[name])
     params = trial.qparams(name)
     if listed(params) is not None:
-        return grids.radius(trial.doubles[name].numpy(), trial.broadcast(name, params.scale), params)
+        scale, mode = trial.broadcast(name, params.scale), trial.target.platform.quantizer.rounding
+        return grids.radius(trial.doubles[name].numpy(), scale, params, nearest=mode.startswith("half"))
     quantizer = trial.target.platform.quantizer
     return bounds.input_radius(
         trial.doubles[name].numpy(), trial.broadcast(name, params.scale), trial.broadcast(name, params.zero_point),
