@@ -99,9 +99,14 @@ def exact_nearest(
     sides = [breaks[(after + move).clamp(0, breaks.numel() - 1)] for move in (-1, 0)]
     distance = torch.minimum((total - sides[0]).abs(), (total - sides[1]).abs())
     near = (distance <= size * _NEAR).flatten().nonzero().flatten().tolist()
-    flat = [(acc.expand(shape).flatten(), factor.expand(shape).flatten()) for acc, factor in terms]
+    flat = [part.expand(shape).flatten()[near].tolist() for pair in terms for part in pair]
     decided = codes.flatten()
-    for place in near:
-        value = sum((int(a[place]) * Fraction(float(f[place])) for a, f in flat), Fraction(0)) / Fraction(divisor)
-        decided[place] = format_of(name).encode(value, rounding)
+    known: dict[tuple[float, ...], int] = {}
+    for place, numbers in zip(near, zip(*flat, strict=True), strict=True):
+        if numbers not in known:
+            products = (
+                Fraction(acc) * Fraction(factor) for acc, factor in zip(numbers[::2], numbers[1::2], strict=True)
+            )
+            known[numbers] = format_of(name).encode(sum(products, Fraction(0)) / Fraction(divisor), rounding)
+        decided[place] = known[numbers]
     return decided.reshape(shape)
