@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 
 from quantizer.core.expressions import parse
+from quantizer.core.formats import format_of
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 
 EXACT_KINDS = ("linear", "selection", "bilinear")
 """Error models whose exact result is a sum of terms, or one of them: it is rounded to any format once."""
+PRODUCT_BITS = 48
+"""Bits of a product of two values in units of a format, which leave room for 2**14 terms in the accumulator."""
 
 
 def applies(spec: Spec, scheme: Scheme, platform: Platform) -> bool:
@@ -24,6 +27,8 @@ def applies(spec: Spec, scheme: Scheme, platform: Platform) -> bool:
         return False
     if scheme.grid == "blocks":
         return any(item.block_axis is not None for item in under(spec, scheme).inputs.values() if item.role == "weight")
+    if spec.error_model.kind == "bilinear" and 2 * format_of(scheme.grid).span_bits > PRODUCT_BITS:
+        return False
     return not spec.has_weights and spec.error_model.kind in EXACT_KINDS
 
 

@@ -19,7 +19,8 @@ def quantize(x: Tensor, params: QParams, quantizer: Quantizer, *, seed: int = 0)
     The operation and its float type are the platform's: see `core.platforms.Quantizer`.
     """
     if params.dtype.kind == "float":
-        return nearest(x.double() / params.spread(params.scale, x.shape), params.dtype.name, quantizer.rounding)
+        codes = nearest(x.double() / params.spread(params.scale, x.shape), params.dtype.name, quantizer.rounding)
+        return torch.where(x.isnan(), params.qmin, codes) if quantizer.nan == "lowest" else codes
     zero = params.spread(params.zero_point, x.shape)
     nan = 0.0 if quantizer.nan == "zero" else float(params.qmin)
     if quantizer.operation == "inverse_float32" and quantizer.zero_point == "before":

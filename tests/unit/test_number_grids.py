@@ -22,6 +22,7 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
+from quantizer.core.dtypes import dtype
 from quantizer.core.errors import CaseError, GraphError
 from quantizer.core.formats import format_of
 from quantizer.core.grid_rules import check_grids
@@ -202,6 +203,44 @@ def test_faults_are_found_and_right_functions_pass(op: str, scheme: str, monkeyp
     assert not any(subject.alarms.values())
     own = "block" if scheme != "a8e4m3" else "float"
     assert sum(name.startswith(own) and bool(one.kills) for name, one in found.items()) >= 3
+
+
+BLOCKS = (
+    {"symmetry": "asymmetric"}, {"rule": "power_of_two"}, {"bits": 8, "block": 3}, {"bits": 2, "block": 2}, {"range": "full"},
+)  # fmt: skip
+FLOATS = ("float8_e5m2", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn")
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+@pytest.mark.parametrize("op", ["fully_connected", "matmul"])
+def test_blocks_of_any_size_bits_and_symmetry_raise_no_alarm(op, number):
+    scheme = LIBRARY.scheme("w4g4a8")
+    scheme = scheme.model_copy(update={"weight": scheme.weight.model_copy(update=BLOCKS[number])})
+    _no_alarm(Target(LIBRARY.spec(op), scheme, _rounding(("half_even", "half_away", "down")[number % 3])), number)
+
+
+@pytest.mark.parametrize("number", range(len(FLOATS)))
+@pytest.mark.parametrize("op", ["relu", "add", "matmul"])
+def test_every_narrow_float_raises_no_alarm(op, number):
+    part = LIBRARY.scheme("a8e4m3").activation.model_copy(
+        update={"format": FLOATS[number], "bits": dtype(FLOATS[number]).bits}
+    )
+    scheme = LIBRARY.scheme("a8e4m3").model_copy(update={"activation": part})
+    known = Target(LIBRARY.spec(op), scheme, _rounding(("half_even", "half_up", "toward_zero")[number % 3]))
+    if not applies(known.spec, scheme, IDEAL):
+        assert (op, FLOATS[number]) == ("matmul", "float8_e5m2")  # products of 64 bits
+        return
+    _no_alarm(known, number)
+
+
+def _rounding(mode):
+    return IDEAL.model_copy(update={"rounding": mode})
+
+
+def _no_alarm(known, number):
+    for data in ("ties", ("random", "saturation")[number % 2]):
+        case = build_case(known, HashChooser(number, {"data": data}))
+        assert not [verdict for verdict in judge(Trial(known, case, SESSION.engine)) if verdict.failing], case.to_json()
 
 
 def test_a_platform_that_cannot_compute_them_is_refused_in_one_line():

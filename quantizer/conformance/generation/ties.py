@@ -108,7 +108,7 @@ def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
     one = round(float(positions(np.array(1.0), params)))
     codes = one + integers(case.data.seed, name, case.shapes[name], -FLOAT_CODES, FLOAT_CODES)
     signs = 2 * integers(case.data.seed, f"{name}.sign", case.shapes[name], 0, 1) - 1
-    return np.asarray(signs * decoded(np.minimum(codes, params.qmax), params) * float(params.scale))
+    return np.asarray(signs * decoded(np.clip(codes, 0, params.qmax), params) * float(params.scale))
 
 
 def _compared(target: Target, case: Case, name: str) -> float:
