@@ -799,7 +799,7 @@ def test_a_rule_for_an_operator_or_family_that_nothing_has_is_found(folder: Path
         ("multiplier: {own_shifts: [sofmax]}", "multiplier.own_shifts.0"),
         ("multiplier: {ratio: {sofmax: float32}}", "multiplier.ratio.sofmax"),
         ("tables: {fast: {sofmax: power_of_two}}", "tables.fast.sofmax"),
-        ("scheme_families: {a6: [sofmax]}", "scheme_families.a6.0"),
+        ("scheme_families: {a8: [sofmax]}", "scheme_families.a8.0"),
     ],
 )
 def test_a_misspelt_family_is_found_in_every_rule_for_families(folder: Path, line: str, where: str) -> None:
