@@ -19,6 +19,7 @@ from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.grids import decoded, listed, positions
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
+from quantizer.core.formats import FLOAT_LAYOUTS
 from quantizer.core.shapes import channel_axis, variables
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import weight_params
@@ -104,8 +105,12 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
 
 
 def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
-    """Return values of codes around that of 1, whose sums have more bits than a value, and in a coarser output odd halves of one."""
-    one = round(float(positions(np.array(1.0), params)))
+    """Return values of codes around that of 1, whose sums have more bits than a value, and in a coarser output odd halves of one.
+
+    Every other case has values around the smallest normal one, so that kernels which flush those below it show.
+    """
+    layout = FLOAT_LAYOUTS[params.dtype.name]
+    one = (1 << layout.mantissa_bits) if case.data.seed % 2 else round(float(positions(np.array(1.0), params)))
     codes = one + integers(case.data.seed, name, case.shapes[name], -FLOAT_CODES, FLOAT_CODES)
     signs = 2 * integers(case.data.seed, f"{name}.sign", case.shapes[name], 0, 1) - 1
     return np.asarray(signs * decoded(np.clip(codes, 0, params.qmax), params) * float(params.scale))
