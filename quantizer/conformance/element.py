@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from quantizer.conformance.checks.blocks import columns_of, weight_in_blocks
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import DType
 from quantizer.numerics.qparams import QParams
@@ -52,7 +53,9 @@ def grid(params: QParams, box: Box = ()) -> str:
     """Return dtype, scale and zero point; of parameters per slice, those of the one slice in *box*, else the largest."""
     dtype: DType = params.dtype
     scale, zero, place = params.scale.reshape(-1), params.zero_point.reshape(-1), ""
-    if params.axis is not None and scale.numel() > 1:
+    if params.blocks is not None:
+        place = f" at most, {scale.numel()} blocks of {params.blocks.size}"
+    elif params.axis is not None and scale.numel() > 1:
         start, stop = box[params.axis] if box else (0, 0)
         if stop == start + 1 and stop <= scale.numel():
             scale, zero, place = scale[start:stop], zero[start:stop], f" of slice {start}"
@@ -78,6 +81,9 @@ def _multiplier(trial: Trial, index: Sequence[int]) -> Iterator[str]:
     """Yield the multiplier and shift provided for the element, and the factors of its operands."""
     rescale = trial.parameters.rescale
     if rescale is None:
+        return
+    if rescale.mantissa.dim() > 1:
+        yield row("multipliers", f"{rescale.mantissa.shape[1]} for each channel, {rescale.variant}")
         return
     mantissa, shift = (_at(trial.per_channel(values), index) for values in (rescale.mantissa, rescale.shift))
     divided = f" / {rescale.divisor:.9g}" if rescale.divisor != 1.0 else ""
@@ -116,6 +122,10 @@ def _table(trial: Trial, boxes: dict[str, Box]) -> Iterator[str]:
 def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
     """Yield the accumulator as a sum of products of centred codes, and what the function under test shows."""
     if trial.spec.error_model.kind not in SUMS:
+        return
+    if (name := weight_in_blocks(trial)) is not None:
+        sums = [str(int(column[tuple(index)])) for column in columns_of(trial, name)]
+        yield row("sums of blocks", f"{', '.join(sums[:-1])}, constant {sums[-1]}")
         return
     terms, zeros, divisor = _terms(trial, tuple(index))
     total = sum(value for value, _ in terms)

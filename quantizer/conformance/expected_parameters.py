@@ -18,6 +18,7 @@ from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.core.case import Case, Range
 from quantizer.core.dtypes import DType, dtype, integer
 from quantizer.core.expressions import parse
+from quantizer.core.formats import format_of
 from quantizer.core.platforms import ParameterRule, Platform, Quantizer
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.core.spec import Spec
@@ -36,6 +37,8 @@ class Expected:
     qmin: int
     qmax: int
     steps: Array | None = None
+    blocks: tuple[int, int] | None = None
+    """(axis, elements) of blocks along an axis; `scale` and `zero_point` then have a row for each channel, a column for each block."""
     span: Range | None = None
     """The range that they were chosen to hold, 0 in it, and no negative part where codes have no sign because no value has
     one; None where they follow from something else."""
@@ -89,6 +92,8 @@ def _one(low: float, high: float, bits: int, rule: ParameterRule, *, signed: boo
 
 def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed: bool) -> Expected:
     """Return what the rule chooses for a calibrated range."""
+    if part.format != "integer":
+        return _float_activation(span, part.format, rule)
     symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
     if part.bits > rule.symmetric_above_bits and not symmetric:
         symmetric = restricted = True
@@ -100,14 +105,55 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
     return Expected(
         integer(part.bits, signed=signed), np.array(scale), np.array(zero), qmin, qmax,
         None if steps is None else np.array(steps, dtype=F32),
-        (min(span[0], 0.0) if signed or rule.activation_sign != "by_range" else 0.0, max(span[1], 0.0)),
+        span=(min(span[0], 0.0) if signed or rule.activation_sign != "by_range" else 0.0, max(span[1], 0.0)),
     )  # fmt: skip
+
+
+def _float_activation(span: Range, name: str, rule: ParameterRule) -> Expected:
+    """Return what the rule chooses for a narrow float: the largest magnitude of the range is its largest value."""
+    form, largest = format_of(name), max(abs(span[0]), abs(span[1]))
+    scale = largest / max(form.values)
+    if scale < rule.minimum_scale:
+        scale = 1.0
+    scale = float(F32(scale)) if rule.scale == "float32" else scale
+    held = min(span[0], 0.0), max(span[1], 0.0)
+    return Expected(dtype(name), np.array(scale), np.array(0), form.first, form.last, span=held)
 
 
 def own_codes() -> Expected:
     """Return what holds for indices: 32-bit codes that mean themselves."""
     kind = dtype("int32")
     return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max, np.array(1.0, dtype=F32))
+
+
+def weight_in_blocks(values: Array, part: WeightPart, rule: ParameterRule, axis: int, block_axis: int) -> Expected:
+    """Return what the rule chooses for each block of a weight from the block's own extrema; the last one may be shorter."""
+    size = part.block or 1
+    rows = np.moveaxis(values, (axis, block_axis), (0, 1))
+    found: list[list[tuple[float, int, float | None]]] = []
+    for row in rows:
+        parts = [row[start : start + size] for start in range(0, len(row), size)]
+        found.append([
+            _one(
+                min(0.0, float(p.min())), max(0.0, float(p.max())), part.bits, rule, signed=rule.weight_sign == "signed",
+                symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
+                power_of_two=part.rule == "power_of_two",
+            )
+            for p in parts
+        ])  # fmt: skip
+    signed, restricted = rule.weight_sign == "signed", part.range == "restricted" and part.symmetry == "symmetric"
+    qmin, qmax = _codes(part.bits, signed=signed, restricted=restricted)
+    scale = np.array([[one[0] for one in row] for row in found])
+    zero = np.array([[one[1] for one in row] for row in found])
+    return Expected(integer(part.bits, signed=signed), scale, zero, qmin, qmax, blocks=(block_axis % values.ndim, size))
+
+
+def coarsest(found: Expected) -> Expected:
+    """Return the largest scale of each channel's blocks, under which its constant is added; other parameters as they are."""
+    if found.blocks is None:
+        return found
+    scale = found.scale.max(axis=1)
+    return replace(found, scale=scale, zero_point=np.zeros(scale.shape, dtype=np.int64), blocks=None)
 
 
 def weight(
@@ -185,6 +231,8 @@ def limit_code(limit: float, scale: float, zero: int, quantizer: Quantizer) -> i
 def repeated(found: Expected, count: int) -> Expected:
     """Return parameters per channel repeated as a whole until there are *count*."""
     own = found.scale.size
+    if found.blocks is not None:
+        return found
     if not found.scale.ndim or own == count or not count:
         return found
     times = count // own

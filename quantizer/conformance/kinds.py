@@ -67,7 +67,8 @@ def looked_up(parameters: Parameters) -> bool:
 
 def _multiplier(rescale: Rescale) -> str:
     operands = "" if rescale.operands is None else f", operands {rescale.operands}"
-    return f"{rescale.variant}{operands}"
+    each = ", one for each block" if rescale.mantissa.dim() > 1 else ""
+    return f"{rescale.variant}{operands}{each}"
 
 
 def _format(table: Table) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import coverage
 from quantizer.conformance.generation.dataset_assertions import missed_targets
+from quantizer.conformance.grids import decoded, positions
 from quantizer.conformance.judge import SHARP_WIDTH
 from quantizer.conformance.trial import Array, Trial
 from quantizer.core.record import CheckRecord, Record
@@ -125,7 +126,7 @@ def error_lsb(trial: Trial) -> float:
         return 0.0
     output = trial.output
     scale, zero = float(output.scale), int(output.zero_point)
-    exact = np.clip(trial.y / scale, output.qmin - zero, output.qmax - zero)
+    exact = np.clip(positions(trial.y / scale, output), output.qmin - zero, output.qmax - zero)
     return float(np.abs(trial.got - zero - exact).max())
 
 
@@ -135,6 +136,6 @@ def sqnr(trial: Trial, codes: Array | None = None) -> float:
         return math.inf
     scale, zero = float(trial.output.scale), int(trial.output.zero_point)
     got = trial.got if codes is None else codes.reshape(trial.got.shape)
-    noise = float(np.square(scale * (got - zero) - trial.y).sum())
+    noise = float(np.square(scale * decoded(got, trial.output, zero) - trial.y).sum())
     signal = float(np.square(trial.y).sum())
     return 10 * math.log10(signal / noise) if noise > 0 and signal > 0 else math.inf

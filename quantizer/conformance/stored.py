@@ -26,6 +26,7 @@ from quantizer.core.files import replace_files
 from quantizer.core.library import Library
 from quantizer.core.model import Model
 from quantizer.core.reading import Readable
+from quantizer.core.roles import applies
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.runtime.engines.protocol import Engine
@@ -122,7 +123,9 @@ def target_of(library: Library, case: Case, where: str) -> Target:
     try:
         spec = library.spec(case.op)
         target = Target(spec, library.scheme(case.scheme), library.platform(case.platform))
-        if (target.scheme.weight is not None) != spec.has_weights:
+        if not applies(spec, target.scheme, target.platform):
+            if (target.scheme.weight is not None) == spec.has_weights:
+                raise CaseError(f"scheme {case.scheme!r}: {case.op} has no such numbers on {case.platform}.")
             raise CaseError(f"scheme {case.scheme!r}: {case.op} {'needs' if spec.has_weights else 'has no'} weights.")
         check_case(spec, case)
     except QuantizerError as err:

@@ -11,6 +11,7 @@ from torch import Tensor
 from quantizer.conformance.model_cases import provided_request
 from quantizer.core.case import Case
 from quantizer.core.platforms import Platform
+from quantizer.core.roles import under
 from quantizer.core.schemes import Scheme, WeightPart
 from quantizer.core.spec import Spec
 from quantizer.numerics.activations import activate
@@ -23,11 +24,22 @@ from quantizer.plugins.oracle import oracle_function
 
 @dataclass(frozen=True)
 class Target:
-    """Operator x scheme x platform; `platform` is the true one, whatever an engine is made to believe."""
+    """Operator x scheme x platform; `platform` is the true one, whatever an engine is made to believe.
+
+    `spec` is the operator as it is under the scheme: an operand that may be a weight is one where the scheme says so.
+    """
 
     spec: Spec
     scheme: Scheme
     platform: Platform
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", under(self.spec, self.scheme))
+
+    @property
+    def deal(self) -> tuple[str, str]:
+        """What its generated cases are dealt with: targets of one platform whose codes lie on one kind of grid."""
+        return self.platform.platform, self.scheme.grid
 
     @property
     def reading(self) -> str | None:

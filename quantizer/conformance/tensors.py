@@ -92,6 +92,7 @@ def _grid(params: QParams) -> dict[str, Any]:
     return {
         "dtype": str(params.dtype), "scale": params.scale.tolist(), "zero_point": params.zero_point.tolist(),
         "axis": params.axis, "codes": [params.qmin, params.qmax],
+        **({} if params.blocks is None else {"blocks": {"axis": params.blocks.axis, "size": params.blocks.size}}),
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.grids import decoded, listed
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import GraphError, RefusedError, SpecError
@@ -170,9 +171,15 @@ class Trial:
     def values(self) -> dict[str, Tensor]:
         """x^, w^, b^: the real values of the codes, and reals themselves."""
         return {
-            name: codes.double() if codes.is_floating_point() else dequantize(codes, self.qparams(name))
+            name: codes.double() if codes.is_floating_point() else self._real(codes, self.qparams(name))
             for name, codes in self.codes.items()
         }
+
+    @staticmethod
+    def _real(codes: Tensor, params: QParams) -> Tensor:
+        if listed(params) is None:
+            return dequantize(codes, params)
+        return as_torch(decoded(codes.numpy(), params)) * params.scale
 
     @cached_property
     def y_hat(self) -> Array:
@@ -209,11 +216,14 @@ class Trial:
 
     @cached_property
     def centred(self) -> dict[str, Tensor]:
-        """Code - zero_point of every operand, float64."""
+        """Code - zero_point of every operand, of a float format the value in units of its smallest one; float64."""
         found = {}
         for name, codes in self.codes.items():
             params = self.qparams(name)
-            found[name] = (codes - params.along(params.zero_point, codes.dim())).double()
+            if (form := listed(params)) is not None:
+                found[name] = as_torch(decoded(codes.numpy(), params) / form.unit)
+                continue
+            found[name] = (codes - params.spread(params.zero_point, codes.shape)).double()
         return found
 
     @cached_property
@@ -317,7 +327,7 @@ class Trial:
     def broadcast(self, name: str, values: Tensor) -> Array:
         """Return per-axis *values* of operand *name* shaped to broadcast against that operand."""
         params = self.qparams(name)
-        found: Array = params.along(values, len(self.case.shapes[name])).numpy()
+        found: Array = params.spread(values, self.case.shapes[name]).numpy()
         return found
 
     @cached_property

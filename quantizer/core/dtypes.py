@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from quantizer.core.errors import GraphError
+from quantizer.core.formats import EXPONENTS, FLOAT_LAYOUTS
 
 Kind = Literal["int", "uint", "float", "bool"]
 
@@ -27,16 +28,31 @@ class DType:
 
     @property
     def min(self) -> int:
-        """Smallest code of an integer format."""
+        """The code of the smallest value: of an integer that value, of a float its place below 0 (`core.formats`)."""
+        if self.kind == "float":
+            return 0 if self.name == EXPONENTS else -self.max
         return -(1 << (self.bits - 1)) if self.kind == "int" else 0
 
     @property
     def max(self) -> int:
-        """Largest code of an integer format."""
+        """The code of the largest value: of an integer that value, of a float its place above 0.
+
+        GraphError for a float whose values have no such places here.
+        """
+        if self.kind == "float":
+            return _last_of(self.name)
         return (1 << (self.bits - 1)) - 1 if self.kind == "int" else (1 << self.bits) - 1
 
     def __str__(self) -> str:
         return self.name
+
+
+def _last_of(name: str) -> int:
+    if name == EXPONENTS:
+        return 254
+    if name not in FLOAT_LAYOUTS:
+        raise GraphError(f"{name}: its values have no codes here. These have: {', '.join(FLOAT_LAYOUTS)}.")
+    return FLOAT_LAYOUTS[name].last
 
 
 _CONTAINERS = (8, 16, 32, 64)

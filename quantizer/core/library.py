@@ -14,10 +14,12 @@ from pydantic import ValidationError
 from quantizer.core.arithmetics import refusals
 from quantizer.core.errors import SpecError
 from quantizer.core.files import is_file, is_folder
+from quantizer.core.grid_rules import check_grids
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, explain, render
 from quantizer.core.platform_rules import check_platform
 from quantizer.core.platforms import Platform
+from quantizer.core.roles import applies
 from quantizer.core.rooms import Room, declared_platforms, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
@@ -66,7 +68,7 @@ class Library:
             name
             for name in platform.schemes
             if name not in excluded
-            and (self.schemes[name].weight is not None) == spec.has_weights
+            and applies(spec, self.schemes[name], platform)
             and (not self.schemes[name].activation.fast or spec.quantization.family in platform.tables.fast)
         ]
 
@@ -350,6 +352,7 @@ def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     }
     keyed: dict[Location, Mapping[str, object]] = {(key,): getattr(platform, key) for key in FAMILY_KEYS}
     keyed |= {("multiplier", "ratio"): platform.multiplier.ratio, ("tables", "fast"): platform.tables.fast}
+    lists |= {("scheme_families", name): families for name, families in platform.scheme_families.items()}
     for location, names in lists.items():
         yield from (((*location, index), family) for index, family in enumerate(names))
     for location, rules in keyed.items():
@@ -450,6 +453,8 @@ def _unknown_names(
                 if name not in schemes:
                     text = f"no such scheme.{suggestion(name, schemes, 'Known schemes')}"
                     yield platform.positions.message((key, index), text)
+        for one in check_grids(platform.model, schemes):
+            yield platform.positions.message(one.location, one.text, key=one.key)
         for op, stages in platform.model.stages.items():
             if op in specs:
                 found = check_stages(specs[op].model, stages, ("stages", op))

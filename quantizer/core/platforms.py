@@ -274,6 +274,9 @@ class Platform(Model):
     A copy under another name keeps the key. Default: the platform itself."""
     schemes: list[str] = Field(min_length=1)
     """Scheme names (weights x activations, and activations alone) that the system has."""
+    scheme_families: dict[str, list[str]] = {}
+    """Scheme -> the operator families that have it here. A scheme that is not named: all that it fits. Schemes of formats that are not
+    integers, or with weights in blocks, must be named."""
     graph_schemes: list[str] = []
     """Further schemes that its kernels can compute in a graph, although its own quantizer makes none of them."""
     ops: list[str] | None = None

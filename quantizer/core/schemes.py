@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from quantizer.core.dtypes import dtype
 from quantizer.core.model import Model
 from quantizer.core.model_errors import PART_NAME, Finding
 from quantizer.core.wording import suggestion
 
-Granularity = Literal["tensor", "channel"]
+Granularity = Literal["tensor", "channel", "block"]
+FloatFormat = Literal["float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
+Grid = Literal["uniform", "blocks"] | FloatFormat
+"""What the codes of a scheme need of an arithmetic: integers under a scale for the tensor or the channel; else what is special."""
 Symmetry = Literal["symmetric", "asymmetric"]
 CodeRange = Literal["full", "restricted"]
 Rule = Literal["linear", "power_of_two"]
@@ -23,7 +28,9 @@ class WeightPart(Model):
     bits: int = Field(ge=2, le=16)
     """Bits of a weight code."""
     granularity: Granularity = "channel"
-    """One scale for the tensor, or one for each slice along the channel axis."""
+    """One scale for the tensor, one for each slice along the channel axis, or in each of these one for each block."""
+    block: int | None = Field(default=None, ge=2, le=65536)
+    """Elements of a block along the axis over which products are added; the last one may be shorter. Only with granularity block."""
     symmetry: Symmetry = "symmetric"
     """Symmetric: the zero point is 0."""
     range: CodeRange = "restricted"
@@ -39,6 +46,9 @@ class ActivationPart(Model):
 
     bits: int = Field(ge=2, le=16)
     """Bits of an activation code."""
+    format: Literal["integer"] | FloatFormat = "integer"
+    """The values that codes stand for, before the scale: whole numbers, or those of a narrow float, which is symmetric and has no
+    zero point. A number beyond the largest value becomes that value."""
     symmetry: Symmetry = "asymmetric"
     """Symmetric: the zero point is 0."""
     range: CodeRange = "full"
@@ -79,6 +89,13 @@ class Scheme(Model):
     activation: ActivationPart
     weight: WeightPart | None = None
 
+    @property
+    def grid(self) -> Grid:
+        """What its codes need of an arithmetic."""
+        if self.weight is not None and self.weight.granularity == "block":
+            return "blocks"
+        return "uniform" if self.activation.format == "integer" else self.activation.format
+
 
 def combined(weight: str, activation: str) -> str | None:
     """Return the name of two parts together, None where their suffixes differ: w8_pow2 and a8_pow2 are w8a8_pow2."""
@@ -102,7 +119,7 @@ def all_schemes(schemes: Schemes) -> dict[str, Scheme]:
 
 def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
     """Return what is wrong with a file's names, given the parts that were read *before* it."""
-    findings = []
+    findings = [*_check_parts(schemes)]
     taken = before.weights.keys() | before.activations.keys() | set(before.schemes)
     for kind, parts in (("weights", schemes.weights), ("activations", schemes.activations)):
         for name in parts:
@@ -124,3 +141,23 @@ def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
             findings.append(Finding(("schemes", index), text))
         taken.add(name)
     return findings
+
+
+def _check_parts(schemes: Schemes) -> Iterator[Finding]:
+    """Yield what contradicts itself in a part: blocks without a size, a float of other bits than its own."""
+    for name, part in schemes.weights.items():
+        if (part.granularity == "block") != (part.block is not None):
+            text = "must be given with granularity block, and only there. Write the elements of a block, such as 128."
+            yield Finding(("weights", name, "block"), text)
+    for name, form in schemes.activations.items():
+        if form.format == "integer":
+            continue
+        bits = dtype(form.format).bits
+        if form.bits != bits:
+            yield Finding(("activations", name, "bits"), f"{form.format} has {bits} bits, got {form.bits}.")
+        if form.symmetry != "symmetric":
+            yield Finding(
+                ("activations", name, "symmetry"), f"{form.format} has no zero point. Write symmetry: symmetric."
+            )
+        if form.range != "full" or form.rule != "linear":
+            yield Finding(("activations", name, "format"), "range and rule are those of integers. Leave them out.")

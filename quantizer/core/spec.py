@@ -133,6 +133,15 @@ class Domain(Model):
     """Named parts of the domain; at least one case must reach each."""
 
 
+class WeightAxes(Model):
+    """The axes of an activation that may also be a weight."""
+
+    channel_axis: int = Field(le=-1)
+    """The axis along which scales may differ, counted from the end. It is the last axis of the output."""
+    block_axis: int = Field(le=-1)
+    """The axis over which its products are added, counted from the end."""
+
+
 class Input(Model):
     """One operand."""
 
@@ -149,6 +158,10 @@ class Input(Model):
     """An optional input without which this one is left out too."""
     channel_axis: int | None = None
     """The axis of a weight or bias along which scales may differ; -1: the last, where axes are one expression."""
+    block_axis: int | None = None
+    """The axis over which its products are added, and along which a scheme may have a scale for each block of a weight."""
+    weight_in_blocks: WeightAxes | None = None
+    """Present: under a scheme with weights in blocks this activation is a constant of the graph, with these axes."""
     spatial: bool = False
     """True: axis 1 is the channel, and a node may order it last."""
     domain: list[End] | None = Field(default=None, min_length=2, max_length=2)

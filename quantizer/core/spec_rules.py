@@ -183,6 +183,9 @@ def _check_operands(spec: Spec) -> Iterator[Finding]:
             ):
                 text = f"must be the index of an axis of {name}, got {item.channel_axis}."
                 yield Finding((group, name, "channel_axis"), text)
+            if isinstance(item, Input) and item.block_axis not in (None, *range(rank or 0)):
+                text = f"must be the index of an axis of {name} that is listed, got {item.block_axis}."
+                yield Finding((group, name, "block_axis"), text)
             if item.spatial and (rank is None or rank < 3):
                 yield Finding((group, name, "spatial"), f"{name} must list its axes, three or more, to be spatial.")
     for name, output in spec.outputs.items():

@@ -9,6 +9,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from quantizer.numerics.float_codes import nearest
 from quantizer.numerics.fused_activations import STAGED, activate_staged
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
@@ -40,6 +41,15 @@ def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parame
     zero = int(output.zero_point)
     if name == "relu":
         return codes.clamp(min=max(zero, output.qmin))
+    if output.dtype.kind == "float":
+        top = int(
+            nearest(
+                torch.tensor(SIX / float(output.scale), dtype=torch.float64),
+                output.dtype.name,
+                parameters.platform.rounding,
+            )
+        )
+        return codes.clamp(zero, top)
     platform, rescale = parameters.platform, parameters.rescale
     if (limit := platform.limit(None if rescale is None else rescale.variant)) is not None:
         top = int(quantize(torch.tensor(float(SIX)), output, limit))

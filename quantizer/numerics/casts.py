@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,32 +11,9 @@ from torch import Tensor
 
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import GraphError
+from quantizer.core.formats import FLOAT_LAYOUTS
 
 FloatOverflow = Literal["saturate", "nan"]
-
-
-@dataclass(frozen=True)
-class FloatFormat:
-    """A binary float: value = 2**(e - bias) * 1.m, subnormals below 2**(1 - bias)."""
-
-    mantissa_bits: int
-    bias: int
-    largest: float
-    has_infinity: bool
-    has_nan: bool
-
-
-FLOAT_FORMATS: dict[str, FloatFormat] = {
-    "float32": FloatFormat(23, 127, (2.0 - 2.0**-23) * 2.0**127, has_infinity=True, has_nan=True),
-    "float16": FloatFormat(10, 15, 65504.0, has_infinity=True, has_nan=True),
-    "bfloat16": FloatFormat(7, 127, (2.0 - 2.0**-7) * 2.0**127, has_infinity=True, has_nan=True),
-    "float8_e5m2": FloatFormat(2, 15, 57344.0, has_infinity=True, has_nan=True),
-    "float8_e4m3fn": FloatFormat(3, 7, 448.0, has_infinity=False, has_nan=True),
-    "float6_e2m3fn": FloatFormat(3, 1, 7.5, has_infinity=False, has_nan=False),
-    "float6_e3m2fn": FloatFormat(2, 3, 28.0, has_infinity=False, has_nan=False),
-    "float4_e2m1fn": FloatFormat(1, 1, 6.0, has_infinity=False, has_nan=False),
-}
-"""Format -> its numbers (IEEE 754; OCP 8-bit floating point and microscaling formats 1.0)."""
 
 
 def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate") -> Tensor:
@@ -48,9 +24,9 @@ def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate"
     NaN stays; GraphError in a format without.
     """
     name = str(target)
-    if name not in FLOAT_FORMATS:
-        raise GraphError(f"cast to {name!r}: not a float format. Known: {', '.join(FLOAT_FORMATS)}.")
-    form = FLOAT_FORMATS[name]
+    if name not in FLOAT_LAYOUTS:
+        raise GraphError(f"cast to {name!r}: not a float format. Known: {', '.join(FLOAT_LAYOUTS)}.")
+    form = FLOAT_LAYOUTS[name]
     if overflow == "nan" and not form.has_nan:
         raise GraphError(f"cast to {name} with overflow 'nan': the format has no NaN. Use 'saturate'.")
     if not form.has_nan and bool(x.isnan().any()):

@@ -20,6 +20,7 @@ from quantizer.core.platforms import CHOICE_NAMES, NARROW_BITS, SIGNS, Platform,
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
+from quantizer.numerics.blocks import product_ratio
 from quantizer.numerics.fused_activations import STAGED, bounds_of, slope_of
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope
 from quantizer.numerics.quantize import quantize
@@ -135,7 +136,10 @@ class Request:
         axis = self.spec.inputs[name].channel_axis
         part = weight_part(self.scheme.weight, self.platform, self.spec.quantization.family)
         ends = self.weight_ends.get(name)
-        params = weight_params(values, part, self.platform.parameters, axis, group=group, ends=ends)
+        block_axis = self.spec.inputs[name].block_axis
+        params = weight_params(
+            values, part, self.platform.parameters, axis, group=group, ends=ends, block_axis=block_axis
+        )
         if self.platform.parameters.weights_hold_bias:
             for other, item in self.spec.inputs.items():
                 if item.role == "bias" and other in self.constants:
@@ -272,7 +276,9 @@ def default_parameters(request: Request) -> Parameters:
     outputs = {name: request.output(name) for name in spec.outputs}
     constants, ratio = _weights_and_ratio(request, next(iter(outputs.values())))
     weights = list(constants)
-    factors = [*request.inputs.values(), *(c.params.repeated(request.channels) for c in constants.values())]
+    factors = [
+        *request.inputs.values(), *(c.params.coarsest().repeated(request.channels) for c in constants.values())
+    ]  # fmt: skip
     for name, item in spec.inputs.items():
         if item.role == "bias" and name in request.constants:
             constants[name] = request.bias(name, factors, {n: c for n, c in constants.items() if n in weights})
@@ -339,10 +345,13 @@ def group_sizes(request: Request, name: str) -> list[int | None]:
 
 
 def _product_ratio(request: Request, weights: list[QParams], output: QParams) -> Rescale:
+    if weights and weights[0].blocks is not None:
+        ((x, *_), (own, *_)) = request.inputs.values(), weights
+        return replace(product_ratio(x.step, own, output), axis=request.channel_axis)
     factors = [*request.inputs.values(), *(params.repeated(request.channels) for params in weights)]
     steps = [params.steps for params in factors if params.steps is not None]
     numbers = rescale(
-        request.platform, request.spec.quantization.family, [params.scale for params in factors], float(output.scale),
+        request.platform, request.spec.quantization.family, [params.step for params in factors], float(output.scale),
         request.scheme.activation.bits, steps=steps if len(steps) == len(factors) else None, output_steps=output.steps,
         ratio=request.platform.multiplier.ratio.get(request.spec.quantization.family, "float64"),
         variant=request.variant,

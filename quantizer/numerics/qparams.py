@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import GraphError
+from quantizer.core.formats import format_of
 from quantizer.core.platforms import Platform, Variant
+from quantizer.core.scaling import Blocks
 
 
 @dataclass(frozen=True)
 class QParams:
-    """`real = scale * (code - zero_point)`, per tensor (0-d) or per slice along `axis` (1-d)."""
+    """`real = scale * (value(code) - zero_point)`, per tensor (0-d), per slice along `axis` (1-d), or per block in each slice (2-d).
+
+    The value of a code is the code itself, but of a float format (`core.formats`).
+    """
 
     dtype: DType
     scale: Tensor
@@ -28,6 +34,8 @@ class QParams:
     axis: int | None = None
     steps: Tensor | None = None
     """float32 codes per unit, where a platform's arithmetic multiplies by that number instead of dividing by scale."""
+    blocks: Blocks | None = None
+    """Of parameters per block: where its blocks lie. `axis` is then counted from the front."""
 
     def __post_init__(self) -> None:
         if not _all_positive(self.scale):
@@ -39,12 +47,16 @@ class QParams:
 
     @property
     def bits(self) -> int:
-        """Bits that the codes use; the storage format may have more, such as 10 bits in int12."""
+        """Bits that the codes use; the storage format may have more, such as 10 bits in int12. Codes of a float use all."""
+        if self.dtype.kind == "float":
+            return self.dtype.bits
         return self.qmax.bit_length() + (self.dtype.kind == "int")
 
     @property
     def first(self) -> int:
         """The smallest code of `bits` bits, even if the range is restricted."""
+        if self.dtype.kind == "float":
+            return self.qmin
         return -(1 << (self.bits - 1)) if self.dtype.kind == "int" else 0
 
     def copied(self) -> QParams:
@@ -56,7 +68,29 @@ class QParams:
         """Return per-axis *values* shaped to broadcast against a tensor of *rank* axes."""
         if self.axis is None or values.dim() == 0:
             return values
+        if self.blocks is not None:
+            raise GraphError("parameters per block: this arithmetic knows one scale for a tensor or a channel.")
         return values.reshape([-1 if i == self.axis % rank else 1 for i in range(rank)])
+
+    def spread(self, values: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return *values* per axis or per block shaped to broadcast against a tensor of *shape*."""
+        if self.blocks is None or self.axis is None:
+            return self.along(values, len(shape))
+        places = torch.tensor(self.blocks.places(shape[self.blocks.axis]), dtype=torch.int64)
+        each = values[:, places] if self.axis < self.blocks.axis else values[:, places].T
+        return each.reshape([size if i in (self.axis, self.blocks.axis) else 1 for i, size in enumerate(shape)])
+
+    def coarsest(self) -> QParams:
+        """Return the largest scale of each channel's blocks as a scale per channel; other parameters as they are."""
+        if self.blocks is None:
+            return self
+        scale = self.scale.amax(1)
+        return replace(self, scale=scale, zero_point=torch.zeros_like(scale, dtype=torch.int64), blocks=None)
+
+    @property
+    def step(self) -> Tensor:
+        """The real value of 1 among what `numerics.quantize.centred` gives: the scale, of a float the scale times its smallest value."""
+        return self.scale * format_of(self.dtype.name).unit if self.dtype.kind == "float" else self.scale
 
     def repeated(self, count: int) -> QParams:
         """Return per-axis parameters repeated as a whole until there are *count* (groups that share weights' scales)."""
@@ -106,7 +140,8 @@ class Rescale:
 
     variant: Variant
     mantissa: Tensor
-    """float64: an integer of the declared bits, a float32 number, a float64 ratio (half_away), or an exact product of scales; 0-d or per channel."""
+    """float64: an integer of the declared bits, a float32 number, a float64 ratio (half_away), or an exact product of scales; 0-d or per
+    channel, or a row for each channel with a number for each block of the weights and one for the constant."""
     shift: Tensor
     """int64, the shape of `mantissa`."""
     divisor: float = 1.0
@@ -186,6 +221,10 @@ class Parameters:
     """Declared stage -> its codes; zero point 0."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """What a plugin's rule leaves for its own forward and for the file, as in `ir.graph.Node.extra`."""
+
+    def of(self, name: str) -> QParams:
+        """Return the parameters of operand *name*, an activation or a constant."""
+        return self.constants[name].params if name in self.constants else self.inputs[name]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.platforms import Quantizer
+from quantizer.numerics.float_codes import in_units, nearest
 from quantizer.numerics.fused import multiply_add
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rounding import round_tensor
@@ -17,10 +18,13 @@ def quantize(x: Tensor, params: QParams, quantizer: Quantizer, *, seed: int = 0)
     x: float32 or float64, any shape. Infinities saturate; NaN gives code 0 clamped into the codes, or the smallest one.
     The operation and its float type are the platform's: see `core.platforms.Quantizer`.
     """
-    zero = params.along(params.zero_point, x.dim())
+    if params.dtype.kind == "float":
+        codes = nearest(x.double() / params.spread(params.scale, x.shape), params.dtype.name, quantizer.rounding)
+        return torch.where(x.isnan(), params.qmin, codes) if quantizer.nan == "lowest" else codes
+    zero = params.spread(params.zero_point, x.shape)
     nan = 0.0 if quantizer.nan == "zero" else float(params.qmin)
     if quantizer.operation == "inverse_float32" and quantizer.zero_point == "before":
-        inverse = 1.0 / params.along(params.scale, x.dim()).float()
+        inverse = 1.0 / params.spread(params.scale, x.shape).float()
         fused = multiply_add(x.float(), inverse, zero.float())
         rounded = round_tensor(fused.double(), quantizer.rounding, seed=seed)
         return rounded.nan_to_num(nan=nan).clamp(params.qmin, params.qmax).to(torch.int64)
@@ -33,7 +37,7 @@ def quantize(x: Tensor, params: QParams, quantizer: Quantizer, *, seed: int = 0)
 
 
 def _ratio(x: Tensor, params: QParams, quantizer: Quantizer) -> Tensor:
-    scale = params.along(params.scale, x.dim())
+    scale = params.spread(params.scale, x.shape)
     match quantizer.operation:
         case "divide_float32":
             return x.float() / scale.float()
@@ -46,13 +50,18 @@ def _ratio(x: Tensor, params: QParams, quantizer: Quantizer) -> Tensor:
 
 
 def dequantize(codes: Tensor, params: QParams) -> Tensor:
-    """Return `scale * (code - zero_point)` in float64."""
-    return centred(codes, params).double() * params.along(params.scale, codes.dim())
+    """Return `scale * (code - zero_point)`, of a float format scale times the value of the code, in float64."""
+    return centred(codes, params).double() * params.spread(params.step, codes.shape)
 
 
 def centred(codes: Tensor, params: QParams) -> Tensor:
-    """Return `code - zero_point`: int64, or the type of narrower *codes* where every zero point is 0."""
-    zero = params.along(params.zero_point, codes.dim())
+    """Return `code - zero_point`: int64, or the type of narrower *codes* where every zero point is 0.
+
+    Of a float format the values of the codes as whole numbers of its smallest value: `QParams.step` is what 1 of them stands for.
+    """
+    if params.dtype.kind == "float":
+        return in_units(codes, params.dtype.name)
+    zero = params.spread(params.zero_point, codes.shape)
     if codes.dtype == torch.int64:
         return codes - zero
     return codes.to(torch.int64) - zero if bool(zero.any()) else codes

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import RoundingMode, Variant
+from quantizer.numerics.float_codes import exact_nearest
 from quantizer.numerics.integer_requantize import requantize_integers
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.ratio_to_multiplier import LARGEST_SHIFT, fixed_point
@@ -303,8 +304,11 @@ def exact_sum(
     """Write the correctly rounded real `sum(acc * factor) / divisor`, clamped, into contiguous *codes*.
 
     Values within 2**-40 (relative) of a breakpoint of *rounding* are decided in integers: over a common denominator of
-    all factors where its products fit 62 bits, in rationals otherwise.
+    all factors where its products fit 62 bits, in rationals otherwise. Codes of a float format are those next to the number.
     """
+    if out.dtype.kind == "float":
+        codes.copy_(exact_nearest(terms, divisor, codes.shape, out.dtype.name, rounding))
+        return
     size = float(max(-out.qmin, out.qmax) + int(zero.abs().max()) + 1)
     parts = []
     for acc, factor in terms:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.numerics import float32_stages
+from quantizer.numerics.blocks import finish_blocks
 from quantizer.numerics.fused_activations import requantize_activated
 from quantizer.numerics.kernels import limit
 from quantizer.numerics.overflow import CONVERTED, as_x86, beyond_int32
@@ -30,9 +31,12 @@ def requantize_accumulator(
 ) -> Tensor:
     """Return the codes of an exact accumulator *acc* (int64).
 
-    *channel_axis*: where multipliers per channel lie, if not where the provided ones say.
+    *channel_axis*: where multipliers per channel lie, if not where the provided ones say. Of weights in blocks *acc* has an axis
+    more, a sum for each block (`numerics.blocks`).
     """
     platform, rescale = parameters.platform, _rescale(parameters)
+    if rescale.mantissa.dim() > 1:
+        return finish_blocks(acc, parameters, rescale, parameters.outputs[output], platform.rounding)
     held = limit(acc, parameters.accumulator_bits, platform.accumulator.overflow)
     if parameters.activation in platform.accumulator.float32_before:
         held = held.float()

@@ -12,9 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quantizer.core.dtypes import DType, integer
+from quantizer.core.dtypes import DType, dtype, integer
 from quantizer.core.errors import GraphError
+from quantizer.core.formats import format_of
 from quantizer.core.platforms import FixedOutput, ParameterRule, Platform
+from quantizer.core.scaling import Blocks
 from quantizer.core.schemes import ActivationPart, WeightPart
 from quantizer.numerics.qparams import QParams
 
@@ -53,10 +55,21 @@ def _of_range(
         symmetric, restricted = True, True
     if widened:
         low, high = min(low, 0.0), max(high, 0.0)
+    if part.format != "integer":
+        return _of_float(max(-low, high), part.format, rule)
     return _params(
         np.array([low]), np.array([high]), integer(part.bits, signed=signed), part.bits, rule,
         symmetric=symmetric, restricted=restricted, power_of_two=part.rule == "power_of_two", axis=None,
     )  # fmt: skip
+
+
+def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
+    """Return the parameters under which *largest* is the largest value of format *name*; every finite value has a code."""
+    form, kind = format_of(name), dtype(name)
+    scale = largest / form.values[-1]
+    scale = 1.0 if scale < rule.minimum_scale else scale
+    scale = float(np.float32(scale)) if rule.scale == "float32" else scale
+    return QParams(kind, torch.tensor(scale, dtype=torch.float64), torch.tensor(0), kind.min, kind.max)
 
 
 def full_range(params: QParams) -> QParams:
@@ -100,13 +113,15 @@ def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart
 
 def weight_params(
     weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, *,
-    group: int | None = None, ends: Ends | None = None,
+    group: int | None = None, ends: Ends | None = None, block_axis: int | None = None,
 ) -> QParams:  # fmt: skip
     """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
 
     weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many neighbouring
-    channels share their parameters, whatever the granularity; 1 is per channel.
+    channels share their parameters, whatever the granularity; 1 is per channel. block_axis: along which the scheme's blocks lie.
     """
+    if part.granularity == "block":
+        return _in_blocks(weights, part, rule, axis, block_axis)
     size = group if group is not None else 1 if part.granularity == "channel" else None
     values = weights.detach().numpy().astype(np.float64)
     if axis is None or size is None:
@@ -126,6 +141,32 @@ def weight_params(
         symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
         power_of_two=part.rule == "power_of_two", axis=axis,
     )  # fmt: skip
+
+
+def _in_blocks(
+    weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, block_axis: int | None
+) -> QParams:
+    """Return a scale and a zero point for each block, from its own extrema; GraphError where the operand has no blocks."""
+    if axis is None or block_axis is None or part.block is None:
+        raise GraphError("weights in blocks: the operand has no channel_axis and block_axis. Give them in its spec.")
+    rank = weights.dim()
+    blocks = Blocks(block_axis % rank, part.block)
+    low, high = extrema(weights, axis % rank, blocks)
+    flat = _params(
+        np.minimum(low, 0.0).ravel(), np.maximum(high, 0.0).ravel(), integer(part.bits, signed=rule.weight_sign == "signed"),
+        part.bits, rule, symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
+        power_of_two=part.rule == "power_of_two", axis=axis % rank,
+    )  # fmt: skip
+    scale, zero = flat.scale.reshape(low.shape), flat.zero_point.reshape(low.shape)
+    return replace(flat, scale=scale, zero_point=zero, blocks=blocks)
+
+
+def extrema(weights: Tensor, axis: int, blocks: Blocks) -> tuple[Array, Array]:
+    """Return the smallest and the largest weight of each block, float64 [channels, blocks]."""
+    rows = np.moveaxis(weights.detach().numpy().astype(np.float64), (axis, blocks.axis), (0, 1))
+    rows = rows.reshape(*rows.shape[:2], -1)
+    starts = np.arange(0, rows.shape[1], blocks.size)
+    return np.minimum.reduceat(rows.min(2), starts, 1), np.maximum.reduceat(rows.max(2), starts, 1)
 
 
 def holding_bias(params: QParams, bias: Tensor, factor: Tensor, bits: int) -> QParams:

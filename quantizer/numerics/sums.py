@@ -63,7 +63,7 @@ def rescale_sum(
             | "f32_mean_raw"
             | "f32_mean_inverse"
         ):
-            factors = {name: float(params.scale) for name, params in inputs.items()}
+            factors = {name: float(params.step) for name, params in inputs.items()}
             return Rescale(variant, one, none, divisor=float(output.scale), factors=factors)
         case "f32_even" | "f32_even_zpin":
             order = _kernel_order(shapes, list(inputs)) if variant == "f32_even_zpin" else list(inputs)

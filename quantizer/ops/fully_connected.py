@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
+from quantizer.numerics.blocks import sums_of_blocks
 from quantizer.numerics.kernels import linear
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
@@ -19,6 +20,10 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @operator("fully_connected")
 def accumulate(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters) -> Tensor:
-    """Sum integer products of centred codes exactly."""
-    acc = linear(centred(x, parameters.inputs["x"]), centred(weight, parameters.constants["weight"].params))
+    """Sum integer products of centred codes exactly, block by block where weights have blocks."""
+    own = parameters.constants["weight"].params
+    rows, filters = centred(x, parameters.inputs["x"]), centred(weight, own)
+    if own.blocks is not None:
+        return sums_of_blocks(linear, rows, filters, own, bias)
+    acc = linear(rows, filters)
     return acc if bias is None else acc + bias

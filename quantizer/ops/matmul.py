@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics import kernels
+from quantizer.numerics.blocks import sums_of_blocks
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
@@ -19,5 +20,7 @@ def reference(a: Tensor, b: Tensor) -> Tensor:
 
 @operator("matmul")
 def accumulate(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
-    """Sum integer products of centred codes exactly."""
-    return kernels.matmul(centred(a, parameters.inputs["a"]), centred(b, parameters.inputs["b"]))
+    """Sum integer products of centred codes exactly, block by block where b is a weight in blocks."""
+    own = parameters.of("b")
+    rows, columns = centred(a, parameters.inputs["a"]), centred(b, own)
+    return kernels.matmul(rows, columns) if own.blocks is None else sums_of_blocks(kernels.matmul, rows, columns, own)

@@ -88,10 +88,10 @@ def check_accumulator(provided: Provided, platform: Platform, bits: int, terms: 
 
 
 def _schemes(spec: Spec, platform: Platform, library: Library) -> list[Scheme]:
-    """Return the schemes under which the platform runs the operator, those of its own quantizer first, fast forms left out."""
+    """Return the schemes under which the platform runs the operator, those of its own quantizer first; fast forms, blocks and narrow floats left out."""
     also = platform.model_copy(update={"schemes": [*platform.schemes, *platform.graph_schemes]})
     found = [library.schemes[name] for name in library.schemes_for(spec, also)]
-    return [scheme for scheme in found if not scheme.activation.fast]
+    return [scheme for scheme in found if not scheme.activation.fast and scheme.grid == "uniform"]
 
 
 Misfit = Callable[[Provided, Scheme], str | None]

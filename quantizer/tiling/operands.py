@@ -60,7 +60,11 @@ def _cut_fused(fused: Slope | Bounds | None, output: Box) -> Slope | Bounds | No
 
 
 def _sliced(params: QParams, box: Box) -> QParams:
-    return params if params.axis is None else params.sliced(*box[params.axis])
+    if params.axis is None:
+        return params
+    blocks = params.blocks
+    part = params if blocks is None else replace(params, blocks=blocks.cut(box[blocks.axis][0]))
+    return part.sliced(*box[params.axis])
 
 
 def stitch(shape: tuple[int, ...], parts: Sequence[tuple[Tile, Tensor]], dtype: torch.dtype) -> Tensor:

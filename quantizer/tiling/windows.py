@@ -209,7 +209,8 @@ def _any_axis(
     for operand, box in tile.inputs.items():
         shape = shapes[operand]
         own = axis - (rank - len(shape)) if rule.input_axis is None else _input_axis(rule, operand, bound, axis)
-        has = spec.inputs[operand].role == "activation" and 0 <= own < len(shape)
+        item = spec.inputs[operand]
+        has = (item.role == "activation" or item.weight_in_blocks is not None) and 0 <= own < len(shape)
         shared = has and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
         inputs[operand] = _set(box, own, cut) if shared else box
     return Tile(_set(tile.output, axis, cut), inputs, tile.attrs, tile.part, tile.parts)

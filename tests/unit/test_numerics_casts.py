@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from quantizer.core.errors import GraphError
-from quantizer.numerics.casts import FLOAT_FORMATS, cast, pack, unpack
+from quantizer.numerics.casts import FLOAT_LAYOUTS, cast, pack, unpack
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -45,9 +45,9 @@ def test_formats_without_infinity_saturate_as_ml_dtypes(name: str) -> None:
     assert_same(cast(x, name), expected(x, name))
 
 
-@pytest.mark.parametrize("name", FLOAT_FORMATS)
+@pytest.mark.parametrize("name", FLOAT_LAYOUTS)
 def test_saturation_keeps_the_largest(name: str) -> None:
-    largest = FLOAT_FORMATS[name].largest
+    largest = FLOAT_LAYOUTS[name].largest
     x = torch.tensor([float("inf"), float("-inf"), largest, -largest])
     assert cast(x, name).tolist() == [largest, -largest] * 2
 

@@ -608,7 +608,7 @@ schemes: [w8a8, w8pta16]
         ("w8: {bits: 8}", "w8: {bit: 8}", "2:8: weights.w8.bit: no such key. Did you mean 'bits'?"),
         ("w8: {bits: 8}", "w-8: {bits: 8}", "2:3: weights.w-8: must be small letters and digits, a letter first, and at most one suffix after a _, such as w8pt, a16 or a8_pow2, got 'w-8'."),
         ("  a16: {bits: 16}", "  a16_pow2: {bits: 16}", "7:17: schemes.1: 'w8pta16' is not a weight part followed by an activation part. Did you mean 'w8pta8'?"),
-        ("granularity: tensor", "granularity: chanel", "3:32: weights.w8pt.granularity: must be one of tensor, channel, got 'chanel'. Did you mean 'channel'?"),
+        ("granularity: tensor", "granularity: chanel", "3:32: weights.w8pt.granularity: must be one of tensor, channel, block, got 'chanel'. Did you mean 'channel'?"),
         ("bits: 16", "bits: '16'", "6:15: activations.a16.bits: must be an integer, got '16'."),
     ],
 )  # fmt: skip
@@ -799,6 +799,7 @@ def test_a_rule_for_an_operator_or_family_that_nothing_has_is_found(folder: Path
         ("multiplier: {own_shifts: [sofmax]}", "multiplier.own_shifts.0"),
         ("multiplier: {ratio: {sofmax: float32}}", "multiplier.ratio.sofmax"),
         ("tables: {fast: {sofmax: power_of_two}}", "tables.fast.sofmax"),
+        ("scheme_families: {a8: [sofmax]}", "scheme_families.a8.0"),
     ],
 )
 def test_a_misspelt_family_is_found_in_every_rule_for_families(folder: Path, line: str, where: str) -> None:
@@ -812,7 +813,7 @@ def test_a_misspelt_family_is_found_in_every_rule_for_families(folder: Path, lin
 def test_every_rule_for_families_is_looked_through() -> None:
     """A field whose docstring speaks of operator families is one whose names lint knows."""
     fields = {name for name, text in meanings(Platform).items() if "perator famil" in text}
-    assert fields - {"output_signs"} == {*FAMILY_LISTS, *FAMILY_KEYS} - {"output_signs"}
+    assert fields - {"output_signs", "scheme_families"} == {*FAMILY_LISTS, *FAMILY_KEYS} - {"output_signs"}
 
 
 def test_the_shipped_files_name_nothing_that_does_not_exist() -> None:

@@ -17,6 +17,7 @@ from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT, las
 from quantizer.conformance.checks.stage_errors import stage_error
 from quantizer.conformance.checks.staged import computes_reference, has_stages, last_mode, unrounded
 from quantizer.conformance.declared import as_declared
+from quantizer.conformance.grids import decoded, ends, listed, positions, values_at
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, inconclusive
@@ -24,6 +25,8 @@ from quantizer.numerics.activations import LIMITS
 
 Array = NDArray[Any]
 CHECK = "accuracy"
+PLACE = 2.0**-30
+"""What float64 may lose of the place of a number between the codes of a narrow float, which are few."""
 
 
 def accuracy(trial: Trial) -> Verdict:
@@ -45,13 +48,13 @@ def accuracy(trial: Trial) -> Verdict:
         return Verdict(CHECK, "overflow", elements=trial.got.size, reason="a sum may leave the accumulator")
     output = trial.output
     scale, zero = float(output.scale), int(output.zero_point)
-    low, high = scale * (output.qmin - zero), scale * (output.qmax - zero)
+    low, high = (scale * end for end in ends(output))
     inner = enclose(trial).saturated(*LIMITS[trial.case.activation])
     lost = np.zeros(trial.output_shape) if has_stages(trial) else stage_error(trial)
     stages = scale * (lost + _limit_error(trial))
     allowed = _rounded(trial, inner.widened(stages)).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
-    got = scale * (trial.got - zero).astype(np.float64)
+    got = scale * decoded(trial.got, output, zero)
     centre = np.clip(trial.y, low, high)
     return judge_reals(
         CHECK, got, _outward(allowed.lo, -1), _outward(allowed.hi, 1), centre, vacuous=vacuous,
@@ -72,11 +75,18 @@ def _roundings(trial: Trial) -> set[RoundingMode]:
 def _rounded(trial: Trial, exact: Interval) -> Interval:
     """Widen *exact* by the largest change of the last rounding: half a step, or a whole step in its direction.
 
-    Rounding toward zero moves a number up or down by its sign, and the sign that counts may be that of the code: where a
+    On the grid of a narrow float a step is one code. Rounding toward zero moves a number up or down by its sign, and the sign that counts may be that of the code: where a
     platform adds the zero point first, either direction is possible.
     """
     scale, modes = float(trial.output.scale), _roundings(trial)
     falls, rises = ({"down", "toward_zero", "stochastic"}, {"up", "toward_zero", "stochastic"})
+    if listed(trial.output) is not None:
+        low, high = (positions(end / scale, trial.output) for end in (exact.lo, exact.hi))
+        places = (
+            low - PLACE - max(_steps(mode, falls) for mode in modes),
+            high + PLACE + max(_steps(mode, rises) for mode in modes),
+        )
+        return Interval(*(values_at(place, trial.output) * scale for place in places))
     below, above = (scale * max(_steps(mode, moving) for mode in modes) for moving in (falls, rises))
     return Interval(exact.lo - below, exact.hi + above)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.conformance.grids import decoded
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict, Worst
 
@@ -64,7 +65,7 @@ def _real(trial: Trial, low: Any, high: Any, tensor: str) -> str:
     if tensor != "y":
         return f"{low}" if low == high else f"{low}..{high}"
     scale, zero = float(trial.output.scale), int(trial.output.zero_point)
-    real = [scale * (int(code) - zero) for code in (low, high)]
+    real = [scale * float(decoded(np.array(code), trial.output, zero)) for code in (low, high)]
     if low == high:
         return f"{real[0]:.8g} (code {low})"
     return f"{real[0]:.8g}..{real[1]:.8g} (codes {low}..{high})"

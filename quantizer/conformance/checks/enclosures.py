@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import bounds
+from quantizer.conformance import bounds, grids
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.checks import poles
 from quantizer.conformance.checks.norm_interval import norm_enclosure
 from quantizer.conformance.checks.resize import resize_enclosure
+from quantizer.conformance.grids import listed
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.shapes import limits
 
@@ -27,6 +28,9 @@ def radius(trial: Trial, name: str) -> Array:
     if trial.spec.inputs[name].kind != "value":
         return np.zeros(trial.case.shapes[name])
     params = trial.qparams(name)
+    if listed(params) is not None:
+        scale, mode = trial.broadcast(name, params.scale), trial.target.platform.quantizer.rounding
+        return grids.radius(trial.doubles[name].numpy(), scale, params, nearest=mode.startswith("half"))
     quantizer = trial.target.platform.quantizer
     return bounds.input_radius(
         trial.doubles[name].numpy(), trial.broadcast(name, params.scale), trial.broadcast(name, params.zero_point),

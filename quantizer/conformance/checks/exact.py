@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.conformance.checks.blocks import columns_of, one_block, weight_in_blocks
 from quantizer.conformance.checks.elements import judge_equal
 from quantizer.conformance.checks.window_sums import SUMS, window_sums
 from quantizer.conformance.trial import Trial
@@ -17,7 +19,7 @@ CHECK = "exact"
 
 def exact(trial: Trial) -> Verdict | None:
     """Judge the engine's accumulators; None for an operator without sums; inconclusive if sums cannot be judged."""
-    wanted = window_sums(trial)
+    wanted = window_sums(trial) if (name := weight_in_blocks(trial)) is None else _in_blocks(trial, name)
     if wanted is None and trial.spec.quantization.family in SUMS:
         return inconclusive(CHECK, f"its attributes are not those of family {trial.spec.quantization.family}")
     if wanted is None:
@@ -33,6 +35,14 @@ def exact(trial: Trial) -> Verdict | None:
         bits = scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
         got, wanted = _wrapped(got, bits), _wrapped(wanted, bits)
     return judge_equal(CHECK, trial, got, wanted, "the int64 sum over explicit windows", tensor="accumulator")
+
+
+def _in_blocks(trial: Trial, name: str) -> Array | None:
+    """Return the int64 sum over explicit windows of each block, then the constant, on an axis behind those of the output."""
+    *blocks, constant = columns_of(trial, name)
+    found = [window_sums(one_block(trial, name, block)) for block in range(len(blocks))]
+    sums = [part for part in found if part is not None]
+    return np.stack([*sums, constant.astype(np.int64)], -1) if len(sums) == len(found) else None
 
 
 def _wrapped(sums: Array, bits: int) -> Array:

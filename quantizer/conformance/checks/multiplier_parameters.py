@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance import expected_multipliers
-from quantizer.conformance.checks import fast_exp, one_period
+from quantizer.conformance.checks import blocks, fast_exp, one_period
+from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.fixed_point import number_findings_of_shifts
 from quantizer.conformance.checks.multiplier_rules import (
@@ -45,6 +46,14 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
     rescale = trial.parameters.rescale
     if rescale is None:
         return
+    if weight_in_blocks(trial) is None:
+        yield from _one_ratio(trial, rescale, factors, output)
+    else:
+        yield from blocks.multiplier_findings(trial, factors)
+
+
+def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
+    """Yield what is found of a multiplier that brings the whole sum, or that of a channel, to codes."""
     declared = trial.variant
     if declared == "area_multiplier" and rescale.variant == "multiplier_shift" and is_replaced(trial):
         yield from integer_ratios(trial, rescale)
@@ -156,7 +165,7 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
     mantissas = np.atleast_1d(rescale.mantissa.numpy())
     shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)
-    columns = [np.resize(p.scale.numpy(), mantissas.shape) for p in params]
+    columns = [np.resize(p.step.numpy(), mantissas.shape) for p in params]
     output = float(trial.output.scale)
     shared = unifies_shifts(trial) and len(set(shifts.tolist())) == 1 < mantissas.size
     full = shared and float(mantissas.max()) >= SHARED_LEAST

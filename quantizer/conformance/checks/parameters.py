@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance import expected_multipliers, expected_parameters
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
+from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_parameters import multiplier_findings, number_findings
 from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, is_replaced, multiplier_bits, unifies_shifts
@@ -23,6 +24,7 @@ from quantizer.conformance.declared import kind_findings, with_declared_numbers
 from quantizer.conformance.expected_parameters import Expected
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
+from quantizer.core.formats import format_of
 from quantizer.core.platforms import Platform, Quantizer
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst
@@ -148,6 +150,10 @@ def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> 
             )
         else:
             yield Finding(name, 0.0, what, what, f"the platform's rule for {what}")
+    got_blocks = None if chosen.blocks is None else (chosen.blocks.axis, chosen.blocks.size)
+    if got_blocks != wanted.blocks:
+        shown = f"blocks {wanted.blocks}", f"{got_blocks}"
+        yield Finding(name, math.inf, *shown, "the axis and the elements of the scheme's blocks")
     if chosen.dtype.kind != wanted.dtype.kind or chosen.dtype.bits != wanted.dtype.bits:
         yield Finding(name, math.inf, f"format {wanted.dtype}", f"{chosen.dtype}", "the platform's rule for formats")
 
@@ -157,11 +163,24 @@ def _held(name: str, wanted: Expected) -> Iterator[Finding]:
     if wanted.span is None:
         return
     scale, zero = float(wanted.scale), int(wanted.zero_point)
+    if wanted.dtype.kind == "float":
+        yield _held_by_float(name, wanted, max(abs(end) for end in wanted.span))
+        return
     low, high = (end / scale + zero for end in wanted.span)
     beyond = max(wanted.qmin - low, high - wanted.qmax, 0.0)
     room = 0.5 + FLOAT32_CODES * (wanted.qmax - wanted.qmin)
     yield Finding(
         f"range of {name}", beyond / room, f"codes {low:.6g} to {high:.6g}", f"codes {wanted.qmin} to {wanted.qmax}",
+        "the calibrated range is held, to half a step",
+    )  # fmt: skip
+
+
+def _held_by_float(name: str, wanted: Expected, largest: float) -> Finding:
+    """The largest magnitude of the calibrated range lies within half a step of the largest value."""
+    form = format_of(wanted.dtype.name)
+    place = float(form.position(Fraction(largest) / Fraction(float(wanted.scale))))
+    return Finding(
+        f"range of {name}", max(place - form.last, 0.0) / 0.5, f"place {place:.6g}", f"codes up to {form.last}",
         "the calibrated range is held, to half a step",
     )  # fmt: skip
 
@@ -176,6 +195,12 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
     if trial.target.scheme.weight is None or not names:
         return {}
     part = expected_parameters.weight_part(trial.target.scheme.weight, platform, trial.spec.quantization.family)
+    if (name := weight_in_blocks(trial)) is not None:
+        item, values = trial.spec.inputs[name], trial.tensors[name].double().numpy()
+        rule = platform.parameters
+        return {
+            name: expected_parameters.weight_in_blocks(values, part, rule, item.channel_axis or 0, item.block_axis or 0)
+        }
     axis = trial.spec.inputs[names[0]].channel_axis
     channels = trial.case.shapes[names[0]][axis or 0]
     groups = int(trial.bound.get(platform.parameters.weight_groups or "", 1))
@@ -240,7 +265,10 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
         if constant is None:
             yield Finding(name, math.inf, "codes", "nothing", "every constant is decided")
             continue
-        spread = [expected_parameters.repeated(wanted, _channels(trial)) for wanted in weights.values()]
+        spread = [
+            expected_parameters.repeated(expected_parameters.coarsest(wanted), _channels(trial))
+            for wanted in weights.values()
+        ]
         wanted = _bias(trial, [*inputs.values(), *spread], part.bias_bits)
         yield from _bias_params(trial, name, constant.params, wanted)
         absorbs = trial.spec.quantization.family in trial.target.platform.absorbs_zero_point
@@ -289,7 +317,7 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
         return
     if not values.size:
         return
-    scale, zero = (_along(part, values.ndim, axis) for part in (wanted.scale, wanted.zero_point))
+    scale, zero = (_spread(part, values.shape, axis, wanted.blocks) for part in (wanted.scale, wanted.zero_point))
     quantizer = trial.target.platform.quantizer
     exact = values / scale
     slack = 0.0 if quantizer.operation == "exact" else FLOAT32_CODES * np.abs(exact)
@@ -389,3 +417,13 @@ def _along(values: Array, rank: int, axis: int | None) -> Array:
     if values.ndim == 0 or axis is None:
         return values
     return values.reshape([-1 if i == axis % rank else 1 for i in range(rank)])
+
+
+def _spread(values: Array, shape: tuple[int, ...], axis: int | None, blocks: tuple[int, int] | None) -> Array:
+    """Return numbers per channel, or per block in each channel, shaped to broadcast against a tensor of *shape*."""
+    if blocks is None or axis is None:
+        return _along(values, len(shape), axis)
+    along, size = blocks
+    each = np.repeat(values, size, axis=1)[:, : shape[along]]
+    wide = np.expand_dims(each, tuple(range(2, len(shape))))
+    return np.moveaxis(wide, (0, 1), (axis % len(shape), along))

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from quantizer.conformance.checks.blocks import judge_blocks, weight_in_blocks
 from quantizer.conformance.checks.requantized import (
     CHECK,
     DECLARED,
@@ -32,6 +33,8 @@ def bilinear(trial: Trial) -> Verdict:
     rescale = trial.parameters.rescale
     if rescale is None:
         return judge_by_reference(trial)
+    if (name := weight_in_blocks(trial)) is not None:
+        return judge_blocks(trial, name, rescale)
     platform, family = trial.target.platform, trial.spec.quantization.family
     whole = window_sums(trial) if family in platform.accumulator.float32 else None
     acc = trial.sums if whole is None else whole

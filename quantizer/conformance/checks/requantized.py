@@ -15,6 +15,7 @@ from quantizer.conformance import expected_parameters
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.float32_stages import REPLAYS
+from quantizer.conformance.grids import exact_position, listed, positions
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode, Variant
 from quantizer.core.verdict import Verdict
@@ -86,11 +87,12 @@ def last_roundings(trial: Trial) -> set[RoundingMode]:
 def rounded_once(
     trial: Trial, value: Array, declared: Declared, extra: Array | float,
     exact: Callable[[tuple[int, ...]], Fraction], detail: Callable[[tuple[int, ...]], Mapping[str, str]],
-    what: str = "the provided sum",
+    what: str = "the provided sum", magnitude: Array | float = 0.0,
 ) -> Verdict:  # fmt: skip
     """Judge codes of real numbers in output steps: rounded once in the declared mode, *extra* codes for earlier stages.
 
     exact: the number of one element in rationals, by its index; it decides near ties. detail: what a failure also shows.
+    magnitude: the sum of |terms|, where these are real numbers that may cancel.
     """
     zero = int(trial.output.zero_point)
     mode = declared.rounding or trial.target.platform.rounding
@@ -98,9 +100,12 @@ def rounded_once(
     own = trial.target.platform.limit(trial.variant) if math.isfinite(most) else None
     value = np.clip(value, least, np.inf if own else most)
     exact = _limited(trial, exact, capped=own is None)
+    if (form := listed(trial.output)) is not None:
+        magnitude = np.maximum(magnitude, np.abs(value)) / form.unit
+        value, exact = positions(value, trial.output), _placed(trial, exact)
     low, high = code_interval(
         value, e_over_s=extra, zero_point=zero, qmin=trial.output.qmin, qmax=trial.output.qmax, rounding=mode,
-        zero_point_first=declared.zero_point_first, exact=exact,
+        zero_point_first=declared.zero_point_first, exact=exact, magnitude=magnitude,
     )  # fmt: skip
     if own is not None:
         top = min(
@@ -115,6 +120,11 @@ def rounded_once(
         CHECK, trial, low, high, value=value, allowance=spread, zero=zero,
         made_of=f"{mode} of {what}{further}", detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
     )  # fmt: skip
+
+
+def _placed(trial: Trial, exact: Callable[[tuple[int, ...]], Fraction]) -> Callable[[tuple[int, ...]], Fraction]:
+    """Return where the numbers that *exact* gives lie between the codes of the output."""
+    return lambda index: exact_position(exact(index), trial.output)
 
 
 def _limited(

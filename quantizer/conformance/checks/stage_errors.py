@@ -110,7 +110,7 @@ def _sum_error(trial: Trial, rescale: Rescale) -> Array:
         if name not in trial.parameters.inputs:
             continue
         factor = rescale.factors.get(name, 1.0) * gain
-        lost = abs(factor - float(trial.parameters.inputs[name].scale) / scale)
+        lost = abs(factor - float(trial.parameters.inputs[name].step) / scale)
         if rescale.variant == "multiplier_shift":
             lost = min(lost, declared_loss(trial, rescale, name))
         total = total + np.abs(part) * lost + (0.0 if rescale.operands is None else gain / 2)

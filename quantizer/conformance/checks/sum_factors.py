@@ -57,7 +57,7 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
             / Fraction(rescale.divisor)
         )
         if rescale.variant in ("exact", *DIVIDES):
-            wanted = Fraction(float(params[name].scale)) / Fraction(float(output.scale))
+            wanted = Fraction(float(params[name].step)) / Fraction(float(output.scale))
         else:
             divisor = np.float32(float(output.scale)) * np.float32(_terms(trial))
             wanted = Fraction(float(np.float32(float(params[name].scale)) / divisor))

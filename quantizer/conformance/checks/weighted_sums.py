@@ -19,6 +19,7 @@ from quantizer.conformance.checks.requantized import (
     rounded_once,
 )
 from quantizer.conformance.checks.unary import judge_by_reference
+from quantizer.conformance.grids import listed
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
@@ -51,7 +52,20 @@ def linear(trial: Trial) -> Verdict:
         value = held * float(gain)
         return rounded_once(trial, value, declared, extra, lambda i: Fraction(float(held[i])) * gain, lambda _: {})
     return rounded_once(
-        trial, value, declared, extra, exact, lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()}
+        trial, value, declared, extra, exact, lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
+        magnitude=_magnitude(trial, parts, whole, gain),
+    )  # fmt: skip
+
+
+def _magnitude(
+    trial: Trial, parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain: Fraction
+) -> Array | float:
+    """Return the sum of |terms| in steps of an output whose grid is no uniform one, near 0 finer than the terms are; else nothing."""
+    if listed(trial.output) is None:
+        return 0.0
+    return sum(
+        (np.abs(part) * float(factors.get(n.removeprefix("-"), Fraction(1)) * gain) for n, part in parts.items()),
+        np.zeros(trial.output_shape),
     )
 
 

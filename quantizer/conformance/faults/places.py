@@ -86,6 +86,9 @@ def silent_places(places: Iterable[Place]) -> Mapping[Triple, str]:
 def arithmetic(trial: Trial) -> str | None:
     """Return the kind of the numbers that the platform's rule provides for a case; None where it refuses the case."""
     try:
-        return None if trial.unsupported is not None else str(kind_of(trial.parameters))
+        if trial.unsupported is not None:
+            return None
+        grid = trial.target.scheme.grid
+        return f"{kind_of(trial.parameters)}{'' if grid in ('uniform', 'blocks') else f', {grid}'}"
     except QuantizerError:
         return None

@@ -95,6 +95,10 @@ def _zero_points(trial: Trial) -> bool:
     return any(bool((p.zero_point != 0).any()) for p in params)
 
 
+def _integers(trial: Trial) -> bool:
+    return trial.target.scheme.activation.format == "integer"
+
+
 _MODES: tuple[RoundingMode, ...] = (
     "half_up",
     "half_down",
@@ -130,6 +134,12 @@ RULES = (
         ("input_zero_point_sign", "input_zero_point_dropped", "output_zero_point_sign", "first_zero_point_for_all"),
         _zero_points, "All zero points are 0.",
     ),
+    Rule(
+        ("input_zero_point", "output_zero_point", "last_zero_point", "clip_unsigned_as_signed", "clip_range", "input_sign"),
+        _integers, "Codes of a narrow float have a sign, no zero point, and no range but their format's.",
+    ),
+    Rule(("block_", "constant_of_first_block"), lambda t: t.target.scheme.grid == "blocks", "No weights lie in blocks."),
+    Rule(("float_",), lambda t: not _integers(t), "No activation is a narrow float."),
     Rule(("relu6_", "activation_missing", "file_activation"), _fused("relu6", "relu"), "No activation is fused there."),
     Rule(("relu6_",), _fused("relu6"), "No relu6 is fused there."),
     Rule(("relu_as_relu6",), _fused("relu"), "No relu is fused there."),

@@ -79,10 +79,11 @@ def covering_rows_by_id(spec: Spec, targets: Sequence[str], target: str) -> list
 
 
 def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[str, str]]:
-    """Return the rows of *target* among *targets*: each platform, whose code is its own, has a covering array of its own."""
-    return covering_rows_by_id(
-        target.spec, [t.id for t in targets if t.platform.platform == target.platform.platform], target.id
-    )
+    """Return the rows of *target* among *targets*.
+
+    Each platform, whose code is its own, has a covering array of its own, and so have its schemes of each kind of grid.
+    """
+    return covering_rows_by_id(target.spec, [t.id for t in targets if t.deal == target.deal], target.id)
 
 
 def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
@@ -253,7 +254,9 @@ def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) ->
     step = min((float(activation_of(target, case, name).scale) for name in names), default=UNIT)
     for name, item in target.spec.inputs.items():
         if item.role == "weight" and target.weight is not None and name in tensors:
-            params = weight_params(tensors[name], target.weight, target.platform.parameters, item.channel_axis)
+            params = weight_params(
+                tensors[name], target.weight, target.platform.parameters, item.channel_axis, block_axis=item.block_axis
+            )
             step *= float(params.scale.min())
     return step
 

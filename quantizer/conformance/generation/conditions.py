@@ -43,7 +43,7 @@ def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
 
     Kinds of units take turns, and so do the units of a kind: what a dimension has many of does not crowd out an attribute.
     """
-    of_platform = [t.id for t in everything if t.platform.platform == target.platform.platform]
+    of_platform = [t.id for t in everything if t.deal == target.deal]
     known = _by_kind(target)
     if not known:
         return
@@ -59,7 +59,7 @@ def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
 
 def every_condition(everything: Sequence[Target], target: Target) -> Iterator[Case]:
     """Yield cases in which every unit meets every class of every attribute and of presence with every class of data, dealt like the gate's."""
-    of_platform = [t.id for t in everything if t.platform.platform == target.platform.platform]
+    of_platform = [t.id for t in everything if t.deal == target.deal]
     found = {
         name: bins
         for name, bins in factors(target.spec, ["-"]).items()

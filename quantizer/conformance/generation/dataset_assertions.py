@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from quantizer.conformance.generation.near_sums import is_near_sum, rivals
+from quantizer.conformance.grids import exact_position, listed, positions
 from quantizer.conformance.trial import Trial
 from quantizer.core.shapes import channel_axis, variables
 
@@ -49,6 +50,10 @@ def _ties(trial: Trial) -> bool:
         return bool(np.equal(*(values.numpy() for values in trial.values.values())).any())
     scale = Fraction(float(trial.output.scale))
     y = trial.y_hat[np.isfinite(trial.y_hat)]
+    if listed(trial.output) is not None:
+        places = positions(y / float(scale), trial.output) % 1.0
+        near = y[np.abs(places - 0.5) < NEAR]
+        return any(exact_position(Fraction(float(v)) / scale, trial.output) % 1 == Fraction(1, 2) for v in near)
     twice = y * 2 / float(scale)
     return any(
         (Fraction(float(y[i])) / scale * 2) % 2 == 1 for i in np.flatnonzero(np.abs(twice - np.rint(twice)) < 2.0**-30)
@@ -63,7 +68,7 @@ def _saturation(trial: Trial) -> bool:
         **platform.fixed_ranges,
     }:
         return True
-    real = trial.y_hat / float(trial.output.scale) + int(trial.output.zero_point)
+    real = positions(trial.y_hat / float(trial.output.scale), trial.output) + int(trial.output.zero_point)
     return bool(((real >= trial.output.qmax - 2) | (real <= trial.output.qmin + 2)).any())
 
 
@@ -90,7 +95,7 @@ def _scale_spread(trial: Trial) -> bool:
         return True
     scales = [params.scale for params in trial.parameters.inputs.values()]
     scales += [constant.params.scale for constant in trial.parameters.constants.values()]
-    flat = np.concatenate([np.atleast_1d(s.numpy()) for s in scales])
+    flat = np.concatenate([s.numpy().ravel() for s in scales])
     return bool(flat.max() / flat.min() >= 2.0**10)
 
 

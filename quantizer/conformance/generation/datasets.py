@@ -16,6 +16,7 @@ from torch import Tensor
 from quantizer.conformance.generation.fillers import FILLERS, indices, random, site_of
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.ties import near_ties, ties
+from quantizer.conformance.grids import decoded
 from quantizer.conformance.model_cases import GIVEN, check_given, values_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, DataRecipe
@@ -127,7 +128,7 @@ def _every_code(target: Target, case: Case, name: str) -> Array:
     else:
         steps = np.arange(size) * span // max(size - 1, 1)
     codes = np.minimum(params.qmin + steps, params.qmax).reshape(case.shapes[name])
-    values: Array = (codes - int(params.zero_point)) * float(params.scale)
+    values: Array = decoded(codes, params, int(params.zero_point)) * float(params.scale)
     return values
 
 

@@ -35,6 +35,8 @@ def is_near_sum(target: Target) -> bool:
     own = REGISTRY.built_in(target.spec.op, "quantized", target.platform.places)
     if own is not None and own.platform is not None:  # a forward of its own, with numbers of its own
         return False
+    if target.scheme.grid != "uniform":  # no single unit of the sum brings it next to a tie
+        return False
     return target.spec.error_model.kind == "bilinear" and "weight" in roles and "bias" in roles
 
 

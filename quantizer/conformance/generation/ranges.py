@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.generation.choice_sources import ChoiceSource
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
+from quantizer.core.formats import format_of
 from quantizer.core.shapes import limits
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import activation_params
@@ -35,6 +36,9 @@ def range_of(target: Target, scale: float, zero_point: int) -> Range:
     """Return the range whose parameters are exactly *scale* (a power of two) and *zero_point*, where it is free."""
     part = target.scheme.activation
     rule = target.platform.parameters
+    if part.format != "integer":
+        largest = scale * format_of(part.format).values[-1]
+        return (-largest, largest)
     span = (1 << part.bits) - 1
     if part.symmetry == "symmetric" or part.bits > rule.symmetric_above_bits:
         restricted = part.range == "restricted" or (part.symmetry != "symmetric")
@@ -149,6 +153,8 @@ def output_range(
             step = hints.get("step", 2.0**-7)
             wanted = math.ceil(math.log2(max(largest, step) / max(high_code - 1, 1)))
             wide = WIDE_STEP if target.scheme.weight is not None else 2
+            if target.scheme.activation.format != "integer":
+                return range_of(target, _float_step(target, step, largest, chooser), 0)
             places = chooser.option("y.step", [0, 1, 2, wide if target.scheme.activation.bits <= 8 else min(wide, 10)])
             exponent = max(wanted, round(math.log2(step)) + 1 + places)
             return range_of(target, 2.0**exponent, _near_middle(target, chooser))
@@ -174,6 +180,14 @@ def output_range(
             return (_float(low * share), _float(high * share))
     grow = chooser.option("y.coverage", [1.0, 1.0, 0.9, 1.5])
     return (_float(max(low * grow, limits[0])), _float(min(high * grow, limits[1])))
+
+
+def _float_step(target: Target, step: float, largest: float, chooser: ChoiceSource) -> float:
+    """Return a power of two as the scale of a tied output: its values are as coarse as the sums, or its smallest ones are twice that."""
+    form = format_of(target.scheme.activation.format)
+    held = math.ceil(math.log2(max(largest, step) / form.values[-1]))
+    coarse = round(math.log2(step / form.unit)) + chooser.option("y.step", [0, 1, 2])
+    return 2.0 ** (held if chooser.integer("y.side", 0, 1) else max(held, coarse))
 
 
 def _near_middle(target: Target, chooser: ChoiceSource) -> int:

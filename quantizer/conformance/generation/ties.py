@@ -16,14 +16,18 @@ from quantizer.conformance.generation.fillers import random, site_of
 from quantizer.conformance.generation.hashing import integers, key
 from quantizer.conformance.generation.near_sums import is_near_sum, on_grid, solved_near_bias
 from quantizer.conformance.generation.ranges import activation_of
+from quantizer.conformance.grids import decoded, listed, positions
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
+from quantizer.core.formats import FLOAT_LAYOUTS
 from quantizer.core.shapes import channel_axis, variables
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import weight_params
 
 Array = NDArray[Any]
 SMALL_CODES = 7
+FLOAT_CODES = 20
+"""Codes around that of 1 that tied elements of a narrow float have."""
 DEVIATIONS = (SMALL_CODES, 1, 2)
 """Codes by which tied elements of a normalisation lie beside their mean: a unit of the variance counts for few of them."""
 FLOAT16_UNIT = 2.0**-13
@@ -83,6 +87,8 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
         return _one_of_each_sum(target, case, name, params)
     if target.spec.error_model.kind in ("product", "euclidean"):
         return _one_of_each_fold(target, case, name, params)
+    if listed(params) is not None:
+        return _values_of_floats(case, name, params)
     spread, centre = SMALL_CODES, int(params.zero_point)
     if target.spec.error_model.kind == "normalization":
         signs = 1 - 2 * (np.indices(case.shapes[name]).sum(axis=0) % 2)
@@ -96,6 +102,18 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
     if target.spec.error_model.kind == "comparison":
         values.reshape(-1)[:1] = _compared(target, case, name)
     return values
+
+
+def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
+    """Return values of codes around that of 1, whose sums have more bits than a value, and in a coarser output odd halves of one.
+
+    Every other case has values around the smallest normal one, so that kernels which flush those below it show.
+    """
+    layout = FLOAT_LAYOUTS[params.dtype.name]
+    one = (1 << layout.mantissa_bits) if case.data.seed % 2 else round(float(positions(np.array(1.0), params)))
+    codes = one + integers(case.data.seed, name, case.shapes[name], -FLOAT_CODES, FLOAT_CODES)
+    signs = 2 * integers(case.data.seed, f"{name}.sign", case.shapes[name], 0, 1) - 1
+    return np.asarray(signs * decoded(np.clip(codes, 0, params.qmax), params) * float(params.scale))
 
 
 def _compared(target: Target, case: Case, name: str) -> float:
@@ -222,6 +240,10 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
     if part.symmetry == "asymmetric":
         _set_ends(channels, largest / span, (1 << part.bits) - 1, key(case.data.seed, f"{name}.high"))
         return values
+    if part.block is not None:
+        blocks = np.moveaxis(values, target.spec.inputs[name].block_axis or 0, 0)
+        blocks[:: part.block] = largest
+        return values
     one = values.ndim == 1 and part.granularity == "tensor"
     first: tuple[Any, ...] = (0,) if one else (slice(None), *[0] * (values.ndim - 1))
     channels[first] = largest
@@ -282,9 +304,15 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
     part = target.weight
     assert part is not None
     item = target.spec.inputs[weight]
-    weights = weight_params(torch.from_numpy(tensors[weight]), part, target.platform.parameters, item.channel_axis)
+    weights = weight_params(
+        torch.from_numpy(tensors[weight]),
+        part,
+        target.platform.parameters,
+        item.channel_axis,
+        block_axis=item.block_axis,
+    )
     x_params, y_params = activation_of(target, case, x), activation_of(target, case, "y")
-    step = weights.along(weights.scale, tensors[weight].ndim).numpy()
+    step = weights.spread(weights.scale, tensors[weight].shape).numpy()
     operands = {
         x: torch.from_numpy(np.round(tensors[x] / float(x_params.scale))),
         weight: torch.from_numpy(np.round(tensors[weight] / step)),
@@ -292,7 +320,7 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
     sums = target.reference(operands, case).numpy()
     bound = variables(target.spec, case.shapes, case.attrs)
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
-    scale = np.resize(weights.scale.numpy(), (sums.shape[axis],)) * float(x_params.scale)
+    scale = np.resize(weights.coarsest().scale.numpy(), (sums.shape[axis],)) * float(x_params.scale)
     return scale, scale / float(y_params.scale), sums
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from quantizer.core.errors import UnsupportedError
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import infer_shapes
@@ -93,6 +94,9 @@ def _array(values: Array, params: QParams | None) -> Array:
 
 
 def _tensor(params: QParams) -> dict[str, Any]:
+    if params.blocks is not None or params.dtype.kind == "float":
+        held = "a scale for each block" if params.blocks is not None else f"codes of {params.dtype}"
+        raise UnsupportedError(f"form npz: a tensor with {held} cannot be written. Use a scheme of integers.")
     along = params.axis if params.scale.dim() else None
     return {
         "type": container(params), "scale": params.scale.tolist(), "zero_point": params.zero_point.tolist(),

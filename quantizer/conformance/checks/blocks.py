@@ -1,0 +1,106 @@
+"""Sums of products whose weights have a scale for each block: stated in numpy and rationals, without the integer code of any kernel."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import torch
+
+from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.checks.multiplier_rules import equal
+from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, rounded_once
+from quantizer.conformance.expected_parameters import Expected
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict, inconclusive
+from quantizer.numerics.qparams import Rescale
+
+EXACT_LIMIT = 2.0**53
+"""Whole numbers up to here are float64 numbers."""
+
+
+def weight_in_blocks(trial: Trial) -> str | None:
+    """Return the weight that the scheme has in blocks; None where it has none."""
+    if trial.target.scheme.grid != "blocks":
+        return None
+    return next(
+        name for name, item in trial.spec.inputs.items() if item.role == "weight" and item.block_axis is not None
+    )
+
+
+def one_block(trial: Trial, name: str, block: int) -> Trial:
+    """Return *trial* with all centred codes of the weight outside *block* 0, and without a constant."""
+    size, item = trial.target.scheme.weight.block or 1, trial.spec.inputs[name]  # type: ignore[union-attr]
+    codes = trial.centred[name]
+    axis = (item.block_axis or 0) % codes.dim()
+    place = torch.arange(codes.shape[axis]) // size
+    kept = (place == block).reshape([-1 if i == axis else 1 for i in range(codes.dim())])
+    other = copy.copy(trial)
+    other.__dict__.pop("sums", None)
+    other.__dict__.pop("sum_magnitudes", None)
+    biases = [n for n, operand in trial.spec.inputs.items() if operand.role == "bias"]
+    other.centred = {n: v for n, v in trial.centred.items() if n not in biases} | {name: codes * kept}
+    return other
+
+
+def columns_of(trial: Trial, name: str) -> list[Array]:
+    """Return the exact sum of each block as float64 whole numbers, then the constant's codes: 0 where there is none."""
+    size, item = trial.target.scheme.weight.block or 1, trial.spec.inputs[name]  # type: ignore[union-attr]
+    length = trial.centred[name].shape[item.block_axis or 0]
+    found = [one_block(trial, name, block).sums for block in range(-(-length // size))]
+    biases = [values for n, values in trial.centred.items() if trial.spec.inputs[n].role == "bias"]
+    constant = trial.per_channel(biases[0]) if biases else np.zeros(())
+    return [*found, np.broadcast_to(constant, trial.output_shape)]
+
+
+def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
+    """Judge codes against the exact sum over blocks of multiplier times sum, and of the constant, rounded once."""
+    columns = columns_of(trial, name)
+    if rescale.mantissa.dim() != 2 or rescale.mantissa.shape[1] != len(columns):
+        return inconclusive(
+            CHECK, f"multipliers of shape {list(rescale.mantissa.shape)} for {len(columns)} sums: parameters fails"
+        )
+    numbers = [trial.per_channel(column) for column in rescale.mantissa.unbind(1)]
+    if trial.sum_magnitudes.max(initial=0.0) >= EXACT_LIMIT:
+        return inconclusive(CHECK, "the accumulator leaves the integers that float64 holds")
+    terms = [column * (number / rescale.divisor) for column, number in zip(columns, numbers, strict=True)]
+    value = np.sum(terms, axis=0)
+    wide = [np.broadcast_to(number, trial.output_shape) for number in numbers]
+
+    def exact(index: tuple[int, ...]) -> Fraction:
+        pairs = zip(columns, wide, strict=True)
+        return sum((int(c[index]) * Fraction(float(m[index])) for c, m in pairs), Fraction(0)) / Fraction(
+            rescale.divisor
+        )
+
+    return rounded_once(
+        trial, value, DECLARED[rescale.variant], 0.0, exact,
+        lambda index: {"sums of blocks": ", ".join(str(int(column[index])) for column in columns)},
+        "the sums of blocks under their scales", magnitude=np.sum(np.abs(terms), axis=0),
+    )  # fmt: skip
+
+
+def multiplier_findings(trial: Trial, factors: list[Expected]) -> Iterator[Finding]:
+    """Each block has the exact product of its scale and the activation's, the constant that of the largest of its channel."""
+    rescale = trial.parameters.rescale
+    assert rescale is not None
+    activation, weight = factors
+    wanted = np.concatenate([weight.scale, weight.scale.max(axis=1, keepdims=True)], axis=1) * activation.scale
+    got = rescale.mantissa.numpy()
+    yield equal("variant", trial.variant, rescale.variant, "the platform's variant for the operator's family")
+    yield equal("divisor", float(trial.output.scale), rescale.divisor, "the output's scale")
+    if got.shape != wanted.shape:
+        yield equal(
+            "multiplier",
+            wanted.shape,
+            got.shape,
+            "a multiplier for each block of each channel, and one for the constant",
+        )
+        return
+    wrong = [tuple(int(i) for i in index) for index in np.argwhere((got != wanted) | (rescale.shift.numpy() != 0))]
+    for index in wrong[:1]:
+        text = "the product of the scales of the activation and of the block"
+        yield Finding("multiplier", float("inf"), f"{wanted[index]!r}", f"{got[index]!r}", text, index)
+    yield Finding("multiplier", 0.0, "products", "products", "the products of scales")

@@ -1,0 +1,75 @@
+"""Where real numbers lie between the codes of a tensor, and what codes stand for, on any grid: the judge's own reading of formats.
+
+On an integer grid a number in steps of the scale is its own place. On that of a narrow float the place of a value is its code, and a number
+between two values lies between their codes in proportion: half way is a tie there, too, and an interval of places one of codes.
+"""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.core.formats import Format, format_of
+from quantizer.numerics.qparams import QParams
+
+Array = NDArray[Any]
+
+
+def listed(params: QParams) -> Format | None:
+    """Return the format of codes whose values are no uniform grid; None of integers."""
+    return format_of(params.dtype.name) if params.dtype.kind == "float" else None
+
+
+@functools.cache
+def _table(name: str) -> tuple[Array, Array]:
+    form = format_of(name)
+    return np.array(form.values), np.arange(form.first, form.last + 1, dtype=np.float64)
+
+
+def decoded(codes: Array, params: QParams, zero: Array | int = 0) -> Array:
+    """Return what *codes* are in steps of the scale: the code less *zero*, or the value of the format; NaN of a code that it has not."""
+    form = listed(params)
+    if form is None:
+        return np.asarray(codes - zero, np.float64)
+    values, _ = _table(form.name)
+    place = codes.astype(np.int64) - form.first
+    known = (place >= 0) & (place < values.size)
+    return np.where(known, values[np.where(known, place, 0)], np.nan)
+
+
+def positions(numbers: Array, params: QParams) -> Array:
+    """Return where *numbers*, in steps of the scale, lie between the codes; beyond the ends they lie at the end."""
+    form = listed(params)
+    return numbers if form is None else np.interp(numbers, *_table(form.name))
+
+
+def values_at(places: Array, params: QParams) -> Array:
+    """Return the numbers in steps of the scale that lie at *places* between the codes."""
+    form = listed(params)
+    return places if form is None else np.interp(places, *_table(form.name)[::-1])
+
+
+def exact_position(number: Fraction, params: QParams) -> Fraction:
+    """Return where *number* lies, without error."""
+    form = listed(params)
+    return number if form is None else form.position(number)
+
+
+def ends(params: QParams) -> tuple[float, float]:
+    """Return the smallest and the largest number in steps of the scale that codes stand for."""
+    low, high = decoded(np.array([params.qmin, params.qmax]), params, int(params.zero_point))
+    return float(low), float(high)
+
+
+def radius(x: Array, scale: Array, params: QParams, *, nearest: bool) -> Array:
+    """Return the largest distance of *x* from the value of its code on the grid of a float: half a gap where codes are the *nearest*."""
+    places = positions(x / scale, params)
+    below, above = (values_at(end(places), params) * scale for end in (np.floor, np.ceil))
+    half = (above - below) / (2 if nearest else 1)
+    beyond = np.maximum(np.abs(x) - scale * max(map(abs, ends(params))), 0.0)
+    unit = np.finfo(np.float64).eps
+    return np.asarray(half + beyond + 8 * unit * (np.abs(x) + half))

@@ -1,0 +1,41 @@
+"""What a platform must say of schemes whose numbers are not integers under one scale; each finding has its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from quantizer.core.model_errors import Finding
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.wording import suggestion
+
+
+def check_grids(platform: Platform, schemes: Mapping[str, Scheme]) -> Iterator[Finding]:
+    """Yield what is wrong with the schemes of *platform*: a family named of none, a grid that its arithmetic cannot compute."""
+    for name in platform.scheme_families:
+        if name not in platform.schemes:
+            text = f"not one of the platform's schemes.{suggestion(name, platform.schemes, 'Known schemes')}"
+            yield Finding(("scheme_families", name), text, key=True)
+    for index, name in enumerate(platform.schemes):
+        if name not in schemes or (grid := schemes[name].grid) == "uniform":
+            continue
+        if name not in platform.scheme_families:
+            text = f"{name!r} has {grid} numbers: only some families have them. Name these under scheme_families."
+            yield Finding(("schemes", index), text)
+        for place, reason in _refusals(platform, name, schemes[name]):
+            yield Finding(place, f"scheme {name!r} has {grid} numbers, which {reason}.")
+
+
+def _refusals(platform: Platform, name: str, scheme: Scheme) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for index, family in enumerate(platform.scheme_families.get(name, [])):
+        variant = platform.requantize.get(family, platform.requantize.get("default"))
+        if variant != "exact" or family in platform.variants:
+            yield ("scheme_families", name, index), f"only `requantize: exact` computes; family {family} has {variant}"
+    if platform.quantizer.operation != "exact":
+        yield ("quantizer", "operation"), f"only the exact quantizer makes, not {platform.quantizer.operation}"
+    if platform.parameters.scale != "float32":
+        yield ("parameters", "scale"), f"have float32 scales, whose products are exact, not {platform.parameters.scale}"
+    if scheme.activation.format != "integer" and platform.parameters.activation_sign != "signed":
+        yield ("parameters", "activation_sign"), "have a sign"
+    if platform.activation_limits:
+        yield ("activation_limits",), "have no rule for the limit of an activation"

@@ -1,0 +1,45 @@
+"""Scalings: how the codes of a tensor stand for real numbers, by one scale, one for each slice, or one for each block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A scale for each block of neighbouring elements along one axis, in each slice along the channel axis.
+
+    Scales and zero points of a tensor in blocks are matrices: a row for each channel, a column for each block. The last block is
+    shorter where `size` does not divide the axis.
+    """
+
+    axis: int
+    """The axis of the blocks, counted from the front."""
+    size: int
+    """Elements of a block along the axis."""
+    start: int = 0
+    """Where the tensor begins in the blocks: elements along the axis that a cut left out before it."""
+
+    def place(self, index: int) -> int:
+        """Return the block of the element at *index* along the axis."""
+        return (self.start + index) // self.size
+
+    def places(self, length: int) -> list[int]:
+        """Return the block of each element of an axis of *length*."""
+        return [self.place(index) for index in range(length)]
+
+    def count(self, length: int) -> int:
+        """Return how many blocks an axis of *length* has, from its own beginning on."""
+        return -(-length // self.size)
+
+    def spans(self, length: int) -> list[tuple[int, int, int]]:
+        """Return (block, start, stop) of each block that an axis of *length* has elements of."""
+        found = []
+        for block in range(self.place(0), self.place(length - 1) + 1 if length else 0):
+            low, high = block * self.size - self.start, (block + 1) * self.size - self.start
+            found.append((block, max(low, 0), min(high, length)))
+        return found
+
+    def cut(self, start: int) -> Blocks:
+        """Return the blocks of a tensor from the element at *start* along the axis on; its scales stay whole."""
+        return replace(self, start=self.start + start)
