@@ -72,12 +72,12 @@ def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
     return QParams(kind, torch.tensor(scale, dtype=torch.float64), torch.tensor(0), kind.min, kind.max)
 
 
-def whole(params: QParams) -> QParams:
+def full_range(params: QParams) -> QParams:
     """Return parameters under which all codes of the format are used, those too that a restricted range leaves out."""
     return replace(params, qmin=params.dtype.min, qmax=params.dtype.max)
 
 
-def negated(params: QParams) -> QParams:
+def ones_complement(params: QParams) -> QParams:
     """Return the parameters under which -x - 1 is the code of the negative value, of an unsigned code x (qmax >> 1) - x.
 
     Source: the Compass Optimizer's Negative.

@@ -15,7 +15,7 @@ from quantizer.conformance.faults import CATALOGUE, Subject, kills
 from quantizer.conformance.faults.cases import explicit_cases
 from quantizer.conformance.faults.grid_faults import GRIDS
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -43,7 +43,7 @@ def target(op, scheme, platform=IDEAL):
 
 def trial(op, scheme, number=0, **row):
     known = target(op, scheme)
-    return Trial(known, build_case(known, HashChooser(number, row)), SESSION.engine)
+    return Trial(known, build_case(known, HashChoices(number, row)), SESSION.engine)
 
 
 def wide(op):
@@ -172,7 +172,7 @@ def test_every_code_and_pair_of_codes_is_as_in_ml_dtypes(op):
 
 def _parameters(known: Target, scales: dict[str, float], shapes: dict[str, tuple[int, ...]]) -> Parameters:
     """Return what the rule provides for these scales: of ranges whose largest number is the largest value."""
-    case = build_case(known, HashChooser(0, {"tiles": "untiled", "activation": "none"}))
+    case = build_case(known, HashChoices(0, {"tiles": "untiled", "activation": "none"}))
     ranges = {name: (-448.0 * scale, 448.0 * scale) for name, scale in scales.items()}
     found = Trial(known, case.but(shapes=shapes, ranges=ranges), SESSION.engine).parameters
     assert {name: float(p.scale) for name, p in {**found.inputs, **found.outputs}.items()} == scales
@@ -180,7 +180,7 @@ def _parameters(known: Target, scales: dict[str, float], shapes: dict[str, tuple
 
 
 def _call(known):
-    case = build_case(known, HashChooser(0, {"tiles": "untiled", "activation": "none"}))
+    case = build_case(known, HashChoices(0, {"tiles": "untiled", "activation": "none"}))
     return replace(Trial(known, case, SESSION.engine).call, activation="none")
 
 
@@ -239,7 +239,7 @@ def _rounding(mode):
 
 def _no_alarm(known, number):
     for data in ("ties", ("random", "saturation")[number % 2]):
-        case = build_case(known, HashChooser(number, {"data": data}))
+        case = build_case(known, HashChoices(number, {"data": data}))
         assert not [verdict for verdict in judge(Trial(known, case, SESSION.engine)) if verdict.failing], case.to_json()
 
 

@@ -20,7 +20,7 @@ from quantizer.conformance.declared import as_declared
 from quantizer.conformance.grids import decoded, ends, listed, positions, values_at
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode
-from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, hole
+from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, inconclusive
 from quantizer.numerics.activations import LIMITS
 
 Array = NDArray[Any]
@@ -43,7 +43,7 @@ def accuracy(trial: Trial) -> Verdict:
             return failure(CHECK, problem)
         enclose = _through_stages
     if enclose is None:
-        return hole(CHECK, UNJUDGED)
+        return inconclusive(CHECK, UNJUDGED)
     if _leaves_accumulator(trial):
         return Verdict(CHECK, "overflow", elements=trial.got.size, reason="a sum may leave the accumulator")
     output = trial.output

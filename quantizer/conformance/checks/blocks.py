@@ -12,9 +12,9 @@ import torch
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import equal
 from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, rounded_once
-from quantizer.conformance.restated import Expected
+from quantizer.conformance.expected_parameters import Expected
 from quantizer.conformance.trial import Trial
-from quantizer.core.verdict import Verdict, hole
+from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 EXACT_LIMIT = 2.0**53
@@ -59,12 +59,12 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
     """Judge codes against the exact sum over blocks of multiplier times sum, and of the constant, rounded once."""
     columns = columns_of(trial, name)
     if rescale.mantissa.dim() != 2 or rescale.mantissa.shape[1] != len(columns):
-        return hole(
+        return inconclusive(
             CHECK, f"multipliers of shape {list(rescale.mantissa.shape)} for {len(columns)} sums: parameters fails"
         )
     numbers = [trial.per_channel(column) for column in rescale.mantissa.unbind(1)]
     if trial.sum_magnitudes.max(initial=0.0) >= EXACT_LIMIT:
-        return hole(CHECK, "the accumulator leaves the integers that float64 holds")
+        return inconclusive(CHECK, "the accumulator leaves the integers that float64 holds")
     terms = [column * (number / rescale.divisor) for column, number in zip(columns, numbers, strict=True)]
     value = np.sum(terms, axis=0)
     wide = [np.broadcast_to(number, trial.output_shape) for number in numbers]

@@ -9,7 +9,6 @@ from fractions import Fraction
 import numpy as np
 
 from quantizer.conformance.checks.blocks import judge_blocks, weight_in_blocks
-from quantizer.conformance.checks.piecewise import stand_in
 from quantizer.conformance.checks.requantized import (
     CHECK,
     DECLARED,
@@ -19,10 +18,11 @@ from quantizer.conformance.checks.requantized import (
     replayed_stage,
     rounded_once,
 )
+from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.checks.window_sums import window_sums
 from quantizer.conformance.trial import Trial
 from quantizer.core.shapes import channel_axis
-from quantizer.core.verdict import Verdict, Worst, failure, hole
+from quantizer.core.verdict import Verdict, Worst, failure, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 EXACT_LIMIT = 2.0**53
@@ -32,7 +32,7 @@ def bilinear(trial: Trial) -> Verdict:
     """Judge a product: the exact sum, held as the accumulator holds it, times the provided multiplier."""
     rescale = trial.parameters.rescale
     if rescale is None:
-        return stand_in(trial)
+        return judge_by_reference(trial)
     if (name := weight_in_blocks(trial)) is not None:
         return judge_blocks(trial, name, rescale)
     platform, family = trial.target.platform, trial.spec.quantization.family
@@ -40,13 +40,13 @@ def bilinear(trial: Trial) -> Verdict:
     acc = trial.sums if whole is None else whole
     magnitude = trial.sum_magnitudes
     if magnitude.size and float(magnitude.max()) >= EXACT_LIMIT:
-        return hole(CHECK, "the accumulator leaves the integers that float64 holds")
+        return inconclusive(CHECK, "the accumulator leaves the integers that float64 holds")
     held, refusal = _accumulator(trial, acc, magnitude)
     if refusal is not None:
         return refusal
     declared = DECLARED.get(rescale.variant)
     if declared is None:
-        return hole(CHECK, f"variant {rescale.variant} declares no rounding stages")
+        return inconclusive(CHECK, f"variant {rescale.variant} declares no rounding stages")
     held = before_activation(trial, held)
     mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
     if declared.float32:

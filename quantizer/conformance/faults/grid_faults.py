@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quantizer.conformance.faults.changes import Wrap, handed, kernel, output_codes
+from quantizer.conformance.faults.changes import Wrap, kernel, output_codes, provided
 from quantizer.conformance.faults.fault import Fault
 from quantizer.core.formats import FLOAT_LAYOUTS
 from quantizer.numerics.float_codes import nearest
@@ -142,7 +142,7 @@ GRIDS: tuple[Fault, ...] = (
     Fault("block_scales_rolled", "kernel multiplier", IN_BLOCKS, "quantized", kernel(_block_numbers(_of_blocks(lambda m: m.roll(1, 1))))),
     Fault("block_scale_shared", "kernel multiplier", IN_BLOCKS, "quantized", kernel(_block_numbers(_of_blocks(lambda m: m.amax(1, keepdim=True).expand_as(m))))),
     Fault("block_last_stale", "kernel multiplier", IN_BLOCKS, "quantized", kernel(_block_numbers(_of_blocks(_last_as_before)))),
-    Fault("block_scale_next", "handed multiplier", IN_BLOCKS, "quantize", handed(_block_numbers(lambda m: m * (1 + 2.0**-23)))),
+    Fault("block_scale_next", "provided multiplier", IN_BLOCKS, "quantize", provided(_block_numbers(lambda m: m * (1 + 2.0**-23)))),
     Fault("block_ends_early", "sum", IN_BLOCKS, "accumulate", kernel(_moved(1))),
     Fault("block_left_out", "sum", IN_BLOCKS, "accumulate", _left_out),
     Fault("constant_of_first_block", "kernel multiplier", ("fully_connected",), "quantized", kernel(_block_numbers(lambda m: torch.cat([m[:, :-1], m[:, :1]], 1)))),
