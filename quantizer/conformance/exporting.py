@@ -70,6 +70,8 @@ def _range(trial: Trial, name: str) -> tuple[float, float]:
 
 def cfg_of(name: str, scheme: Scheme, calibrated: bool) -> str:  # noqa: FBT001
     """Return a cfg that quantizes as *scheme* says."""
+    if scheme.grid != "uniform":
+        raise UnsupportedError(f"scheme {scheme.name} has {scheme.grid_words}: a cfg cannot say so")
     activation, weight = scheme.activation, scheme.weight
     fields = {
         "graph": GRAPH, "bin": BLOB, "model_name": name, "output_dir": ".", "out_ir_name": "quant",

@@ -17,13 +17,14 @@ def check_grids(platform: Platform, schemes: Mapping[str, Scheme]) -> Iterator[F
             text = f"not one of the platform's schemes.{suggestion(name, platform.schemes, 'Known schemes')}"
             yield Finding(("scheme_families", name), text, key=True)
     for index, name in enumerate(platform.schemes):
-        if name not in schemes or (grid := schemes[name].grid) == "uniform":
+        if name not in schemes or schemes[name].grid == "uniform":
             continue
+        words = schemes[name].grid_words
         if name not in platform.scheme_families:
-            text = f"{name!r} has {grid} numbers: only some families have them. Name these under scheme_families."
+            text = f"{name!r} has {words}: only some families have them. Name these under scheme_families."
             yield Finding(("schemes", index), text)
         for place, reason in _refusals(platform, name, schemes[name]):
-            yield Finding(place, f"scheme {name!r} has {grid} numbers, which {reason}.")
+            yield Finding(place, f"scheme {name!r} has {words}, which {reason}.")
 
 
 def _refusals(platform: Platform, name: str, scheme: Scheme) -> Iterator[tuple[tuple[str | int, ...], str]]:

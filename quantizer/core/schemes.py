@@ -96,6 +96,12 @@ class Scheme(Model):
             return "blocks"
         return "uniform" if self.activation.format == "integer" else self.activation.format
 
+    @property
+    def grid_words(self) -> str:
+        """The same in words, for messages."""
+        words = {"uniform": "integers under one scale", "blocks": "weights in blocks"}
+        return words.get(self.grid, f"activations of {self.grid}")
+
 
 def combined(weight: str, activation: str) -> str | None:
     """Return the name of two parts together, None where their suffixes differ: w8_pow2 and a8_pow2 are w8a8_pow2."""

@@ -248,7 +248,7 @@ def test_a_platform_that_cannot_compute_them_is_refused_in_one_line():
         return [finding.text for finding in check_grids(IDEAL.model_copy(update=changes), LIBRARY.schemes)]
 
     assert findings() == []
-    assert "'w4g128a8' has blocks numbers: only some families have them" in findings(scheme_families={})[0]
+    assert "'w4g128a8' has weights in blocks: only some families have them" in findings(scheme_families={})[0]
     assert "only `requantize: exact` computes; family rectifier has q31_double" in "".join(
         findings(requantize={"default": "exact", "rectifier": "q31_double"})
     )

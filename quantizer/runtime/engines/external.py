@@ -67,7 +67,7 @@ class ExternalEngine:
         if (missing := self._chosen.missing) is not None:
             return missing
         if scheme.grid != "uniform":
-            return f"scheme {scheme.name} has {scheme.grid} numbers: no form that engines read holds them"
+            return f"scheme {scheme.name} has {scheme.grid_words}: no form that engines read holds them"
         if not self._chosen.computes(platform.platform, named=True):
             return f"engine {self.name} does not compute platform {platform.platform}"
         said = self._chosen.greeting
