@@ -116,6 +116,8 @@ def _list(args: argparse.Namespace) -> int:
     headers = ("op", "version", "summary", "schemes x platforms", "tiling", "properties")
     widths = [None, None, 48, None, 24, 24]
     sys.stdout.write(tabulate(table, headers=headers, maxcolwidths=widths, disable_numparse=True) + "\n")
+    names = ", ".join(sorted(library.platforms))
+    sys.stdout.write(f"{len(rows)} operators on {len(library.platforms)} platforms: {names}\n")
     return 0
 
 
