@@ -1,8 +1,9 @@
-"""The figures that README states are those of the pages and libraries that they come from."""
+"""Figures and pictures are those of the pages and functions that they come from."""
 
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 from quantizer.core.library import load_library
@@ -58,3 +59,9 @@ def test_recorded_runs_and_node_tests() -> None:
     assert (runs, equal + nearly) == (len(recorded), len(recorded))
     tests, passed = numbers("onnx.md", r"all: (\d+) tests, (\d+) passed")
     assert stated("N of N official node tests of ONNX") == [passed, tests]
+
+
+def test_pictures_are_those_of_the_functions_that_they_explain() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "site" / "pictures.py"))
+    for name, draw in drawn["PICTURES"].items():
+        assert (drawn["FOLDER"] / f"{name}.svg").read_text(encoding="utf-8") == draw(), name
