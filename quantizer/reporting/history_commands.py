@@ -47,7 +47,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     trend.add_argument("--op", help="only this operator")
     trend.add_argument("--last", type=positive, default=20, help="newest runs (default: %(default)s)")
     trend.add_argument("--format", choices=("terminal", "csv", "json"), default="terminal", help="how to write it")
-    _verb(own, "since", "since which run each operator fails that fails in its newest run")
+    _verb(own, "since", "name the run since which each failing operator fails")
     merge = _verb(own, "merge", "append the runs of other histories; shards of one name become one run")
     merge.add_argument("others", metavar="OTHER", type=Path, nargs="+", help="histories of shards or of other places")
     prune = _verb(own, "prune", "forget all but the newest runs")
