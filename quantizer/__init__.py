@@ -4,6 +4,6 @@ from pathlib import Path
 
 from quantizer_conformance import refuse_clash
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 refuse_clash(Path(__file__).parent)

@@ -80,6 +80,7 @@ def _run(arguments: Sequence[str]) -> int:
             module.add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=help_line)
+    _describe(parser)
     try:
         parsed = parser.parse_args(arguments)
     except SystemExit as leaving:
@@ -87,6 +88,18 @@ def _run(arguments: Sequence[str]) -> int:
     if module is None:
         raise AssertionError("argparse accepted a line without a command; please report this.")
     return module.run(parsed)
+
+
+def _describe(parser: argparse.ArgumentParser) -> None:
+    """Let the help of each verb begin with the line that stands for it in the help of its command."""
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            continue
+        lines = {choice.dest: choice.help for choice in action._choices_actions}
+        for name, verb in action.choices.items():
+            if verb.description is None and (line := lines.get(name)):
+                verb.description = f"{line[0].upper()}{line[1:]}."
+            _describe(verb)
 
 
 def _silence(descriptor: int) -> None:

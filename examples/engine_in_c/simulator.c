@@ -1,4 +1,4 @@
-/* A toy simulator: fully_connected and relu of a chip with int8 codes, int32 sums and a float32 rescale.
+/* A toy simulator: fully_connected and relu of a chip with int8 codes, 64-bit sums and a float32 rescale.
  *
  * cc -O2 -shared -fPIC -o libsimulator.so simulator.c -lm
  * With -DFAULTY it rounds toward zero, a fault that the gate shows.
@@ -25,9 +25,9 @@ void fully_connected(const int8_t *x, const int8_t *weight, const int32_t *bias,
 {
     for (int32_t row = 0; row < rows; ++row)
         for (int32_t o = 0; o < out; ++o) {
-            int32_t sum = bias ? bias[o] : 0;
+            int64_t sum = bias ? bias[o] : 0; /* in 32 bits a large bias plus a product overflows: try it */
             for (int32_t i = 0; i < in; ++i)
-                sum += ((int32_t)x[row * in + i] - zero_x) * weight[o * in + i];
+                sum += (int64_t)((int32_t)x[row * in + i] - zero_x) * weight[o * in + i];
             if (relu && sum < 0) sum = 0;
             y[row * out + o] = saturated((float)sum * ratio[o], zero_y, lowest, highest);
         }

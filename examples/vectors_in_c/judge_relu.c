@@ -30,7 +30,8 @@ int main(int count, char **words) {
     quantizer_vectors bundle;
     long passed = 0, failed = 0, open = 0, found;
     int state;
-    if (count < 2 || quantizer_open(&bundle, words[1])) return fprintf(stderr, "usage: judge_relu BUNDLE [RESULTS]\n"), 2;
+    if (count < 2) return fprintf(stderr, "usage: judge_relu BUNDLE [RESULTS]\n"), 2;
+    if (quantizer_open(&bundle, words[1])) return fprintf(stderr, "%s: no bundle of version 1\n", words[1]), 2;
     while ((state = quantizer_next(&bundle, &test)) == 1) {
         const quantizer_array *x = &test.operands[0], *y = &test.output;
         if (strcmp(test.op, "relu") || strcmp(x->dtype, "int8")) return fprintf(stderr, "%s: no relu of int8\n", test.id), 2;

@@ -39,7 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="quantize an ONNX model and measure what each operation costs",
         description="Quantize a float ONNX model on data and measure the error of each operation.",
     )
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, help="a float ONNX file")
     parser.add_argument(
         "--data", type=Path, metavar="FILE",
         help="samples: .npz with an array for each input, .npy for one input; their first axis counts them. Without it,"

@@ -104,7 +104,7 @@ def _new(args: argparse.Namespace) -> int:
     if path.exists():
         raise UnsupportedError(f"{path}: exists. Name another file with --output.")
     replace_files({path: skeleton(args.name, args.form)})
-    sys.stdout.write(f"wrote {path}; judge it: pytest SPECS --op-engine=python:{path}{os.linesep}")
+    sys.stdout.write(f"wrote {path}; judge it: pytest --op-shipped=relu --op-engine=python:{path}{os.linesep}")
     return AGREE
 
 

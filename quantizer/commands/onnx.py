@@ -78,7 +78,7 @@ def _table(args: argparse.Namespace) -> int:
     frozen = [finding for finding in findings if finding.test.operator in STANDARD]
     if args.output:
         replace_files({args.output: document(findings)})
-    sys.stdout.write(_summary("frozen list", frozen) + os.linesep)
+    sys.stdout.write(f"{_summary('all', findings)}\n{_summary('frozen list', frozen)}\n")
     passed = sum(finding.outcome == "passed" for finding in frozen)
     wrong = any(finding.outcome in ("wrong", "crashed") for finding in findings)
     return MISSED if wrong or passed < SHARE * len(frozen) else PASSED
@@ -105,7 +105,7 @@ def document(findings: list[Finding]) -> str:
         f"The node tests of onnx {onnx.__version__} through `quantizer.runtime.onnx_backend`, written by "
         "`quantizer onnx backend-table -o docs/onnx.md`. The tests' own tolerances apply. A refused test counts as not "
         f"passed. With onnx before 1.22 {len(CORRECTED)} tests of Attention are left out: later releases corrected their answers.",
-        f"- {_summary('the frozen list', frozen)}\n- {_summary('other operators', others)}",
+        f"- {_summary('all', findings)}\n- {_summary('the frozen list', frozen)}\n- {_summary('other operators', others)}",
         "## The frozen list",
         _by_operator(frozen),
         f"`runtime/onnx/ppq_only.py` runs operators that are in no opset and in no test of ONNX: {', '.join(PPQ_ONLY)}.",

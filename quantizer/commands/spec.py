@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tabulate import tabulate
 
 from quantizer.commands.new_operator import write_operator
+from quantizer.commands.operator_templates import Kind
 from quantizer.core.library import Library, lint, linted_platforms, load_library, shipped_folder
 from quantizer.core.schema import stale_schemas, write_schemas
 from quantizer.core.spec import NoTiling, Spec
@@ -25,6 +26,7 @@ WRONG = 2
 _EPILOG = """\
 examples:
   quantizer spec new hard_swish
+  quantizer spec new my_gate --kind fused
   quantizer spec new my_op --kind custom --dir ../vendor --plugins ../vendor/my_plugins
   quantizer spec lint my_specs/
   quantizer spec list --json
@@ -55,7 +57,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     new = verbs.add_parser("new", help="write the spec and the module of a new operator")
     new.add_argument("name", metavar="NAME", help="its name: snake_case, unused")
     new.add_argument("--dir", metavar="DIR", type=Path, default=Path(), help="the repository (default: here)")
-    new.add_argument("--kind", choices=("elementwise", "custom"), default="elementwise", help="what to begin with")
+    new.add_argument(
+        "--kind", choices=get_args(Kind), default="elementwise",
+        help="what to begin with: one shape for all (elementwise), named axes and an attribute (custom), or two roundings, "
+        "declared as stages (fused); default: %(default)s",
+    )  # fmt: skip
     new.add_argument(
         "--plugins", metavar="DIR", type=Path, help="where the module goes (default: quantizer/ops or DIR/op_plugins)"
     )
@@ -116,6 +122,8 @@ def _list(args: argparse.Namespace) -> int:
     headers = ("op", "version", "summary", "schemes x platforms", "tiling", "properties")
     widths = [None, None, 48, None, 24, 24]
     sys.stdout.write(tabulate(table, headers=headers, maxcolwidths=widths, disable_numparse=True) + "\n")
+    names = ", ".join(sorted(library.platforms))
+    sys.stdout.write(f"{len(rows)} operators on {len(library.platforms)} platforms: {names}\n")
     return 0
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LISTS = {
     "op_specs": "file or folder of operator specs, in addition to the shipped ones",
     "op_plugins": "file or folder of operator plugins",
-    "op_shipped": "also run the shipped spec of this operator, of which a plugin replaces a function",
+    "op_shipped": "also run the shipped spec of this operator: on your engine, your platform, or with your plugin's functions",
     "op_platform": "run only this platform",
     "op_scheme": "run only this scheme",
     "op_check": "run only this check",

@@ -42,7 +42,7 @@ def complete(run: Run, options: Options, extra: list[Path], status: int) -> list
         text = "1 item" if len(unfinished) == 1 else f"{len(unfinished):,} items"
         run.lacks.append(f"{text} of {len(run.items):,} did not run to the end, such as {unfinished[0]}.")
     run.lacks += [f"{name}: could not be collected." for name in run.uncollected]
-    run.lacks += run.damage()
+    run.lacks += run.damage(status)
     if run.left:
         run.lacks.append(f"functions of plugins left {run.left} process(es) behind, which were ended.")
     return sorted(records, key=lambda record: record.id)
@@ -86,7 +86,7 @@ def close_run(run: Run, records: Sequence[Record], facts: Facts, options: Option
 
 def status_of(status: int, records: Sequence[Record], run: Run) -> int:
     """Return pytest's exit status, unless a record fails or the run lacks something that pytest takes for a success."""
-    if run.damage():
+    if run.damage(status):
         return pytest.ExitCode.INTERNAL_ERROR
     if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and (
         run.lacks or any(map(is_failing, records))

@@ -68,6 +68,8 @@ def spec_facts(path: Path, root: Path, spec: Spec, positions: Positions) -> Spec
         sha256=_digest(path),
         lines={str(key[0]): mark.line for key, mark in positions.keys.items() if len(key) == 1},
         readings=dict(spec.readings),
+        shipped=path.resolve().is_relative_to(shipped_folder().resolve())
+        and not path.resolve().is_relative_to(root.resolve()),
     )
 
 

@@ -99,10 +99,13 @@ class Run:
         """Keep what came of the canary of a process."""
         self._sung[worker] = said
 
-    def damage(self) -> list[str]:
-        """Return what keeps the verdicts from being believed: a planted fault called right, a worker that says nothing."""
+    def damage(self, status: int) -> list[str]:
+        """Return what keeps the verdicts from being believed: a planted fault called right, a worker that says nothing.
+
+        status: pytest's. Nobody is asked for a canary where the session was interrupted.
+        """
         found = sorted({problem for _, problem in self._sung.values() if problem})
-        silent = sorted(self._judging - self._sung.keys() - self._dead)
+        silent = sorted(self._judging - self._sung.keys() - self._dead) if status in ENDED else []
         return found + [f"worker {name} judged, and ended before it showed that its judge is whole." for name in silent]
 
     def _keep_spec(self, op: str, facts: dict[str, Any]) -> None:

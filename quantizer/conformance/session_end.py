@@ -14,6 +14,8 @@ from quantizer.conformance.run_state import ENDED, Run, selection
 from quantizer.conformance.stash_keys import CANARY, EXTRA, INPUTS, PLUGINS, RUN, STATE
 from quantizer.conformance.under_test import end
 
+NOTHING = "quantizer: no spec is here. Name a file or folder of specs, or a shipped operator: --op-shipped=conv2d."
+
 
 def selects_nothing(config: pytest.Config, run: Run) -> str | None:
     """Return which platform or scheme was named and has no item, where no keyword and no shard left items out."""
@@ -115,6 +117,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if run.functions and options(config).golden_update is None:
         _show_functions(terminalreporter, run)
     if not run.records:
+        if named(config) and not run.items and not run.deselected and options(config).shard is None:
+            terminalreporter.write_line(NOTHING, yellow=True)
         _show_problems(terminalreporter, run)
         return
     from quantizer.core.readings import READINGS

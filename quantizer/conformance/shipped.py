@@ -1,4 +1,4 @@
-"""Shipped specs in a run of another repository: those of built-in operators of which a plugin replaces a function."""
+"""Shipped specs in a run of another repository, which a plugin, an engine or a platform of its own is judged by."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class ShippedSpecs:
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the items of the shipped specs asked for that the command line does not name itself.
 
-        Cases on platforms where nothing is replaced, goldens and the spec itself are left out: they are judged where they are
-        shipped.
+        Where a plugin replaces functions on some platforms, only their cases are added. The spec itself and its goldens are
+        judged where they are shipped; goldens that the run itself stores are judged here.
         """
         there = {path.resolve() for path in {item.path for item in items}}
         for path in self._paths():

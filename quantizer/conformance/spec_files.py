@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,10 @@ from quantizer.conformance.command_line import opened, options
 from quantizer.conformance.run_folder_lock import lock_run_folder
 from quantizer.conformance.shipped import place
 from quantizer.conformance.stash_keys import EXTRA, STATE
+from quantizer.core.files import is_file
+
+if TYPE_CHECKING:
+    from quantizer.conformance.collection import State
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -21,12 +25,18 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return spec_file(parent, file_path)
 
 
-def spec_file(parent: pytest.Collector, path: Path, platforms: set[str] | None = None) -> pytest.Collector:
-    """Return the collector of a spec file; *platforms*: where cases are wanted, None for every item."""
+def shipped_file(parent: pytest.Collector, path: Path, platforms: set[str] | None) -> pytest.Collector:
+    """Return the collector of a shipped spec that a run asks for; *platforms*: where cases are wanted, None for all."""
+    collector = spec_file(parent, path)
+    collector.shipped, collector.platforms = True, platforms
+    return collector
+
+
+def spec_file(parent: pytest.Collector, path: Path) -> SpecFile:
+    """Return the collector of a spec file."""
     root = parent.config.rootpath
     named: dict[str, Any] = {} if path.is_relative_to(root) else {"nodeid": place(path, root)}
     collector: SpecFile = SpecFile.from_parent(parent, path=path, **named)
-    collector.platforms = platforms
     return collector
 
 
@@ -43,6 +53,8 @@ class SpecFile(pytest.File):
 
     platforms: set[str] | None = None
     """Of a shipped spec: where cases are wanted, beside regressions; None: every item."""
+    shipped: bool = False
+    """Whether `--op-shipped` asks for it, and the run's own root does not hold it."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the items in a stable order; a spec that cannot be read is a collection error with its places."""
@@ -59,11 +71,20 @@ class SpecFile(pytest.File):
             raise self.CollectError(str(err)) from None
         for state in found:
             wanted = self.platforms is None or state.kind == "regressions" or state.platform in self.platforms
-            if not wanted:
+            if not wanted or (self.shipped and _is_judged_where_shipped(state)):
                 continue
             made = item(self, state)
             made.stash[STATE] = state
             yield made
+
+
+def _is_judged_where_shipped(state: State) -> bool:
+    """Return whether this run has nothing to compare: the spec itself, and goldens that it neither holds nor stores."""
+    if state.kind != "golden":
+        return state.kind == "spec"
+    from quantizer.conformance.stores import GOLDEN
+
+    return state.options.golden_update is None and not is_file(state.options.cases / GOLDEN / f"{state.op}.jsonl")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,8 +18,8 @@ from quantizer.conformance.judge import known_defect
 from quantizer.conformance.stores import Stores
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Array, Trial
-from quantizer.core.case import AttrValue, Case
-from quantizer.core.case_file import MAX_ELEMENTS, read_model
+from quantizer.core.case import VERSION, AttrValue, Case
+from quantizer.core.case_file import MAX_ELEMENTS, read_model, refuse_later
 from quantizer.core.domains import fits, wanted
 from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.files import replace_files
@@ -95,7 +95,7 @@ def read_goldens(path: Path) -> list[Golden]:
     found = []
     for number, line in enumerate(_text(path).splitlines(), start=1):
         where = f"{path}:{number}"
-        model = read_model(_GoldenModel, _json(line, where), where)
+        model = read_model(_GoldenModel, _with_case(_json(line, where), where), where)
         if len(model.codes) > MAX_CODES:
             raise CaseError(f"{where}: codes: {len(model.codes)} of them; a golden holds at most {MAX_CODES}.")
         history = tuple(Change(**dict(entry)) for entry in model.history)
@@ -106,8 +106,15 @@ def read_goldens(path: Path) -> list[Golden]:
 def read_replay(path: Path) -> Replay:
     """Read a replay file; CaseError names file and field."""
     where = str(path)
-    model = read_model(_ReplayModel, _json(_text(path), where), where)
+    model = read_model(_ReplayModel, _with_case(_json(_text(path), where), where), where)
     return Replay(Case.from_dict(model.case, where), tuple(model.checks), model.finding, model.reason, path)
+
+
+def _with_case(raw: object, where: str) -> object:
+    """Return *raw*; CaseError where its case is of a later version: what surrounds it may have other keys, too."""
+    if isinstance(raw, dict):
+        refuse_later(raw.get("case"), VERSION, where)
+    return raw
 
 
 def _text(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -159,8 +159,20 @@ class CaseModel(Model):
 M = TypeVar("M", bound=Model)
 
 
+def refuse_later(raw: object, known: int, where: str) -> None:
+    """Raise CaseError where *raw* states a later version than *known*: keys that are not known would be named otherwise."""
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if isinstance(version, int) and version > known:
+        raise CaseError(
+            f"{where}: version {version} of this kind of file. This quantizer reads up to version {known}. Use the one that wrote it."
+        )
+
+
 def read_model(model: type[M], raw: object, where: str) -> M:
-    """Validate *raw*; CaseError lists every field that is wrong, with its value."""
+    """Validate *raw*; CaseError lists every field that is wrong, with its value, or says that the file is of a later version."""
+    field = model.model_fields.get("version")
+    if field is not None and get_origin(field.annotation) is Literal:
+        refuse_later(raw, max(get_args(field.annotation)), where)
     try:
         return model.model_validate(raw)
     except ValidationError as err:

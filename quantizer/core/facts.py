@@ -21,6 +21,8 @@ class SpecFacts(Model):
     """Key at the top of the file -> the line on which it stands, from 1."""
     readings: dict[str, str] = {}
     """Platform -> the reading by which a plugin of the operator is judged there."""
+    shipped: bool = False
+    """Whether the package brought it and it lies outside the root of the run: `--op-shipped` names it, no path does."""
 
 
 class PluginFacts(Model):

@@ -3,20 +3,75 @@
 from __future__ import annotations
 
 import concurrent.futures as cf
+import contextlib
 import multiprocessing
 import os
+import signal
 import threading
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def worker_pool(workers: int) -> cf.Executor:
     """Return an executor of *workers* spawned processes.
 
     A parent that is killed cannot end them, and they hold the queues open on which they wait: each watches its parent itself.
+    Ctrl-C ends the task that a process is at, in silence: the parent is the one that says it.
     """
-    return cf.ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_watch_parent)
+    return _Pool(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
 
 
-def _watch_parent() -> None:
+class _Pool(cf.ProcessPoolExecutor):
+    """Starts its processes with SIGINT blocked, which they inherit: while they import there is nobody to take it."""
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> cf.Future[R]:
+        with _blocked():
+            return super().submit(_task, fn, *args, **kwargs)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def _blocked() -> Iterator[None]:
+    """Hold SIGINT back, where the system can: what came meanwhile is taken afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_at_work, _ending = threading.Event(), threading.Event()
+
+
+def _task(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    if _ending.is_set():
+        raise KeyboardInterrupt
+    _at_work.set()
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        _at_work.clear()
+
+
+def _interrupted(*_: object) -> None:
+    """End the task at hand, and begin none; the pool gives that to the parent as a result.
+
+    Raised in a process that waits for a task, the same would print a traceback.
+    """
+    _ending.set()
+    if _at_work.is_set():
+        raise KeyboardInterrupt
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, _interrupted)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -104,7 +104,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     html.add_argument("candidate", metavar="RUN", type=Path, help="a records file, or the directory of a run")
     html.add_argument("--baseline", metavar="BASE", type=Path, help="also show what changed since this run")
     _figures(html)
-    html.add_argument("--history", metavar="FILE", type=Path, help="trends, from `quantizer report history`")
+    html.add_argument(
+        "--history",
+        metavar="FILE",
+        type=Path,
+        help="trends, and since when operators fail, from `quantizer report history`",
+    )
     html.add_argument("--op", metavar="OP", action="append", help="only this operator, every target of it (repeatable)")
     html.add_argument("--title", default="Conformance of quantized operators", help="heading (default: %(default)s)")
     html.add_argument(
@@ -180,8 +185,9 @@ def _html(args: argparse.Namespace) -> int:
     from quantizer.core.errors import UnsupportedError
     from quantizer.core.files import check_apart, is_folder, replace_files
     from quantizer.core.wording import suggestion
+    from quantizer.reporting.blame import since
     from quantizer.reporting.complete_run import read_either
-    from quantizer.reporting.history import ratios
+    from quantizer.reporting.history import ratios, trend
     from quantizer.reporting.page import render
     from quantizer.reporting.store import read_kills, run_files
 
@@ -202,6 +208,7 @@ def _html(args: argparse.Namespace) -> int:
         diff=_against(args.baseline, base, args.candidate, records) if base is not None else None,
         failures=args.candidate / "failures" if is_folder(args.candidate) else None,
         trends=ratios(args.history) if args.history else None,
+        sinces=since(trend(args.history)) if args.history else None,
         kills=read_kills(args.faults) if args.faults else None,
         facts=facts,
         as_of=args.as_of or "",

@@ -24,6 +24,7 @@ _EPILOG = """\
 examples:
   quantizer report history add history.sqlite reports/out --name "$GITHUB_SHA"
   quantizer report history trend history.sqlite --op conv2d --format csv
+  quantizer report history since history.sqlite
   quantizer report html reports/out --history history.sqlite
 """
 
@@ -46,6 +47,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     trend.add_argument("--op", help="only this operator")
     trend.add_argument("--last", type=positive, default=20, help="newest runs (default: %(default)s)")
     trend.add_argument("--format", choices=("terminal", "csv", "json"), default="terminal", help="how to write it")
+    _verb(own, "since", "name the run since which each failing operator fails")
     merge = _verb(own, "merge", "append the runs of other histories; shards of one name become one run")
     merge.add_argument("others", metavar="OTHER", type=Path, nargs="+", help="histories of shards or of other places")
     prune = _verb(own, "prune", "forget all but the newest runs")
@@ -71,6 +73,17 @@ def _add(args: argparse.Namespace) -> int:
     records, _ = read_either(args.run)
     seconds = read_timings(args.run) if is_folder(args.run) else {}
     append(args.file, args.name, figures_of(records, seconds, read_kills(args.faults) if args.faults else {}))
+    return 0
+
+
+def _since(args: argparse.Namespace) -> int:
+    from quantizer.reporting.blame import since
+    from quantizer.reporting.history import trend
+
+    found = since(trend(args.file))
+    sys.stdout.writelines(f"{op}: {since.text}\n" for op, since in found.items())
+    if not found:
+        sys.stdout.write("no operator fails in its newest run\n")
     return 0
 
 
@@ -134,5 +147,5 @@ def _texts(figures: Figures) -> Iterator[str]:
 
 
 _VERBS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "add": _add, "trend": _trend, "merge": _merge, "prune": _prune,
+    "add": _add, "trend": _trend, "since": _since, "merge": _merge, "prune": _prune,
 }  # fmt: skip

@@ -48,11 +48,13 @@ def place(record: Record, facts: Facts | None) -> tuple[str, int]:
 
 def rerun(record: Record, facts: Facts | None = None) -> str:
     """Return the command that runs one item again, from the root of its run."""
-    node = f"{spec_path(record, facts)}::{record.id}"
+    spec = facts.specs.get(record.op) if facts else None
+    shipped = f"-k {shlex.quote(record.id)} --op-shipped={record.op}" if spec is not None and spec.shipped else None
+    selection = shipped or _quoted(f"{spec_path(record, facts)}::{record.id}")
     words = f" {facts.arguments}" if facts and facts.arguments else ""
     if facts is None and record.engine not in ("", "builtin"):
         words = f" --op-engine={record.engine.split()[0]}"
-    return f"pytest {_quoted(node)}{words}"
+    return f"pytest {selection}{words}"
 
 
 def _quoted(node: str) -> str:

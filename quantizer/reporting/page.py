@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.facts import Facts
 from quantizer.core.record import Record
 from quantizer.reporting import charts
+from quantizer.reporting.blame import Since, against, notes
 from quantizer.reporting.coverage import coverage_table, gap_table, heading
 from quantizer.reporting.diff import Diff
 from quantizer.reporting.diff_views import diff_headline, diff_sections
@@ -49,6 +51,8 @@ MOST = 200
 """Rows of one table, and of one operator, of a larger run."""
 LONGEST = 4_000
 """Characters of a failure's text."""
+FIRST = 10
+"""Failing items that the first screen names."""
 WORST = 50
 """Rows of the table of worst items; the operators' own tables hold all."""
 
@@ -102,16 +106,18 @@ def render(
     facts: Facts | None = None,
     as_of: str = "",
     run: str = "",
+    sinces: Mapping[str, Since] | None = None,
 ) -> str:
     """Return the page.
 
     *failures*: the folder of replay files of the run. *trends*: operator -> worst graded ratio, oldest run first.
     *kills*: operator -> (faults killed, faults with an effect). *facts*: what the run says of itself.
     *as_of*: the day that ages are told by, else that of the run's commit. *run*: where it is, for commands.
+    *sinces*: operator -> since when it fails.
     Of a run of more than `WHOLE` value items the page shows what fails or changed and the worst; the rest is counted.
     """
     everything = sorted(records, key=lambda record: record.id)
-    drawn = _drawn(failures, everything)
+    drawn = _drawn(failures, everything, f" {facts.arguments}" if facts and facts.arguments else "", run)
     whole = sum(record.kind == CASES for record in everything) <= WHOLE
     urgent = None if whole else _urgent(everything, diff)
     environment = Environment(
@@ -128,10 +134,12 @@ def render(
     operators = _operators(everything, drawn, trends or {}, kills or {}, urgent)
     ids = {row.record.id for op in operators for row in op.rows} | {r.id for op in operators for r in op.others}
     worst = worst_items(everything)
+    broken = [record for record in everything if is_failing(record) and record.id in ids]
     page = environment.get_template("report.html").render(
         title=title,
         made_by=_made_by(facts),
-        broken=[(r.id, _cause(r, drawn.get(r.id))) for r in everything if is_failing(r) and r.id in ids],
+        broken=[(r.id, _cause(r, drawn.get(r.id))) for r in broken], against=against(diff),
+        notes=notes(dict.fromkeys(r.op for r in broken[:FIRST]), sinces or {}, facts), first=FIRST,
         tiles=_tiles(everything, kills),
         matrix=_matrix(everything),
         whole=whole,
@@ -146,7 +154,7 @@ def render(
         cell=lambda record, name: record.checks.get(name),
         gave=_gave, worst_ratio=worst_ratio, standing=standing, worst_standing=_worst_standing,
         ill=lambda cell: any(map(is_failing, cell)), rerun=lambda record: rerun(record, facts), NOTHING=NOTHING,
-        ids=ids,
+        ids=ids, ops={op.name for op in operators}, cases={case.item for op in operators for case in op.failing},
     )  # fmt: skip
     return visible(page)
 
@@ -314,8 +322,8 @@ def _activation_bits(scheme: str) -> int:
     return int(found.group(1)) if found else 0
 
 
-def _drawn(folder: Path | None, records: Sequence[Record]) -> dict[str, Drawn]:
-    """Return the smallest failing case of every failing item that left one."""
+def _drawn(folder: Path | None, records: Sequence[Record], arguments: str, run: str) -> dict[str, Drawn]:
+    """Return the smallest failing case of every failing item that left one; *arguments*, *run*: for its command."""
     found: dict[str, Drawn] = {}
     if folder is None or not folder.is_dir():
         return found
@@ -324,7 +332,7 @@ def _drawn(folder: Path | None, records: Sequence[Record]) -> dict[str, Drawn]:
         stored[file.stem[:-13]].append(file)
     for record in records:
         if failing_checks(record) and (path := _replay_of(record, stored.get(record.id, ()))):
-            found[record.id] = _read_drawn(path, record)
+            found[record.id] = _read_drawn(path, record, arguments, run)
     return found
 
 
@@ -334,7 +342,7 @@ def _replay_of(record: Record, files: Sequence[Path]) -> Path | None:
     return next(iter(named or files), None)
 
 
-def _read_drawn(path: Path, record: Record) -> Drawn:
+def _read_drawn(path: Path, record: Record, arguments: str, run: str) -> Drawn:
     raw = REPLAY.json_of(path, str(path))
     if not isinstance(raw, dict) or "case" not in raw:
         raise CaseError(f"{path}: holds no case. Name the folder of a run as pytest wrote it.")
@@ -346,6 +354,6 @@ def _read_drawn(path: Path, record: Record) -> Drawn:
         operands=tuple((name, " x ".join(map(str, shape)) or "scalar") for name, shape in case.shapes.items()),
         op=case.op,
         attrs=attrs + (f", then {case.activation}" if case.activation != "none" else ""),
-        rerun=f"quantizer case replay {path.parent.name}/{path.name}",
+        rerun=f"quantizer case replay {shlex.quote(f'{run}/' * bool(run) + f'{path.parent.name}/{path.name}')}{arguments}",
         text="\n".join(printable(line) for line in str(raw.get("text", ""))[:LONGEST].splitlines()),
     )

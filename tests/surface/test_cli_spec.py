@@ -61,6 +61,15 @@ def test_help_and_version_exit_with_0(words: list[str], capsys: Capture) -> None
     assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words", [["engine", "list"], ["case", "replay"], ["report", "history", "since"], ["onnx", "show"]]
+)
+def test_the_help_of_each_verb_says_what_it_does(words: list[str], capsys: Capture) -> None:
+    assert main([*words, "-h"]) == 0
+    said = capsys.readouterr().out.split("\n\n")[1]
+    assert said[0].isupper() and said.endswith(".") and ":" not in said
+
+
 def test_the_help_of_each_verb_names_its_options(capsys: Capture) -> None:
     for verb, options in {
         "lint": ["PATH"],

@@ -191,7 +191,7 @@ def test_two_packages_of_one_import_name_are_one_error(tmp_path, wheel, other, o
     clean.succeed(one)
     refused(gone)
     clean.succeed(two)
-    assert "quantizer 0.1.0" in clean.succeed("quantizer --version")
+    assert f"quantizer {quantizer.__version__}" in clean.succeed("quantizer --version")
     assert "1 passed" in clean.succeed("pytest")
 
 

@@ -68,3 +68,22 @@ def test_a_name_that_is_no_shipped_operator_is_refused(vendor):
     result = vendor.run("--op-shipped=relo")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: --op-shipped=relo: no such operator. Did you mean 'relu'?*"])
+
+
+def test_a_shipped_spec_and_its_goldens_are_judged_where_they_are_shipped(pytester):
+    asked = ("-p", "no:xdist", "--collect-only", "-q", "--op-shipped=conv2d", "--op-platform=ideal", "--op-scheme=w8a8")
+    assert ids(pytester.runpytest_inprocess(*asked)) == ["conv2d-w8a8-ideal", "conv2d-reject"]
+    stored = pytester.mkdir("cases") / "golden"
+    stored.mkdir()
+    (stored / "conv2d.jsonl").touch()
+    assert ids(pytester.runpytest_inprocess(*asked)) == ["conv2d-w8a8-ideal", "conv2d-golden", "conv2d-reject"]
+
+
+def test_a_run_without_a_spec_says_what_to_name(pytester):
+    result = pytester.runpytest_inprocess("-p", "no:xdist", "-q", "--op-platform=ideal")
+    assert result.ret == 5
+    result.stdout.fnmatch_lines(["quantizer: no spec is here. *--op-shipped=conv2d."])
+
+
+def ids(result):
+    return [line.rpartition("::")[2] for line in result.outlines if "conv2d.yaml::" in line]

@@ -48,6 +48,7 @@ def test_the_wheel_holds_specs_schemes_platforms_and_schemas(site):
     }
     assert {"conv2d.yaml", "schemes.yaml", "operator.schema.json"} <= inside
     assert (site / "quantizer/platforms/tpulang/tpulang.yaml").is_file()
+    assert (site / "quantizer/py.typed").is_file()  # annotations count for who imports it
     found = _run(
         site,
         site,

@@ -14,8 +14,10 @@ from quantizer.core.errors import CaseError
 from quantizer.core.facts import Facts
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting import page as page_module
+from quantizer.reporting.blame import since
 from quantizer.reporting.charts import BINS, histogram, scatter, sparkline
 from quantizer.reporting.diff import compare
+from quantizer.reporting.history import Figures
 from quantizer.reporting.page import SHOWN, render
 
 UNCLOSED = {"meta", "input", "br", "rect", "line", "circle", "path", "td"}
@@ -121,12 +123,65 @@ def test_the_first_screen_links_what_broke_and_the_case_shows_what_was_printed(t
     (tmp_path / "add-a8-ideal-0123456789ab.json").write_text(json.dumps(raw))
     text = render([failing, *RUN[1:]], title="a run", failures=tmp_path)
     assert (
-        '<li><a href="#add-a8-ideal">add-a8-ideal</a>: accuracy: 1 of 90 [0123456789ab]; worst y[0]; got 3; suspect the rule</li>'
+        '<li><a href="#case-add-a8-ideal">add-a8-ideal</a>: accuracy: 1 of 90 [0123456789ab]; worst y[0]; got 3; suspect the rule</li>'
         in text
     )
     assert text.index("What broke") < text.index('id="tools"')
     assert "suspect  the rule\n  accumulator -508 = 3*-12 &lt;b&gt;</pre>" in text
     assert "What broke" not in render(RUN, title="a run")
+
+
+def figures(*failed: int) -> list[tuple[str, str, Figures]]:
+    return [
+        ("add", f"run{number}", Figures(0.5, None, None, 9, count, 0, None, None))
+        for number, count in enumerate(failed)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failed", "said"),
+    [
+        ((0, 0, 1, 2), "fails since run run2; passed in run run1"),
+        ((0, 1, 0, 3), "fails since run run3; passed in run run2"),
+        ((1, 1), "fails since run run0; no older run of it is in the history"),
+        ((1, 0), None),
+    ],
+)
+def test_since_when_an_operator_fails(failed, said):
+    found = since(figures(*failed))
+    assert ({op: one.text for op, one in found.items()}) == ({"add": said} if said else {})
+
+
+def test_the_first_screen_says_since_when_and_whose_functions_broke():
+    failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90")
+    facts = Facts.model_validate({
+        "quantizer": "1", "python": "3", "packages": {}, "engine": "builtin", "profile": "gate", "checks": [], "files": {},
+        "functions": [
+            {"name": "add.quantized on ideal 2", "origin": "kernels/add.py", "standing": "judged"},
+            {"name": "mul.quantized on ideal 2", "origin": "kernels/mul.py", "standing": "judged"},
+        ],
+    })  # fmt: skip
+    text = render([failing], title="a run", facts=facts, sinces=since(figures(0, 1)), diff=compare([RUN[0]], [failing]))
+    assert (
+        '<p><a href="#op-add">add</a>: fails since run run1; passed in run run0. '
+        "Functions of plugins: add.quantized on ideal 2 (kernels/add.py).</p>" in text
+    )
+    assert "accuracy: 1 of 90 <small>(passed in the baseline)</small></li>" in text
+    assert text.index("What broke") < text.index('<div class="tiles">')
+
+
+def test_the_commands_of_a_failure_name_the_run_and_what_it_loaded(tmp_path):
+    failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90 [0123456789ab]")
+    (tmp_path / "failures").mkdir()
+    (tmp_path / "failures" / "add-a8-ideal-0123456789ab.json").write_text(REPLAY.read_text())
+    facts = Facts.model_validate({
+        "quantizer": "1", "python": "3", "packages": {}, "engine": "builtin", "profile": "gate", "checks": [], "files": {},
+        "arguments": "--op-plugins=kernels",
+        "specs": {"add": {"version": "1.0", "path": "op_specs/add.yaml", "sha256": "0", "lines": {}, "shipped": True}},
+    })  # fmt: skip
+    text = render([failing], title="a run", facts=facts, failures=tmp_path / "failures", run="reports/out")
+    assert "case replay reports/out/failures/add-a8-ideal-0123456789ab.json --op-plugins=kernels</code>" in text
+    assert "<code>pytest -k add-a8-ideal --op-shipped=add --op-plugins=kernels</code>" in text
 
 
 def test_the_head_names_engine_plugins_and_commit():

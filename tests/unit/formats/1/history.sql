@@ -1,0 +1,14 @@
+PRAGMA foreign_keys=OFF;
+BEGIN TRANSACTION;
+CREATE TABLE runs (position INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
+INSERT INTO runs VALUES(1,'first');
+CREATE TABLE figures (
+  position INTEGER NOT NULL REFERENCES runs, op TEXT NOT NULL,
+  ratio REAL NOT NULL, sqnr_db REAL, seconds REAL, cases INTEGER NOT NULL, failed INTEGER NOT NULL,
+  holes INTEGER NOT NULL, killed INTEGER, planted INTEGER, PRIMARY KEY (op, position)) WITHOUT ROWID;
+INSERT INTO figures VALUES(1,'relu',1.0,20.0,2.7765171779997217527,39,0,0,NULL,NULL);
+DELETE FROM sqlite_sequence;
+INSERT INTO sqlite_sequence VALUES('runs',1);
+COMMIT;
+PRAGMA user_version=1;
+PRAGMA application_id=1903064178;

@@ -1,0 +1,40 @@
+"""Ctrl-C: one word from the process that it is meant for, and no traceback from its workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.run_state import Run
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import os, signal
+from quantizer.core.workers import worker_pool
+
+if __name__ == "__main__":
+    with worker_pool(1) as pool:
+        ended = [pool.submit(signal.raise_signal, signal.SIGINT), pool.submit(os.getpid)]
+        print([type(one.exception(60)).__name__ for one in ended])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="processes of a console get no signal there")
+def test_a_worker_gives_its_interrupt_to_the_parent_and_begins_nothing_more(tmp_path: Path) -> None:
+    (tmp_path / "pool.py").write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "pool.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("['KeyboardInterrupt', 'KeyboardInterrupt']\n", "")
+
+
+def test_a_session_that_was_interrupted_is_asked_for_no_canary() -> None:
+    run = Run()
+    run._judging.add("")
+    assert run.damage(pytest.ExitCode.OK)
+    assert not run.damage(pytest.ExitCode.INTERRUPTED)

@@ -1,0 +1,113 @@
+"""What a release promises: one version everywhere, and files of earlier versions that are still read (docs/versions.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from quantizer import __version__
+from quantizer.cli import main
+
+ROOT = Path(__file__).parents[2]
+FORMATS = Path(__file__).parent / "formats"
+Capture = pytest.CaptureFixture[str]
+
+
+def test_one_version_is_stated_everywhere() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert heading is not None
+    assert (citation["version"], heading[1]) == (__version__, __version__)
+
+
+@pytest.fixture(params=sorted(path.name for path in FORMATS.iterdir()))
+def frozen(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a copy of the files that one version of the formats wrote; the folder's name is the version."""
+    folder = tmp_path / "frozen"
+    shutil.copytree(FORMATS / request.param, folder)
+    with sqlite3.connect(folder / "history.sqlite") as history:
+        history.executescript((folder / "history.sql").read_text(encoding="utf-8"))
+    history.close()
+    return folder
+
+
+def read_golden(path: str) -> int:
+    from quantizer.conformance.stored import read_goldens
+
+    return 0 if read_goldens(Path(path)) else 1
+
+
+def read_statement(path: str) -> int:
+    from quantizer.reporting import statement
+
+    return 0 if statement.read_statement(Path(path).read_text(encoding="utf-8"), path) else 1
+
+
+def read_bundle(path: str) -> int:
+    from quantizer.conformance.vectors.reading import opened
+
+    with opened(Path(path)) as bundle:
+        return 0 if bundle.manifest.cases else 1
+
+
+READERS: dict[str, tuple[str, Callable[[str], int]]] = {
+    "records": ("run/records.jsonl", lambda path: main(["report", "show", path])),
+    "facts of a run": ("run/run.json", lambda path: main(["report", "show", str(Path(path).parent), "--check"])),
+    "replay file": ("replay.json", lambda path: main(["case", "replay", path])),
+    "golden": ("golden.jsonl", read_golden),
+    "statement": ("statement.json", read_statement),
+    "vectors": ("bundle.zip", read_bundle),
+    "history": ("history.sqlite", lambda path: main(["report", "history", "trend", path])),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_files_of_an_earlier_version_are_read(frozen: Path, kind: str) -> None:
+    name, read = READERS[kind]
+    assert read(str(frozen / name)) == 0
+
+
+def of_tomorrow(path: Path) -> None:
+    """Make *path* a file of a later version, which has keys of its own."""
+    if path.suffix == ".sqlite":
+        with sqlite3.connect(path) as history:
+            history.execute("PRAGMA user_version = 99")
+        history.close()
+    elif path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in files.items():
+                archive.writestr(name, later(data) if name.endswith(".json") else data)
+    elif path.suffix == ".jsonl":
+        path.write_bytes(b"".join(later(line) + b"\n" for line in path.read_bytes().splitlines()))
+    else:
+        path.write_bytes(later(path.read_bytes()))
+
+
+def later(data: bytes) -> bytes:
+    raw = json.loads(data)
+    inner = raw if "version" in raw else raw["case"]
+    inner["version"] = 99
+    return json.dumps({"a_new_key": 1, **raw}, sort_keys=True).encode()
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_file_of_a_later_version_is_refused_by_its_version(frozen: Path, kind: str, capsys: Capture) -> None:
+    name, read = READERS[kind]
+    of_tomorrow(frozen / name)
+    try:
+        assert read(str(frozen / name)) == 2
+        said = capsys.readouterr().err
+    except Exception as err:  # noqa: BLE001  a reader that is no command
+        said = str(err)
+    assert re.search(r"version 99[ ,].*Use the (one|quantizer) that wrote it", said), said
+    assert "a_new_key" not in said
