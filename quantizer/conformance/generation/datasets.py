@@ -81,8 +81,10 @@ def _stack(target: Target, case: Case) -> dict[str, Array]:
     places = cut_along(target.spec, case.shapes, case.attrs, stack.axis)
     plain = [piece.case.but(data=DataRecipe(*own)) for piece, own in zip(pieces, stack.parts, strict=False)]
     filled = {name: _parts(target, plain, name, axis) for name, axis in places.items()}
-    constants = _fill(target, plain[0].but(data=DataRecipe(case.data.set, case.data.seed)))
-    return {**constants, **filled}
+    rest = [name for name in case.shapes if name not in places]
+    constants = _fill(target, plain[0].but(data=DataRecipe(case.data.set, case.data.seed)), rest)
+    found = {**constants, **filled}
+    return {name: found[name] for name in case.shapes}
 
 
 def _parts(target: Target, cases: Sequence[Case], name: str, axis: int) -> Array:

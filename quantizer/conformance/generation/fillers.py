@@ -67,10 +67,12 @@ def one_hot(site: Site) -> Array:
     """One activation element at its largest magnitude, all others zero; constants are random."""
     if site.role != "activation":
         return random(site)
-    values = np.zeros(site.shape)
+    drawn = bits(site.seed, site.salt, site.shape)
+    values = np.zeros(drawn.shape)
     if values.size:
-        position = np.unravel_index(int(np.argmax(bits(site.seed, site.salt, site.shape))), site.shape)
-        values[position] = site.high if site.high >= -site.low else site.low
+        rows = values.reshape(-1, math.prod(site.shape))
+        places = drawn.reshape(rows.shape).argmax(axis=1)
+        rows[np.arange(len(rows)), places] = site.high if site.high >= -site.low else site.low
     return values
 
 
@@ -134,5 +136,5 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
     "small_integers": small_integers,
     "random": random,
 }
-TOGETHER = ("corners", "saturation", "zero_point_extremes", "small_integers", "random")
-"""Data sets in which each element is a function of its own bits alone."""
+TOGETHER = ("one_hot", "corners", "saturation", "zero_point_extremes", "small_integers", "random")
+"""Data sets whose functions fill several tensors at once, one for each seed."""
