@@ -100,7 +100,7 @@ def alone(target: Target, entry: str) -> Iterator[HashChooser]:
 def build_case(target: Target, chooser: Chooser, change: Change | None = None) -> Case:
     """Return one legal case, its operands' ranges as drawn or as *change* makes them; the same choices give the same case."""
     spec = target.spec
-    bound, present, data = _drawn(spec, chooser)
+    bound, present, data = drawn(spec, chooser)
     seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
     given = change and {name: changed_range(target, name, data, chooser, bound, change) for name in present}
     return complete(target, bound, present, data, seed, chooser, given)
@@ -109,13 +109,14 @@ def build_case(target: Target, chooser: Chooser, change: Change | None = None) -
 def outline(target: Target, chooser: HashChooser) -> Case:
     """Return the case of the same choices but for its ranges and data: all that coverage asks for, at a tenth of the cost."""
     spec = target.spec
-    bound, present, data = _drawn(spec, chooser)
+    bound, present, data = drawn(spec, chooser)
     case = _structure(target, bound, present, DataRecipe(data, 0))
     case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
     return case.but(tiles=tile_plan(target, case, chooser))
 
 
-def _drawn(spec: Spec, chooser: Chooser) -> tuple[dict[str, Any], list[str], str]:
+def drawn(spec: Spec, chooser: Chooser) -> tuple[dict[str, Any], list[str], str]:
+    """Return dimensions and attributes by name, the operands that are present, and the data set."""
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
         bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)

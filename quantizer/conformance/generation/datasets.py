@@ -101,7 +101,9 @@ def _parts(target: Target, cases: Sequence[Case], name: str, axis: int) -> Array
             seeds = tuple(cases[i].data.seed for i in alike)
             for i, values in zip(alike, each(kind, site_of(target, first, name), seeds), strict=True):
                 made[i] = values
-    alone = (_fill(target, one, [name])[name] if known is None else known for one, known in zip(cases, made, strict=True))
+    alone = (
+        _fill(target, one, [name])[name] if known is None else known for one, known in zip(cases, made, strict=True)
+    )
     return np.concatenate([*alone], axis)
 
 
