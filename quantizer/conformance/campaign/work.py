@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import json
 import os
@@ -125,4 +126,6 @@ def _opened(plan: str) -> tuple[Session, dict[str, Target]]:
     plugins = judged(options.plugins, dict(os.environ))
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
     targets = [target for spec in session.library.specs.values() for target in session.all_targets(spec)]
+    gc.collect()
+    gc.freeze()  # all of this lives as long as the worker: later collections need not walk it
     return session, {target.id: target for target in targets}

@@ -134,8 +134,9 @@ def _same(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Findi
                 name, math.inf, f"{what} of shape {np.shape(expected)}", f"{np.shape(got)}", "the rule's granularity"
             )
             continue
-        wrong = np.argwhere(np.atleast_1d(got != expected))
-        if wrong.size:
+        unequal = np.atleast_1d(got != expected)
+        if unequal.any():
+            wrong = np.argwhere(unequal)
             index = tuple(int(i) for i in wrong[0])
             shown = np.atleast_1d(expected)[index], np.atleast_1d(got)[index]
             yield Finding(
