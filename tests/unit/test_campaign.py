@@ -111,6 +111,13 @@ def test_a_folder_of_another_campaign_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path, Plan(PLAN.targets, PLAN.examples, seed=4))
 
 
+def test_a_folder_whose_cases_followed_from_the_seed_in_another_way_is_refused(tmp_path: Path) -> None:
+    old = {name: value for name, value in json.loads(PLAN.to_json()).items() if name != "version"}
+    (tmp_path / "plan.json").write_text(json.dumps(old))
+    with pytest.raises(UnsupportedError, match="holds another campaign"):
+        Journal(tmp_path, PLAN)
+
+
 def test_a_damaged_journal_is_named_with_its_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path, PLAN)
     (tmp_path / JOURNAL).write_text(Tally(0, "relu-a8-ideal").to_json() + "\nnonsense\n")

@@ -17,6 +17,8 @@ from quantizer.core.reading import Readable, one_line
 
 PLANNED = Readable("the plan of a campaign", 1 << 26, CaseError, "Name another folder.")
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+VERSION = 2
+"""1: each example a case with a structure of its own."""
 BATCH = 64
 """Examples of one structure: four ranges of sixteen data sets, where it has an axis to stack them along."""
 UNIT = 4 * BATCH
@@ -35,6 +37,8 @@ class Plan:
     engine: str = "own"
     specs: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    version: int = VERSION
+    """How cases follow from the seed."""
 
     @property
     def digest(self) -> str:
@@ -50,7 +54,7 @@ class Plan:
         """Read what `to_json` wrote; CaseError with *where* for anything else."""
         raw = PLANNED.parsed(text, where)
         try:
-            return convert(raw, Plan)
+            return convert({"version": 1, **raw} if isinstance(raw, dict) else raw, Plan)
         except (ValidationError, UnicodeEncodeError) as err:
             raise CaseError(f"{where}: not the plan of a campaign: {one_line(err)}. Name another folder.") from None
 
