@@ -123,6 +123,8 @@ def batches() -> list[tuple[str, str, str]]:
     for op, platform in itertools.product(BATCHED, PLATFORMS):
         spec = session.library.spec(op)
         targets = [target for target in session.all_targets(spec) if target.platform.platform == platform]
+        if not targets:
+            continue
         rates = {}
         for ranges, sets in ((1, 1), (RANGES, 1), (1, PARTS), (RANGES, PARTS)):
             _batched(session, targets[:1], ranges, sets)

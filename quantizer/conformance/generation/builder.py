@@ -41,6 +41,8 @@ SEARCHED = 256
 SEED_BITS = 32
 MOST_PLACES = 126
 """Binary places of the steps of products: more leave float32, as do their ranges."""
+BY_STEP = ("ties", "near_ties")
+"""Data sets whose output range follows from the unit of the accumulator."""
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
@@ -221,6 +223,18 @@ def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range
         return dict(case.ranges)
     tensors = materialise(target, case)
     y = target.real({name: values.double() for name, values in tensors.items()}, case).numpy()
+    hints = _hints(target, case, tensors) if case.data.set in BY_STEP else {}
+    bound = variables(spec, case.shapes, case.attrs)
+    found = {
+        name: output_range(target, case.data.set, y, chooser, hints, _limits(spec.outputs[name], bound))
+        for name in calibrated
+    }
+    return {**case.ranges, **found}
+
+
+def _hints(target: Target, case: Case, tensors: Mapping[str, Any]) -> dict[str, float]:
+    """Return what the output range of data next to ties follows from: accumulator units, and how many terms are added."""
+    spec = target.spec
     hints = {"step": _accumulator_step(target, case, tensors)}
     if spec.error_model.kind == "product":
         places = math.log2(hints["step"]) * mean_terms(target, case)
@@ -230,12 +244,7 @@ def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range
         hints["mean_step"] = 2.0 * hints["step"] / (terms & -terms)
     if spec.error_model.terms is not None:
         hints["terms"] = float(spec.error_model.terms(variables(spec, case.shapes, case.attrs)))
-    bound = variables(spec, case.shapes, case.attrs)
-    found = {
-        name: output_range(target, case.data.set, y, chooser, hints, _limits(spec.outputs[name], bound))
-        for name in calibrated
-    }
-    return {**case.ranges, **found}
+    return hints
 
 
 def _limits(output: Output, bound: Mapping[str, Any]) -> Range:
