@@ -24,7 +24,7 @@ from quantizer.conformance.campaign.plan import UNIT, Plan
 from quantizer.conformance.campaign.work import run_unit
 from quantizer.conformance.generation.batches import RANGES, member
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import bits, key
 from quantizer.conformance.generation.stacks import PARTS
 from quantizer.conformance.judge import judge, judged_once
@@ -93,7 +93,7 @@ def cases() -> list[tuple[str, str, str]]:
         for seed, target in itertools.islice(enumerate(itertools.cycle(targets)), CASES):
             spent = {}
             clock = time.process_time()
-            trial = Trial(target, build_case(target, HashChooser(key(seed, target.id), {})), session.engine)
+            trial = Trial(target, build_case(target, HashChoices(key(seed, target.id), {})), session.engine)
             for name, step in (
                 ("build", partial(getattr, trial, "tensors")), ("rule", partial(getattr, trial, "parameters")),
                 ("forward", partial(getattr, trial, "refusal")),
@@ -191,7 +191,7 @@ def engines() -> list[tuple[str, str, str]]:
                 continue
             for seed in range(CASES):
                 trial = Trial(
-                    where, build_case(where, HashChooser(key(seed, where.id), {"tiles": "untiled"})), session.engine
+                    where, build_case(where, HashChoices(key(seed, where.id), {"tiles": "untiled"})), session.engine
                 )
                 operands, parameters = trial.codes, trial.parameters
                 start = time.perf_counter()

@@ -10,7 +10,7 @@ from quantizer.conformance.campaign import work
 from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.generation.batches import RANGES, member
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judge import judge, judged
 from quantizer.conformance.options import Options
 from quantizer.conformance.schedule import OF_BATCHES, Schedule
@@ -109,7 +109,7 @@ def test_each_structure_of_a_campaign_is_judged_by_every_check_once():
 def test_a_quotient_of_few_bits_is_within_what_accuracy_grants_on_compass():
     """Of 128 rows of a short axis the quotient comes first, in as few bits as the largest exponential leaves."""
     target = TARGETS["softmax-a8-compass"]
-    case = build_case(target, HashChooser(3, {"data": "random"}))
+    case = build_case(target, HashChoices(3, {"data": "random"}))
     case = case.but(shapes={"x": (4, 80, 2, 4)}, attrs={"axis": 0}, ranges={"x": (-4.0, 4.0), "y": (0.0, 0.99)})
     found = judge(Trial(target, case, SESSION.engine), ON_ALL)
     assert [verdict.status for verdict in found] == ["pass"] * len(ON_ALL)

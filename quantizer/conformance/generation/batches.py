@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from quantizer.conformance.generation.builder import complete, drawn
-from quantizer.conformance.generation.choosers import Chooser, HashChooser
+from quantizer.conformance.generation.choice_sources import ChoiceSource, HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import PARTS, SEED_BITS, stacked
 from quantizer.conformance.target import Target
@@ -26,8 +26,8 @@ def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
     all that decides it, so that it is judged alone as in its batch.
     """
     spec = target.spec
-    structure = HashChooser(key(seed, target.id, "structure", str(place // RANGES)), {})
-    own = HashChooser(key(seed, target.id, "member", str(place)), {})
+    structure = HashChoices(key(seed, target.id, "structure", str(place // RANGES)), {})
+    own = HashChoices(key(seed, target.id, "member", str(place)), {})
     chooser = _Member(structure, own)
     bound, present, first = drawn(spec, structure)
     sets: list[str] = list(spec.data)
@@ -39,11 +39,11 @@ def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
 class _Member:
     """Makes the choices of a structure as one chooser does, all others as another."""
 
-    def __init__(self, structure: Chooser, own: Chooser) -> None:
+    def __init__(self, structure: ChoiceSource, own: ChoiceSource) -> None:
         self._structure = structure
         self._own = own
 
-    def _of(self, name: str) -> Chooser:
+    def _of(self, name: str) -> ChoiceSource:
         return self._structure if name.split(".", 1)[0] in STRUCTURAL else self._own
 
     def integer(self, name: str, low: int, high: int) -> int:
