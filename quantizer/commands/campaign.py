@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Run generated cases through every check. What is found is kept in a folder as it comes: the same command "
         "goes on where a run ended, however that was.",
     )
-    campaign.add_argument("--examples", type=int, help="how many cases in all (default: until the time is over)")
+    campaign.add_argument("--examples", type=int, help="how many data sets in all (default: until the time is over)")
     campaign.add_argument("--time", type=_seconds, help="begin nothing after this long: 90s, 30m, 8h")
     campaign.add_argument("--seed", type=int, default=0, help="another seed, other cases (default: %(default)s)")
     campaign.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
@@ -108,8 +108,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     ]
     if not targets:
         raise UnsupportedError("campaign: no target is left of what was asked for. Ask for less, or for others.")
-    paths = tuple(tuple(map(str, given)) for given in (specs, plugins))
-    return Plan(tuple(targets), args.examples, args.seed, args.op_engine, *paths)
+    own_specs, own_plugins = (tuple(map(str, given)) for given in (specs, plugins))
+    return Plan(tuple(targets), args.examples, args.seed, args.op_engine, own_specs, own_plugins)
 
 
 def _local(workers: int) -> Callable[[], cf.Executor]:

@@ -181,4 +181,5 @@ def opened(config: pytest.Config) -> Session:
             problem = str(err)
         if problem is not None:
             pytest.fail(problem, pytrace=False)
+        gc.freeze()  # nor what the library holds
     return config.stash[SESSION]

@@ -78,11 +78,34 @@ def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, lis
     verdicts = judge(trial, checks)
     if trial.data_sets == 1 or deaths() > before or all(map(_holds_of_parts, verdicts)):
         return [(trial, verdicts)]
+    return _by_parts(trial, verdicts, checks)
+
+
+def judged_once(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
+    """Return what `judged` does, but that parts are judged by the checks alone of which the whole says anything but pass.
+
+    What passes on the whole comes first, with the whole: each of its verdicts counts for every part.
+    """
+    before = deaths()
+    verdicts = judge(trial, checks)
+    held = [verdict for verdict in verdicts if _holds_of_parts(verdict)]
+    if trial.data_sets == 1 or deaths() > before or len(held) == len(verdicts):
+        return [(trial, verdicts)]
+    again = {verdict.check for verdict in verdicts} - {verdict.check for verdict in held}
+    if "engine" in again:  # where the whole does not run a part may
+        return [(trial, []), *_by_parts(trial, verdicts, checks)]
+    needed = again | ({"arithmetic"} if "accuracy" in again else set())  # which says whether accuracy has to be sharp
+    found = _by_parts(trial, verdicts, [name for name in checks if name in needed])
+    return [(trial, held), *((one, [v for v in said if v.check in again or v.failing]) for one, said in found)]
+
+
+def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[tuple[Trial, list[Verdict]]]:
+    """Return each part alone with its verdicts, then the whole where a check fails on it and on no part."""
     alone = [Trial(trial.target, piece.case, trial.engine) for piece in parts(trial.spec, trial.case)]
     found = [(part, judge(part, checks)) for part in alone]
     shown = {verdict.check for _, several in found for verdict in several if verdict.failing}
     failing = {verdict.check for verdict in verdicts if verdict.failing}
-    return found if failing <= shown else [*found, (trial, verdicts)]
+    return found if failing <= shown else [*found, (trial, [*verdicts])]
 
 
 def _holds_of_parts(verdict: Verdict) -> bool:

@@ -15,9 +15,9 @@ from quantizer.core.case import Case
 from quantizer.core.verdict import CHECKS, SAMPLED
 from quantizer.tiling.windows import tileable_axes
 
-Where = Literal["first", "examples", "tiles"]
-"""first: the first case of a target; examples: those that its spec names; tiles: a case with a class of tiles that the
-check has not seen on the target."""
+Where = Literal["first", "examples", "structure", "tiles"]
+"""first: the first case of a target; examples: those that its spec names; structure: the first case of those with one
+structure that follow each other; tiles: a case with a class of tiles that the check has not seen on the target."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,14 @@ SCHEDULE: Mapping[str, Sample] = {
     "repeat": Sample(4),
 }
 """The checks that the gate profile samples; all others run on every case. `quantizer faults --schedule` measures what it loses."""
+OF_BATCHES: Mapping[str, Sample] = {
+    "exact": Sample(8, always=("structure",)),
+    "tiled": Sample(4, always=("structure", "tiles")),
+    "round_trip": Sample(1, always=(), once=True),
+    "properties": Sample(8, always=("structure",)),
+    "repeat": Sample(4, always=("structure",)),
+}
+"""The checks that a campaign samples: each judges every structure once, and others of its cases by the gate's shares."""
 COSTLY = {name: SCHEDULE[name] for name in SAMPLED}
 """The checks that every profile samples."""
 
@@ -61,6 +69,7 @@ class Schedule:
         self._checks = tuple(checks)
         self._samples = samples
         self._cases = 0
+        self._structure: object = None
         self._seen: dict[str, set[object]] = {name: set() for name in samples}
 
     def checks(self, case: Case) -> tuple[str, ...]:
@@ -71,7 +80,10 @@ class Schedule:
             kinds.add("first")
         if self._cases < len(self._target.spec.examples):
             kinds.add("examples")
-        self._cases += 1
+        structure = (case.shapes, case.attrs, case.activation, case.order, case.tiles)
+        if structure != self._structure:
+            kinds.add("structure")
+        self._cases, self._structure = self._cases + 1, structure
         return tuple(name for name in self._checks if self._runs(name, case, number, kinds))
 
     def _runs(self, name: str, case: Case, number: int, kinds: set[Where]) -> bool:

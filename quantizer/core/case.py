@@ -130,8 +130,12 @@ class Case:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
     def but(self, **changes: Any) -> Case:
-        """Return this case with some fields changed."""
-        return replace(self, **changes)
+        """Return this case with some fields changed; TypeError for a name that is no field."""
+        if not changes.keys() <= self.__dict__.keys():
+            return replace(self, **changes)  # which says what is wrong
+        other = object.__new__(Case)  # a tenth of the time of `replace`, of which a case needs some twenty
+        other.__dict__.update(self.__dict__ | changes)
+        return other
 
     @staticmethod
     def from_dict(raw: object, where: str) -> Case:

@@ -363,7 +363,8 @@ class Platform(Model):
     @property
     def places(self) -> tuple[str, ...]:
         """The names under which functions, oracles and exceptions for it are found; the first that has one counts."""
-        return tuple(dict.fromkeys((self.platform, self.functions or self.platform)))
+        own, other = self.platform, self.functions
+        return (own, other) if other and other != own else (own,)
 
     @property
     def runtime_quantizer(self) -> Quantizer:

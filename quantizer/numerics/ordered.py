@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
     What torch gives for a batch of small float32 matrices.
     """
-    found = a.new_zeros((*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]))
+    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's own loads sympy, a second in each process
+    found = a.new_zeros((*leading, a.shape[-2], b.shape[-1]))
     for place in range(a.shape[-1]):
         found = found + a[..., place : place + 1] * b[..., place : place + 1, :]
     return found

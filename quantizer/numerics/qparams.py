@@ -61,8 +61,10 @@ class QParams:
 
     def copied(self) -> QParams:
         """Return the same numbers in tensors of their own."""
-        steps = None if self.steps is None else self.steps.clone()
-        return replace(self, scale=self.scale.clone(), zero_point=self.zero_point.clone(), steps=steps)
+        other = object.__new__(QParams)  # the numbers were checked
+        tensors = {name: value.clone() for name, value in self.__dict__.items() if isinstance(value, Tensor)}
+        other.__dict__.update(self.__dict__ | tensors)
+        return other
 
     def along(self, values: Tensor, rank: int) -> Tensor:
         """Return per-axis *values* shaped to broadcast against a tensor of *rank* axes."""

@@ -148,8 +148,11 @@ class Registry:
 
         Of two for names of the platform the first name's counts.
         """
-        shared = self.entries.get((op, kind, None))
-        own = next((known for name in _names(platform) if (known := self.entries.get((op, kind, name)))), None)
+        entries, own = self.entries, None
+        shared = entries.get((op, kind, None))
+        for name in _names(platform):  # a plain loop: this is asked some thirty times a case
+            if own := entries.get((op, kind, name)):
+                break
         if own and shared:
             return max(own[-1], shared[-1], key=_precedence)
         if known := own or shared:

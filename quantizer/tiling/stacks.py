@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from quantizer.core.spec import NoTiling, Spec
 from quantizer.tiling.windows import Box, part, tileable_axes
 
 Shapes = Mapping[str, Shape]
+Sizes = tuple[tuple[str, Shape], ...]
+Values = tuple[tuple[str, Any], ...]
+"""Shapes and attributes, as keys: many cases have one structure."""
 
 
 def independent_axes(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, int]:
@@ -29,6 +33,12 @@ def cut_along(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any], axis: str) -
 
     Raises CaseError where outputs along *axis* depend on each other, or an operand is not as long there as the output.
     """
+    return dict(_cut_along(spec, tuple(shapes.items()), tuple(attrs.items()), axis))
+
+
+@functools.lru_cache(maxsize=4096)
+def _cut_along(spec: Spec, sizes: Sizes, values: Values, axis: str) -> Mapping[str, int]:
+    shapes, attrs = dict(sizes), dict(values)
     size = independent_axes(spec, shapes, attrs).get(axis)
     if size is None:
         raise CaseError(
@@ -60,6 +70,13 @@ def stacked_shapes(
 
     It is one where the axis cuts activations alone, is not that of the channels, and the output grows along it alone.
     """
+    found = _stacked_shapes(spec, tuple(shapes.items()), tuple(attrs.items()), axis, count)
+    return None if found is None else dict(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _stacked_shapes(spec: Spec, sizes: Sizes, values: Values, axis: str, count: int) -> Mapping[str, Shape] | None:
+    shapes, attrs = dict(sizes), dict(values)
     try:
         places = cut_along(spec, shapes, attrs, axis)
         if not places or any(spec.inputs[name].role != "activation" for name in places):
@@ -94,16 +111,24 @@ def parts(spec: Spec, case: Case) -> Iterator[Part]:
     """
     stack = case.data.stack
     assert stack is not None
-    places = cut_along(spec, case.shapes, case.attrs, stack.axis)
-    size = independent_axes(spec, case.shapes, case.attrs)[stack.axis]
-    each = -(-size // len(stack.parts))
-    kept = {name: tile for name, tile in case.tiles.sizes.items() if name != stack.axis}
-    for place, own in enumerate(stack.parts[: -(-size // each)]):
-        start, stop = place * each, min((place + 1) * each, size)
-        tile = part(spec, case.shapes, case.attrs, {stack.axis: (start, stop)})
-        shapes = with_size(case.shapes, places, stop - start)
-        alone = case.but(shapes=shapes, data=_alone(case.data, stack.axis, own), tiles=TilePlan(kept))
-        yield Part(alone, tile.output, dict(tile.inputs))
+    kept = TilePlan({name: tile for name, tile in case.tiles.sizes.items() if name != stack.axis})
+    boxes = _boxes(spec, tuple(case.shapes.items()), tuple(case.attrs.items()), stack.axis, len(stack.parts))
+    for (shapes, output, inputs), own in zip(boxes, stack.parts, strict=False):
+        yield Part(case.but(shapes=shapes, data=_alone(case.data, stack.axis, own), tiles=kept), output, dict(inputs))
+
+
+@functools.lru_cache(maxsize=1024)
+def _boxes(
+    spec: Spec, sizes: Sizes, values: Values, axis: str, count: int
+) -> tuple[tuple[Shapes, Box, Mapping[str, Box]], ...]:
+    """Return the shapes of each of *count* parts, and where it lies in the output and in the operands."""
+    shapes, attrs = dict(sizes), dict(values)
+    places = cut_along(spec, shapes, attrs, axis)
+    size = independent_axes(spec, shapes, attrs)[axis]
+    each = -(-size // count)
+    ends = [(start, min(start + each, size)) for start in range(0, size, each)] if each else []
+    tiles = [(end, part(spec, shapes, attrs, {axis: end})) for end in ends]
+    return tuple((with_size(shapes, places, end[1] - end[0]), tile.output, tile.inputs) for end, tile in tiles)
 
 
 def _alone(data: DataRecipe, axis: str, own: tuple[str, int]) -> DataRecipe:

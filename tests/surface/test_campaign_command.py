@@ -10,7 +10,7 @@ import pytest
 
 from quantizer.cli import main
 
-EXAMPLES = "500"
+EXAMPLES = "5120"
 
 
 def command(folder, *more):
@@ -53,7 +53,7 @@ def test_a_campaign_that_was_killed_goes_on_and_ends_the_same_and_its_workers_en
     subprocess.run(command(tmp_path, "--workers", "2"), check=True, capture_output=True)
     assert record(tmp_path) == undisturbed
     units = [json.loads(line)["unit"] for line in journal.read_text().splitlines()]
-    assert len(units) == len(set(units)) == 10 > kept
+    assert len(units) == len(set(units)) == 20 > kept
 
 
 def is_running(process):

@@ -12,14 +12,14 @@ import pytest
 from quantizer.conformance.campaign import control, work
 from quantizer.conformance.campaign.control import run_campaign, store_failures
 from quantizer.conformance.campaign.journal import JOURNAL, Journal
-from quantizer.conformance.campaign.plan import UNIT, Plan
+from quantizer.conformance.campaign.plan import BATCH, UNIT, Plan
 from quantizer.conformance.campaign.record import Totals, markdown
 from quantizer.conformance.campaign.work import Tally
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.ops import REGISTRY, load_built_ins
 
-PLAN = Plan(("relu-a8-ideal", "add-a8-ort"), examples=130, seed=3)
+PLAN = Plan(("relu-a8-ideal", "add-a8-ort"), examples=2 * UNIT + 30, seed=3)
 
 
 class AtOnce(cf.Executor):
@@ -62,6 +62,9 @@ def test_units_deal_the_examples_to_all_targets() -> None:
     units = list(PLAN.units())
     assert [unit.examples for unit in units] == [UNIT, UNIT, 30]
     assert [unit.target for unit in units] == ["relu-a8-ideal", "add-a8-ort", "relu-a8-ideal"]
+    assert [unit.examples for unit in Plan(PLAN.targets, 100).units()] == [BATCH, 100 - BATCH], (
+        "each has its share of few"
+    )
     endless = Plan(PLAN.targets, None).units()
     assert [unit.number for unit in itertools.islice(endless, 4)] == [0, 1, 2, 3]
     assert Plan.from_json(PLAN.to_json(), "here") == PLAN
@@ -76,7 +79,7 @@ def test_a_plan_that_is_none_is_refused(text: str) -> None:
 def test_the_record_is_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
     found = [record(PLAN, tmp_path / str(n), workers=n) for n in (1, 2, 5)]
     assert found[0] == found[1] == found[2]
-    assert found[0]["examples"] == 130
+    assert found[0]["examples"] == PLAN.examples
     assert found[0]["alarms"] == 0
     assert sum(found[0]["checks"]["relu"]["arithmetic"].values()) == UNIT + 30
     assert "| relu" in markdown(found[0])
@@ -102,8 +105,17 @@ def test_a_unit_that_was_written_twice_counts_once(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_campaign_is_refused(tmp_path: Path) -> None:
     Journal(tmp_path, PLAN)
-    with pytest.raises(UnsupportedError, match=r"holds another campaign \(seed 3, 130 examples of 2 targets\)"):
-        Journal(tmp_path, Plan(PLAN.targets, 130, seed=4))
+    with pytest.raises(
+        UnsupportedError, match=rf"holds another campaign \(seed 3, {PLAN.examples} examples of 2 targets\)"
+    ):
+        Journal(tmp_path, Plan(PLAN.targets, PLAN.examples, seed=4))
+
+
+def test_a_folder_whose_cases_followed_from_the_seed_in_another_way_is_refused(tmp_path: Path) -> None:
+    old = {name: value for name, value in json.loads(PLAN.to_json()).items() if name != "version"}
+    (tmp_path / "plan.json").write_text(json.dumps(old))
+    with pytest.raises(UnsupportedError, match="holds another campaign"):
+        Journal(tmp_path, PLAN)
 
 
 def test_a_damaged_journal_is_named_with_its_line(tmp_path: Path) -> None:
@@ -166,7 +178,7 @@ def test_what_cannot_be_built_is_a_failure_without_a_case(tmp_path: Path, monkey
     def breaks(*_: object) -> Case:
         raise ValueError("no such shape")
 
-    monkeypatch.setattr(work, "build_case", breaks)
+    monkeypatch.setattr(work, "member", breaks)
     totals = run_campaign(PLAN, Journal(tmp_path, PLAN), AtOnce, 1)
     assert set(totals.failures) == {
         f"{target}: no case could be built: ValueError: no such shape" for target in PLAN.targets

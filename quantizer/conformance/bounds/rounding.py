@@ -62,10 +62,11 @@ def code_interval(
         open_choice = (low != high) & (e == 0)
         if rounding == "stochastic":  # two codes are right, unless a whole number is within t
             open_choice &= np.ceil(w - t) <= np.floor(w + t)
-        for place in np.argwhere(open_choice):
-            index = tuple(place.tolist())
-            before = int(np.broadcast_to(inner, low.shape)[index])
-            after = int(np.broadcast_to(z, low.shape)[index]) - before
+        places = np.argwhere(open_choice).tolist()
+        befores, wholes = (np.broadcast_to(part, low.shape) if places else part for part in (inner, z))
+        for index in map(tuple, places):
+            before = int(befores[index])
+            after = int(wholes[index]) - before
             codes = rational_codes(exact(index) + before, rounding)
             low[index], high[index] = (min(max(code + after, qmin), qmax) for code in codes)
     return low, high

@@ -17,8 +17,12 @@ from quantizer.core.reading import Readable, one_line
 
 PLANNED = Readable("the plan of a campaign", 1 << 26, CaseError, "Name another folder.")
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
-UNIT = 50
-"""Examples of one unit, all of one target."""
+VERSION = 2
+"""1: each example a case with a structure of its own."""
+BATCH = 64
+"""Examples of one structure: four ranges of sixteen data sets, where it has an axis to stack them along."""
+UNIT = 4 * BATCH
+"""Examples of one unit, all of one target, at most."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Plan:
     engine: str = "builtin"
     specs: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    version: int = VERSION
+    """How cases follow from the seed."""
 
     @property
     def digest(self) -> str:
@@ -48,7 +54,7 @@ class Plan:
         """Read what `to_json` wrote; CaseError with *where* for anything else."""
         raw = PLANNED.parsed(text, where)
         try:
-            return convert(raw, Plan)
+            return convert({"version": 1, **raw} if isinstance(raw, dict) else raw, Plan)
         except (ValidationError, UnicodeEncodeError) as err:
             raise CaseError(f"{where}: not the plan of a campaign: {one_line(err)}. Name another folder.") from None
 
@@ -63,11 +69,16 @@ class Plan:
         """Yield the units in order: targets in turn, so that each has had its share whenever the run ends."""
         if not self.targets:
             raise UnsupportedError("campaign: no target is left. Ask for less, or for others.")
-        number = left = 0
-        while self.examples is None or (left := self.examples - number * UNIT) > 0:
-            target = self.targets[number % len(self.targets)]
-            yield Unit(number, target, UNIT if self.examples is None else min(UNIT, left))
+        each, number = self._each(), 0
+        while (left := each if self.examples is None else min(each, self.examples - number * each)) > 0:
+            yield Unit(number, self.targets[number % len(self.targets)], left)
             number += 1
+
+    def _each(self) -> int:
+        """Return the examples of a unit: of few, so many that each target has its share, in whole batches."""
+        if self.examples is None:
+            return UNIT
+        return min(UNIT, BATCH * -(-self.examples // (BATCH * len(self.targets))))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
 import json
 import os
 from typing import Any
@@ -10,16 +12,17 @@ from typing import Any
 from quantizer.conformance.campaign.entries import BINS
 from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.failures import headline
-from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.batches import member
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
+from quantizer.conformance.generation.stacks import PARTS
+from quantizer.conformance.judge import judge, judged_once
+from quantizer.conformance.schedule import OF_BATCHES, Schedule
 from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.shrink import shrink
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
-from quantizer.core.verdict import Verdict
+from quantizer.core.verdict import EVERY, Verdict
 from quantizer.runtime.isolation.plugins import judged
 
 SHRINK_RUNS = 200
@@ -30,13 +33,21 @@ def run_unit(plan: str, number: int, target: str, examples: int) -> str:
     known = Plan.from_json(plan, "campaign")
     session, targets = _opened(plan)
     where, found = targets[target], Tally(number, target)
-    for index in range(examples):
+    real = session.options.real is not None
+    checks = Schedule(where, EVERY, {} if real else OF_BATCHES)
+    seed, left = key(known.seed, str(number), target), examples
+    for place in itertools.count():
+        if left <= 0:
+            break
         try:
-            case = build_case(where, HashChoices(key(known.seed, str(number), str(index), target), {}))
+            case = member(where, seed, place, 1 if real else min(left, PARTS))
         except Exception as err:  # noqa: BLE001 - whatever a spec or a plugin's reference raises is its failure
             found.broke(f"no case could be built: {type(err).__name__}: {err}")
+            left -= 1
             continue
-        found.add(case, judge(Trial(where, case, session.engine)))
+        left -= len(case.data.sets)
+        for index, (trial, verdicts) in enumerate(judged_once(Trial(where, case, session.engine), checks.checks(case))):
+            found.add(trial.case, verdicts, again=index > 0)
     return found.to_json()
 
 
@@ -68,13 +79,18 @@ class Tally:
         self._histograms: dict[str, list[int]] = {}
         self._failures: list[dict[str, str]] = []
 
-    def add(self, case: Case, verdicts: list[Verdict]) -> None:
-        """Count the verdicts of one case."""
-        self._content["examples"] += 1
-        self._content["elements"] += max((v.elements for v in verdicts), default=0)
+    def add(self, case: Case, verdicts: list[Verdict], *, again: bool = False) -> None:
+        """Count the verdicts of one case: for each data set that it holds, in histograms once, where its worst one lies.
+
+        again: the case is a part of one that was counted, or that one by what shows in none of its parts.
+        """
+        sets = len(case.data.sets)
+        self._content["examples"] += 0 if again else sets
+        sets = 1 if again else sets
+        self._content["elements"] += 0 if again else max((v.elements for v in verdicts), default=0)
         for verdict in verdicts:
             statuses = self._checks.setdefault(verdict.check, {})
-            statuses[verdict.status] = statuses.get(verdict.status, 0) + 1
+            statuses[verdict.status] = statuses.get(verdict.status, 0) + sets
             if verdict.status in ("pass", "mistrusted"):
                 bins = self._histograms.setdefault(verdict.check, [0] * (BINS + 1))
                 bins[min(BINS, int(verdict.ratio * BINS)) if verdict.ratio < 1 else BINS - (verdict.ratio == 1)] += 1
@@ -110,4 +126,6 @@ def _opened(plan: str) -> tuple[Session, dict[str, Target]]:
     plugins = judged(options.plugins, dict(os.environ))
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
     targets = [target for spec in session.library.specs.values() for target in session.all_targets(spec)]
+    gc.collect()
+    gc.freeze()  # all of this lives as long as the worker: later collections need not walk it
     return session, {target.id: target for target in targets}

@@ -141,8 +141,9 @@ def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> 
                 name, math.inf, f"{what} of shape {np.shape(expected)}", f"{np.shape(got)}", "the rule's granularity"
             )
             continue
-        wrong = np.argwhere(np.atleast_1d(got != expected))
-        if wrong.size:
+        unequal = np.atleast_1d(got != expected)
+        if unequal.any():
+            wrong = np.argwhere(unequal)
             index = tuple(int(i) for i in wrong[0])
             shown = np.atleast_1d(expected)[index], np.atleast_1d(got)[index]
             yield Finding(

@@ -186,9 +186,9 @@ def _without_stages(trial: Trial, table: Table) -> Verdict:
 
 
 def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
-    """Return e in output codes of the stages after the table: interpolation, reciprocal, multiplier.
+    """Return e in output codes of the stages after the table: interpolation, reciprocal or quotient, multiplier.
 
-    share: y = exp / sum; total: sum of exponentials in units of the table.
+    An engine that shows neither may take the one or the other. share: y = exp / sum; total: sum of exponentials in units of the table.
     """
     numbers, scale = trial.parameters.numbers, float(trial.output.scale)
     table = trial.parameters.tables["exp"]
@@ -197,7 +197,12 @@ def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
     error = (1 + terms * share) * entry / total / scale
     if "multiplier" in numbers:
         enlarge = 31 - math.ceil(math.log2(max(numbers["multiplier"], 1)))
-        error = error + share * total * 2.0 ** -(numbers["shift"] + enlarge)
+        largest = max(int(table.entries.max()), 1)
+        places = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
+        reciprocal = share * total * 2.0 ** -(numbers["shift"] + enlarge)
+        quotient = np.full_like(reciprocal, 0.5 * numbers["multiplier"] * 2.0 ** -(numbers["shift"] + places))
+        shown = [e for name, e in (("reciprocal", reciprocal), ("quotient", quotient)) if name in trial.outcome.stages]
+        error = error + (shown[0] if shown else np.maximum(reciprocal, quotient))
         gain = numbers["multiplier"] * 2.0 ** -numbers["shift"]
         error = error + share * abs(gain - 1 / scale)
     return np.asarray(error)

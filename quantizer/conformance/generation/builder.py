@@ -41,6 +41,8 @@ SEARCHED = 256
 SEED_BITS = 32
 MOST_PLACES = 126
 """Binary places of the steps of products: more leave float32, as do their ranges."""
+BY_STEP = ("ties", "near_ties")
+"""Data sets whose output range follows from the unit of the accumulator."""
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
@@ -103,7 +105,7 @@ def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
 def build_case(target: Target, chooser: ChoiceSource, change: Change | None = None) -> Case:
     """Return one legal case, its operands' ranges as drawn or as *change* makes them; the same choices give the same case."""
     spec = target.spec
-    bound, present, data = _drawn(spec, chooser)
+    bound, present, data = drawn(spec, chooser)
     seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
     given = change and {name: changed_range(target, name, data, chooser, bound, change) for name in present}
     return complete(target, bound, present, data, seed, chooser, given)
@@ -112,13 +114,14 @@ def build_case(target: Target, chooser: ChoiceSource, change: Change | None = No
 def outline(target: Target, chooser: HashChoices) -> Case:
     """Return the case of the same choices but for its ranges and data: all that coverage asks for, at a tenth of the cost."""
     spec = target.spec
-    bound, present, data = _drawn(spec, chooser)
+    bound, present, data = drawn(spec, chooser)
     case = _structure(target, bound, present, DataRecipe(data, 0))
     case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
     return case.but(tiles=tile_plan(target, case, chooser))
 
 
-def _drawn(spec: Spec, chooser: ChoiceSource) -> tuple[dict[str, Any], list[str], str]:
+def drawn(spec: Spec, chooser: ChoiceSource) -> tuple[dict[str, Any], list[str], str]:
+    """Return dimensions and attributes by name, the operands that are present, and the data set."""
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
         bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
@@ -223,6 +226,18 @@ def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
         return dict(case.ranges)
     tensors = materialise(target, case)
     y = target.real({name: values.double() for name, values in tensors.items()}, case).numpy()
+    hints = _hints(target, case, tensors) if case.data.set in BY_STEP else {}
+    bound = variables(spec, case.shapes, case.attrs)
+    found = {
+        name: output_range(target, case.data.set, y, chooser, hints, _limits(spec.outputs[name], bound))
+        for name in calibrated
+    }
+    return {**case.ranges, **found}
+
+
+def _hints(target: Target, case: Case, tensors: Mapping[str, Any]) -> dict[str, float]:
+    """Return what the output range of data next to ties follows from: accumulator units, and how many terms are added."""
+    spec = target.spec
     hints = {"step": _accumulator_step(target, case, tensors)}
     if spec.error_model.kind == "product":
         places = math.log2(hints["step"]) * mean_terms(target, case)
@@ -232,12 +247,7 @@ def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
         hints["mean_step"] = 2.0 * hints["step"] / (terms & -terms)
     if spec.error_model.terms is not None:
         hints["terms"] = float(spec.error_model.terms(variables(spec, case.shapes, case.attrs)))
-    bound = variables(spec, case.shapes, case.attrs)
-    found = {
-        name: output_range(target, case.data.set, y, chooser, hints, _limits(spec.outputs[name], bound))
-        for name in calibrated
-    }
-    return {**case.ranges, **found}
+    return hints
 
 
 def _limits(output: Output, bound: Mapping[str, Any]) -> Range:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quantizer.conformance.generation.fillers import FILLERS, indices, random, site_of
+from quantizer.conformance.generation.fillers import FILLERS, each, indices, random, site_of
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.ties import near_ties, ties
 from quantizer.conformance.grids import decoded
@@ -81,10 +81,31 @@ def _stack(target: Target, case: Case) -> dict[str, Array]:
     assert stack is not None
     places = cut_along(target.spec, case.shapes, case.attrs, stack.axis)
     plain = [piece.case.but(data=DataRecipe(*own)) for piece, own in zip(pieces, stack.parts, strict=False)]
-    filled = [_fill(target, one, list(places)) for one in plain]
-    constants = _fill(target, plain[0].but(data=DataRecipe(case.data.set, case.data.seed)))
-    joined = {name: np.concatenate([one[name] for one in filled], axis) for name, axis in places.items()}
-    return {**constants, **joined}
+    filled = {name: _parts(target, plain, name, axis) for name, axis in places.items()}
+    rest = [name for name in case.shapes if name not in places]
+    constants = _fill(target, plain[0].but(data=DataRecipe(case.data.set, case.data.seed)), rest)
+    found = {**constants, **filled}
+    return {name: found[name] for name in case.shapes}
+
+
+def _parts(target: Target, cases: Sequence[Case], name: str, axis: int) -> Array:
+    """Return activation *name* of all *cases*, which differ in their data alone but for a shorter last one, along *axis*.
+
+    Those of one data set are filled in one go.
+    """
+    made: list[Array | None] = [None] * len(cases)
+    first = cases[0]
+    for kind in dict.fromkeys(one.data.set for one in cases):
+        own = [i for i, one in enumerate(cases) if one.data.set == kind]
+        alike = [i for i in own if cases[i].shapes == first.shapes and target.spec.inputs[name].kind != "index"]
+        if kind in FILLERS:
+            seeds = tuple(cases[i].data.seed for i in alike)
+            for i, values in zip(alike, each(kind, site_of(target, first, name), seeds), strict=True):
+                made[i] = values
+    alone = (
+        _fill(target, one, [name])[name] if known is None else known for one, known in zip(cases, made, strict=True)
+    )
+    return np.concatenate([*alone], axis)
 
 
 def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dict[str, Array]:

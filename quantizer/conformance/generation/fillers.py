@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.generation.hashing import bits, integers, uniform
+from quantizer.conformance.generation.hashing import Seeds, bits, integers, uniform
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
@@ -30,7 +30,8 @@ class Site:
     low: float
     high: float
     channel_axis: int | None
-    seed: int
+    seed: Seeds
+    """One, or several: those of TOGETHER then fill as many tensors, one after another along a first axis."""
 
     @property
     def salt(self) -> str:
@@ -66,10 +67,12 @@ def one_hot(site: Site) -> Array:
     """One activation element at its largest magnitude, all others zero; constants are random."""
     if site.role != "activation":
         return random(site)
-    values = np.zeros(site.shape)
+    drawn = bits(site.seed, site.salt, site.shape)
+    values = np.zeros(drawn.shape)
     if values.size:
-        position = np.unravel_index(int(np.argmax(bits(site.seed, site.salt, site.shape))), site.shape)
-        values[position] = site.high if site.high >= -site.low else site.low
+        rows = values.reshape(-1, math.prod(site.shape))
+        places = drawn.reshape(rows.shape).argmax(axis=1)
+        rows[np.arange(len(rows)), places] = site.high if site.high >= -site.low else site.low
     return values
 
 
@@ -115,6 +118,13 @@ def indices(site: Site) -> Array:
     return np.where(draw == 0, least, np.where(draw == 1, most, anywhere)).astype(np.float64)
 
 
+def each(name: str, site: Site, seeds: tuple[int, ...]) -> list[Array]:
+    """Return what the data set *name* holds at *site* under each of *seeds*."""
+    if name in TOGETHER:
+        return [*FILLERS[name](replace(site, seed=seeds))]
+    return [FILLERS[name](replace(site, seed=seed)) for seed in seeds]
+
+
 FILLERS: dict[str, Callable[[Site], Array]] = {
     "zeros": zeros,
     "one_hot": one_hot,
@@ -126,3 +136,5 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
     "small_integers": small_integers,
     "random": random,
 }
+TOGETHER = ("one_hot", "corners", "saturation", "zero_point_extremes", "small_integers", "random")
+"""Data sets whose functions fill several tensors at once, one for each seed."""

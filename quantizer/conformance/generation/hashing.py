@@ -8,6 +8,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
+Seeds = int | tuple[int, ...]
 MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -28,10 +29,14 @@ def key(seed: int, *names: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def bits(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    """Return 64 random bits per element; element [i, j, ...] depends on seed, name, i, j, ... only."""
+def bits(seed: Seeds, name: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:
+    """Return 64 random bits per element; element [i, j, ...] depends on seed, name, i, j, ... only.
+
+    Of several seeds the result has a first axis more, for each seed what it gives alone.
+    """
+    keys = key(seed, name) if isinstance(seed, int) else [key(one, name) for one in seed]
     with np.errstate(over="ignore"):
-        value = np.array(key(seed, name), dtype=np.uint64)
+        value = np.array(keys, dtype=np.uint64)
         for axis, size in enumerate(shape):
             value = splitmix64(value[..., None] ^ _salted(axis, size))
         return splitmix64(value)
@@ -48,11 +53,11 @@ def _salted(axis: int, size: int) -> NDArray[np.uint64]:
     return found
 
 
-def uniform(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def uniform(seed: Seeds, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return numbers in [0, 1), a multiple of 2**-53 each."""
     return (bits(seed, name, shape) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def integers(seed: int, name: str, shape: tuple[int, ...], low: int, high: int) -> NDArray[np.int64]:
+def integers(seed: Seeds, name: str, shape: tuple[int, ...], low: int, high: int) -> NDArray[np.int64]:
     """Return integers in [low, high]."""
     return low + (uniform(seed, name, shape) * (high - low + 1)).astype(np.int64)

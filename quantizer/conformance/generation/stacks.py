@@ -27,8 +27,8 @@ BESIDE = ("corners", "one_hot", "zeros")
 SEED_BITS = 32
 
 
-def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = True) -> Case:
-    """Return *case* with more data sets beside its own, tiles chosen anew.
+def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = True, most: int = PARTS) -> Case:
+    """Return *case* with more data sets beside its own, *most* in all, tiles chosen anew.
 
     keeps: *case* itself where it would lose a class of its coverage, such as a batch of one. Ranges, constants and the first
     data set are those of *case*. An operator whose reference is not ours has no stacks: the domains of its dimensions are
@@ -38,7 +38,7 @@ def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = 
     if case.data.stack is not None or case.data.kept or case.data.set in ALONE or not is_ours(spec):
         return case
     largest = max(map(math.prod, case.shapes.values()), default=0)
-    count = min(PARTS, MOST // max(largest, 1))
+    count = min(most, MOST // max(largest, 1))
     wanted = coverage(target, case) if keeps else set[str]()
     for axis in independent_axes(spec, case.shapes, case.attrs) if count > 1 else ():
         shapes = stacked_shapes(spec, case.shapes, case.attrs, axis, count)

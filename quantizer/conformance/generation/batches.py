@@ -1,0 +1,59 @@
+"""Batches: a structure drawn once, several ranges of it, and several data sets under each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from quantizer.conformance.generation.builder import complete, drawn
+from quantizer.conformance.generation.choice_sources import ChoiceSource, HashChoices
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.stacks import PARTS, SEED_BITS, stacked
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+
+T = TypeVar("T")
+RANGES = 4
+"""Cases of one structure, each with ranges and data of its own."""
+STRUCTURAL = ("order", "activation", "tiles")
+"""Choices of a structure that are made after its dimensions and operands; those of single axes begin with the same words."""
+
+
+def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
+    """Return the case *place* of the series *seed*: RANGES neighbours have one structure, and nothing else in common.
+
+    most: data sets of the case, at most; it has several where its structure has an axis to stack them along. The case says
+    all that decides it, so that it is judged alone as in its batch.
+    """
+    spec = target.spec
+    structure = HashChoices(key(seed, target.id, "structure", str(place // RANGES)), {})
+    own = HashChoices(key(seed, target.id, "member", str(place)), {})
+    chooser = _Member(structure, own)
+    bound, present, first = drawn(spec, structure)
+    sets: list[str] = list(spec.data)
+    data = sets[(sets.index(first) + place) % len(sets)]
+    case = complete(target, bound, present, data, own.integer("seed", 0, (1 << SEED_BITS) - 1), chooser)
+    return stacked(target, case, chooser, keeps=False, most=most)
+
+
+class _Member:
+    """Makes the choices of a structure as one chooser does, all others as another."""
+
+    def __init__(self, structure: ChoiceSource, own: ChoiceSource) -> None:
+        self._structure = structure
+        self._own = own
+
+    def _of(self, name: str) -> ChoiceSource:
+        return self._structure if name.split(".", 1)[0] in STRUCTURAL else self._own
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        """Return an integer in [low, high]."""
+        return self._of(name).integer(name, low, high)
+
+    def option(self, name: str, options: Sequence[T]) -> T:
+        """Return one of *options*."""
+        return self._of(name).option(name, options)
+
+    def bin(self, factor: str) -> str | None:  # noqa: ARG002 - the protocol's
+        """Return None: no row asks for anything."""
+        return None
