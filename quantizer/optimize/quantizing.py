@@ -19,7 +19,7 @@ from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_handed import file_format, filed, float_layer, handed_layer
 from quantizer.ir.formats.compass_native import SOURCES
-from quantizer.ir.formats.compass_params import AXES, TOP_RANGE, TOP_SCALE, TOP_ZP, scale_of
+from quantizer.ir.formats.compass_params import AXES, TOP_RANGE, TOP_SCALE, TOP_ZP, WINOGRAD, scale_of
 from quantizer.ir.formats.compass_text import format_loosely
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
 from quantizer.numerics.logarithm_tables import LOGARITHMS, SHARES
@@ -28,7 +28,6 @@ from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rules import Ends, activation_params, weight_part
 from quantizer.optimize import lone_layers
-from quantizer.optimize.running import WINOGRAD
 from quantizer.optimize.scaled_products import SCALED, as_scaled
 from quantizer.optimize.settings import TWO_TABLES, Settings
 from quantizer.plugins.alone import LoneLayer
@@ -226,6 +225,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         constants, given, node.activation, node.activation_attrs,
         {key: ends for key, ends in found.items() if ends is not None},
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
+        frozenset({"weight"} if node.extra.get(WINOGRAD) is True else ()),
     )  # fmt: skip
     try:
         return OwnEngine().quantize(request)

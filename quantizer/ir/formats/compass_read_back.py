@@ -13,6 +13,7 @@ from quantizer.core.platforms import NARROW_BITS, Platform
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_handed import absorbed
+from quantizer.ir.formats.compass_params import WINOGRAD
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
 from quantizer.numerics import logarithm_tables
 from quantizer.numerics.float24 import power_table
@@ -128,7 +129,8 @@ def _constants(node: Node, spec: Spec, operands: Mapping[str, Tensor], handed: P
         if tensor.data is not None and key not in spec.activations:
             codes = tensor.data.long()
             codes = codes.movedim(-1, 1) if spec.inputs[key].spatial else codes
-            found[key] = Constant(codes, _decided(node, tensor))
+            transformed = key == "weight" and node.extra.get(WINOGRAD) is True
+            found[key] = Constant(codes, _decided(node, tensor), transformed)
     if spec.quantization.family in handed.platform.absorbs_zero_point:
         known = replace(handed, constants=dict(found))
         for key, constant in found.items():
