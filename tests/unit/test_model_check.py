@@ -198,7 +198,10 @@ def test_a_model_in_float_has_no_steps() -> None:
     findings, _ = model_findings(graph, feeds, (OwnFloat("float"), ONNXRUNTIME), "ort")
     apart = max(part.apart for part in findings.parts)
     assert 0 < apart < 1e-5
-    assert summary(findings)[0] == f"onnxruntime is at most {apart:.4g} from the float model at an edge of {len(findings.parts)}."
+    assert (
+        summary(findings)[0]
+        == f"onnxruntime is at most {apart:.4g} from the float model at an edge of {len(findings.parts)}."
+    )
 
 
 def test_a_cut_is_one_operator_that_runs_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
