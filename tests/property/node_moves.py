@@ -126,7 +126,10 @@ def slicing(d: Draw, op: str) -> Made:
     if d.chance(0.8) or len(axes) < len(shape):
         operands.append(whole(*named))
         if d.chance(0.6):
-            operands.append(whole(*[d.one(1, 2, -1, -2, 3) for _ in axes]))
+            steps = [d.one(1, 2, -1, -2, 3) for _ in axes]
+            ends = [-far if step < 0 and end == far else end for step, end in zip(steps, ends, strict=True)]
+            operands[2] = whole(*ends)  # ONNX Runtime takes the largest end of a step backwards for the smallest
+            operands.append(whole(*steps))
     else:
         operands = [x, whole(*starts), whole(*ends)]
     return Made(op, d.one(10, 11, 13), tuple(operands), held=frozenset({1, 2, 3, 4}) if d.chance(0.7) else frozenset())

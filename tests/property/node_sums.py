@@ -294,6 +294,10 @@ def attention(d: Draw, op: str) -> Made:
             d.r.choice([(length, total), (b, 1, length, total), (1, heads * group, length, total)]),
             d.one(bool, np.float32),
         )
+    if mask is not None:
+        attrs.pop("is_causal", None)  # engines before onnx 1.22 and ONNX Runtime 1.32 take both otherwise
+    if mask is not None and mask.dtype == bool:
+        mask[..., 0] = True  # of rows that see nothing engines made NaN until the standard said zeros
     operands: list[np.ndarray | None] = [q, k, v, mask]
     if past:
         operands += [d.values((b, heads, past, size)), d.values((b, heads, past, v.shape[-1]))]
