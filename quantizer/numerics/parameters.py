@@ -67,6 +67,8 @@ class Request:
     """Weight -> its calibrated range, where a strategy found another one than its extrema."""
     samples: Mapping[str, Tensor] = field(default_factory=dict)
     """Float activations to calibrate on what *ranges* does not name: tensors that a plugin keeps for itself."""
+    transformed: frozenset[str] = frozenset()
+    """Weights by which Winograd's algorithm multiplies."""
 
     @cached_property
     def inputs(self) -> dict[str, QParams]:
@@ -145,7 +147,7 @@ class Request:
                 if item.role == "bias" and other in self.constants:
                     factor = next(iter(self.inputs.values())).scale
                     params = holding_bias(params, self.constants[other], factor, self.scheme.weight.bias_bits)
-        return Constant(quantize(values, params, self.platform.quantizer), params)
+        return Constant(quantize(values, params, self.platform.quantizer), params, name in self.transformed)
 
     def bias(self, name: str, factors: list[QParams], weights: Mapping[str, Constant] | None = None) -> Constant:
         """Return codes of a bias whose scale is the product of the scales of *factors*.

@@ -124,16 +124,23 @@ class Constant:
 
     codes: Tensor
     params: QParams
+    transformed: bool = False
+    """Whether Winograd's algorithm multiplies by the codes: rows of four (`numerics.winograd`)."""
 
     @property
     def sums(self) -> Tensor:
-        """Sum of the codes of each slice along the first axis."""
-        return self.codes.reshape(len(self.codes), -1).sum(1)
+        """What each slice along the first axis adds up to on operands that are all 1: the sum of its codes.
+
+        Of transformed rows: B^T (1, 1, 1, 1) is (0, 2, 0, 0), which is what A^T passes on.
+        """
+        read = 2 * self.codes[..., 1] if self.transformed else self.codes
+        return read.reshape(len(self.codes), -1).sum(1)
 
     @property
     def centred_sums(self) -> Tensor:
-        """Sum of code - zero_point of each slice along the first axis, for parameters per tensor or of these slices."""
-        return self.sums - self.params.zero_point * (self.codes.numel() // len(self.codes))
+        """The same of code - zero_point, for parameters per tensor or of these slices."""
+        count = 2 * self.codes[0][..., 1].numel() if self.transformed else self.codes[0].numel()
+        return self.sums - self.params.zero_point * count
 
 
 @dataclass(frozen=True)

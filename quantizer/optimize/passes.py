@@ -11,6 +11,7 @@ import torch
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_params import WINOGRAD
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.winograd import transformed
 from quantizer.optimize.cfg import Options
@@ -18,7 +19,6 @@ from quantizer.optimize.fields import NEWER, NEWEST
 from quantizer.optimize.idle_layers import without_idle_layers
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.quantizing import Calibrated
-from quantizer.optimize.running import WINOGRAD
 from quantizer.optimize.scaled_products import axes_of_channels, products_of_channels
 from quantizer.optimize.settings import FAST_EXP, FLOAT24, TWO_TABLES, Settings
 
@@ -169,8 +169,7 @@ def winograd_where_it_fits(
 ) -> tuple[Graph, Mapping[str, Settings]]:
     """Have convolutions computed by Winograd's algorithm where the cfg asks for it and it is faster.
 
-    Their weights are transformed before statistics are gathered. UnsupportedError where codes have zero points, which the original
-    loses there.
+    Their weights are transformed before statistics are gathered.
     """
     nodes, tensors = [], dict(graph.tensors)
     for node in graph.nodes:
@@ -178,11 +177,6 @@ def winograd_where_it_fits(
         if node.op != "conv2d" or not own["with_winograd"] or not _fits_winograd(graph, node):
             nodes.append(node)
             continue
-        if not (own.symmetric and own.symmetric_weight):
-            raise UnsupportedError(
-                f"layer {node.name!r}: Winograd's algorithm on codes with zero points is not built here."
-                f" Write symmetric methods, or with_winograd = true & <{{{node.name}}}:false> to keep the layer."
-            )
         weights = graph.tensor(str(node.inputs[1]))
         assert weights.data is not None
         data = transformed(weights.data.movedim(-1, 1)).movedim(1, -1)

@@ -18,7 +18,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_native import SOURCES
-from quantizer.ir.formats.compass_params import AXES, TOP_RANGE, TOP_SCALE, TOP_ZP, scale_of
+from quantizer.ir.formats.compass_params import AXES, TOP_RANGE, TOP_SCALE, TOP_ZP, WINOGRAD, scale_of
 from quantizer.ir.formats.compass_quantized import file_format, filed, float_layer, provided_layer
 from quantizer.ir.formats.compass_text import format_loosely
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
@@ -28,7 +28,6 @@ from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rules import Ends, activation_params, weight_part
 from quantizer.optimize import layers_without_spec
-from quantizer.optimize.running import WINOGRAD
 from quantizer.optimize.scaled_products import SCALED, as_scaled
 from quantizer.optimize.settings import TWO_TABLES, Settings
 from quantizer.plugins.layers_without_spec import LoneLayer
@@ -228,6 +227,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         constants, given, node.activation, node.activation_attrs,
         {key: ends for key, ends in found.items() if ends is not None},
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
+        frozenset({"weight"} if node.extra.get(WINOGRAD) is True else ()),
     )  # fmt: skip
     try:
         return BuiltinEngine().quantize(request)

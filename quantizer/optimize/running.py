@@ -15,7 +15,7 @@ from quantizer.core.dtypes import DType
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import Quantizer
 from quantizer.core.spec import Spec
-from quantizer.ir.formats.compass_params import scale_of
+from quantizer.ir.formats.compass_params import WINOGRAD, scale_of
 from quantizer.ir.formats.compass_read_back import OUTPUT_STEPS
 from quantizer.ir.graph import Graph, Node, container
 from quantizer.ir.graph import Tensor as GraphTensor
@@ -41,8 +41,6 @@ ENDS = {"slice": "end"}
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
 CROP, SLICE, CONCAT = "Crop", "Slice", "Concat"
 """Layers around tiles: they move codes alone."""
-WINOGRAD = "with_winograd"
-"""Node.extra, and the file's key, of a convolution that is computed by Winograd's algorithm: its weights are transformed."""
 Before = Callable[[Node, Sequence[Tensor | None]], Node]
 """What happens to a layer before it runs on its operands."""
 
@@ -207,16 +205,19 @@ class Runner:
 
 
 def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int, ...]) -> Tensor:
-    """Return what a convolution makes by Winograd's algorithm: sums in float32, the bias in float64, as Compass adds it."""
+    """Return what a convolution makes by Winograd's algorithm: sums in float32, the bias in float64, as Compass adds it.
+
+    Codes lose their zero points first, so that what is padded is zero. Compass pads with the zero point of the other sign.
+    """
     x, weights, bias = (*operands, None)[:3]
     assert x is not None
     assert weights is not None
     provided, weights = node.parameters, weights.movedim(-1, 1)
     if isinstance(provided, Parameters):
-        weights, bias = (
-            provided.constants["weight"].codes,
-            provided.constants["bias"].codes if bias is not None else None,
-        )
+        own = provided.constants["weight"]
+        weights = own.codes - own.params.along(own.params.zero_point, own.codes.dim())
+        bias = provided.constants["bias"].codes if bias is not None else None
+        x = x - provided.inputs["x"].zero_point
     padding = cast("tuple[int, int, int, int]", node.attrs["padding"])
     made = winograd.convolved(x.movedim(-1, 1), weights, padding, (shape[1], shape[2])).double()
     made = made if bias is None else made + bias.double().reshape(-1, 1, 1)

@@ -110,11 +110,6 @@ class Settings:
         """Whether activations have the zero point 0."""
         return not str(self["quantize_method_for_activation"]).endswith("asymmetric")
 
-    @property
-    def symmetric_weight(self) -> bool:
-        """Whether weights have the zero point 0."""
-        return not str(self["quantize_method_for_weight"]).endswith("asymmetric")
-
     def scheme(self, bits: int | None = None) -> Scheme:
         """Return the weight and the activation part; *bits*: of the activation, where a layer takes those of its inputs."""
         weight = str(self["quantize_method_for_weight"])

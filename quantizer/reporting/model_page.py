@@ -35,8 +35,10 @@ def summary(findings: ModelFindings) -> list[str]:
     first = findings.first
     if findings.float_edges:
         other = b if a == "float" else a
-        differ = max((part.apart for part in findings.parts if part.quantized), default=0.0)
-        lines = [f"{other} is at most {differ:.4g} steps from the float model at an edge of {len(findings.parts)}."]
+        stepped = [part for part in findings.parts if part.quantized]
+        differ = max((part.apart for part in stepped or findings.parts), default=0.0)
+        unit = " steps" if stepped else ""  # a model in float has none
+        lines = [f"{other} is at most {differ:.4g}{unit} from the float model at an edge of {len(findings.parts)}."]
     elif first is None:
         differing = sum(part.differ > 0 for part in findings.parts)
         lines = [

@@ -191,6 +191,19 @@ def test_a_float_model_on_two_engines(tmp_path: Path, name: str) -> None:
     assert not any(part["quantized"] for part in found["parts"])
 
 
+def test_a_model_in_float_has_no_steps() -> None:
+    """The distance from the float model was said to be 0 steps, of edges that have none."""
+    graph = from_model(net())
+    feeds = synthetic_batches(graph, 1, 1, 1)[0]
+    findings, _ = model_findings(graph, feeds, (OwnFloat("float"), ONNXRUNTIME), "ort")
+    apart = max(part.apart for part in findings.parts)
+    assert 0 < apart < 1e-5
+    assert (
+        summary(findings)[0]
+        == f"onnxruntime is at most {apart:.4g} from the float model at an edge of {len(findings.parts)}."
+    )
+
+
 def test_a_cut_is_one_operator_that_runs_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A scale of a cut is changed: ONNX Runtime then computes something else than the operands' own enclosure allows."""
     graph, feeds = quantized()

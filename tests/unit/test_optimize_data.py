@@ -524,3 +524,17 @@ def test_statistics_that_lack_a_tensor_are_refused_unless_that_is_allowed(run: A
     np.savez("other.npz", anything=np.zeros(3))
     assert run("statistic_file = other.npz") == 2
     assert "'anything': must be a tensor's name" in capsys.readouterr().err
+
+
+def test_an_axis_of_the_batch_without_a_collate_fn_is_said_to_have_no_effect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Samples are stacked along the first axis, whatever the cfg says; it said nothing."""
+    source = REFERENCE / "compass" / "act_relu" / "ext"
+    cfg = (source / "opt.cfg").read_text().replace("output_dir = .", f"output_dir = {tmp_path}")
+    for line in ("graph = ", "bin = ", "calibration_data = "):
+        cfg = cfg.replace(f"\n{line}", f"\n{line}{source}/")
+    (tmp_path / "opt.cfg").write_text(f"{cfg}\ndata_batch_dim = 2\n")
+    assert main(["optimize", "--cfg", str(tmp_path / "opt.cfg")]) == 0
+    said = capsys.readouterr()
+    assert "warning: data_batch_dim = 2 has no effect: NumpyDataset has no collate_fn" in said.out + said.err

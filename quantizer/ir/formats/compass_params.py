@@ -14,6 +14,8 @@ from quantizer.ir.graph import AttrValue, Tensor
 from quantizer.numerics.qparams import QParams
 
 TOP_RANGE, TOP_SCALE, TOP_ZP = "layer_top_range", "layer_top_scale", "layer_top_zp"
+WINOGRAD = "with_winograd"
+"""Node.extra, and the file's key, of a convolution that is computed by Winograd's algorithm: its weights are transformed."""
 AXES = "activation_quantization_axis"
 _T = TypeVar("_T")
 _Numbers: TypeAlias = "AttrValue | torch.Tensor"

@@ -12,6 +12,7 @@ from quantizer.core.errors import GraphError
 from quantizer.core.platforms import NARROW_BITS, Platform
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_params import WINOGRAD
 from quantizer.ir.formats.compass_quantized import absorbed
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
 from quantizer.numerics import logarithm_tables
@@ -130,7 +131,8 @@ def _constants(node: Node, spec: Spec, operands: Mapping[str, Tensor], provided:
         if tensor.data is not None and key not in spec.activations:
             codes = tensor.data.long()
             codes = codes.movedim(-1, 1) if spec.inputs[key].spatial else codes
-            found[key] = Constant(codes, _decided(node, tensor))
+            transformed = key == "weight" and node.extra.get(WINOGRAD) is True
+            found[key] = Constant(codes, _decided(node, tensor), transformed)
     if spec.quantization.family in provided.platform.absorbs_zero_point:
         known = replace(provided, constants=dict(found))
         for key, constant in found.items():

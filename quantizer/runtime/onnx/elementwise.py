@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -16,6 +15,8 @@ from quantizer.runtime.onnx.kernels import Ours, kernel, mapped
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 """Integers that torch keeps but barely computes with; numpy does."""
+LARGEST_EXACT = 2.0**24
+"""Up to this float32 has every whole number."""
 Binary = Callable[[Any, Any], Any]
 
 
@@ -86,14 +87,18 @@ def power_of_one_exponent(x: Tensor, y: Tensor) -> Ours | None:
     """The registry's power, where the exponent is one number above 0."""
     fits = x.is_floating_point() and x.dim() and x.numel() and y.numel() == 1 and y.dim() <= x.dim()
     exponent = float(y) if fits else 0.0
-    return Ours("power", {"x": x}, {"exponent": exponent}) if 0 < exponent < math.inf else None
+    return Ours("power", {"x": x}, {"exponent": exponent}) if 0 < exponent < LARGEST_EXACT else None
 
 
 @kernel("Pow")
 def power(x: Tensor, y: Tensor) -> Tensor:
     """Power in the base's type; integer powers of integers are exact."""
-    if x.is_floating_point():
-        return torch.pow(x, y if y.is_floating_point() or y.dtype not in UNSIGNED else y.to(torch.int64)).to(x.dtype)
+    if x.is_floating_point() and y.is_floating_point():
+        return torch.pow(x, y).to(x.dtype)
+    if x.is_floating_point():  # floats do not have every whole number, so the sign is that of the exponent itself
+        exponent = y.to(torch.int64)
+        magnitude = torch.pow(x.double().abs(), exponent.double())
+        return torch.where(torch.signbit(x) & (exponent % 2 != 0), -magnitude, magnitude).to(x.dtype)
     if y.is_floating_point():
         return by_numpy(lambda a, b: np.power(a, b).astype(a.dtype), x, y)
     if y.dtype not in (torch.uint8, *UNSIGNED) and bool((y < 0).any()):

@@ -25,7 +25,7 @@ def max_pool(
 ) -> Ours | None:  # fmt: skip
     """The registry's max_pool2d, where no index is asked for and the window is dense."""
     _pools("MaxPool", x)
-    stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     if made > 1 or set(holes) != {1} or storage_order not in (0, 1):
         return None
     return _pool2d("max_pool2d", x, kernel_shape, stride, padding, {"ceil_mode": bool(ceil_mode)})
@@ -38,7 +38,7 @@ def avg_pool(
 ) -> Ours | None:  # fmt: skip
     """The registry's avg_pool2d, unless a window that overhangs the padding would count it."""
     _pools("AveragePool", x)
-    stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     include = bool(count_include_pad) and any(padding)
     if set(holes) != {1} or (ceil_mode and include):
         return None
@@ -55,7 +55,7 @@ def _pool2d(op: str, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, at
     sides = zip(x.shape[2:], kernel, padding[:2], padding[2:], strict=False)
     if x.dim() != 4 or not x.is_floating_point() or not x.numel():
         return None
-    if any(max(a, b) >= k or k > size + a + b for size, k, a, b in sides):
+    if any(max(a, b) >= k or min(a, b) < 0 or k > size + a + b for size, k, a, b in sides):
         return None
     sizes = {"kernel": tuple(kernel), "stride": tuple(stride), "padding": tuple(padding)}
     return Ours(op, {"x": x}, sizes | attrs)
@@ -90,7 +90,7 @@ def max_pool_with_indices(
     dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None, made: int,
 ) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
     """Largest of each window, and where it lies in x, rows first or (storage_order 1) columns first."""
-    steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
     counts = [
         _count(size, (k - 1) * h + 1, s, a, b, ceil=bool(ceil_mode))
@@ -121,7 +121,7 @@ def avg_pool_of_any_rank(
     dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None,
 ) -> Tensor:  # fmt: skip
     """Mean of each window over the places in x, with count_include_pad also over the padding, never beyond it."""
-    steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
     counts = [
         _count(size, (k - 1) * h + 1, s, a, b, ceil=bool(ceil_mode))
@@ -143,7 +143,7 @@ def lp_pool(
 ) -> Tensor:  # fmt: skip
     """The p-th root of the sum of p-th powers over each window; the padding counts as zeros."""
     _pools("LpPool", x)
-    steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
     counts = [
         _count(size, (k - 1) * h + 1, s, a, b, ceil=bool(ceil_mode))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -20,11 +21,14 @@ Sizes = Sequence[int]
 
 @lru_cache(maxsize=4096)
 def windows(
-    sizes: Sizes, kernel_shape: Sizes, strides: Sizes | None, dilations: Sizes | None, pads: Sizes | None, auto_pad: str
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    sizes: Sizes, kernel_shape: Sizes, strides: Sizes | None, dilations: Sizes | None, pads: Sizes | None, auto_pad: str,
+    *, cut: bool = False,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """Return strides, dilations and pads (all before, then all after) of windows over *sizes*, as auto_pad decides.
 
-    Source: the ONNX operator Conv: SAME makes ceil(size / stride) windows; an odd rest goes to the end for SAME_UPPER.
+    cut: where windows under SAME do not reach every place, half of what they leave out is cut at the start: a pad is below 0.
+    Source: the ONNX operator Conv: SAME makes ceil(size / stride) windows; an odd rest goes to the end for SAME_UPPER. Where
+    windows leave places out, convolutions of ONNX Runtime and of the reference begin at the first, their pools do not.
     """
     rank = len(sizes)
     steps, holes = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
@@ -40,10 +44,13 @@ def windows(
     if auto_pad == "VALID":
         return steps, holes, (0,) * (2 * rank)
     totals = [
-        max(0, (-(-size // step) - 1) * step + (k - 1) * hole + 1 - size)
+        (-(-size // step) - 1) * step + (k - 1) * hole + 1 - size
         for size, k, step, hole in zip(sizes, kernel_shape, steps, holes, strict=True)
     ]
-    small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
+    if cut and min(totals, default=0) < 0:
+        before = tuple(math.trunc((t + (auto_pad == "SAME_LOWER")) / 2) for t in totals)
+        return steps, holes, (*before, *(t - b for t, b in zip(totals, before, strict=True)))
+    small, large = tuple(max(0, t) // 2 for t in totals), tuple(max(0, t) - max(0, t) // 2 for t in totals)
     return steps, holes, (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
 
 

@@ -13,7 +13,7 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.kernels import kernel
 
 Scaled = Callable[[Tensor, float, float], Tensor]
-ACTIVATIONS: dict[str, tuple[Scaled, tuple[float, ...]]] = {
+ACTIVATIONS: dict[str, tuple[Scaled, tuple[float | None, ...]]] = {
     "sigmoid": (lambda x, *_: torch.sigmoid(x), ()), "tanh": (lambda x, *_: torch.tanh(x), ()),
     "relu": (lambda x, *_: torch.relu(x), ()), "softsign": (lambda x, *_: x / (1 + x.abs()), ()),
     "softplus": (lambda x, *_: torch.logaddexp(x, torch.zeros_like(x)), ()),
@@ -21,10 +21,10 @@ ACTIVATIONS: dict[str, tuple[Scaled, tuple[float, ...]]] = {
     "thresholdedrelu": (lambda x, a, _: torch.where(x >= a, x, torch.zeros_like(x)), (1.0,)),
     "elu": (lambda x, a, _: torch.where(x >= 0, x, a * torch.expm1(x)), (1.0,)),
     "hardsigmoid": (lambda x, a, b: (a * x + b).clamp(0.0, 1.0), (0.2, 0.5)),
-    "affine": (lambda x, a, b: a * x + b, (1.0, 0.0)), "scaledtanh": (lambda x, a, b: a * torch.tanh(b * x), (1.0, 1.0)),
+    "affine": (lambda x, a, b: a * x + b, (None, None)), "scaledtanh": (lambda x, a, b: a * torch.tanh(b * x), (None, None)),
 }  # fmt: skip
-"""Name -> function of (x, alpha, beta), and what those are where nothing is given: of all but the last two the defaults of the
-operators of that name, of these what ONNX Runtime has."""
+"""Name -> function of (x, alpha, beta), and what those are where nothing is given: the defaults of the operators of that name.
+For the last two there is no such operator. The standard says nothing then, and ONNX Runtime takes 0."""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 Step = Callable[[Tensor, list[Tensor]], list[Tensor]]
 
@@ -42,6 +42,8 @@ def _activations(given: Sequence[str] | None, default: Sequence[str], count: int
     for name in names:
         function, defaults = ACTIVATIONS[name]
         said = [(own.pop(0) if own else d) for own, d in zip((alphas, betas), defaults, strict=False)]
+        if None in said:
+            raise UnsupportedError(f"activation {name!r}: activation_alpha and activation_beta must be given.")
         first, second = (*said, 0.0, 0.0)[:2]
         found.append(partial(_with, function, first, second))
     if alphas or betas:

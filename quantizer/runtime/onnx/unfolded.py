@@ -14,6 +14,7 @@ from quantizer.ir.graph import Graph, Node, Tensor, container
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.numerics.rules import same_numbers
+from quantizer.runtime.onnx.kernels import KERNELS, Context
 
 FLOAT = DTYPES["float32"]
 MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -41,8 +42,9 @@ class Unfolded:
 def unfolded(graph: Graph) -> Unfolded:
     """Return the float graph inside a QDQ or QLinear model.
 
-    A constant that is quantized becomes the values of its codes. Raises UnsupportedError for parameters that are computed, for
-    blocks, and for codes that one node makes and another reads by other parameters.
+    A constant that is quantized becomes the values of its codes. One whose codes have no parameters of ours, of blocks or of
+    floats of 8 bits, becomes plain values. Raises UnsupportedError for parameters that are computed, for such codes of what is
+    no constant, and for codes that one node makes and another reads by other parameters.
     """
     work = _Work(_without_qlinear(graph))
     for node in work.source.order:
@@ -121,7 +123,15 @@ class _Work:
         return copy
 
     def _dequantize(self, node: Node) -> None:
-        codes, made, params = str(node.inputs[0]), node.outputs[0], self._params(node)
+        codes, made = str(node.inputs[0]), node.outputs[0]
+        if self._is_plain(node):
+            values = [None if name is None else self.source.tensor(name).data for name in node.inputs]
+            context = Context(self.source, torch.device("cpu"))
+            data = KERNELS["DequantizeLinear"](node, values, context)
+            assert isinstance(data, torch.Tensor)
+            self.tensors[made] = Tensor(made, tuple(data.shape), FLOAT, data.float())
+            return
+        params = self._params(node)
         if codes not in self.codes:
             self._take_codes(codes, made, params)
             return
@@ -129,6 +139,12 @@ class _Work:
         if not same_numbers(known, params):
             raise UnsupportedError(f"node {node.name!r}: reads codes of {codes!r} by other parameters than made them.")
         self.values[made] = name
+
+    def _is_plain(self, node: Node) -> bool:
+        """Return whether a DequantizeLinear makes a constant of codes that have no parameters of ours."""
+        codes = self.source.tensor(str(node.inputs[0]))
+        constant = all(name is None or self.source.tensor(name).data is not None for name in node.inputs)
+        return constant and (bool(node.attrs.get("block_size")) or not codes.dtype.is_integer)
 
     def _take_codes(self, codes: str, made: str, params: QParams) -> None:
         """Make what the file holds as codes, a constant or an input, a float tensor with parameters."""
