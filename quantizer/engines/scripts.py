@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
+from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.engines.forms.onnx_source import IMPORTS, model_lines
 from quantizer.runtime.engines.frames import Array, Job
 from quantizer.runtime.engines.scripts import Source, feeds_text, listed, packed
@@ -110,5 +112,50 @@ def tflite_micro(job: Job, known: Mapping[str, Array]) -> Source:
             "    interpreter.set_input(np.ascontiguousarray(values), place)",
             "interpreter.invoke()",
             "got = interpreter.get_output(0)",
+        ),
+    )
+
+
+NCNN = {
+    "add": "BinaryOp 0=0", "sub": "BinaryOp 0=1", "mul": "BinaryOp 0=2", "div": "BinaryOp 0=3", "abs": "UnaryOp 0=0",
+    "square": "UnaryOp 0=4", "sqrt": "UnaryOp 0=5", "rsqrt": "UnaryOp 0=6", "exp": "UnaryOp 0=7", "log": "UnaryOp 0=8",
+    "sine": "UnaryOp 0=9", "cosine": "UnaryOp 0=10", "atan": "UnaryOp 0=14",
+    "reciprocal": "UnaryOp 0=15", "sigmoid": "Sigmoid", "tanh": "TanH", "silu": "Swish", "mish": "Mish",
+    "erf": "Erf", "relu": "ReLU",
+}  # fmt: skip
+"""Operator -> its layer in a .param file: layers without weights."""
+
+
+def ncnn(job: Job, known: Mapping[str, Array]) -> Source:
+    """Return how a script runs one layer on float32 values; UnsupportedError for a layer with weights or windows."""
+    made = json.loads(job.model)
+    if made["op"] not in NCNN:
+        raise UnsupportedError(f"engine ncnn: no script runs {made['op']}")
+    names, rank = list(known), len(made["output"]["shape"])
+    kind, _, numbers = NCNN[made["op"]].partition(" ")
+    rows = [f"Input {name} 0 1 {name}" for name in names]
+    rows.append(f"{kind} one {len(names)} 1 {' '.join(names)} y {numbers}".rstrip())
+    fed = []
+    for name in names:
+        shape = (1,) * (rank - known[name].ndim) + known[name].shape
+        fed += [
+            f"{name}_real = np.float32(s_{name}) * ({name}.astype(np.int64) - z_{name}).astype(np.float32)",
+            f'extractor.input("{name}", ncnn.Mat({name}_real.reshape({list(shape)})).clone())',
+        ]
+    lowest, highest = made["output"]["lowest"], made["output"]["highest"]
+    return Source(
+        ("import ncnn",),
+        ("ncnn {ncnn.__version__}",),
+        (
+            "net = ncnn.Net()",
+            "net.opt.num_threads = 1",
+            f"rows = {['7767517', f'{len(rows)} {len(names) + 1}', *rows]}",
+            'net.load_param_mem("\\n".join(rows) + "\\n")',
+            "net.load_model_mem(bytes(4))",
+            "extractor = net.create_extractor()",
+            *fed,
+            f"y = np.array(extractor.extract('y')[1]).reshape({made['output']['shape']})",
+            'print("float   ", y.ravel()[:8])',
+            f"got = np.clip(np.rint(y / np.float32(s_y)) + z_y, {lowest}, {highest})",
         ),
     )

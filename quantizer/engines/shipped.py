@@ -39,6 +39,11 @@ ONEDNN = Pins(
 )  # fmt: skip
 """OpenVINO multiplies, convolves and pools with oneDNN, which reads this variable; its own kernels take what the host has."""
 IREE = _qdq("iree", "iree-base-runtime", "iree-base-compiler", "onnx")
+JAX = Engine("jax", "npz", str(FOLDER / "jax.py"), ("jax",), {ANY_ORDER: "cpu"}, extra="", guest=True)
+NCNN = Engine(
+    "ncnn", "npz", str(FOLDER / "ncnn.py"), ("ncnn",), {ANY_ORDER: "cpu"}, extra="", guest=True,
+    script="quantizer.engines.scripts:ncnn",
+)  # fmt: skip
 ONNX_REFERENCE = _qdq("onnx_reference", "onnx")
 OPENVINO = _qdq("openvino", "openvino", "onnx", pins=ONEDNN)
 TFLITE_MICRO = Engine(
