@@ -1,4 +1,4 @@
-"""tflite_ref: sum_of_something_else
+"""tflite_ref: reduce_sum_wrong_numbers
 
 SUM of the reference kernels gives numbers that are not the sum: [6, 12, -20] under scale 1 and zero point 0 gives -2,
 [12, -2, 0] gives -1; other resolvers give -2 and 10 (LiteRT 2.3)

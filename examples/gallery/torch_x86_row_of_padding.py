@@ -1,4 +1,4 @@
-"""torch_x86: row_of_padding
+"""torch_x86: onednn_row_in_padding
 
 oneDNN's brgemm kernels read what they should not where windows lie wholly in the padding: wrong codes, or SIGSEGV
 Severity: memory. Seen in torch x86 2.13.0.

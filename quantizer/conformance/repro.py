@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.checks.variants import planned, stitched
+from quantizer.conformance.checks.invariance import planned, stitched
 from quantizer.conformance.failures import graph_line
 from quantizer.conformance.repro_formulas import formula
 from quantizer.conformance.trial import Trial

@@ -30,7 +30,9 @@ def script_of_defect(session: Session, platform: Platform, defect: Defect) -> st
     """Return the script of a declared defect on the engine that has it; UnsupportedError for a platform without one."""
     replay = read_replay(stored_case(platform, defect))
     entry = engine_of(platform, defect)
-    variant = (defect.engine or "").partition(":")[2] or entry.home.get(platform.platform) or _first(entry)
+    variant = (
+        (defect.engine or "").partition(":")[2] or entry.variant_of_platform.get(platform.platform) or _first(entry)
+    )
     reason = " ".join(defect.reason.split())
     title = reason if len(reason) <= TITLE else f"{platform.platform}: {defect.id}"
     said = [*([] if title == reason else [reason]), *facts(session.library, defect, entry, variant)]
@@ -90,7 +92,7 @@ def of_root(library: Library, defect: Defect) -> tuple[str, tuple[str, ...]]:
 def facts(library: Library, defect: Defect, entry: Engine, variant: str) -> list[str]:
     """Return what a script says of a defect, a sentence each."""
     cause, upstream = of_root(library, defect)
-    who = f"{entry.name} {variant}" if len(entry.home) > 1 else entry.name
+    who = f"{entry.name} {variant}" if len(entry.variant_of_platform) > 1 else entry.name
     seen = f" Seen in {who} {', '.join(defect.versions)}." if defect.versions else f" Seen in {who}."
     said = [f"Severity: {(defect.severity or 'not stated').replace('_', ' ')}.{seen}"]
     if cause:
@@ -130,12 +132,12 @@ def _scripted(entry: Engine) -> Engine:
 
 
 def _first(entry: Engine) -> str:
-    return next(iter(entry.home.values()), "")
+    return next(iter(entry.variant_of_platform.values()), "")
 
 
 def _home(platform: str) -> Engine:
     """Return the engine that is at home on *platform*; UnsupportedError where none can be installed."""
-    found = [entry for entry in engines().values() if platform in entry.home and not entry.guest]
+    found = [entry for entry in engines().values() if platform in entry.variant_of_platform and not entry.guest]
     if not found:
         raise UnsupportedError(
             f"platform {platform}: no engine computes it that a script could run. Name one with --op-engine or --form."
@@ -159,10 +161,10 @@ def _chosen(platform: str, form: str, engine: str) -> tuple[Engine, str, str]:
         entry = next((e for e in family if platform in e.home), family[0])
     if form and entry.form.partition("-")[0] != form:
         raise UnsupportedError(f"--form={form}: engine {entry.name} runs {entry.form}. Leave out one of the two.")
-    at_home = platform in entry.home
+    at_home = platform in entry.variant_of_platform
     shared = next((f for f in SHARED_FORMS if f.partition("-")[0] == entry.form.partition("-")[0]), entry.form)
     lowering = forms()[entry.form if at_home else shared]
-    return _scripted(entry), lowering, variant or entry.home.get(platform) or _first(entry)
+    return _scripted(entry), lowering, variant or entry.variant_of_platform.get(platform) or _first(entry)
 
 
 def file_name(platform: Platform, defect: Defect) -> str:
