@@ -1,4 +1,4 @@
-"""`quantizer case`: run a stored case again, keep it as a regression, or export its graph and data."""
+"""`quantizer case`: run a stored case again, keep it as a regression, export its graph and data, or write it as a script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantizer.commands import case_from_onnx
+from quantizer.commands import case_from_onnx, case_repro
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.levels import ALL
 
@@ -42,6 +42,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=case_from_onnx.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     case_from_onnx.add_arguments(from_onnx)
+    repro = verbs.add_parser(
+        "repro",
+        help="write a stand-alone script on the engine's own API and numpy, ready to be filed where the engine is developed",
+    )
+    case_repro.add_arguments(repro)
     for verb in (replay, keep, export):
         verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
         verb.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
@@ -63,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     """Run one verb; 0 where all checks pass, 1 where one fails."""
     if args.verb == "from-onnx":
         return case_from_onnx.run(args)
+    if args.verb == "repro":
+        return case_repro.run(args)
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
     from quantizer.conformance.stored import read_replay

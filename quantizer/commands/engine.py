@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "switch: avx2, avx512, avx512_vnni, amx, host, or all, in columns of their own (default: avx2)",
     )  # fmt: skip
     defects = verbs.add_parser("defects", help="what is known to be wrong with platforms and engines, smallest cases")
+    defects.add_argument(
+        "--gallery", action="store_true", help="write docs/gallery.md and the stand-alone scripts of examples/gallery"
+    )
+    defects.add_argument(
+        "--record",
+        action="store_true",
+        help="with --gallery: run the scripts of installed engines and record what they print",
+    )
     for verb in (agreement, defects):
         verb.add_argument("-o", "--output", type=Path, help="write markdown to this file")
 
@@ -177,9 +186,33 @@ def _defects(args: argparse.Namespace) -> int:
     from quantizer.conformance.defects_document import defects_document
     from quantizer.core.library import load_library
 
+    if args.gallery or args.record:
+        return _gallery(args)
     text = defects_document(load_library())
     if args.output:
         replace_files({args.output: text})
     else:
         sys.stdout.write(text)
+    return AGREE
+
+
+def _gallery(args: argparse.Namespace) -> int:
+    from quantizer.conformance import gallery
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.session import open_session
+    from quantizer.runtime.engines.catalogue import ENCLOSING
+
+    if not args.gallery or args.output:
+        raise UnsupportedError(
+            "engine defects: --record needs --gallery, which writes to its own places, not to --output"
+        )
+    session = open_session(Options(root=Path.cwd(), platforms=(ENCLOSING,)))
+    if args.record:
+        found = gallery.recorded(gallery.entries(session), gallery.read_outcomes(gallery.OUTCOMES))
+        replace_files({gallery.OUTCOMES: json.dumps(found, indent=1) + "\n"})
+    made = gallery.files(session, Path.cwd())
+    for path in set(gallery.SCRIPTS.glob("*.py")) - set(made):
+        path.unlink()
+    replace_files(made)
+    sys.stdout.write(f"wrote {gallery.PAGE} and {len(made) - 1} scripts to {gallery.SCRIPTS}\n")
     return AGREE

@@ -23,7 +23,7 @@ def defects_document(library: Library) -> str:
         "Written by `quantizer engine defects -o docs/defects.md` from the rooms of platforms. A generated case found each",
         "defect. Its stored case must fail as declared, otherwise the gate fails. A defect of a *platform* is computed by our functions",
         "too. A defect of an *engine* was seen in the running system, in the named versions; our functions of the platform do not have",
-        "it. Where an engine can be restricted to a level of instruction sets (`--op-isa`), its defects name the levels that show them.",
+        "it. [gallery.md](gallery.md) ranks them by severity, with stand-alone scripts. Where an engine can be restricted to a level of instruction sets (`--op-isa`), its defects name the levels that show them.",
         "",
     ]  # fmt: skip
     for platform in library.platforms.values():
@@ -43,12 +43,23 @@ def _entry(platform: Platform, defect: Defect) -> list[str]:
     return [
         f"### {defect.id}", "",
         f"* **{who}**: {' '.join(defect.reason.split())}",
+        *_severity(defect),
         f"* operators: {', '.join(defect.ops or ['all'])}; where `{defect.predicate}`; seen by: {', '.join(defect.checks)}"
         + ("; other numbers in every run" if defect.unstable else "")
         + _processors(defect),
         f"* smallest case: `{graph_line(case)}`, data {case.data.set}, in `{shown_path(path)}`",
         f"* shown by: `pytest 'op_specs/{case.op}.yaml::{case.op}-regressions'{engine}`", "",
     ]  # fmt: skip
+
+
+def _severity(defect: Defect) -> list[str]:
+    """Return the line that says how bad it is, why, and where it is reported."""
+    if defect.severity is None:
+        return []
+    root = f"; one root with others: {defect.root}" if defect.root else ""
+    cause = f"; cause: {' '.join(defect.cause.split())}" if defect.cause else ""
+    upstream = f"; upstream: {', '.join(f'<{address}>' for address in defect.upstream)}" if defect.upstream else ""
+    return [f"* severity: {defect.severity.replace('_', ' ')}{root}{cause}{upstream}"]
 
 
 def levels_of(defect: Defect) -> tuple[str, ...]:

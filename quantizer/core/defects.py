@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -18,6 +18,11 @@ from quantizer.core.verdict import CHECKS
 from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
 
+Severity = Literal["memory", "wrong", "off_by_one", "design"]
+"""memory: memory that is not the operator's is read, or the process ends; wrong: results beyond any rounding; off_by_one: results next to
+the right one, which the system's own documentation or other kernels of it contradict; design: two roundings, each of which is defensible."""
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""The worst first."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 CASE_NAMES = (
     "activation_bits", "lut_bits", "weight_bits", "data", "activation", "input_spread", "spread", "largest_sum",
@@ -48,6 +53,16 @@ class Defect(Model):
     """Checks that are expected to fail."""
     reason: str
     """What the real system does, and the source of this knowledge."""
+    severity: Severity | None = None
+    """How bad it is; differences by design are listed apart."""
+    root: str = ""
+    """The name of its cause, where several entries have one in common; empty: its own id. Causes count, not entries."""
+    cause: str = ""
+    """The place in the system's source, or the instruction, that is at fault, where it could be read or inferred.
+
+    Of entries with one root, it and `upstream` stand in the first."""
+    upstream: list[str] = []
+    """Addresses of reports of it, or of near relatives, where the system is developed."""
     case: str
     """A stored case that must fail: a path in the folder of stored cases."""
     since: str = ""

@@ -79,6 +79,8 @@ class Engine:
     """What it lets us pin."""
     guest: bool = False
     """Whether it is judged on platforms that are not named after it too, where the run names one."""
+    script: str = ""
+    """What writes the lines of a stand-alone script on the system's own API, as `module:function` (quantizer.runtime.engines.scripts); empty: nothing does."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ ROOM = Room(
     engines=(
         Engine(
             "litert", "tflite", "quantizer.platforms.litert.worker", ("ai-edge-litert",),
-            {"tflite_ref": "reference", "tflite_builtin": "builtin", "xnnpack": "xnnpack"},
+            {"tflite_ref": "reference", "tflite_builtin": "builtin", "xnnpack": "xnnpack"}, script="quantizer.platforms.litert.script:script",
         ),
     ),
     forms={"tflite": "quantizer.platforms.litert.engine"},

@@ -14,7 +14,7 @@ ROOM = Room(
     engines=(
         Engine(
             "onnxruntime", "onnx-qlinear", "quantizer.platforms.onnxruntime.worker",
-            ("onnxruntime", "onnx"), {"ort": "cpu"},
+            ("onnxruntime", "onnx"), {"ort": "cpu"}, script="quantizer.platforms.onnxruntime.script:script",
         ),
     ),
     forms={"onnx-qlinear": "quantizer.platforms.onnxruntime.engine"},

@@ -46,6 +46,7 @@ ROOM = Room(
         Engine(
             "torch", "torch-quantized", "quantizer.platforms.torch.worker", ("torch",),
             {"torch_x86": "x86", "torch_qnnpack": "qnnpack", "torch_fbgemm": "fbgemm"}, pins=_PINS,
+            script="quantizer.platforms.torch.script:script",
         ),
     ),
     forms={"torch-quantized": "quantizer.platforms.torch.engine"},

@@ -13,7 +13,7 @@ ROOM = Room(
     engines=(
         Engine(
             "tosa", "tosa", "quantizer.platforms.tosa.worker", ("tosa-tools",),
-            {"tosa": "reference_model"},
+            {"tosa": "reference_model"}, script="quantizer.platforms.tosa.script:script",
         ),
     ),
     forms={"tosa": "quantizer.platforms.tosa.engine"},

@@ -23,7 +23,7 @@ from quantizer.runtime.engines.frames import Array, Job
 from quantizer.runtime.engines.lowering import Lowered
 from quantizer.runtime.engines.protocol import Call
 
-CHECKS = ("arithmetic", "accuracy", "tiled", "properties", "repeat", "engine")
+CHECKS = ("float", "arithmetic", "accuracy", "tiled", "properties", "repeat", "engine")
 CONTAINERS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
 """Types of arrays; narrower codes come in the first that holds them."""
 

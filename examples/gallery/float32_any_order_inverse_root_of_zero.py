@@ -1,0 +1,42 @@
+"""ncnn's inverse root of 0 is NaN, where it is infinity: the approximation is refined by a Newton step
+
+Severity: wrong. Seen in ncnn 1.0.20261020.
+Cause: the Newton step after _mm_rsqrt_ps multiplies 0 by infinity.
+See also https://github.com/Tencent/ncnn/pull/6903
+Case: rsqrt(x: [1]) channels_first, data every_code, found by generated cases of quantizer.
+"""
+
+import sys
+
+import ncnn
+import numpy as np
+
+np.seterr(all="ignore")  # an infinity saturates
+x = np.array([-128], np.int8)
+s_x, z_x = 0.0235294122248888, -128
+s_y, z_y = 0.0117647061124444, -128
+
+# Right: the value of the codes in integers and float64, rounded once.
+X = s_x * (x.astype(np.int64) - z_x)
+real = 1 / np.sqrt(X)
+steps = real / s_y
+expected = np.clip(np.rint(steps) + z_y, -128, 127).astype(np.int64)
+
+print(f"ncnn {ncnn.__version__}, numpy {np.__version__}")
+print("expected", expected.ravel().tolist(), flush=True)
+net = ncnn.Net()
+net.opt.num_threads = 1
+rows = ['7767517', '2 2', 'Input x 0 1 x', 'UnaryOp one 1 1 x y 0=6']
+net.load_param_mem("\n".join(rows) + "\n")
+net.load_model_mem(bytes(4))
+extractor = net.create_extractor()
+x_real = np.float32(s_x) * (x.astype(np.int64) - z_x).astype(np.float32)
+extractor.input("x", ncnn.Mat(x_real.reshape([1])).clone())
+y = np.array(extractor.extract('y')[1]).reshape([1])
+print("float   ", y.ravel()[:8])
+got = np.clip(np.rint(y / np.float32(s_y)) + z_y, -128, 127)
+got = got.astype(np.int64)
+wrong = np.abs(got - np.clip(steps + z_y, -128, 127)) > 0.501
+print("got     ", got.ravel().tolist())
+print("differs" if wrong.any() else "agrees")
+sys.exit(int(wrong.any()))

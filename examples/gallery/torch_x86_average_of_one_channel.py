@@ -1,0 +1,37 @@
+"""torch_x86: average_of_one_channel
+
+of several channels the sum of raw codes times 1 / n is rounded, of one channel the centred sum times 1 / n plus the
+zero point
+Severity: off by one. Seen in torch x86.
+Case: global_avg_pool2d(x: [2, 2, 6, 5]) channels_first tiles=c1, data corners, found by generated cases of quantizer.
+"""
+
+import sys
+
+import numpy as np
+import torch
+
+x = np.array([[[[211, 211, 211, 211, 211], [211, 211, 211, 211, 211], [211, 211, 211, 211, 211], [211, 211, 211, 211,
+    211], [211, 211, 211, 211, 211], [211, 211, 211, 211, 211]], [[211, 211, 211, 211, 211], [211, 211, 211, 211,
+    211], [211, 211, 211, 211, 211], [211, 211, 211, 211, 211], [211, 211, 211, 211, 211], [211, 211, 211, 211,
+    211]]], [[[211, 211, 211, 211, 211], [211, 211, 211, 211, 211], [211, 211, 211, 211, 211], [211, 211, 211, 211,
+    211], [211, 211, 211, 211, 211], [211, 211, 211, 211, 211]], [[255, 255, 255, 255, 0], [0, 255, 255, 255, 255],
+    [0, 255, 0, 0, 255], [211, 211, 211, 211, 211], [211, 211, 211, 211, 211], [211, 211, 211, 211, 211]]]], np.uint8)
+s_x, z_x = 0.011559818871319294, 211
+s_y, z_y = 0.011559818871319294, 211
+
+# Right: the same numbers computed in parts (c 1): neither order is wrong alone.
+expected = np.array([[[[211]], [[211]]], [[[211]], [[190]]]], np.int64)
+
+print(f"torch {torch.__version__}, numpy {np.__version__}")
+print("expected", expected.ravel().tolist(), flush=True)
+Q = torch.ops.quantized
+torch.backends.quantized.engine = "x86"
+x_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(x), 0.011559818871319294, 211)
+y = torch.nn.functional.adaptive_avg_pool2d(x_q, (1, 1))
+got = y.int_repr().numpy()
+got = got.astype(np.int64)
+wrong = got != expected
+print("got     ", got.ravel().tolist())
+print("differs" if wrong.any() else "agrees")
+sys.exit(int(wrong.any()))

@@ -1,0 +1,51 @@
+"""`quantizer case repro`: a stored case, or a declared defect, as a stand-alone script on the engine's own API."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from quantizer.core.errors import CaseError
+from quantizer.core.files import create_files
+
+WROTE = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `case repro` takes."""
+    parser.add_argument("file", type=Path, nargs="?", help="replay file, as a failing item names it")
+    parser.add_argument(
+        "--defect", default="", metavar="ID", help="a declared defect, ID or PLATFORM/ID, in place of a file"
+    )
+    parser.add_argument(
+        "--form", default="", help="onnx, tflite, torch or tosa (default: what the engine of the case's platform runs)"
+    )
+    parser.add_argument("--op-engine", default="", help="engine that the script runs (default: that of the platform)")
+    parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    parser.add_argument("-o", "--output", type=Path, help="a new file (default: standard output)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the script; CaseError where neither or both of a file and a defect are named."""
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.repro_choice import find_defect, script_of_case, script_of_defect
+    from quantizer.conformance.session import open_session
+    from quantizer.conformance.stored import read_replay
+    from quantizer.runtime.engines.catalogue import ENCLOSING
+
+    if (args.file is None) == (not args.defect):
+        raise CaseError("case repro: name a replay file, or a defect with --defect; one of the two.")
+    if args.output and args.output.exists():
+        raise CaseError(f"{args.output}: exists already and is not written over. Name a new file.")
+    session = open_session(Options(root=Path.cwd(), specs=tuple(args.op_specs), platforms=(ENCLOSING,)))
+    if args.defect:
+        text = script_of_defect(session, *find_defect(session.library, args.defect))
+    else:
+        text = script_of_case(session, read_replay(args.file), args.form, args.op_engine)
+    if args.output is None:
+        sys.stdout.write(text)
+        return WROTE
+    create_files({args.output: text})
+    sys.stdout.write(f"wrote {args.output}; it needs the engine and numpy alone\n")
+    return WROTE

@@ -1,0 +1,127 @@
+"""What stand-alone scripts are made of: numbers as the text of Python, and the lines that run a model on a system's own API."""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from quantizer.runtime.engines.frames import Array, Job
+
+WIDTH = 118
+"""Columns of a script."""
+MOST_WRITTEN = 400
+"""Elements that are written as numbers; more are compressed."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """How a script runs a job: the imports it needs, and the lines after which `got` has the outcome."""
+
+    imports: tuple[str, ...]
+    """Lines, in the order of isort."""
+    versions: tuple[str, ...]
+    """Parts of an f-string that say what ran."""
+    lines: tuple[str, ...]
+    """They may use numpy as `np` and the operands by their names."""
+
+
+class Writer(Protocol):
+    """A function that an engine names (`Engine.script`).
+
+    known: arrays that the script has already, by name.
+    """
+
+    def __call__(self, job: Job, known: Mapping[str, Array]) -> Source:
+        """Return how a script runs *job*; UnsupportedError for one that no script can hold."""
+
+
+def array_text(values: Array) -> str:
+    """Return an expression of numpy that gives *values*, in their type and shape."""
+    kind = f"np.{values.dtype.name.replace('bool', 'bool_')}"
+    if values.ndim == 0:
+        return f"{kind}({_plain(values)})"
+    shape = str(list(values.shape))
+    if values.size > 1 and (values == values.flat[0]).all():
+        return f"np.full({shape}, {_plain(values.reshape(-1)[0])}, {kind})"
+    if values.size <= MOST_WRITTEN:
+        return f"np.array({_plain(values)}, {kind}){f'.reshape({shape})' if not values.size else ''}"
+    packed = base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
+    return f'np.frombuffer(zlib.decompress(base64.b64decode("{packed}")), {kind}).reshape({shape})'
+
+
+def _plain(values: Array) -> str:
+    """Return nested lists; each number of float32 in the fewest digits that give it back."""
+    if values.ndim:
+        return f"[{', '.join(_plain(part) for part in values)}]"
+    value = values.item()
+    if isinstance(value, float):
+        return str(values.dtype.type(value)) if np.isfinite(value) else f'float("{value}")'
+    return str(value)
+
+
+def expression(values: Array, known: Mapping[str, Array]) -> str:
+    """Return the text of *values*: a known array where it holds them, turned or in another type, else numbers."""
+    for name, candidate in known.items():
+        if (turned := _turned(candidate, values)) is not None:
+            cast = "" if candidate.dtype == values.dtype else f".astype(np.{values.dtype.name})"
+            return f"{turned.format(name=name)}{cast}"
+    return array_text(values)
+
+
+def _turned(candidate: Array, values: Array) -> str | None:
+    """Return how *candidate* becomes *values*, as a format of its name, or None."""
+    for text, other in _views(candidate):
+        if other.shape == values.shape and np.array_equal(other, values):
+            return text
+    return None
+
+
+def _views(values: Array) -> Iterator[tuple[str, Array]]:
+    if values.ndim == 0:
+        return
+    yield "{name}", values
+    if values.ndim == 2:
+        yield "{name}.T", values.T
+    if values.ndim > 2:
+        yield "np.moveaxis({name}, 1, -1)", np.moveaxis(values, 1, -1)
+        yield "{name}.swapaxes(0, 1)", values.swapaxes(0, 1)
+
+
+def assigned(name: str, text: str) -> list[str]:
+    """Return the lines of `name = text`, broken where they are too long; texts in quotes are broken too."""
+    line = f"{name} = {text}"
+    if len(line) <= WIDTH:
+        return [line]
+    if '"' in text:
+        before, packed, after = text.split('"', 2)
+        pieces = textwrap.wrap(packed, WIDTH - 6)
+        return [f"{name} = {before}", *(f'    "{piece}"' for piece in pieces), after]
+    return textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def feeds_text(feeds: Mapping[str, Array], known: Mapping[str, Array]) -> str:
+    """Return the text of a dict of what a model is fed."""
+    return "{" + ", ".join(f'"{name}": {expression(values, known)}' for name, values in feeds.items()) + "}"
+
+
+def listed(feeds: Mapping[str, Array], known: Mapping[str, Array]) -> str:
+    """Return the text of a list of what a model is fed."""
+    return f"[{', '.join(expression(values, known) for values in feeds.values())}]"
+
+
+def packed(name: str, model: bytes) -> list[str]:
+    """Return the lines that set *name* to the bytes of a file."""
+    text = base64.b64encode(zlib.compress(model, 9)).decode()
+    return assigned(name, f'zlib.decompress(base64.b64decode("{text}"))')
+
+
+def needed_imports(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the imports of the standard library that *lines* use."""
+    text = "\n".join(lines)
+    return tuple(f"import {name}" for name in ("base64", "os", "zlib") if f"{name}." in text)

@@ -1,0 +1,146 @@
+"""Stand-alone scripts of stored cases: they run without this package, state what is right, and show each defect."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantizer.cli import main
+from quantizer.conformance.gallery import OUTCOMES, PAGE, SCRIPTS, entries, files, outcome_of, read_outcomes
+from quantizer.conformance.options import Options
+from quantizer.conformance.repro_choice import find_defect, script_of_case, script_of_defect
+from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.stored import read_replay, target_of
+from quantizer.conformance.trial import Trial
+from quantizer.core.defects import SEVERITIES
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.rooms import engines
+from quantizer.runtime.engines.catalogue import ENCLOSING, Chosen
+
+ROOT = Path(__file__).parents[2]
+BLOCKER = "import sys; sys.modules['quantizer'] = None\n"
+"""In front of a script: an import of this package raises."""
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return open_session(Options(root=ROOT, platforms=(ENCLOSING,)))
+
+
+@pytest.fixture(scope="module")
+def written(session: Session) -> dict[Path, str]:
+    return files(session, ROOT)
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [
+        "ort/global_kernel_of_one_window", "tflite_ref/left_shift_wraps", "xnnpack/multiplier_of_256",
+        "tflite_builtin/tail_of_sixteen", "torch_qnnpack/left_out_padding", "torch_x86/transposed_weights",
+        "tosa/window_sums_wrap",
+    ],
+)  # fmt: skip
+def test_a_script_shows_its_defect_without_this_package(session: Session, defect: str):
+    platform, found = find_defect(session.library, defect)
+    text = script_of_defect(session, platform, found)
+    head, _, rest = text.partition('"""\n\n')
+    outcome = outcome_of(f'{head}"""\n\n{BLOCKER}{rest}', sys.executable)
+    assert outcome["outcome"] == "differs" or outcome["outcome"].startswith("it raises RuntimeError"), outcome
+
+
+def test_a_script_of_an_engine_in_its_own_environment_shows_its_defect(session: Session):
+    shown = [
+        ("tract", "softmax_of_another_scale"),
+        ("tflite_micro", "shift_of_logistic"),
+        ("openvino", "averages_scaled_twice"),
+    ]
+    here = [(name, defect) for name, defect in shown if not Chosen(name).missing]
+    if not here:
+        pytest.skip("no engine of these is installed: quantizer engine install tract")
+    for name, defect in here:
+        script = script_of_defect(session, *find_defect(session.library, defect))
+        assert outcome_of(script, Chosen(name).command[0])["outcome"] == "differs", name
+
+
+def test_pages_and_scripts_are_fresh(written: dict[Path, str]):
+    stale = [
+        str(path) for path, text in written.items() if not (ROOT / path).is_file() or (ROOT / path).read_text() != text
+    ]
+    assert stale == [], "run quantizer engine defects --gallery"
+    assert {path.name for path in (ROOT / SCRIPTS).glob("*.py")} == {p.name for p in written if p != PAGE}
+
+
+def test_scripts_import_nothing_of_this_package_and_are_short(written: dict[Path, str]):
+    for path, text in written.items():
+        if path == PAGE:
+            continue
+        assert not re.search(r"^\s*(import|from) quantizer", text, re.MULTILINE), path
+        compile(text, str(path), "exec")
+        code = text.partition('"""\n\n')[2].splitlines()
+        code = [line for line in code if line.strip() and not line.startswith((" ", "#", "import", "from", "print"))]
+        assert len(code) <= 40, f"{path}: {len(code)} statements"
+
+
+def test_every_shipped_defect_has_a_severity(session: Session):
+    for platform in session.library.platforms.values():
+        for defect in platform.defects:
+            assert defect.severity in SEVERITIES, f"{platform.platform}/{defect.id}"
+
+
+def test_the_expected_codes_of_scripts_are_the_values_of_the_codes_rounded_once(session: Session):
+    """The formula of a script, as it ran outside, equals the float64 reference of the operator."""
+    recorded = read_outcomes(ROOT / OUTCOMES)
+    compared = 0
+    for entry in entries(session):
+        said = recorded.get(entry.key)
+        if said is None or entry.defect.severity not in ("memory", "wrong"):
+            continue
+        trial = Trial(target_of(session.library, entry.case, entry.name), entry.case, session.engine)
+        if trial.y_hat.size > 16:
+            continue
+        y = trial.output
+        exact = np.clip(trial.y_hat / float(y.scale) + float(y.zero_point), y.qmin, y.qmax).ravel()
+        assert np.abs(np.array(json.loads(said["expected"])) - exact).max() <= 0.5 + 1e-9, entry.name
+        compared += 1
+    assert compared >= 20
+
+
+@pytest.mark.parametrize("form", ["onnx", "tflite", "torch", "tosa"])
+def test_any_stored_case_becomes_a_script_of_each_form(session: Session, form: str):
+    replay = read_replay(ROOT / "quantizer/platforms/onnxruntime/cases/defects/ort-saturating_pairs.json")
+    if form in ("tflite", "tosa"):
+        replay = read_replay(ROOT / "quantizer/platforms/litert/cases/defects/tflite_ref-ties_half_up.json")
+    outcome = outcome_of(script_of_case(session, replay, form), sys.executable)
+    assert outcome["outcome"] in ("agrees", "differs"), outcome
+
+
+def test_bad_requests_are_one_error(session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    replay = read_replay(ROOT / "quantizer/platforms/onnxruntime/cases/defects/ort-saturating_pairs.json")
+    with pytest.raises(UnsupportedError, match="no such form"):
+        script_of_case(session, replay, "onx")
+    with pytest.raises(UnsupportedError, match="Leave out one of the two"):
+        script_of_case(session, replay, "torch", "onnxruntime")
+    with pytest.raises(UnsupportedError, match="Name one of tflite_builtin/left_shift_wraps"):
+        find_defect(session.library, "left_shift_wraps")
+    with pytest.raises(UnsupportedError, match="no engine computes it"):
+        script_of_defect(session, *find_defect(session.library, "compass/epsilon_ignored"))
+    assert main(["case", "repro"]) == 2
+    assert "one of the two" in capsys.readouterr().err
+
+
+def test_the_command_writes_a_new_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "shown.py"
+    assert main(["case", "repro", "--defect", "tosa/window_sums_wrap", "-o", str(path)]) == 0
+    assert subprocess.run([sys.executable, "-I", str(path)], capture_output=True, check=False).returncode == 1
+    assert main(["case", "repro", "--defect", "tosa/window_sums_wrap", "-o", str(path)]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_every_engine_that_has_a_form_of_models_writes_scripts():
+    assert [name for name, entry in engines().items() if not entry.script and entry.form != "npz"] == []
