@@ -14,11 +14,14 @@ from quantizer.conformance.probe.question import Array, Grids, Question
 from quantizer.numerics.qparams import QParams
 
 POWERS, RATIONAL, ANY, SOLVED = "powers of two", "rational scales", "any scales", "solved scales"
-AIMS = (POWERS, SOLVED, RATIONAL, SOLVED, ANY, SOLVED)
-"""Scales of a draft: all powers of two; odd multiples of these, under which ties are exact; the output's or the weights'
-scale solved so that real values lie as near to ties as float32 scales allow; any float32 numbers."""
+AIMS = (POWERS, RATIONAL, SOLVED, RATIONAL, SOLVED, ANY)
+"""Scales of a draft: all powers of two; odd multiples of these, the output's solved so that a value is exactly a tie under a
+ratio that no multiplier holds; the output's or the weights' scale solved so that real values lie as near to ties as float32
+scales allow; any float32 numbers."""
 ENDS = (0.0, 1.0, 0.5, 0.4961)
 """Places of zero points that are tried more often than others; the last two make one of them odd."""
+FLOAT32 = 1 << 24
+"""Whole numbers below are float32 numbers."""
 OFTEN = 0.6
 """Share of zero points that lie there."""
 INVERSES: Mapping[str, Callable[[float], float]] = {
@@ -50,6 +53,8 @@ class Wanted:
     items: int
     past: int | None = None
     """Bits of an accumulator that sums should leave; None: none is aimed at."""
+    far: bool = False
+    """Whether results may be as far beyond the codes as sums can bring them."""
 
 
 def scale_of(draws: Draws, aim: str, exponent: int, size: int | None = None) -> Array:
@@ -71,26 +76,40 @@ def place_of(draws: Draws) -> float:
 
 
 def solved_scale(draws: Draws, wanted: Wanted, scale: float, values: Array, y: QParams, unit: float = 0.0) -> float:
-    """Return *scale* of the output, or under SOLVED one that puts one of the real *values* next to a tie, in float32.
+    """Return *scale* of the output, or one that puts one of the real *values* on a tie (RATIONAL) or next to one (SOLVED).
 
     *unit*: the real value of one unit of a sum. Every other time the value then lies where a first rounding to whole
     units of the scaled sum (31 bits of a product dropped) is itself a tie, and the second one is next to it.
     """
     reachable = values[np.isfinite(values) & (values != 0.0)]
-    if wanted.aim != SOLVED or not reachable.size:
+    if wanted.aim not in (RATIONAL, SOLVED) or not reachable.size:
         return scale
     value = float(reachable[draws.integer(0, reachable.size)])
     ends = (y.qmin - int(y.zero_point), y.qmax - int(y.zero_point))
+    if wanted.aim == RATIONAL:
+        return _exact_tie(draws, value, ends[1] if value > 0 else -ends[0], scale)
     tie = tie_of(draws, ends, positive=value > 0)
     tie = twice_tied(draws, tie, unit * tie / value) if unit and tie else tie
     found = value / tie if tie else scale
     return float(np.float32(found)) if 2.0**-100 < found < 2.0**100 else scale
 
 
+def _exact_tie(draws: Draws, value: float, reach: int, scale: float) -> float:
+    """Return an output scale, a float32 number, under which *value* is half an odd number of steps, *reach* at most."""
+    whole = abs(value.as_integer_ratio()[0])
+    odd = whole // (whole & -whole)
+    divisors = [number for number in range(1, 2 * reach, 2) if odd % number == 0]
+    if not divisors:
+        return scale
+    divisor = divisors[draws.integer(0, len(divisors))]
+    found = abs(value) * 2.0 / divisor
+    return found if odd // divisor < FLOAT32 and 2.0**-100 < found < 2.0**100 else scale
+
+
 def solved_output(draws: Draws, wanted: Wanted, grids: Grids, question: Question) -> QParams:
     """Return the grid of the output of *question*, under SOLVED with a scale that puts one of its real values next to a tie."""
     y = question.output
-    if grids.follows or wanted.aim != SOLVED:
+    if grids.follows or wanted.aim not in (RATIONAL, SOLVED):
         return y
     return grids.grid(y, solved_scale(draws, wanted, float(y.scale), question.exact() * float(y.scale), y), None)
 

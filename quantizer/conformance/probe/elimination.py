@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,7 +32,7 @@ PATIENCE = 96
 """Drafts in a row on which no two hypotheses differ, after which they count as one class."""
 CONFIRMED = 6
 """Questions that are asked although nothing is left to tell apart: what is left must explain them too."""
-NARROW, WIDE = 15, 31
+NARROW, WIDE, FAR = 15, 31, 1000
 """Bits of sums: first those that every accumulator holds, then those of 32 bits."""
 GROUPED = "depthwise_conv2d"
 BROAD = ("conv2d", "depthwise_conv2d", "fully_connected")
@@ -80,6 +80,8 @@ class Found:
     """Why nothing was answered."""
     answers: list[tuple[Question, Array]] = field(default_factory=list, repr=False)
     """What was asked, and the codes that came."""
+    far: bool = False
+    """Whether no hypothesis explains results far beyond the codes; the class is then that of all others."""
     before: list[Hypothesis] = field(default_factory=list)
     """What explained all sums that 15 bits hold, where nothing explains larger ones."""
 
@@ -106,6 +108,9 @@ def eliminate(targets: tuple[Target, ...], engine: Engine, library: Library, see
         for bits in ACCUMULATORS:
             kept = _rounds(found, engine, kept, Wanted("", bits - 1, ITEMS, past=bits), seed + bits, most=16)
         kept = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS), seed + WIDE)
+        far = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS, far=True), seed + FAR, most=len(AIMS) * 4)
+        found.far = bool(kept) and not far
+        kept = far or kept
     if not kept and target.platform.enclosing is not None and enclosed(found.answers):
         kept = [ANY_ORDER]
     found.kept = kept
@@ -126,7 +131,7 @@ def _rounds(
         few = len(kept) <= FEW
         target = found.targets[(turn + turn // len(AIMS)) % len(found.targets)]
         pool = POOL if len(kept) <= HANDFUL and spec.op != GROUPED else SMALL_POOL
-        draft = DRAFTS[spec.op](target, draws, Wanted(aim, wanted.reach, pool if few else wanted.items, wanted.past))
+        draft = DRAFTS[spec.op](target, draws, replace(wanted, aim=aim, items=pool if few else wanted.items))
         question = _telling(draft, kept, wanted.items, draws) if few else draft.whole()
         if question is None:
             if confirmed >= CONFIRMED and kept:

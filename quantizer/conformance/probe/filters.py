@@ -15,7 +15,8 @@ from quantizer.core.case import AttrValue
 from quantizer.core.dtypes import integer
 from quantizer.numerics.qparams import Constant, QParams
 
-CODE_BITS = 7
+CODE_BITS, FAR_BITS = 7, 24
+"""Bits of a code, its sign not counted; bits of a result beyond which converting a float to an integer overflows."""
 MANY = 64
 """Terms of sums that leave 32 bits: so many go far beyond."""
 LARGEST_BIAS = (1 << 31) - 1
@@ -32,7 +33,8 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
     attrs: dict[str, AttrValue] = {} if not spatial else {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
     if spatial and not depthwise:
         attrs["groups"] = 1
-    exponent = draws.integer(-1, max(wanted.reach - CODE_BITS, 0) + 1)
+    least = -1 if wanted.far else max(wanted.reach - FAR_BITS, -1)
+    exponent = draws.integer(least, max(wanted.reach - CODE_BITS, 0) + 1)
     sx, sw = draws.integer(-6, 3), draws.integer(-8, 1)
     weights = scale_of(draws, wanted.aim, sw, n if each else None)
     grids = Grids(target, attrs, _filter_shapes(n, terms, spatial, depthwise=depthwise))
@@ -49,7 +51,7 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
         solved = ties * float(y.scale) / (float(x.scale) * np.where(sums == 0, 1, sums))
         usable = (solved > weights * 2.0**-6) & (solved < weights * 2.0**6)
         weights = np.where(usable, solved, weights).astype(np.float32).astype(np.float64)
-    elif wanted.aim == SOLVED and not grids.follows:
+    elif not each and not grids.follows:
         y = grids.grid(
             y,
             solved_scale(

@@ -119,8 +119,10 @@ def worded(tree: Tree) -> str:
     """Return the tree in words: one after the other, in lanes, in halves; else its brackets."""
     if isinstance(tree, int):
         return "of one term"
-    if _chain(tree, list(range(TERMS))) or _chain(tree, list(reversed(range(TERMS)))):
+    if _chain(tree, list(range(TERMS))):
         return "one after the other"
+    if _chain(tree, list(reversed(range(TERMS)))):
+        return "one after the other, from the last to the first"
     groups = {frozenset(_leaves(node)) for node in _nodes(tree)}
     for lanes in (16, 8, 4, 2):
         if all(frozenset(range(lane, TERMS, lanes)) in groups for lane in range(lanes)):
@@ -134,11 +136,12 @@ def worded(tree: Tree) -> str:
 
 
 def _chain(tree: Tree, leaves: list[int]) -> bool:
-    while isinstance(tree, tuple):
-        if len(tree) != 2 or tree[1] != leaves[-1]:
-            return len(tree) == 2 and {*tree} == {*leaves} and len(leaves) == 2
-        tree, leaves = tree[0], leaves[:-1]
-    return leaves == [tree]
+    """Return whether each leaf of *leaves*, from the last to the second, is the last that is added to what is before it."""
+    for leaf in reversed(leaves[1:]):
+        if isinstance(tree, int) or len(tree) != 2 or leaf not in tree:
+            return False
+        tree = tree[0] if tree[1] == leaf else tree[1]
+    return tree == leaves[0]
 
 
 def _nodes(tree: Tree) -> list[Tree]:

@@ -123,10 +123,7 @@ def with_accumulators(spec: Spec, kept: Iterable[Hypothesis]) -> list[Hypothesis
         if one.shipped or one.program is not None:
             found += [] if one.narrowed else [one]
             continue
-        places = ("exact", "x86") if str(one.value("requantize")).startswith(("q31", "q15")) else ("exact",)
-        for overflow in places:
-            other = one.but(family, overflow=overflow) if overflow != "exact" else one
-            found += [other.but(family, accumulator=each) for each in (WIDE, *narrow)]
+        found += [one.but(family, accumulator=each) for each in (WIDE, *narrow)]
     return found
 
 
@@ -196,6 +193,8 @@ def _of_variant(variant: Variant, form: str, *, weights: bool) -> Iterator[dict[
         for ratio in ratios:
             chosen: dict[str, Any] = {"ratio": ratio} if len(ratios) > 1 else {}
             yield {"requantize": variant, **mode, **width, **shift, **chosen}
+            if full and variant.startswith(("q31", "q15")) and form in ("product", "one input"):
+                yield {"requantize": variant, **mode, **width, **shift, **chosen, "overflow": "x86"}
 
 
 def _worded(key: str, value: Any) -> str:

@@ -17,6 +17,8 @@ from quantizer.core.spec import Spec
 
 BITS = 8
 """Bits of the activations and weights that are asked about."""
+MANY = 100
+"""Hypotheses that are left only where an operator rounds nothing."""
 MOST_NAMED = 6
 """Hypotheses of a class that are printed beside the first."""
 WIDTH = 76
@@ -103,11 +105,15 @@ def _others(one: Found, home: str) -> str:
     if best is None:
         return ""
     named = same_everywhere(one.kept, best)
+    if len(named) > MANY:
+        return f"the grid of the input: {len(named)} more give the same codes, for nothing is rounded"
     platforms = [each for each in named if each.startswith("as ")]
     settings = [each for each in named if not each.startswith("as ")]
     lines = []
     if platforms:
         lines.append(", ".join(platforms).replace("as ", "platform ", 1).replace(", as ", ", "))
+    if one.far:
+        lines.append("results far beyond the codes (24 bits and more): no hypothesis explains them")
     if settings:
         more = f" and {len(settings) - MOST_NAMED} more" if len(settings) > MOST_NAMED else ""
         lines.append(f"not told apart from: {'; '.join(settings[:MOST_NAMED])}{more}")
