@@ -94,15 +94,21 @@ def run(args: argparse.Namespace) -> int:
         out += [f"float32 models: {order}", ""]
     out += ["evidence", evidence(found, platform.platform), ""]
     nothing = [one.target.spec.op for one in found if not one.explained]
+    written = True
     if args.output:
         label = f"{engine.name} {engine.version}".rstrip()
         made = assembled(args.output.stem, label, found, platform, library)
-        replace_files({args.output: document(made, found, platform.platform)})
-        out.append(f"wrote {shown_path(args.output)}: {counted(len(made.raw['ops']), 'operator')}. {made.kind}")
+        written = bool(made.raw["ops"])
+        if written:
+            replace_files({args.output: document(made, found, platform.platform)})
+            count = counted(len(made.raw["ops"]), "operator")
+            out.append(f"wrote {shown_path(args.output)}: {count}. {made.kind}")
+        else:
+            out.append(f"{shown_path(args.output)} is not written: no platform file can declare what was found")
     if nothing:
         out.append(f"nothing explains {', '.join(nothing)}")
     sys.stdout.write(os.linesep.join(out) + os.linesep)
-    return UNEXPLAINED if nothing else EXPLAINED
+    return UNEXPLAINED if nothing or not written else EXPLAINED
 
 
 def _probe(args: argparse.Namespace) -> Probe:

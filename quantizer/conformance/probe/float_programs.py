@@ -18,7 +18,11 @@ from quantizer.numerics.rounding import round_tensor
 
 Values = Mapping[str, Any]
 LANES = 8
-RATIOS = ("float32", "float64")
+FUSED = "inverse, fused with the zero point"
+DIVISIONS = ("quotient", "inverse", FUSED)
+"""How a result becomes steps of the output."""
+RATIOS = ("float32", "float64", "float32 (rounded from float64)")
+"""Format of a ratio, and of its operations."""
 
 
 def _added(terms: Any) -> Any:
@@ -98,15 +102,16 @@ SUMS: Mapping[str, Callable[[Values], Any]] = {
 def programs(spec: Spec) -> Iterator[Hypothesis]:
     """Yield float programs, in every mode, the zero point inside and outside the rounding.
 
-    dequantize, the operator and quantize in float32, with a quotient or an inverse; a sum times a float32 or float64 ratio.
+    dequantize, the operator and quantize in float32, with a quotient or an inverse, which may be fused with the zero point; a
+    sum times a float32 or float64 ratio.
     """
     for order, division, mode, place in itertools.product(
-        OPERATORS.get(spec.op, ()), ("quotient", "inverse"), MODES, ("outside", "inside")
+        OPERATORS.get(spec.op, ()), DIVISIONS, MODES, ("outside", "inside")
     ):
+        if division == FUSED and place == "outside":
+            continue
         settings = (("float32", order), ("division", division), ("rounding", mode), ("zero point", place))
-        run = functools.partial(
-            _between, order=order, inverse=division == "inverse", mode=mode, inside=place == "inside"
-        )
+        run = functools.partial(_between, order=order, division=division, mode=mode, inside=place == "inside")
         yield Hypothesis(settings, program=run)
     if spec.op in SUMS:
         for ratio, mode, place in itertools.product(RATIOS, MODES, ("outside", "inside")):
@@ -117,23 +122,25 @@ def _scaled(ratio: str, mode: RoundingMode, place: str, accumulator: Accumulator
     settings: tuple[tuple[str, Any], ...] = (("sum times", ratio), ("rounding", mode), ("zero point", place))
     if accumulator != WIDE:
         settings = (*settings, ("accumulator", accumulator))
-    run = functools.partial(
-        _times_ratio, single=ratio == RATIOS[0], mode=mode, inside=place == "inside", accumulator=accumulator
-    )
+    run = functools.partial(_times_ratio, ratio=ratio, mode=mode, inside=place == "inside", accumulator=accumulator)
     return Hypothesis(settings, program=run, narrowed=functools.partial(_scaled, ratio, mode, place))
 
 
-def _between(question: Question, *, order: str, inverse: bool, mode: RoundingMode, inside: bool) -> Array:
+def _between(question: Question, *, order: str, division: str, mode: RoundingMode, inside: bool) -> Array:
     values = {name: _dequantized(question, name) for name in question.shown}
     with np.errstate(all="ignore"):
         result = OPERATORS[question.target.spec.op][order](values)
         scale = np.float32(float(question.output.scale))
-        steps = result * (np.float32(1.0) / scale) if inverse else result / scale
+        inverse = np.float32(1.0) / scale
+        if division == FUSED:
+            fused = result.astype(np.float64) * inverse + int(question.output.zero_point)
+            return _coded(question, fused.astype(np.float32), mode)
+        steps = result / scale if division == "quotient" else result * inverse
     return _quantized(question, steps, mode, inside=inside)
 
 
 def _times_ratio(
-    question: Question, *, single: bool, mode: RoundingMode, inside: bool, accumulator: Accumulator
+    question: Question, *, ratio: str, mode: RoundingMode, inside: bool, accumulator: Accumulator
 ) -> Array:
     op = question.target.spec.op
     sums = SUMS[op]({name: _centred(question, name) for name in question.shown})
@@ -141,20 +148,31 @@ def _times_ratio(
         bits, overflow = accumulator
         half = 1 << (bits - 1)
         sums = np.clip(sums, -half, half - 1) if overflow == "saturate" else (sums + half) % (2 * half) - half
-    kind: Any = np.float32 if single else np.float64
+    kind: Any = np.float32 if ratio == RATIOS[0] else np.float64
     factors = [question.params(name).scale.numpy().astype(kind) for name in question.shown if name != "bias"]
-    ratio = functools.reduce(lambda a, b: a * b, factors) / kind(float(question.output.scale))
+    number = functools.reduce(lambda a, b: a * b, factors) / kind(float(question.output.scale))
     if op in OPERATORS and OPERATORS[op] is _MEAN:
-        ratio = ratio / kind(question.shown["x"].shape[1])
-    return _quantized(question, sums.astype(kind) * ratio, mode, inside=inside)
+        number = number / kind(question.shown["x"].shape[1])
+    if ratio == RATIOS[2]:
+        kind, number = np.float32, number.astype(np.float32)
+    return _quantized(question, sums.astype(kind) * number, mode, inside=inside)
 
 
 def _quantized(question: Question, steps: Array, mode: RoundingMode, *, inside: bool) -> Array:
     out, zero = question.output, int(question.output.zero_point)
-    moved = steps + np.asarray(zero, dtype=steps.dtype) if inside else steps
-    rounded = round_tensor(torch.from_numpy(np.ascontiguousarray(moved)).double(), mode).numpy()
-    codes = rounded + (0 if inside else zero)
-    return np.asarray(np.clip(codes, out.qmin, out.qmax).astype(np.int64))
+    if inside:
+        return _coded(question, steps + np.asarray(zero, dtype=steps.dtype), mode)
+    return np.asarray(np.clip(_rounded(steps, mode) + zero, out.qmin, out.qmax).astype(np.int64))
+
+
+def _coded(question: Question, moved: Array, mode: RoundingMode) -> Array:
+    """Return the codes of numbers to which the zero point has been added."""
+    return np.asarray(np.clip(_rounded(moved, mode), question.output.qmin, question.output.qmax).astype(np.int64))
+
+
+def _rounded(values: Array, mode: RoundingMode) -> Array:
+    found: Array = round_tensor(torch.from_numpy(np.ascontiguousarray(values)).double(), mode).numpy()
+    return found
 
 
 def _centred(question: Question, name: str) -> Array:

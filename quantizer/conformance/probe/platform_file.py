@@ -20,7 +20,7 @@ from quantizer.core.reading import Readable
 HEAD = "# yaml-language-server: $schema=platform.schema.json"
 FOLLOWED = ("same_as_input", "shared_parameters", "per_tensor_weights", "fixed_outputs", "output_signs", "index_dtype")
 """Keys that say which grids the engine was asked under."""
-WIDTH = 118
+WIDTH, INT32 = 118, 32
 _YAML = Readable("a platform", 1 << 20, SpecError)
 
 
@@ -45,7 +45,8 @@ def assembled(name: str, engine: str, found: Iterable[Found], home: Platform, li
     new = _declared(name, engine, explained, home)
     floats = [one for one in explained if any(_of_float32(kept) for kept in one.kept)]
     best = max(copies, key=lambda platform: len(copies[platform]), default="")
-    if best and len(copies[best]) > 0 and len(copies[best]) >= max(len(new.raw["ops"]), len(floats)):
+    count = len(copies[best]) if best else 0
+    if count and (count > max(len(new.raw["ops"]), len(floats)) or (best == home.platform and count >= len(floats))):
         made = _copy(name, engine, copies[best], library, best)
     elif len(floats) > len(new.raw["ops"]):
         made = _enclosing(name, engine, floats, home)
@@ -138,10 +139,13 @@ def _declared(name: str, engine: str, found: list[Found], home: Platform) -> Ass
 
 def _of_float32(one: Hypothesis) -> bool:
     """Return whether an enclosing platform holds what *one* gives: float32 operations that round half to even."""
+    narrow = one.value("accumulator")
     return one is ANY_ORDER or (
-        one.program is not None and one.value("accumulator") is None and one.value("sum times") != "float64"
+        one.program is not None
+        and (narrow is None or narrow[0] >= INT32)
+        and one.value("sum times") != "float64"
         and one.value("rounding") == "half_even"
-    )  # fmt: skip
+    )
 
 
 def _usable(one: Hypothesis, found: Found) -> bool:

@@ -104,7 +104,7 @@ def _others(one: Found, home: str) -> str:
     best = answer(one, home)
     if best is None:
         return ""
-    named = same_everywhere(one.kept, best)
+    named = same_everywhere(one.kept, best, one.target.spec.op)
     if len(named) > MANY:
         return f"the grid of the input: {len(named)} more give the same codes, for nothing is rounded"
     platforms = [each for each in named if each.startswith("as ")]

@@ -161,17 +161,17 @@ def _codes(values: Any) -> str:
     return text + (f" ... ({several.size})" if several.size > MOST_CODES else "")
 
 
-def same_everywhere(kept: Iterable[Hypothesis], one: Hypothesis) -> list[str]:
+def same_everywhere(kept: Iterable[Hypothesis], one: Hypothesis, op: str) -> list[str]:
     """Return what else gives the same codes on every question, settings before platforms, and why that must be so where it is known."""
     found = []
     for other in kept:
         if other is not one:
-            why = _why(one, other)
+            why = _why(one, other, op)
             found.append(f"{other}{f' ({why})' if why else ''}")
     return found
 
 
-def _why(one: Hypothesis, other: Hypothesis) -> str:
+def _why(one: Hypothesis, other: Hypothesis, op: str) -> str:
     """Return why two hypotheses cannot be told apart by codes of 8 bits; empty where that is not known."""
     names = {str(one.value("requantize")), str(other.value("requantize"))}
     differ = {key for key in {**dict(one.settings), **dict(other.settings)} if one.value(key) != other.value(key)}
@@ -181,6 +181,8 @@ def _why(one: Hypothesis, other: Hypothesis) -> str:
         return "the multiplier takes 32 bits of any sum"
     if names & {*WRAPPING} and names <= {*WRAPPING, "q31_double", "q31_half_up"}:
         return "the same two roundings; they differ where a left shift leaves 32 bits"
+    if op == "relu" and differ == {"rounding"}:
+        return "no value lies below the zero point"
     if names == {"multiplier_shift", "integer_multiplier_shift"}:
         return "the same integers; the ratio is float32 in one, float64 in the other, and 8 bits of it are kept"
     if names == {"f32_even", "f32_even_bias"}:
