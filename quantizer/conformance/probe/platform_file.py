@@ -17,7 +17,6 @@ from quantizer.core.library import Library
 from quantizer.core.platforms import Platform
 from quantizer.core.reading import Readable
 
-HEAD = "# yaml-language-server: $schema=platform.schema.json"
 FOLLOWED = ("same_as_input", "shared_parameters", "per_tensor_weights", "fixed_outputs", "output_signs", "index_dtype")
 """Keys that say which grids the engine was asked under."""
 WIDTH, INT32 = 118, 32
@@ -65,7 +64,7 @@ def assembled(name: str, engine: str, found: Iterable[Found], home: Platform, li
 
 def document(made: Assembled, found: Iterable[Found], home: str) -> str:
     """Return the text of the file, with the evidence as comments."""
-    lines = [HEAD, f"# {made.kind}"]
+    lines = [f"# {made.kind}"]
     for one in found:
         op, best = one.target.spec.op, answer(one, home)
         if one.refused:

@@ -104,17 +104,14 @@ def _others(one: Found, home: str) -> str:
     best = answer(one, home)
     if best is None:
         return ""
+    if len(one.kept) > MANY:
+        return f"the grid of the input: {len(one.kept) - 1} more give the same codes, for nothing is rounded"
     named = same_everywhere(one.kept, best, one.target.spec.op)
-    if len(named) > MANY:
-        return f"the grid of the input: {len(named)} more give the same codes, for nothing is rounded"
-    platforms = [each for each in named if each.startswith("as ")]
-    settings = [each for each in named if not each.startswith("as ")]
-    lines = []
-    if platforms:
-        lines.append(", ".join(platforms).replace("as ", "platform ", 1).replace(", as ", ", "))
+    platforms = [each.shipped for each in one.kept if each.shipped and each is not best]
+    lines = [f"platform {', '.join(platforms)}"] if platforms else []
     if one.far:
         lines.append("results far beyond the codes (24 bits and more): no hypothesis explains them")
-    if settings:
-        more = f" and {len(settings) - MOST_NAMED} more" if len(settings) > MOST_NAMED else ""
-        lines.append(f"not told apart from: {'; '.join(settings[:MOST_NAMED])}{more}")
+    if named:
+        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        lines.append(f"not told apart from: {'; '.join(named[:MOST_NAMED])}{more}")
     return "\n".join(lines)

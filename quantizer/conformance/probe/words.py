@@ -162,12 +162,15 @@ def _codes(values: Any) -> str:
 
 
 def same_everywhere(kept: Iterable[Hypothesis], one: Hypothesis, op: str) -> list[str]:
-    """Return what else gives the same codes on every question, settings before platforms, and why that must be so where it is known."""
-    found = []
+    """Return what else gives the same codes on every question, one of each requantization, with the reason where it is known."""
+    groups: dict[Any, list[Hypothesis]] = {}
     for other in kept:
-        if other is not one:
-            why = _why(one, other, op)
-            found.append(f"{other}{f' ({why})' if why else ''}")
+        if other is not one and not other.shipped:
+            groups.setdefault(other.settings[0], []).append(other)
+    found = []
+    for first, *more in groups.values():
+        why = _why(one, first, op)
+        found.append(f"{first}{f' ({why})' if why else ''}{f', and {len(more)} more of these' if more else ''}")
     return found
 
 
@@ -175,8 +178,6 @@ def _why(one: Hypothesis, other: Hypothesis, op: str) -> str:
     """Return why two hypotheses cannot be told apart by codes of 8 bits; empty where that is not known."""
     names = {str(one.value("requantize")), str(other.value("requantize"))}
     differ = {key for key in {**dict(one.settings), **dict(other.settings)} if one.value(key) != other.value(key)}
-    if other.shipped:
-        return ""
     if differ == {"accumulator"} and (one.value("overflow") == "x86" or names & {*WRAPPING}):
         return "the multiplier takes 32 bits of any sum"
     if names & {*WRAPPING} and names <= {*WRAPPING, "q31_double", "q31_half_up"}:
