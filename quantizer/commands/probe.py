@@ -127,13 +127,13 @@ def _probe(args: argparse.Namespace) -> Probe:
     if real is None and not platform:
         raise UnsupportedError("own: it computes every platform. Name one with --op-platform.")
     if real is not None and not platform:
-        homes = [name for name, variant in real.entry.home.items() if real.variant in (None, variant)]
+        homes = [name for name, variant in real.entry.variant_of_platform.items() if real.variant in (None, variant)]
         if len(homes) != 1:
-            names = [f"{real.backend}:{variant}" for variant in real.entry.home.values()]
+            names = [f"{real.backend}:{variant}" for variant in real.entry.variant_of_platform.values()]
             raise UnsupportedError(f"{args.name}: has several variants. Name one of {', '.join(names)}.")
         platform = homes[0]
     options = Options(
-        root=Path.cwd(), engine=args.name or "own", engine_command=args.op_engine_command, platforms=(platform,),
+        root=Path.cwd(), engine=args.name or "builtin", engine_command=args.op_engine_command, platforms=(platform,),
         isa=args.op_isa or ("" if real is None else HOST),
     )  # fmt: skip
     session = open_session(options)

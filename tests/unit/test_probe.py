@@ -53,7 +53,7 @@ def has(found, settings):
 
 @pytest.mark.parametrize(("platform", "op", "settings"), DECLARED)
 def test_of_our_engine_the_settings_are_left_that_the_platform_declares(platform, op, settings):
-    found = found_in("own", platform, op)
+    found = found_in("builtin", platform, op)
     assert has(found, settings), [str(one) for one in found.kept]
     assert any(one.shipped == platform for one in found.kept)
     same = [
@@ -93,7 +93,7 @@ def test_the_faults_of_a_simulator_are_named_with_an_element_that_shows_each():
 
 @pytest.mark.nightly
 def test_the_accumulator_of_our_engine_wraps_at_the_bits_that_tosa_declares():
-    found = found_in("own", "tosa", "fully_connected")
+    found = found_in("builtin", "tosa", "fully_connected")
     widths = {
         one.value("accumulator")
         for one in found.kept
@@ -112,7 +112,7 @@ def test_nothing_explains_a_code_that_is_wrong_on_its_own(capsys):
 def test_the_file_is_a_platform_of_the_language_and_the_same_each_time(tmp_path, capsys):
     folder = tmp_path / "platforms"
     folder.mkdir()
-    words = ["engine", "probe", "own", "--op-platform=tosa", "--op=relu", "-o"]
+    words = ["engine", "probe", "builtin", "--op-platform=tosa", "--op=relu", "-o"]
     texts = []
     for name in ("first", "first"):
         assert main([*words, str(folder / f"{name}.yaml")]) == 0
@@ -129,13 +129,13 @@ def test_the_file_is_a_platform_of_the_language_and_the_same_each_time(tmp_path,
     ("words", "said"),
     (
         ([], "name one engine"),
-        (["own"], "it computes every platform"),
+        (["builtin"], "it computes every platform"),
         (["litert"], "has several variants"),
         (["nobody"], "no such name"),
-        (["own", "--op-platform=ideal", "--op=softmaxx"], "Did you mean 'softmax'?"),
-        (["own", "--op-platform=ideal", "-o", "Ideal.yaml"], "write NAME.yaml"),
-        (["own", "--op-platform=ideal", "-o", "ort.yaml"], "is a platform already"),
-        (["own", "--op-platform=idea"], "no such name"),
+        (["builtin", "--op-platform=ideal", "--op=softmaxx"], "Did you mean 'softmax'?"),
+        (["builtin", "--op-platform=ideal", "-o", "Ideal.yaml"], "write NAME.yaml"),
+        (["builtin", "--op-platform=ideal", "-o", "ort.yaml"], "is a platform already"),
+        (["builtin", "--op-platform=idea"], "no such name"),
     ),
 )
 def test_bad_input_is_one_error(words, said, capsys):

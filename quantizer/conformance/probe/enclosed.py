@@ -8,19 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantizer.conformance.given import GIVEN, given_of
 from quantizer.conformance.judge import judge
+from quantizer.conformance.model_cases import GIVEN, given_of
 from quantizer.conformance.probe.question import Array, Question
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case, DataRecipe, TilePlan
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call
 
 CHECK = ("arithmetic",)
 
 
-class Recorded(OwnEngine):
+class Recorded(BuiltinEngine):
     """An engine that gives codes that were given before."""
 
     def __init__(self, codes: Array) -> None:

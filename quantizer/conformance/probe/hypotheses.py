@@ -37,7 +37,7 @@ WIDTHS: Mapping[str, range] = {
 }  # fmt: skip
 """Requantization -> bits that its multiplier may have."""
 OF_RATIOS = (
-    "half_away", "q31_single", "q31_double", "q31_half_up", "q31_half_up_in_eights", "q15_half_up", "q15_single",
+    "half_away", "q31_single", "q31_double", "q31_half_up", "q31_half_up_in_8_lanes", "q15_half_up", "q15_single",
     "q31_wrapping_left", "q31_wrapping",
 )  # fmt: skip
 """Requantizations of products whose multiplier depends on how the ratio of scales is formed."""

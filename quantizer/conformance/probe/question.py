@@ -14,16 +14,16 @@ from torch import Tensor
 from quantizer.conformance.target import Target
 from quantizer.core.case import AttrValue
 from quantizer.core.platforms import Platform
-from quantizer.numerics.handed_request import HandedRequest
 from quantizer.numerics.parameters import Request
+from quantizer.numerics.provided_request import ProvidedRequest
 from quantizer.numerics.qparams import Constant, QParams
 from quantizer.numerics.quantize import dequantize
 from quantizer.numerics.rules import bias_params
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call, Engine
 
 Array = NDArray[Any]
-_OWN = OwnEngine()
+_OWN = BuiltinEngine()
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ class Question:
     def _copies(self) -> dict[str, Tensor]:
         return {name: values.clone() for name, values in self.codes.items()}
 
-    def _request(self, platform: Platform) -> HandedRequest:
+    def _request(self, platform: Platform) -> ProvidedRequest:
         shapes = {name: tuple(values.shape) for name, values in self.codes.items()}
         reals = {name: self._values(name).float() for name in self.constants}
-        return HandedRequest(
+        return ProvidedRequest(
             self.target.spec, self.target.scheme, platform, shapes, self.attrs, {}, reals, self.inputs,
             output_params=self.output, weights=self.constants,
         )  # fmt: skip
@@ -128,7 +128,7 @@ class Grids:
         family = spec.quantization.family
         return (
             spec.quantization.outputs.get("y", "calibrated") != "calibrated"
-            or family in (*platform.same_as_input, *platform.negated)
+            or family in (*platform.same_as_input, *platform.ones_complement_outputs)
             or spec.op in (*platform.fixed_outputs, *platform.fixed_ranges)
         )
 

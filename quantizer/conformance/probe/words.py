@@ -41,7 +41,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "q31_single": Meaning("integer multiplier", "one rounding, half up"),
     "q31_double": Meaning("31-bit integer multiplier", "two roundings: half up, then half away from zero"),
     "q31_half_up": Meaning("31-bit integer multiplier", "two roundings, both half up"),
-    "q31_half_up_in_eights": Meaning(
+    "q31_half_up_in_8_lanes": Meaning(
         "31-bit integer multiplier", "two roundings: whole eights of channels half up, the rest half away at the end"
     ),
     "q31_wrapping": Meaning("31-bit integer multiplier", "two roundings: half up, then in the mode named"),
@@ -60,9 +60,9 @@ MEANINGS: Mapping[str, Meaning] = {
     "f32_even_inverse": Meaning("float32 multiplier times a float32 inverse", "one rounding, half to even"),
     "f32_even_bias": Meaning("float32 multiplier, the bias in float32", "one rounding, half to even"),
     "f32_stages_bias": Meaning("float32 product, bias and inverse one by one", "one rounding, half to even", "inside"),
-    "f32_raw_even": Meaning("float32 multiplier of raw codes", "one rounding, half to even", "inside"),
-    "f32_raw_away": Meaning("float32 multiplier of raw codes", "one rounding, half away from zero"),
-    "raw_half_away": Meaning("integer quotient of raw codes", "one rounding, half away from zero", "inside"),
+    "f32_mean_of_codes_half_even": Meaning("float32 multiplier of raw codes", "one rounding, half to even", "inside"),
+    "f32_mean_of_codes_half_away": Meaning("float32 multiplier of raw codes", "one rounding, half away from zero"),
+    "mean_of_codes_half_away": Meaning("integer quotient of raw codes", "one rounding, half away from zero", "inside"),
     "aligned_half_away": Meaning("two integers of 22 bits under one shift", "one rounding, half away from zero"),
 }
 """Requantization -> its meaning; those of one system are described in core/platforms.py."""
