@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from quantizer.commands import probe
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.files import replace_files
 from quantizer.core.wording import suggestion
@@ -42,6 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     install.add_argument(
         "name", metavar="NAME[@VERSION]", help="name of a shipped engine; each version has its own environment"
     )
+    probe.add_parser(verbs)
     agreement = verbs.add_parser(
         "agreement", help="compare codes element by element on random and tie-heavy cases; 1 where a pairing differs"
     )
@@ -77,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
         return _new(args)
     if args.verb == "install":
         return _install(args)
+    if args.verb == "probe":
+        return probe.run(args)
     if args.verb == "defects":
         return _defects(args)
     return _agreement(args)

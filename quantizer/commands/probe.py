@@ -1,0 +1,150 @@
+"""`quantizer engine probe`: asks an engine until one arithmetic of the platform language is left, or none."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Container
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.files import replace_files
+from quantizer.core.model_errors import IDENTIFIER
+from quantizer.core.wording import counted, shown_path, suggestion
+
+if TYPE_CHECKING:
+    from quantizer.conformance.probe.probe import Probe
+
+EXPLAINED, UNEXPLAINED = 0, 1
+_EPILOG = """\
+examples:
+  quantizer engine probe litert:xnnpack
+  quantizer engine probe python:my_sim_worker.py -o platforms/my_sim.yaml
+  quantizer engine probe own --op-platform=tosa --op=conv2d
+"""
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `probe` to the verbs of `engine`."""
+    probe = verbs.add_parser(
+        "probe",
+        help="infer what an engine does, and write a platform file; 1 where nothing explains an operator",
+        description="Infer what an engine does: rounding, place of the zero point, multiplier, accumulator, order of float sums. "
+        "Every arithmetic that a platform can declare is compared with the answers to questions that are solved to tell "
+        "them apart.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    probe.add_argument(
+        "name", metavar="NAME", nargs="?", default="",
+        help="an engine as --op-engine takes it: own, litert:xnnpack, openvino@2026.4.1, PYTHON:WORKER",
+    )  # fmt: skip
+    probe.add_argument(
+        "--op-engine-command", default="", metavar="COMMAND", help="what serves the engine, in place of NAME"
+    )
+    probe.add_argument(
+        "--op-platform", default="", metavar="NAME",
+        help="the platform whose grids and lowering it is asked under (default: its own)",
+    )  # fmt: skip
+    probe.add_argument("--op", action="append", default=[], metavar="NAME", help="only this operator (repeatable)")
+    probe.add_argument(
+        "--op-isa", default="", metavar="LEVEL", help="level of instructions that it is held to (default: host)"
+    )
+    probe.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write a platform file; its name is the platform's"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, print what is left, write the platform file."""
+    from tqdm import tqdm
+
+    from quantizer.conformance.probe.float_order import order_of
+    from quantizer.conformance.probe.platform_file import assembled, document
+    from quantizer.conformance.probe.probe import evidence, table
+
+    probe = _probe(args)
+    engine, platform, library = probe.session.engine, probe.platform, probe.session.library
+    _check_name(args.output, library.platforms)
+    specs = [spec for spec in probe.operators() if not args.op or spec.op in args.op]
+    for op in args.op:
+        if op not in [spec.op for spec in probe.operators()]:
+            known = suggestion(op, [spec.op for spec in probe.operators()], "It can be asked about")
+            raise UnsupportedError(
+                f"--op={op}: engine {engine.name} cannot be asked about it on {platform.platform}.{known}"
+            )
+    bar = tqdm(specs, unit="operator", desc=engine.name, disable=None, file=sys.stderr)
+    found = list(probe.found(bar))
+    if not any(one.questions for one in found):
+        reasons = (
+            "; ".join(sorted({one.refused for one in found})) or "it has none of the operators that can be asked about"
+        )
+        raise UnsupportedError(f"engine {engine.name}: answered no question: {reasons}.")
+    order = order_of(engine, library.spec("fully_connected"), platform)
+    out = [
+        f"{engine.name} {engine.version}".rstrip() + f", asked as {platform.platform}",
+        "",
+        table(found, platform.platform),
+        "",
+    ]
+    if order is not None:
+        out += [f"float32 models: {order}", ""]
+    out += ["evidence", evidence(found, platform.platform), ""]
+    nothing = [one.target.spec.op for one in found if not one.explained]
+    written = True
+    if args.output:
+        label = f"{engine.name} {engine.version}".rstrip()
+        made = assembled(args.output.stem, label, found, platform, library)
+        written = bool(made.raw["ops"])
+        if written:
+            replace_files({args.output: document(made, found, platform.platform)})
+            count = counted(len(made.raw["ops"]), "operator")
+            out.append(f"wrote {shown_path(args.output)}: {count}. {made.kind}")
+        else:
+            out.append(f"{shown_path(args.output)} is not written: no platform file can declare what was found")
+    if nothing:
+        out.append(f"nothing explains {', '.join(nothing)}")
+    sys.stdout.write(os.linesep.join(out) + os.linesep)
+    return UNEXPLAINED if nothing or not written else EXPLAINED
+
+
+def _probe(args: argparse.Namespace) -> Probe:
+    from quantizer.conformance.options import Options
+    from quantizer.conformance.probe.probe import Probe
+    from quantizer.conformance.session import open_session
+    from quantizer.core.levels import HOST
+    from quantizer.runtime.engines.catalogue import chosen
+
+    if bool(args.name) == bool(args.op_engine_command):
+        raise UnsupportedError("name one engine: NAME or --op-engine-command.")
+    real = chosen(args.name, args.op_engine_command)
+    platform = args.op_platform
+    if real is not None and real.missing:
+        raise UnsupportedError(f"{real.missing}.")
+    if real is None and not platform:
+        raise UnsupportedError("own: it computes every platform. Name one with --op-platform.")
+    if real is not None and not platform:
+        homes = [name for name, variant in real.entry.variant_of_platform.items() if real.variant in (None, variant)]
+        if len(homes) != 1:
+            names = [f"{real.backend}:{variant}" for variant in real.entry.variant_of_platform.values()]
+            raise UnsupportedError(f"{args.name}: has several variants. Name one of {', '.join(names)}.")
+        platform = homes[0]
+    options = Options(
+        root=Path.cwd(), engine=args.name or "builtin", engine_command=args.op_engine_command, platforms=(platform,),
+        isa=args.op_isa or ("" if real is None else HOST),
+    )  # fmt: skip
+    session = open_session(options)
+    return Probe(session, session.library.platform(platform))
+
+
+def _check_name(path: Path | None, platforms: Container[str]) -> None:
+    """Raise UnsupportedError where the file's name is no name of a new platform."""
+    if path is None:
+        return
+    if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, path.stem):
+        raise UnsupportedError(f"{shown_path(path)}: write NAME.yaml, NAME in small letters, digits and _.")
+    if path.stem in platforms:
+        raise UnsupportedError(f"{shown_path(path)}: {path.stem} is a platform already. Choose another name.")

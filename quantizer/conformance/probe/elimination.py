@@ -1,0 +1,199 @@
+"""Questions until one class of hypotheses is left that no question tells apart, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.probe.aims import AIMS, Draft, Wanted
+from quantizer.conformance.probe.drafts import DRAFTS
+from quantizer.conformance.probe.draws import Draws
+from quantizer.conformance.probe.enclosed import enclosed
+from quantizer.conformance.probe.float_programs import programs
+from quantizer.conformance.probe.hypotheses import ACCUMULATORS, Hypothesis, hypotheses, with_accumulators
+from quantizer.conformance.probe.question import Array, Question, flat
+from quantizer.conformance.target import Target
+from quantizer.core.errors import QuantizerError, RefusedError
+from quantizer.core.library import Library
+from quantizer.runtime.engines.protocol import Engine
+
+ITEMS = 197
+"""Items of a question: no multiple of the lanes of a kernel."""
+POOL, SMALL_POOL = 2048, 400
+"""Items that are looked through for those on which hypotheses differ; fewer where there are many, or where each is a group of channels."""
+FEW, HANDFUL = 120, 20
+"""Hypotheses from which on a pool is looked through; and a large one."""
+FEWEST = 24
+"""Questions to an engine on an enclosing platform, though no hypothesis may be left: intervals judge the answers."""
+PATIENCE = 96
+"""Drafts in a row on which no two hypotheses differ, after which they count as one class."""
+CONFIRMED = 6
+"""Questions that are asked although nothing is left to tell apart: what is left must explain them too."""
+NARROW, WIDE, FAR = 15, 31, 1000
+"""Bits of sums: first those that every accumulator holds, then those of 32 bits."""
+GROUPED = "depthwise_conv2d"
+BROAD = ("conv2d", "depthwise_conv2d", "fully_connected")
+"""Operators whose bias brings a sum to any place of 32 bits."""
+
+
+ANY_ORDER = Hypothesis((("float32", "in an order that no hypothesis has"),))
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """One output element: what the engine gave, and what a hypothesis gives."""
+
+    hypothesis: Hypothesis
+    question: Question
+    item: int
+    got: int
+    wanted: int
+
+    @property
+    def weight(self) -> float:
+        """The size of its operands: the smallest element is shown."""
+        return float(
+            sum(
+                np.abs(np.asarray(values[self.item], dtype=np.float64)).sum() for values in self.question.shown.values()
+            )
+        )
+
+
+@dataclass
+class Found:
+    """What the questions to one operator left."""
+
+    targets: tuple[Target, ...]
+    """The operator under schemes that differ in how weights are scaled."""
+    engine: str = ""
+    """What computes the platform, as defects name it."""
+    kept: list[Hypothesis] = field(default_factory=list)
+    """The class that is left; empty where nothing explains the engine."""
+    rejected: list[Evidence] = field(default_factory=list)
+    """The latest last."""
+    questions: int = 0
+    elements: int = 0
+    refused: str = ""
+    """Why nothing was answered."""
+    answers: list[tuple[Question, Array]] = field(default_factory=list, repr=False)
+    """What was asked, and the codes that came."""
+    far: bool = False
+    """Whether no hypothesis explains results far beyond the codes; the class is then that of all others."""
+    before: list[Hypothesis] = field(default_factory=list)
+    """What explained all sums that 15 bits hold, where nothing explains larger ones."""
+
+    @property
+    def target(self) -> Target:
+        """The operator under the first of the schemes."""
+        return self.targets[0]
+
+    @property
+    def explained(self) -> bool:
+        """Whether something is left, or nothing was asked."""
+        return bool(self.kept) or bool(self.refused)
+
+
+def eliminate(targets: tuple[Target, ...], engine: Engine, library: Library, seed: int = 0) -> Found:
+    """Return the hypotheses about one operator that every answer of *engine* allows."""
+    found, target = Found(targets, engine.identity(targets[0].platform.platform)), targets[0]
+    steps = target.platform.parameters.scale == "float32_steps"
+    kept = [*hypotheses(target.spec, library, steps=steps), *programs(target.spec)]
+    kept = _rounds(found, engine, kept, Wanted("", NARROW, ITEMS), seed)
+    if kept and target.spec.op in BROAD and not found.refused:
+        found.before = kept
+        kept = with_accumulators(target.spec, kept)
+        for bits in ACCUMULATORS:
+            kept = _rounds(found, engine, kept, Wanted("", bits - 1, ITEMS, past=bits), seed + bits, most=16)
+        kept = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS), seed + WIDE)
+        far = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS, far=True), seed + FAR, most=len(AIMS) * 4)
+        found.far = bool(kept) and not far
+        kept = far or kept
+    if not kept and target.platform.enclosing is not None and enclosed(found.answers):
+        kept = [ANY_ORDER]
+    found.kept = kept
+    return found
+
+
+def _rounds(
+    found: Found, engine: Engine, kept: list[Hypothesis], wanted: Wanted, seed: int, most: int = 400
+) -> list[Hypothesis]:
+    """Ask until no draft tells two hypotheses apart, *most* drafts at most."""
+    spec = found.target.spec
+    idle, confirmed, turn = 0, 0, 0
+    fewest = FEWEST if found.target.platform.enclosing is not None else 0
+    while (kept or turn < fewest) and idle < PATIENCE and turn < most and not found.refused:
+        draws = Draws(key(seed, "probe", spec.op, found.target.scheme.name, str(turn)))
+        aim = AIMS[turn % len(AIMS)]
+        turn += 1
+        few = len(kept) <= FEW
+        target = found.targets[(turn + turn // len(AIMS)) % len(found.targets)]
+        pool = POOL if len(kept) <= HANDFUL and spec.op != GROUPED else SMALL_POOL
+        draft = DRAFTS[spec.op](target, draws, replace(wanted, aim=aim, items=pool if few else wanted.items))
+        question = _telling(draft, kept, wanted.items, draws) if few else draft.whole()
+        if question is None:
+            if confirmed >= CONFIRMED and kept:
+                idle += 1
+                continue
+            question = draft.build(draws.some(draft.count, wanted.items))
+            confirmed += 1
+        before = len(kept)
+        kept = _asked(found, engine, kept, question)
+        idle = 0 if len(kept) < before else idle + (1 if few else PATIENCE // CONFIRMED)
+    return kept
+
+
+def _telling(draft: Draft, kept: Iterable[Hypothesis], items: int, draws: Draws) -> Question | None:
+    """Return the question of those items on which hypotheses differ, filled up with others; None where they differ on none."""
+    whole = draft.whole()
+    answers = [found for one in kept if (found := one.answers(whole)) is not None]
+    if len(answers) < 2:
+        return None
+    stacked = np.stack(answers)
+    differs = (stacked != stacked[:1]).any(axis=0)
+    if not differs.any():
+        return None
+    parts = differs.reshape(draft.count, -1).any(axis=1) if differs.size >= draft.count else np.ones(draft.count, bool)
+    telling = np.flatnonzero(parts)
+    telling = telling[draws.some(len(telling), items)]
+    others = np.setdiff1d(draws.some(draft.count, items), telling)[: max(items - len(telling), 0)]
+    return draft.build(np.sort(np.concatenate([telling, others])))
+
+
+def _asked(found: Found, engine: Engine, kept: list[Hypothesis], question: Question) -> list[Hypothesis]:
+    """Ask one question; return the hypotheses that its answer allows."""
+    try:
+        codes = question.codes_of(engine)
+    except RefusedError as err:
+        if not found.questions:
+            found.refused = str(err)
+        return kept
+    except QuantizerError as err:
+        if not found.questions:
+            found.refused = f"failed: {err}"
+        return kept
+    got = flat(codes)
+    found.answers.append((question, codes))
+    found.questions += 1
+    found.elements += got.size
+    left, gone = [], []
+    for one in kept:
+        wanted = one.answers(question)
+        if wanted is None:
+            if one.shipped or found.questions > 1:
+                left.append(one)
+            continue
+        if wanted.shape == got.shape and np.array_equal(wanted, got):
+            left.append(one)
+        else:
+            gone.append(_evidence(one, question, got, wanted))
+    found.rejected += gone
+    return left
+
+
+def _evidence(one: Hypothesis, question: Question, got: Array, wanted: Array) -> Evidence:
+    places = np.flatnonzero(wanted != got) if wanted.shape == got.shape else np.zeros(1, dtype=int)
+    each = [Evidence(one, question, int(i), int(got[i]), int(wanted[i])) for i in places[:64]]
+    return min(each, key=lambda evidence: (evidence.weight, evidence.item))

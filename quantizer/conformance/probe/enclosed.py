@@ -1,0 +1,49 @@
+"""Whether float32 operations in any order explain what an engine answered: every code lies in the interval of such a platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.conformance.judge import judge
+from quantizer.conformance.model_cases import GIVEN, given_of
+from quantizer.conformance.probe.question import Array, Question
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case, DataRecipe, TilePlan
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.runtime.engines.protocol import Call
+
+CHECK = ("arithmetic",)
+
+
+class Recorded(BuiltinEngine):
+    """An engine that gives codes that were given before."""
+
+    def __init__(self, codes: Array) -> None:
+        self._codes = codes
+
+    def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:  # noqa: ARG002 - the protocol's
+        """Return the codes that were given."""
+        return Staged(torch.from_numpy(self._codes.astype(np.int64)), {})
+
+
+def enclosed(answers: Iterable[tuple[Question, Array]]) -> bool:
+    """Return whether the platform of each question, an enclosing one, allows every code of its answer."""
+    return all(not _failing(question, codes) for question, codes in answers)
+
+
+def _failing(question: Question, codes: Array) -> bool:
+    shapes = {name: tuple(values.shape) for name, values in question.codes.items()}
+    if any(values.is_floating_point() for values in question.codes.values()):
+        return True
+    given = {name: given_of(question.params(name), shapes[name], values) for name, values in question.codes.items()}
+    target = question.target
+    case = Case(
+        target.spec.op, target.scheme.name, target.platform.platform, shapes, question.attrs, {}, "channels_first",
+        TilePlan({}), DataRecipe(GIVEN, 0, given={**given, "y": given_of(question.output, codes.shape, None)}),
+    )  # fmt: skip
+    return any(verdict.failing for verdict in judge(Trial(target, case, Recorded(codes)), CHECK))

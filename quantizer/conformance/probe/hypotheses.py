@@ -1,0 +1,209 @@
+"""What an engine may do: every arithmetic that the platform language can declare for an operator, as platforms to compare with."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from quantizer.conformance.probe.question import Array, Question
+from quantizer.core.arithmetics import form_of
+from quantizer.core.errors import QuantizerError
+from quantizer.core.library import Library
+from quantizer.core.platforms import Platform, RatioArithmetic, RoundingMode, Variant
+from quantizer.core.spec import Spec
+
+NAME = "probed"
+MODES: tuple[RoundingMode, ...] = (
+    "half_even", "half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero",
+)  # fmt: skip
+RATIOS: tuple[RatioArithmetic, ...] = get_args(RatioArithmetic)
+OF_ONE = "float32_product_of_one"
+"""A ratio that is another one only where weights have one scale; half_away takes it for float64."""
+WHOLE_BITS = 31
+ROUNDED = (
+    "exact",
+    "multiplier_shift",
+    "q31_wrapping_left",
+    "q31_wrapping",
+    "integer_multiplier_shift",
+    "area_multiplier",
+)
+"""Requantizations that round in the platform's mode."""
+WIDTHS: Mapping[str, range] = {
+    "multiplier_shift": range(4, 25), "q31_single": range(4, 32), "integer_multiplier_shift": range(8, 32),
+}  # fmt: skip
+"""Requantization -> bits that its multiplier may have."""
+OF_RATIOS = (
+    "half_away", "q31_single", "q31_double", "q31_half_up", "q31_half_up_in_8_lanes", "q15_half_up", "q15_single",
+    "q31_wrapping_left", "q31_wrapping",
+)  # fmt: skip
+"""Requantizations of products whose multiplier depends on how the ratio of scales is formed."""
+WIDENED = range(25)
+"""Bits by which operands of a sum are shifted to the left."""
+OPERAND_SHIFT = 20
+"""Bits by which a platform widens operands of sums; there must be some where one operand goes to the output by a multiplier of its own."""
+ACCUMULATORS = (16, 20, 24, 32)
+"""Bits of an accumulator that the sums of a question can leave."""
+WRAP, SATURATE = "wrap", "saturate"
+WIDE: Literal["wide"] = "wide"
+"""An accumulator that sums do not leave."""
+
+OF_MULTIPLIERS = ("bits", "left_shift", "sum_shift", "unify_shifts", "overflow")
+"""Settings that stand under `multiplier` in a platform file."""
+WORDS: Mapping[str, str] = {
+    "requantize": "{}", "platform": "{}", "bits": "{} bits", "float32": "dequantized, in float32 ({})",
+    "sum times": "an exact sum times a {} ratio", "zero point": "zero point {} the rounding", "ratio": "ratio in {}",
+    "overflow": "multiplier overflows as on {}", "unify_shifts": "one shift for all channels", "tables": "table in {}",
+}  # fmt: skip
+"""Setting -> how it is said."""
+
+Accumulator = Literal["wide"] | tuple[int, str]
+Settings = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One arithmetic: settings of the platform language, or what a shipped platform has, or a program of float32 operations."""
+
+    settings: Settings
+    platform: Platform | None = None
+    program: Callable[[Question], Array] | None = None
+    shipped: str = ""
+    """The platform of a room, where the hypothesis is that one as it stands."""
+    narrowed: Callable[[Accumulator], Hypothesis] | None = None
+    """A program whose sums an accumulator may be too narrow for -> the same with that accumulator."""
+
+    def __str__(self) -> str:
+        return f"as {self.shipped}" if self.shipped else ", ".join(_worded(key, value) for key, value in self.settings)
+
+    def answers(self, question: Question) -> Array | None:
+        """Return the codes that it gives, None where it has no rule for the question."""
+        try:
+            if self.program is not None:
+                return self.program(question)
+            assert self.platform is not None
+            return question.expected(self.platform)
+        except (QuantizerError, KeyError, ValueError, RuntimeError, AssertionError, TypeError, IndexError):
+            return None
+
+    def value(self, key: str) -> Any:
+        """Return one of its settings, None where it has none of the name."""
+        return dict(self.settings).get(key)
+
+    def but(self, family: str, **changes: Any) -> Hypothesis:
+        """Return it with further settings."""
+        return declared(family, {**dict(self.settings), **changes})
+
+
+def hypotheses(spec: Spec, library: Library, *, steps: bool) -> list[Hypothesis]:
+    """Return every hypothesis about *spec*, shipped platforms last; sums stay inside the accumulator.
+
+    *steps*: whether the engine's grids are float32 codes per unit.
+    """
+    family = spec.quantization.family
+    found = [declared(family, settings) for settings in _settings(spec, steps=steps)]
+    shipped = [
+        Hypothesis((("platform", name),), platform, shipped=name)
+        for name, platform in library.platforms.items()
+        if platform.enclosing is None and library.schemes_for(spec, platform)
+    ]
+    return [*found, *shipped]
+
+
+def with_accumulators(spec: Spec, kept: Iterable[Hypothesis]) -> list[Hypothesis]:
+    """Return what is left with every accumulator that its sums can leave, and with one that they cannot."""
+    family, found = spec.quantization.family, []
+    narrow: list[Accumulator] = [*itertools.product(ACCUMULATORS, (WRAP, SATURATE))]
+    for one in kept:
+        if one.narrowed is not None:
+            found += [one, *(one.narrowed(each) for each in narrow)]
+        if one.shipped or one.program is not None:
+            found += [] if one.narrowed else [one]
+            continue
+        found += [one.but(family, accumulator=each) for each in (WIDE, *narrow)]
+    return found
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _platform(family: str, settings: Settings) -> Platform:
+    values = dict(settings)
+    raw: dict[str, Any] = {
+        "platform": NAME, "summary": "What a probe found.", "schemes": ["w8a8", "a8"],
+        "requantize": {"default": "exact", **({family: values["requantize"]} if "requantize" in values else {})},
+    }  # fmt: skip
+    multiplier: dict[str, Any] = {key: values[key] for key in OF_MULTIPLIERS if key in values}
+    if "ratio" in values:
+        multiplier["ratio"] = {family: values["ratio"]}
+    if multiplier:
+        raw["multiplier"] = multiplier
+    if "rounding" in values:
+        raw["rounding"] = values["rounding"]
+    if "quantizer" in values:
+        raw["quantizer"] = dict(zip(("operation", "rounding", "zero_point"), values["quantizer"], strict=True))
+    if "tables" in values:
+        raw["tables"] = {"arithmetic": values["tables"]}
+    match values.get("accumulator", "wide"):
+        case "wide":
+            raw["accumulator"] = {"bits": 64, "overflow": "unbounded"}
+        case bits, overflow:
+            raw["accumulator"] = {"bits": bits, "overflow": overflow}
+    return Platform.model_validate(raw)
+
+
+def declared(family: str, settings: Mapping[str, Any]) -> Hypothesis:
+    """Return the hypothesis that a platform has *settings* for *family*."""
+    items = tuple(settings.items())
+    return Hypothesis(items, _platform(family, items))
+
+
+def _settings(spec: Spec, *, steps: bool) -> Iterator[dict[str, Any]]:
+    form = form_of(spec)
+    if spec.op == "quantize":
+        operations = ("exact", "divide_float32", "inverse_float32", *(("multiply_float32",) if steps else ()))
+        for key in itertools.product(operations, MODES, ("before", "after")):
+            yield {"quantizer": key}
+    elif form is not None:
+        for variant in get_args(Variant):
+            yield from _of_variant(variant, form, weights=spec.has_weights)
+    if form is None and spec.op not in ("softmax", "quantize"):
+        for arithmetic, mode in itertools.product(("float64", "float32"), MODES):
+            yield {"tables": arithmetic, "rounding": mode}
+
+
+def _of_variant(variant: Variant, form: str, *, weights: bool) -> Iterator[dict[str, Any]]:
+    modes: list[dict[str, Any]] = [{"rounding": mode} for mode in MODES] if variant in ROUNDED else [{}]
+    widths: list[dict[str, Any]] = [{"bits": bits} for bits in WIDTHS.get(variant, ())] or [{}]
+    shifts: list[dict[str, Any]] = [{}]
+    if form == "sum" and variant in ("q31_double", "q31_single"):
+        shifts = [{"sum_shift": places} for places in WIDENED]
+        shifts += [{"left_shift": places} for places in WIDENED] if variant == "q31_double" else [{}]
+    elif form != "product" and variant in ("q31_double", "q31_single"):
+        shifts = [{"sum_shift": OPERAND_SHIFT}, *([{}] if variant == "q31_double" else [])]
+    if weights and variant == "multiplier_shift":
+        shifts = [{}, {"unify_shifts": True}]
+    for mode, width, shift in itertools.product(modes, widths, shifts):
+        full = width.get("bits", WHOLE_BITS) == WHOLE_BITS
+        ratios = RATIOS[:1] if form != "product" or variant not in OF_RATIOS or not full else RATIOS
+        ratios = (
+            tuple(ratio for ratio in ratios if ratio != OF_ONE) if not weights or variant == "half_away" else ratios
+        )
+        for ratio in ratios:
+            chosen: dict[str, Any] = {"ratio": ratio} if len(ratios) > 1 else {}
+            yield {"requantize": variant, **mode, **width, **shift, **chosen}
+            if full and variant.startswith(("q31", "q15")) and form in ("product", "one input"):
+                yield {"requantize": variant, **mode, **width, **shift, **chosen, "overflow": "x86"}
+
+
+def _worded(key: str, value: Any) -> str:
+    match key, value:
+        case "accumulator", "wide":
+            return "accumulator wider than its sums"
+        case "accumulator", (bits, overflow):
+            return f"accumulator {bits} bits, {overflow}"
+        case "quantizer", (operation, mode, place):
+            return f"{operation}, rounding {mode}, zero point {place}"
+        case _:
+            return WORDS.get(key, f"{key} {{}}").format(value)

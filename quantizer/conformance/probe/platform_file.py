@@ -1,0 +1,169 @@
+"""What was found, as a platform file: a copy of a shipped platform, settings of the language, or an enclosing platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from quantizer.conformance.probe.elimination import ANY_ORDER, Found
+from quantizer.conformance.probe.hypotheses import OF_MULTIPLIERS, Hypothesis
+from quantizer.conformance.probe.words import answer, shown, told_apart
+from quantizer.core.arithmetics import refusal
+from quantizer.core.errors import SpecError
+from quantizer.core.library import Library
+from quantizer.core.platforms import Platform
+from quantizer.core.reading import Readable
+
+FOLLOWED = ("same_as_input", "shared_parameters", "per_tensor_weights", "fixed_outputs", "output_signs", "index_dtype")
+"""Keys that say which grids the engine was asked under."""
+WIDTH, INT32 = 118, 32
+_YAML = Readable("a platform", 1 << 20, SpecError)
+
+
+@dataclass
+class Assembled:
+    """A platform in the making."""
+
+    raw: dict[str, Any]
+    kind: str
+    """In words: what the file is."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Operator -> why it is not in the file."""
+
+
+def assembled(name: str, engine: str, found: Iterable[Found], home: Platform, library: Library) -> Assembled:
+    """Return the platform that explains most of *found*: one that is shipped before a new one, *home* before others."""
+    explained = [one for one in found if one.kept]
+    copies = {
+        platform: [one for one in explained if any(kept.shipped == platform for kept in one.kept)]
+        for platform in sorted(library.platforms, key=lambda other: (other != home.platform, other))
+    }
+    new = _declared(name, engine, explained, home)
+    floats = [one for one in explained if any(_of_float32(kept) for kept in one.kept)]
+    best = max(copies, key=lambda platform: len(copies[platform]), default="")
+    count = len(copies[best]) if best else 0
+    if count and (count > max(len(new.raw["ops"]), len(floats)) or (best == home.platform and count >= len(floats))):
+        made = _copy(name, engine, copies[best], library, best)
+    elif len(floats) > len(new.raw["ops"]):
+        made = _enclosing(name, engine, floats, home)
+    else:
+        made = new
+    for one in found:
+        op = one.target.spec.op
+        if op not in made.raw["ops"] and op not in made.left:
+            made.left[op] = one.refused or (
+                "its settings do not fit those of the other operators"
+                if one.kept
+                else "none of the declared arithmetics"
+            )
+    return made
+
+
+def document(made: Assembled, found: Iterable[Found], home: str) -> str:
+    """Return the text of the file, with the evidence as comments."""
+    lines = [f"# {made.kind}"]
+    for one in found:
+        op, best = one.target.spec.op, answer(one, home)
+        if one.refused:
+            lines.append(f"# {op}: not asked: {one.refused}")
+        elif best is None:
+            lines.append(f"# {op}: none of the declared arithmetics")
+            lines += [f"#   {shown(evidence)}" for evidence in one.rejected[-1:]]
+        else:
+            lines.append(f"# {op}: {best} ({one.questions} questions, {one.elements} elements)")
+            lines += [f"#   {shown(evidence)}" for evidence in told_apart(one, best)]
+    lines += [f"# {op} is left out: {why}" for op, why in made.left.items()]
+    return "\n".join(lines) + "\n" + yaml.safe_dump(made.raw, sort_keys=False, allow_unicode=True, width=WIDTH)
+
+
+def _copy(name: str, engine: str, found: list[Found], library: Library, shipped: str) -> Assembled:
+    raw = yaml.safe_load(_YAML.text_of(library.platform_paths[shipped]))
+    raw = {key: value for key, value in raw.items() if key not in ("defects", "named")}
+    ops = [one.target.spec.op for one in found]
+    raw |= {
+        "platform": name, "summary": f"What `quantizer engine probe` found in {engine}: {shipped}.", "ops": ops,
+        "functions": library.platforms[shipped].functions or shipped,
+    }  # fmt: skip
+    return Assembled(raw, f"A copy of the platform {shipped}, which gave every code of these operators.")
+
+
+def _enclosing(name: str, engine: str, found: list[Found], home: Platform) -> Assembled:
+    raw = _base(name, engine, home) | {
+        "ops": [one.target.spec.op for one in found], "requantize": {"default": "exact"},
+        "accumulator": {"bits": 64, "overflow": "forbidden"}, "enclosing": {"format": "float32"},
+    }  # fmt: skip
+    return Assembled(
+        raw, "An enclosing platform: float32 operations explain these operators; the language names no order of them."
+    )
+
+
+def _declared(name: str, engine: str, found: list[Found], home: Platform) -> Assembled:
+    """Return settings that fit together: operator by operator, those with the fewest hypotheses first."""
+    raw = _base(name, engine, home)
+    shared: dict[str, Any] = {}
+    families: dict[str, Hypothesis] = {}
+    ops, left = [], {}
+    for one in sorted(found, key=lambda each: len(each.kept)):
+        op, family = one.target.spec.op, one.target.spec.quantization.family
+        fitting = [kept for kept in one.kept if _usable(kept, one) and _fits(kept, shared, families.get(family))]
+        if not fitting:
+            left[op] = "its settings do not fit those of the other operators, or only a room has them"
+            continue
+        families.setdefault(family, fitting[0])
+        shared |= {key: value for key, value in fitting[0].settings if key not in ("requantize", "ratio")}
+        ops.append(op)
+    raw["ops"] = sorted(ops)
+    raw["rounding"] = shared.get("rounding", home.rounding)
+    raw["requantize"] = {
+        **{family: str(one.value("requantize")) for family, one in sorted(families.items()) if one.value("requantize")},
+        "default": "exact",
+    }
+    multiplier = {key: shared[key] for key in OF_MULTIPLIERS if key in shared}
+    ratios = {family: one.value("ratio") for family, one in sorted(families.items()) if one.value("ratio")}
+    if multiplier or ratios:
+        raw["multiplier"] = {**multiplier, **({"ratio": ratios} if ratios else {})}
+    width = shared.get("accumulator", "wide")
+    raw["accumulator"] = {"bits": 64, "overflow": "unbounded"} if width == "wide" else dict(
+        zip(("bits", "overflow"), width, strict=True)
+    )  # fmt: skip
+    if "quantizer" in shared:
+        raw["quantizer"] = dict(zip(("operation", "rounding", "zero_point"), shared["quantizer"], strict=True))
+    if "tables" in shared:
+        raw["tables"] = {"arithmetic": shared["tables"]}
+    return Assembled(raw, "Settings of the platform language that give every code of these operators.", left)
+
+
+def _of_float32(one: Hypothesis) -> bool:
+    """Return whether an enclosing platform holds what *one* gives: float32 operations that round half to even."""
+    narrow = one.value("accumulator")
+    return one is ANY_ORDER or (
+        one.program is not None
+        and (narrow is None or narrow[0] >= INT32)
+        and one.value("sum times") != "float64"
+        and one.value("rounding") == "half_even"
+    )
+
+
+def _usable(one: Hypothesis, found: Found) -> bool:
+    """Return whether a platform file may declare it."""
+    if one.shipped or one.program is not None or one.platform is None:
+        return False
+    variant = one.value("requantize")
+    return variant is None or refusal(one.platform, found.target.spec, variant) is None
+
+
+def _fits(one: Hypothesis, shared: Mapping[str, Any], same_family: Hypothesis | None) -> bool:
+    if same_family is not None and any(same_family.value(key) != one.value(key) for key in ("requantize", "ratio")):
+        return False
+    return all(shared.get(key, value) == value for key, value in one.settings if key not in ("requantize", "ratio"))
+
+
+def _base(name: str, engine: str, home: Platform) -> dict[str, Any]:
+    schemes = [scheme for scheme in ("w8a8", "w8pta8", "a8") if scheme in (*home.schemes, *home.graph_schemes)]
+    plain = home.model_dump(exclude_defaults=True, include={"parameters", "quantizer", *FOLLOWED})
+    return {
+        "platform": name, "summary": f"What `quantizer engine probe` found in {engine}.", "schemes": schemes, **plain,
+    }  # fmt: skip
