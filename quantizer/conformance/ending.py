@@ -11,7 +11,7 @@ import pytest
 from quantizer.conformance.claiming import claim
 from quantizer.conformance.command_line import named, options
 from quantizer.conformance.stash import CANARY, EXTRA, INPUTS, PLUGINS, RUN, STATE
-from quantizer.conformance.under_test import end
+from quantizer.conformance.under_test import end, registered
 from quantizer.conformance.under_way import ENDED, Run, selection
 
 
@@ -37,10 +37,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             config.workeroutput["op_canary"] = said  # type: ignore[attr-defined]
         if left:
             config.workeroutput["op_left"] = left  # type: ignore[attr-defined]
+        config.workeroutput["op_functions"] = registered(config)  # type: ignore[attr-defined]
         return
     if said is not None:
         run.sung("", said)
     run.left += left
+    run.has_functions("", registered(config))
     if run.items:
         with contextlib.suppress(pytest.UsageError):
             claim(config)
