@@ -6,7 +6,7 @@ import torch
 from quantizer.core.errors import EngineError, FunctionError
 from quantizer.core.library import load_library
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.ops import REGISTRY
+from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.engines.child import DiedError, Limits
 from quantizer.runtime.engines.process import environment
 from quantizer.runtime.isolation import worker
@@ -41,6 +41,7 @@ def host(tmp_path, monkeypatch):
         "    return rule or x\n"
     )
     monkeypatch.setattr("quantizer.runtime.isolation.host.launch", lambda *_: Near())
+    load_built_ins()
     before = {key: list(known) for key, known in REGISTRY.entries.items()}
     made = Host([plugin], Limits())
     made.describe(made.load()["functions"])
