@@ -50,7 +50,7 @@ def rerun(record: Record, facts: Facts | None = None) -> str:
     """Return the command that runs one item again, from the root of its run."""
     node = f"{spec_path(record, facts)}::{record.id}"
     words = f" {facts.arguments}" if facts and facts.arguments else ""
-    if facts is None and record.engine not in ("", "own"):
+    if facts is None and record.engine not in ("", "builtin"):
         words = f" --op-engine={record.engine.split()[0]}"
     return f"pytest {_quoted(node)}{words}"
 

@@ -60,7 +60,7 @@ def record(item: str, **changes: object) -> Record:
     checks = {"arithmetic": CheckRecord(passed=9, ratio=0.9, elements=90), "accuracy": CheckRecord(passed=9, ratio=0.4)}
     fields: dict[str, object] = {
         "id": item, "op": op, "kind": "cases", "outcome": "passed", "scheme": scheme, "platform": platform,
-        "engine": "own", "cases": 9, "checks": checks, "metrics": {"sqnr_db": 31.0},
+        "engine": "builtin", "cases": 9, "checks": checks, "metrics": {"sqnr_db": 31.0},
     }  # fmt: skip
     return Record(**(fields | changes))  # type: ignore[arg-type]
 
