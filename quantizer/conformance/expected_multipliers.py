@@ -19,6 +19,8 @@ FIXED_POINT = (
     "q31_single", "q31_double", "q31_half_up", "q31_half_up_in_8_lanes", "q15_half_up", "q15_single", "half_away", "q31_wrapping_left", "q31_wrapping",
 )  # fmt: skip
 """Variants whose multiplier is TensorFlow Lite's of the real ratio."""
+ROUND_ONCE = ("q31_single", "q15_single", "half_away")
+"""Those of them to which the shift that a multiplier stands under makes no difference."""
 
 
 def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> list[Any]:

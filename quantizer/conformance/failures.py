@@ -12,7 +12,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.files import replace_files
 from quantizer.core.verdict import Verdict
-from quantizer.reporting.figures import visible
+from quantizer.core.wording import visible
 from quantizer.runtime.raised import raised
 
 SUSPECTS = {

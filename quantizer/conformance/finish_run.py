@@ -42,7 +42,7 @@ def complete(run: Run, options: Options, extra: list[Path], status: int) -> list
         text = "1 item" if len(unfinished) == 1 else f"{len(unfinished):,} items"
         run.lacks.append(f"{text} of {len(run.items):,} did not run to the end, such as {unfinished[0]}.")
     run.lacks += [f"{name}: could not be collected." for name in run.uncollected]
-    run.lacks += run.damage(status)
+    run.lacks += run.damage(status) + run.strangers()
     if run.left:
         run.lacks.append(f"functions of plugins left {run.left} process(es) behind, which were ended.")
     return sorted(records, key=lambda record: record.id)

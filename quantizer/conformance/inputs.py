@@ -1,21 +1,25 @@
 """The files that a run is judged by: they stay what they were before the first function of a plugin ran.
 
-A plugin that changes a spec, a golden or a conftest.py changes what it is judged by; one that changes its own file is not the
-one that a statement names. Files are known by size, inode and times: a run with one that changed is not whole.
+A plugin that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that changes this package
+or what Python runs at its start; one that changes its own file is not the one that a statement names. Files are known by size, inode and times: a run with one that changed is not whole.
 """
 
 from __future__ import annotations
 
 import os
+import site
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+import quantizer
 from quantizer.conformance.options import Options
 
 Stamp = tuple[int, int, int, int]
-SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py")
+SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py", "baseline.jsonl")
+STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py")
+"""What Python runs before a program starts, in the folders where it finds packages."""
 SUFFIXES = (".yaml", ".jsonl")
 
 
@@ -31,6 +35,8 @@ class Inputs:
         for path in asked.plugins:
             files += [path] if path.is_file() else sorted(path.rglob("*.py"))
         self._files = files
+        self._packages = [Path(place) for place in {*site.getsitepackages(), site.getusersitepackages()}]
+        self._ours = Path(quantizer.__file__).parent
         self._away = asked.reports
         self._root = asked.root
         self._stamps = self._now()
@@ -44,7 +50,9 @@ class Inputs:
         return None
 
     def _now(self) -> Mapping[Path, Stamp]:
-        found = ((path, _stamp(path)) for path in [*self._files, *_walked(self._folders, self._away)])
+        started = [path for place in self._packages for name in STARTED for path in place.glob(name)]
+        code = [*self._ours.rglob("*.py"), *started]
+        found = ((path, _stamp(path)) for path in [*self._files, *code, *_walked(self._folders, self._away)])
         return {path: stamp for path, stamp in found if stamp is not None}
 
 

@@ -19,6 +19,7 @@ JUDGES: Mapping[FunctionKind, frozenset[str]] = {
     "tile": frozenset({"tiled"}),
 }
 """Kind of a function -> the checks that say pass or fail of what it gives."""
+SUMS_ALONE = frozenset({"exact"})
 
 
 def account(records: Iterable[Record], platforms: Collection[str], root: Path) -> list[FunctionFacts]:
@@ -43,8 +44,14 @@ def _function(
         winner = REGISTRY.find(entry.op, entry.kind, where[0]) if where else None
         by = f"{_name(winner)} ({_origin(winner, root)})" if winner is not None else "another function"
         return FunctionFacts(name=name, origin=origin, standing="shadowed", by=by)
-    seen = any(not JUDGES[entry.kind].isdisjoint(judged.get((entry.op, platform), ())) for platform in runs)
+    seen = any(not _judges(entry, platform).isdisjoint(judged.get((entry.op, platform), ())) for platform in runs)
     return FunctionFacts(name=name, origin=origin, standing="judged" if seen else "unjudged")
+
+
+def _judges(entry: Registration, platform: str) -> frozenset[str]:
+    """Return the checks that judge what *entry* gives; sums that no integer forward is made of are compared alone."""
+    forward = REGISTRY.find(entry.op, "quantized", platform) if entry.kind == "accumulate" else None
+    return JUDGES[entry.kind] if forward is None or forward is entry.finished else SUMS_ALONE
 
 
 def _runs(entry: Registration, platform: str) -> bool:

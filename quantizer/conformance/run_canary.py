@@ -16,6 +16,7 @@ from quantizer.conformance.session import Session
 from quantizer.core.case import Case
 from quantizer.core.verdict import Verdict
 from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.runtime.isolation.plugins import CURRENT
 
 MOST = 8
 """Operators of plugins in which faults are planted, and one of ours; each costs some milliseconds."""
@@ -45,7 +46,7 @@ class Canary:
                 planted += 1
                 if not _seen(passed, state, runner, runner.witness, fault, stash):
                     return planted, f"the judge was damaged: it calls a fault that was planted in {fault.what} right."
-        return planted, ""
+        return planted, next(filter(None, (one.host.damage() for one in CURRENT)), "")
 
 
 class _CanaryRunner(Runner):

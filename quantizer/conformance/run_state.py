@@ -51,6 +51,8 @@ class Run:
         self._sung: dict[str, tuple[int, str]] = {}
         """Worker, or nothing without xdist -> what came of its canary."""
         self._dead: set[str] = set()
+        self._known: dict[str, list[str]] = {}
+        """Worker, or nothing for the process that writes files -> the functions of plugins that it knows."""
 
     def expect(self, items: dict[str, State | None]) -> None:
         """Remember the items of ours that the session will run."""
@@ -94,6 +96,18 @@ class Run:
         if said is not None:
             self.sung(node.gateway.id, tuple(said))
         self.left += int(getattr(node, "workeroutput", {}).get("op_left", 0))
+        if (known := getattr(node, "workeroutput", {}).get("op_functions")) is not None:
+            self.has_functions(node.gateway.id, known)
+
+    def has_functions(self, worker: str, known: list[str]) -> None:
+        """Keep which functions of plugins a process knows: all processes must know the same."""
+        self._known[worker] = known
+
+    def strangers(self) -> list[str]:
+        """Return a line for each process whose plugins registered other functions than those of the process that writes files."""
+        mine = set(self._known.get("", ()))
+        odd = ((name, sorted(mine.symmetric_difference(known))) for name, known in sorted(self._known.items()))
+        return [f"worker {name} has other functions of plugins, such as {lines[0]}." for name, lines in odd if lines]
 
     def sung(self, worker: str, said: tuple[int, str]) -> None:
         """Keep what came of the canary of a process."""

@@ -12,7 +12,7 @@ from quantizer.conformance.command_line import named, options
 from quantizer.conformance.run_folder_lock import lock_run_folder
 from quantizer.conformance.run_state import ENDED, Run, selection
 from quantizer.conformance.stash_keys import CANARY, EXTRA, INPUTS, PLUGINS, RUN, STATE
-from quantizer.conformance.under_test import end
+from quantizer.conformance.under_test import end, registered
 
 NOTHING = "quantizer: no spec is here. Name a file or folder of specs, or a shipped operator: --op-shipped=conv2d."
 
@@ -39,10 +39,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             config.workeroutput["op_canary"] = said  # type: ignore[attr-defined]
         if left:
             config.workeroutput["op_left"] = left  # type: ignore[attr-defined]
+        config.workeroutput["op_functions"] = registered(config)  # type: ignore[attr-defined]
         return
     if said is not None:
         run.sung("", said)
     run.left += left
+    run.has_functions("", registered(config))
     if run.items:
         with contextlib.suppress(pytest.UsageError):
             lock_run_folder(config)

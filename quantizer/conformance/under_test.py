@@ -79,6 +79,16 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
     return found.plugins
 
 
+def registered(config: pytest.Config) -> list[str]:
+    """Return a line for each function of a plugin that this process knows, and what it declares not to support."""
+    if not config.stash[PLUGINS]:
+        return []
+    from quantizer.ops import BUILT_IN, OVERRIDE, REGISTRY
+
+    entries = (entry for entry in REGISTRY.all() if entry.origin not in (BUILT_IN, OVERRIDE))
+    return sorted(f"{entry}{dict(entry.unsupported) or ''}" for entry in entries)
+
+
 def end(config: pytest.Config) -> int:
     """End the process of plugins; return how many processes it would have left behind."""
     if not config.stash[PLUGINS] or options(config).in_process:

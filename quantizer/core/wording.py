@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from quantizer_conformance import DISTRIBUTION
 
 MOST_LISTED = 24
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
+)
+"""Control characters, halves of surrogate pairs, marks that turn or hide what follows, and what XML forbids."""
 
 
 def to_install(extra: str) -> str:
@@ -64,3 +69,8 @@ def shown_path(path: Path) -> str:
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow symbolic links
     here = Path.cwd()
     return absolute.relative_to(here).as_posix() if absolute.is_relative_to(here) else str(absolute)
+
+
+def visible(text: str) -> str:
+    """Return *text* with every character escaped that controls a terminal, breaks XML or hides others; lines and tabs stay."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -98,12 +99,14 @@ class Registration:
         return replace(self, kind="quantized", function=quantized)
 
 
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
+
+
 def parse_version(text: str) -> tuple[int, ...]:
     """Return a version that compares as a version: 1.10 is above 1.9."""
-    try:
-        parts = tuple(int(part) for part in str(text).split("."))
-    except ValueError:
-        raise PluginError(f"version {text!r}: must be numbers joined by dots, such as '1.0' or '2.10'.") from None
+    if not _VERSION.fullmatch(str(text)):
+        raise PluginError(f"version {str(text)[:40]!r}: must be numbers joined by dots, such as '1.0' or '2.10'.")
+    parts = tuple(int(part) for part in str(text).split("."))
     while len(parts) > 1 and parts[-1] == 0:
         parts = parts[:-1]
     return parts

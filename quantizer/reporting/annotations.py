@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 
 from quantizer.core.facts import Facts
 from quantizer.core.record import Record
-from quantizer.reporting.figures import counted, printable, shortened, visible
+from quantizer.core.wording import visible
+from quantizer.reporting.figures import counted, printable, shortened
 from quantizer.reporting.items import place, rerun
 from quantizer.reporting.tally import check_order, failing_checks, is_failing
 

@@ -287,7 +287,7 @@ def _one_line(err: QuantizerError) -> str:
 
 def _write(stream: TextIO, text: str) -> None:
     """Write *text*; what controls a terminal, or the stream's encoding lacks, is written as an escape."""
-    from quantizer.reporting.figures import visible
+    from quantizer.core.wording import visible
 
     encoding = stream.encoding or "utf-8"
     stream.write(visible(text).encode(encoding, "backslashreplace").decode(encoding))

@@ -11,10 +11,6 @@ NOTHING = "-"
 """What stands where there is nothing to say."""
 
 _HUNDREDTH = Decimal("0.01")
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
-)
-"""Control characters, halves of surrogate pairs, marks that turn or hide what follows, and what XML forbids."""
 _UNBROKEN = "\u00a0"
 
 
@@ -77,11 +73,6 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def visible(text: str) -> str:
-    """Return *text* with every character escaped that controls a terminal, breaks XML or hides others; lines and tabs stay."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def shortened(text: str, width: int, *, middle: bool = False) -> str:

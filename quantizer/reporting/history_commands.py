@@ -104,7 +104,7 @@ def _prune(args: argparse.Namespace) -> int:
 
 def _trend(args: argparse.Namespace) -> int:
     from quantizer.core.errors import UnsupportedError
-    from quantizer.reporting.figures import visible
+    from quantizer.core.wording import visible
     from quantizer.reporting.history import COLUMNS, trend
 
     found = trend(args.file, op=args.op, last=args.last)

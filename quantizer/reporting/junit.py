@@ -7,7 +7,8 @@ from xml.etree import ElementTree as ET
 
 from quantizer.core.facts import Facts
 from quantizer.core.record import Record
-from quantizer.reporting.figures import printable, visible
+from quantizer.core.wording import visible
+from quantizer.reporting.figures import printable
 from quantizer.reporting.items import rerun, spec_path
 from quantizer.reporting.markdown import failing_text
 from quantizer.reporting.tally import standing, worst_ratio

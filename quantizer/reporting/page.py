@@ -16,13 +16,14 @@ from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
 from quantizer.core.facts import Facts
 from quantizer.core.record import Record
+from quantizer.core.wording import visible
 from quantizer.reporting import charts
 from quantizer.reporting.blame import Since, against, notes
 from quantizer.reporting.coverage import coverage_table, gap_table, heading
 from quantizer.reporting.diff import Diff
 from quantizer.reporting.diff_views import diff_headline, diff_sections
 from quantizer.reporting.exceptions import exceptions, exceptions_table
-from quantizer.reporting.figures import NOTHING, count_text, lsb_text, printable, ratio_text, share_text, visible
+from quantizer.reporting.figures import NOTHING, count_text, lsb_text, printable, ratio_text, share_text
 from quantizer.reporting.items import rerun
 from quantizer.reporting.markdown import items_table, reasons_table
 from quantizer.reporting.store import REPLAY

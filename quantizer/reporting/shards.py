@@ -128,6 +128,12 @@ def _check_complete(shards: Sequence[tuple[Path, Shard]]) -> None:
 
 def _check_same(first: Path, wanted: Facts, folder: Path, facts: Facts) -> None:
     """Raise CaseError where two shards were not run alike: the first field in which they differ."""
+    known, others = ({(one.name, one.origin) for one in one_run.functions} for one_run in (wanted, facts))
+    if odd := sorted(known ^ others):
+        here, there = (folder, first) if odd[0] in others else (first, folder)
+        raise CaseError(
+            f"{here}: its plugins have {odd[0][0]} ({odd[0][1]}), and those of {there} have not. Run again."
+        )
     for name in Facts.model_fields:
         one, other = getattr(wanted, name), getattr(facts, name)
         if name not in OWN and one != other:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from quantizer.reporting.figures import NOTHING, count_text, counted, printable, ratio_text, visible
+from quantizer.core.wording import visible
+from quantizer.reporting.figures import NOTHING, count_text, counted, printable, ratio_text
 from quantizer.reporting.statement import OperatorStatement, Statement
 from quantizer.reporting.tables import MAX_BYTES, Column, Section, capped
 

@@ -99,6 +99,8 @@ HIDDEN = (
 PARENT = "import os, signal; os.kill(os.getppid(), signal.{})"
 LATER = "import threading, os, time\nthreading.Thread(target=lambda: (time.sleep(1), os._exit(0)), daemon=True).start()"
 AT_EXIT = "import atexit\natexit.register(lambda: os.kill(os.getppid(), signal.{}))"
+PACKAGE = "import quantizer; f = Path(quantizer.__file__); f.touch()"
+UNSEEN = "import quantizer.runtime.isolation.worker as w; w.{} = lambda *_: None"
 ATTACKS = {
     "a weaker spec at import": ("import", WEAKER, "right"),
     "a weaker spec at a call": ("call", WEAKER, "right"),
@@ -123,6 +125,9 @@ ATTACKS = {
     "answers twice": ("call", "import os; os.fork()", "right"),
     "declares everything": ("declares", "", "wrong"),
     "registers nothing": ("nothing", "", "right"),
+    "a module of the package": ("call", PACKAGE, "right"),
+    "no look at its memory": ("call", UNSEEN.format("require_unchanged"), "right"),
+    "no call in other memory": ("call", UNSEEN.format("is_due"), "right"),
 }
 
 
@@ -140,7 +145,7 @@ def plugin(place: str, code: str, result: str) -> str:
         return f"{made}\n\n{code}\n"
     if place == "declares":
         quantized = rest.index("@operator", rest.index("@operator") + 1)
-        plain, declared = '@operator("double")', '@operator("double", unsupported={"rank >= 0": "no"})'
+        plain, declared = '@operator("double")', '@operator("double", unsupported={"activation_bits >= 0": "no"})'
         return f"{head}\n{rest[:quantized]}{declared}{rest[quantized + len(plain) :]}"
     return head + "\n"
 
@@ -174,6 +179,48 @@ def test_a_plugin_that_attacks_the_run_is_not_green(vendor, capsys, what, worker
 )
 def test_a_plugin_that_changes_what_it_is_judged_by_is_named(vendor, capsys, what, said):
     assert said in attacked(vendor, capsys, what, 0)
+
+
+ONCE = """from pathlib import Path
+from quantizer.ops import operator
+
+first = not Path("seen").exists()
+Path("seen").touch()
+if first:
+
+    @operator("relu", version="2.0")
+    def quantized(x, *, parameters):
+        return x + 1
+"""
+
+
+def test_a_function_that_one_process_alone_registers_is_named(vendor, capsys):
+    """Each worker of xdist loads plugins for itself; here they judge our own function in its place."""
+    vendor.write()
+    (vendor.root / "my_plugins/once.py").write_text(ONCE)
+    done = vendor.run("-k", "double-a8-ideal or relu-a8-ideal", "--op-shipped=relu", "-n", "1")
+    assert "not whole: worker gw0 has other functions of plugins, such as relu.quantized 2 (my_plugins/once.py)." in [
+        line.strip() for line in done.outlines
+    ]
+    assert not green(vendor.root, done.ret, capsys)
+
+
+SUMS = """from quantizer.ops import operator
+
+
+@operator("relu", version="2.0")
+def accumulate(x, *, parameters):
+    return x + 1
+"""
+
+
+def test_sums_that_nothing_is_made_of_are_not_judged(vendor, capsys):
+    """relu has an integer forward of its own, and no check compares its sums."""
+    vendor.write()
+    (vendor.root / "my_plugins/sums.py").write_text(SUMS)
+    done = vendor.run("-k", "double-a8-ideal or relu-a8-ideal", "--op-shipped=relu")
+    assert any("not judged: relu.accumulate 2 (my_plugins/sums.py)" in line for line in done.outlines)
+    assert not green(vendor.root, done.ret, capsys)
 
 
 def test_files_beside_a_run_are_not_taken_for_modules(vendor, capsys):

@@ -96,6 +96,13 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
     specs[shared]["sha256"] = "0" * 64
     spoilt(other, specs=specs)
     says(f"the spec of {shared} is another one than in", one, other, three)
+    shutil.rmtree(other)
+    shutil.copytree(two, other)
+    functions = json.loads((other / "run.json").read_text())["functions"]
+    spoilt(other, functions=functions[1:])
+    says(f"{one}: its plugins have {functions[0]['name']} (", one, other, three)
+    spoilt(other, functions=[*functions, functions[0] | {"name": "zzz.quantized 2"}])
+    says(f"{other}: its plugins have zzz.quantized 2 (", one, other, three)
     other_items = json.loads((three / "run.json").read_text())
     for name in ("records.jsonl", "summary.json"):
         shutil.copy(three / name, two / name)

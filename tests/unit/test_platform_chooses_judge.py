@@ -193,3 +193,65 @@ def test_a_stage_that_is_not_shown_excuses_no_code(op, off):
     cases = sum(target.platform.platform == "compass" for target, _ in gate_cases(SESSION, op))
     assert not found["parameters"]
     assert not found["arithmetic"] if not off else len(found["arithmetic"]) > cases // 2
+
+
+def last_bits(bits):
+    """Drop *bits* of the multiplier, under a shift that many lower."""
+
+    def change(rescale):
+        fewer = torch.floor(rescale.mantissa / 2**bits + 0.5)
+        return replace(rescale, mantissa=fewer, shift=rescale.shift - bits)
+
+    return change
+
+
+def scaled(by):
+    """Multiply the multiplier: it is no integer any more."""
+    return lambda rescale: replace(rescale, mantissa=rescale.mantissa * by)
+
+
+@pytest.mark.parametrize(
+    ("op", "platform", "change"),
+    [
+        ("leaky_relu", "compass", lambda rescale: replace(rescale, mantissa=rescale.mantissa + 2)),
+        ("clip", "compass", last_bits(8)),
+        ("rms_norm", "compass", last_bits(8)),
+        ("relu", "compass", scaled(1 + 1e-5)),
+    ],
+)
+def test_a_multiplier_of_the_platforms_kind_is_as_near_as_the_platforms(op, platform, change):
+    """The shipped forward multiplies by it, so that no other check sees more than a code beside a tie."""
+    rule = REGISTRY.built_in(op, "quantize", platform)
+    own = default_parameters if rule is None else rule.function
+
+    def changed(request):
+        made = own(request)
+        return made if made.rescale is None else replace(made, rescale=change(made.rescale))
+
+    found = failures(op, platform, (changed, REGISTRY.built_in(op, "quantized", platform).function), ("parameters",))
+    assert found["parameters"]
+    assert found["parameters"][0].worst.tensor.startswith("multiplier")
+
+
+@pytest.mark.parametrize(("variant", "twice"), [("q31_double", True), ("q31_single", False)])
+def test_a_fixed_point_multiplier_is_the_platforms_to_the_last_bit(variant, twice, op="conv1d", platform="tflite_ref"):
+    """Under a shift that is one lower: the same number is right where the platform rounds once, another one is not."""
+    rule = REGISTRY.built_in(op, "quantize", platform)
+    own = default_parameters if rule is None else rule.function
+    dropped, odd = last_bits(1), []
+
+    def changed(request):
+        made = own(request)
+        odd.append(bool((made.rescale.mantissa % 2 == 1).any()))
+        return replace(made, rescale=dropped(made.rescale))
+
+    judged = {True: 0, False: 0}
+    with REGISTRY.overridden(op, "quantize", changed, platform):
+        for target, case in gate_cases(SESSION, op):
+            if target.platform.platform == platform and target.scheme.activation.bits == 8:
+                named = {**target.platform.requantize, "convolution": variant}
+                other = replace(target, platform=target.platform.model_copy(update={"requantize": named}))
+                (verdict,) = judge(Trial(other, case, SESSION.engine), ("parameters",))
+                assert verdict.failing == (twice or odd[-1])
+                judged[odd[-1]] += 1
+    assert judged[True]

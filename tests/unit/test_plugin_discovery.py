@@ -333,3 +333,12 @@ def test_datasets_and_metrics_are_found_by_name_in_any_case(tmp_path):
     assert CLASSES.names(PluginType.Dataset) == ["NpyRows"]
     with pytest.raises(UnsupportedError, match="metric 'TopK': no such metric.*TopKMetric"):
         CLASSES.get(PluginType.Metric, "TopK")
+
+
+@pytest.mark.parametrize(
+    "text", ["-1.0", "\u0662.\u0660", "1.0rc1", "", "1_0", " 2", "9" * 5000, "1." * 20 + "1", "1..2"]
+)
+def test_a_version_is_numbers_joined_by_dots(text):
+    with pytest.raises(PluginError, match="must be numbers joined by dots") as raised:
+        parse_version(text)
+    assert len(str(raised.value)) < 200

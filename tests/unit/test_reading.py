@@ -15,12 +15,12 @@ import pytest
 from quantizer.core.errors import CaseError, FormatError, SpecError
 from quantizer.core.reading import Readable, shown_value
 from quantizer.core.record import CheckRecord, Record
+from quantizer.core.wording import visible
 from quantizer.ir.formats.npz import read_npy, read_npz
 from quantizer.optimize.datasets import read_array
 from quantizer.optimize.pickled_arrays import read_arrays
 from quantizer.reporting import history, junit, page
 from quantizer.reporting.annotations import annotate
-from quantizer.reporting.figures import visible
 from quantizer.reporting.thresholds import read_thresholds
 
 PACKAGE = Path(__file__).parents[2] / "quantizer"

@@ -27,6 +27,7 @@ from quantizer.conformance.checks.multiplier_rules import (
 from quantizer.conformance.checks.room_oracles import numbers_of_room
 from quantizer.conformance.checks.sum_factors import integer_ratios, sum_multiplier
 from quantizer.conformance.expected_parameters import Expected
+from quantizer.conformance.kinds import OF_ONE_INPUT
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import Rescale
 
@@ -66,17 +67,22 @@ def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: 
         yield equal("divisor", float(trial.output.scale), rescale.divisor, "the output's scale")
     elif rescale.variant != "exact":
         yield equal("divisor", 1.0, rescale.divisor, "only scales are divided by")
-    if trial.spec.error_model.kind in ("linear", "mean", "selection"):
+    yield from _of_kind(trial, rescale, factors, output)
+
+
+def _of_kind(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
+    """Yield what is found of the multiplier by what an operator of the kind multiplies."""
+    kind, shifted = trial.spec.error_model.kind, rescale.variant == "multiplier_shift"
+    if kind in ("linear", "mean", "selection"):
         yield from sum_multiplier(trial, rescale)
-    elif trial.spec.error_model.kind == "poles":
+    elif kind == "poles":
         yield _inverse_multiplier(trial, rescale, factors, output)
-    elif trial.spec.error_model.kind == "normalization":
-        if rescale.variant == "multiplier_shift" and not is_replaced(trial):
-            yield from _restated_multiplier(trial, rescale, factors, output)
-    elif trial.spec.error_model.kind == "bilinear":
-        restated_ones = (
-            [*_restated_multiplier(trial, rescale, factors, output)] if rescale.variant == "multiplier_shift" else []
-        )
+    elif kind in OF_ONE_INPUT and shifted:
+        yield from integer_ratios(trial, rescale)
+    elif kind == "normalization" and shifted:
+        yield from _norm_multiplier(trial, rescale, factors, output)
+    elif kind == "bilinear":
+        restated_ones = [*_restated_multiplier(trial, rescale, factors, output)] if shifted else []
         if restated_ones and (not is_replaced(trial) or all(finding.ratio == 0.0 for finding in restated_ones)):
             yield from restated_ones
         else:
@@ -160,6 +166,20 @@ def _restated_multiplier(
         )  # fmt: skip
 
 
+def _norm_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
+    """The multiplier behind a norm's sums is the rule's; a plugin's is near the same ratio."""
+    restated = [*_restated_multiplier(trial, rescale, factors, output)]
+    if not is_replaced(trial) or all(finding.ratio == 0.0 for finding in restated):
+        yield from restated
+        return
+    mantissas, shifts = np.atleast_1d(rescale.mantissa.numpy()), np.atleast_1d(rescale.shift.numpy())
+    shared = unifies_shifts(trial) and len(set(shifts.tolist())) == 1 < mantissas.size
+    ratios = expected_multipliers.product_ratios(factors, output, mantissas.size)
+    for channel, (ratio, mantissa, shift) in enumerate(zip(ratios, mantissas, shifts, strict=True)):
+        name = f"multiplier[{channel}]"
+        yield _integer_multiplier(trial, name, float(mantissa), int(shift), Fraction(float(ratio)), shared=shared)
+
+
 def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Judge one multiplier per channel for the ratio of scales: exact, a float32 bit for bit, or an integer and a shift."""
     params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
@@ -224,12 +244,13 @@ def _one_multiplier(
             scales, output, rescale.variant, arithmetic, per_channel=own,
             clamped=trial.target.platform.multiplier.overflow == "exact", bits=fixed_point_bits(trial),
         )  # fmt: skip
-        if numbers == (mantissa, shift) or not is_replaced(trial):
-            shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")
-            away = 0.0 if numbers == (mantissa, shift) else math.inf
-            return Finding(name, away, *shown, f"the rule's multiplier ({arithmetic} ratio)")
-        formed = expected_multipliers.ratio_of(scales, output, rescale.variant, arithmetic, per_channel=own)
-        return _integer_multiplier(trial, name, mantissa, shift, Fraction(formed), lost=Fraction(0), shared=shared)
+        shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")
+        once = (
+            rescale.variant in expected_multipliers.ROUND_ONCE
+            and got == Fraction(numbers[0]) / Fraction(2) ** numbers[1]
+        )
+        away = 0.0 if once or numbers == (mantissa, shift) else math.inf
+        return Finding(name, away, *shown, f"the rule's multiplier ({arithmetic} ratio)")
     if rescale.variant in ("f32_products", "f32_scaling"):
         wanted = scales[0] / output
         return Finding(name, 0.0 if mantissa == wanted else math.inf, f"{wanted!r}", f"{mantissa!r}", "s_x / s_y")

@@ -23,6 +23,9 @@ from quantizer.conformance.oracle import fixed
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import QParams, Rescale
 
+WORD_BITS = 16
+"""Bits that every multiplier may have."""
+
 
 def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Yield findings on a sum's factors: exact scales, float32 ratios bit for bit, or the integers of the rule."""
@@ -106,8 +109,22 @@ def _terms(trial: Trial) -> int:
     return 1 if known is None or not known.size else int(known.min())
 
 
+def _integers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """Multipliers and factors are what an integer kernel can hold: no more significant bits than the rule's or a word's.
+
+    Factors stand for multipliers under shifts of their own, so that they may be halves, and zeros may follow their bits.
+    """
+    bits = max(multiplier_bits(trial), WORD_BITS)
+    for name, value in (("multiplier", rescale.mantissa.item()), *rescale.factors.items()):
+        whole = abs(Fraction(value).numerator)
+        if whole // max(whole & -whole, 1) >= 1 << bits:
+            text = "an integer kernel multiplies by it"
+            yield Finding(name, math.inf, f"an integer of at most {bits} bits, shifted", f"{value!r}", text)
+
+
 def integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Judge one multiplier and shift per operand: equal to the rule's; a plugin's need only be near the ratio."""
+    yield from _integers(trial, rescale)
     bits, output, common = multiplier_bits(trial), trial.output, Fraction(2) ** -int(rescale.shift)
     if trial.target.platform.requantize.get(trial.spec.quantization.family) == "area_multiplier":
         bits = AREA_BITS
@@ -183,6 +200,7 @@ def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bi
 
 def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Judge the factors to a common scale and the common multiplier: the rule's; a plugin's need only be near the ratios."""
+    yield from _integers(trial, rescale)
     names = list(_present(trial))
     bits = multiplier_bits(trial)
     output = trial.output

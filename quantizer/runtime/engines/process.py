@@ -24,10 +24,14 @@ SERVE = Path(__file__).with_name("serve.py")
 
 
 def environment(pins: Mapping[str, str] | None = None, *, ours: bool = True) -> dict[str, str]:
-    """Return the environment of a worker: ours, one thread, this package importable where it is *ours*; *pins* over all of it."""
+    """Return the environment of a worker: ours, one thread, this package importable where it is *ours*; *pins* over all of it.
+
+    Nothing of it says that a test runs, or which process of the test runs it.
+    """
     own = str(ROOT) if ours else ""
+    given = {name: text for name, text in {**os.environ, **(pins or {})}.items() if not name.startswith("PYTEST_")}
     path = os.pathsep.join(part for part in (own, os.environ.get("PYTHONPATH")) if part)
-    return {**os.environ, **(pins or {}), **({"PYTHONPATH": path} if path else {}), "OMP_NUM_THREADS": "1"}
+    return {**given, **({"PYTHONPATH": path} if path else {}), "OMP_NUM_THREADS": "1"}
 
 
 def serving(worker: str, python: str = "") -> tuple[str, ...]:

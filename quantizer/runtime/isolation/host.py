@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from quantizer import __version__
 from quantizer.core.errors import EngineError, FormatError, FunctionError, PluginError
 from quantizer.core.model import Model
 from quantizer.core.spec import Spec
+from quantizer.core.wording import visible
 from quantizer.numerics.pinned import is_within
 from quantizer.runtime.engines.child import Child, DiedError, Limits
 from quantizer.runtime.engines.frames import Frame
@@ -25,6 +28,10 @@ HANGS = 3
 """So often a function may fail to answer; then it is not called any more."""
 RECENT = 256
 """Specs, schemes and platforms that are known by their address."""
+PROBES = {"writes": "wrote into operand 'x'", "keeps": "other codes"}
+"""A function of ours that does what none may do (`worker.FORBIDDEN`) -> what is said of it."""
+DUE = 7
+"""The second of two codes for which the process makes a call in other memory too."""
 TOLD = 1 << 13
 """Characters that a failure shows of what the process printed."""
 
@@ -93,30 +100,50 @@ class Host:
             raise EngineError(f"it was not called any more: {HANGS} calls before did not end in time")
         self._revive()
         writer = Writer(self._number, _refuse)
-        drop, self._dropped = self._dropped, []
         body = {"args": writer.write(tuple(args)), "named": writer.write(dict(named)), "pinned": is_within()}
-        header = {"kind": "call", "function": number, **body, "define": self._new_models(), "drop": drop}
         if self._fatal and (why := self._fatal.get(_digest(number, body, writer))) is not None:
-            raise EngineError(why)
+            raise EngineError(why)  # before anything is taken out of here that the process is told once
+        drop, self._dropped = self._dropped, []
+        header = {"kind": "call", "function": number, **body, "define": self._new_models(), "drop": drop}
         try:
             reply = self._ask(Frame(header, arrays=writer.arrays), None)
             if (error := reply.header.get("error")) is not None:
                 self._trace = str(reply.header.get("trace", ""))
-                raise FunctionError(str(error))
+                raise FunctionError(visible(str(error)))
             return Reader(reply.arrays, self._named, self._opaque).read(reply.header.get("result"))
         except (DiedError, FormatError) as err:
-            why = f"its process {err}" if isinstance(err, DiedError) else f"its process answered with {err}"
+            why = visible(f"its process {err}" if isinstance(err, DiedError) else f"its process answered with {err}")
             self._hangs[number] = self._hangs.get(number, 0) + ("did not answer" in str(err))
             self._fatal[_digest(number, body, writer)] = why
             self.ended += 1
             self.close()
             raise EngineError(why) from None
 
+    def damage(self) -> str:
+        """Return what the process does not see any more of what a function may not do; empty where it sees it all, or has ended."""
+        for what, said in PROBES.items():
+            if self._child is None or self._owner != os.getpid():
+                return ""
+            writer = Writer(self._number, _refuse)
+            body = {"args": writer.write(()), "named": writer.write({"x": torch.tensor([0, DUE])}), "pinned": False}
+            try:
+                found = self._ask(Frame({"kind": "probe", "function": what, **body}, arrays=writer.arrays), None)
+            except DiedError:
+                self.close()
+                return "its process ended while it was asked whether it is whole."
+            if said not in str(found.header.get("error", "")):
+                return f"the process of plugins was damaged: it calls a function right that {what}."
+        return ""
+
     def told(self) -> str:
-        """Return the last traceback and the last lines that the process printed; empty where there are none. Once."""
+        """Return the last traceback and the last lines that the process printed; empty where there are none. Once.
+
+        Each line has a bar before it, and what controls a terminal is written out: nothing of it is a command to a CI system.
+        """
         printed = self._child.said()[-TOLD:] if self._child is not None else self._said
         trace, self._trace = self._trace, ""
-        return "\n".join(part.rstrip() for part in (trace, printed) if part.strip())
+        lines = [line for part in (trace, printed) if part.strip() for line in part.rstrip().splitlines()]
+        return "\n".join(f"| {visible(line)}".rstrip() for line in lines)
 
     def close(self) -> None:
         """End the process; the next call starts another."""

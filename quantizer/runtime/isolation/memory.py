@@ -17,6 +17,7 @@ from torch import Tensor
 from quantizer.core.errors import FunctionError
 from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.frames import Array
+from quantizer.runtime.isolation.wire import plain
 
 Call = Callable[[Mapping[str, Tensor]], Any]
 EVERY = 4
@@ -124,10 +125,10 @@ LAYOUTS: Mapping[str, tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]] = {
 
 def _tensors(made: Any) -> list[Tensor]:
     if isinstance(made, Staged):
-        return [*_tensors(made.codes), *made.stages.values()]
+        return [*_tensors(made.codes), *(plain(values) for values in made.stages.values())]
     if isinstance(made, tuple | list):
         return [values for item in made for values in _tensors(item)]
-    return [made] if isinstance(made, Tensor) else []
+    return [plain(made)] if isinstance(made, Tensor) else []
 
 
 def _difference(known: Sequence[Tensor], made: Any) -> str | None:

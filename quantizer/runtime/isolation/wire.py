@@ -29,6 +29,7 @@ from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.runtime.engines.frames import Array
+from quantizer.runtime.isolation.fields import strange
 from quantizer.tiling.windows import Tile
 
 ROOTS: tuple[type, ...] = (Request, Parameters, Staged, Tile, TilePlan, GraphTensor, DType)
@@ -42,6 +43,22 @@ TYPES: Mapping[str, torch.dtype] = {
                  torch.bfloat16, torch.float32, torch.float64)
 }  # fmt: skip
 """Tensors that cross, by the name of their type."""
+
+
+def plain(value: Tensor) -> Tensor:
+    """Return a tensor as its memory holds it: a class of others may show something else to whoever asks it.
+
+    FunctionError for a class that computes in place of torch: such a tensor may have no memory.
+    """
+    kind = type(value)
+    if kind is Tensor:
+        return value
+    if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        raise FunctionError(
+            f"a tensor of class {kind.__name__}, which computes in place of torch. Return a plain tensor."
+        )
+    with torch._C.DisableTorchFunctionSubclass():
+        return Tensor.as_subclass(value, Tensor)
 
 
 class Opaque:
@@ -103,6 +120,7 @@ class Writer:
         return {"o": [*self._opaque(value)], "c": kind.__name__}
 
     def _tensor(self, value: Tensor) -> Any:
+        value = plain(value)
         name = str(value.dtype).removeprefix("torch.")
         if value.layout is not torch.strided or value.device.type != "cpu" or name not in TYPES:
             raise FunctionError(
@@ -154,8 +172,10 @@ class Reader:
             return {self.read(key, depth): self.read(value, depth) for key, value in data["m"]}
         if "r" in data:
             kind, fields = records()[data["r"]]
-            values = [self.read(item, depth) for item in data["f"]]
-            return kind(**dict(zip(fields, values, strict=True)))
+            values = dict(zip(fields, [self.read(item, depth) for item in data["f"]], strict=True))
+            if (wrong := strange(kind, values)) is not None:
+                raise FunctionError(wrong)
+            return kind(**values)
         if "n" in data:
             return self._named(data["n"])
         generation, number = data["o"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from quantizer import __version__
 from quantizer.core.errors import FormatError, FunctionError, QuantizerError
@@ -32,6 +33,21 @@ INTEGER = ("quantized", "accumulate")
 """Kinds of functions whose results are the same bits in any memory."""
 
 
+def _writes() -> Registration:
+    """Return a function that writes into its operand."""
+    return Registration("probe", "quantized", lambda *, x: x.add_(1), (1,), None, BUILT_IN)
+
+
+def _keeps() -> Registration:
+    """Return a function that keeps what it gave by the address of its operand."""
+    kept: dict[int, Tensor] = {}
+    return Registration("probe", "quantized", lambda *, x: kept.setdefault(x.data_ptr(), 2 * x), (1,), None, BUILT_IN)
+
+
+FORBIDDEN: Mapping[str, Callable[[], Registration]] = {"writes": _writes, "keeps": _keeps}
+"""What no function may do -> a function that does it."""
+
+
 class Served:
     """What the process knows: the functions of plugins, what the judge named, and what stays here."""
 
@@ -46,7 +62,7 @@ class Served:
     def answer(self, frame: Frame) -> Frame:
         """Return the answer to one message."""
         header = frame.header
-        kind = {"load": self._load, "connect": self._connect, "call": self._call}[header["kind"]]
+        kind = {"load": self._load, "connect": self._connect, "call": self._call, "probe": self._probe}[header["kind"]]
         try:
             for number, data in header.get("define", ()):
                 self._models[number] = read_model(data)
@@ -81,8 +97,15 @@ class Served:
         return [_described(entry) for entry in added]
 
     def _call(self, header: Mapping[str, Any], frame: Frame) -> Frame:
+        """Call a function of a plugin."""
+        return self._called(self._functions[header["function"]], header, frame)
+
+    def _probe(self, header: Mapping[str, Any], frame: Frame) -> Frame:
+        """Call a function of ours that does what none may do, as one of a plugin is called: its failure is the right answer."""
+        return self._called(FORBIDDEN[header["function"]](), header, frame)
+
+    def _called(self, entry: Registration, header: Mapping[str, Any], frame: Frame) -> Frame:
         """Call a function, and look at what it did with its memory."""
-        entry = self._functions[header["function"]]
         reader = Reader(frame.arrays, self._models.__getitem__, self._held)
         args, named = reader.read(header["args"]), reader.read(header["named"])
         tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
