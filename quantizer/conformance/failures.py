@@ -1,4 +1,4 @@
-"""What a failing verdict prints, and the replay file that it leaves."""
+"""The text of a failure, and its replay file."""
 
 from __future__ import annotations
 

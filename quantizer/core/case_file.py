@@ -62,7 +62,7 @@ Code = Annotated[int, Field(ge=-MAX_CODE, le=MAX_CODE)]
 
 
 class GivenModel(Model):
-    """A tensor of a stored case that a model gave."""
+    """A tensor of a stored case whose codes a model file provides."""
 
     dtype: Annotated[str, Field(max_length=MAX_TEXT)]
     range: Annotated[list[Code], Field(min_length=2, max_length=2)]

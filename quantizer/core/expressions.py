@@ -1,4 +1,4 @@
-"""The expressions that specs are written in: a small part of Python, parsed once, bounded, never eval'ed."""
+"""The expression language of specs: a small subset of Python, parsed once, bounded in size, never passed to eval."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Expression:
 
     @functools.cached_property
     def run(self) -> Run:
-        """The expression as one function of its variables, without the care for errors that a call takes."""
+        """The expression as a function of its variables; unlike a call, it does not turn failures into SpecError."""
         return _compile(self.tree)
 
     def __call__(self, variables: Mapping[str, Any]) -> Value:

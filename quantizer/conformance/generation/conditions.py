@@ -1,4 +1,4 @@
-"""Cases of conjunctions: a size that kernels treat apart, beside a class of attributes, data and ranges.
+"""Cases that combine a size that kernels treat specially with a class of attributes, data and ranges.
 
 Bugs of real kernels show where several things meet: a depth past a block without a bias, channels past a vector under a
 multiplier above one. The gate deals the units of an operator over the targets of each platform; nightly runs make every
