@@ -12,7 +12,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.model import Model
 from quantizer.core.model_errors import explain
 
-MAX_ELEMENTS = 1 << 24
+MAX_ELEMENTS = 1 << 24  # a stored case is data of others: these bounds keep one file from exhausting memory
 MAX_WHOLE = 1 << 31
 MAX_LIST = 8
 MAX_TEXT = 200

@@ -14,7 +14,7 @@ from typing import Any
 from quantizer.core import shape_functions
 from quantizer.core.errors import SpecError
 
-MAX_LENGTH = 400
+MAX_LENGTH = 400  # a spec is data of others: its expressions must not exhaust time or memory
 MAX_NODES = 120
 MAX_MAGNITUDE = 1 << 62
 

@@ -96,6 +96,7 @@ class Host:
         drop, self._dropped = self._dropped, []
         body = {"args": writer.write(tuple(args)), "named": writer.write(dict(named)), "pinned": is_within()}
         header = {"kind": "call", "function": number, **body, "define": self._new_models(), "drop": drop}
+        # the same call ended a process before: other checks of the case must not each wait for the next death
         if self._fatal and (why := self._fatal.get(_digest(number, body, writer))) is not None:
             raise EngineError(why)
         try:
@@ -134,7 +135,7 @@ class Host:
         known = [*self.load()["functions"]]
         for specs in self._connected:
             known += self._connect(specs)
-        if known != self._known[: len(known)]:
+        if known != self._known[: len(known)]:  # functions are called by their number, which must mean the same one
             self.close()
             raise PluginError("the plugins registered other functions when they were loaded again.")
 
@@ -169,6 +170,7 @@ class Host:
             if number == len(self._models):
                 self._models.append(model)
             known = self._recent[id(model)] = number, model
+            # the model is kept beside its number, so that its address is not given to another one
             while len(self._recent) > RECENT:
                 self._recent.popitem(last=False)
         return known[0]

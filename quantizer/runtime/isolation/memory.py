@@ -39,7 +39,7 @@ def is_due(operands: Mapping[str, Tensor]) -> bool:
     """Return whether a call with these operands is made in other memory too."""
     if not operands or sum(values.numel() for values in operands.values()) > LARGEST:
         return False
-    digest = 0
+    digest = 0  # of the values, so that a replay of the case makes the same calls
     for values in operands.values():
         digest = zlib.crc32(values.contiguous().numpy().tobytes(), digest)
     return digest % EVERY == 0
@@ -149,5 +149,6 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 def _same_bytes(tensor: Tensor, held: Array) -> bool:
     if tuple(tensor.shape) != held.shape:
         return False
+    # bytes, because NaN is not equal to itself; numpy has no bfloat16
     values = tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
     return values.contiguous().numpy().tobytes() == held.tobytes()
