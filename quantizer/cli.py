@@ -1,4 +1,4 @@
-"""The `quantizer` command: finds the module of the command asked for, and turns every error into an exit code."""
+"""The `quantizer` command: runs the module of a subcommand and turns errors into exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reports of items: each carries its record, which crosses process borders."""
+"""pytest reports of items; each carries its record, so that it reaches the main process of xdist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All checks on one trial, with what discounts them: declared defects, mistrust, arithmetic that is not sharp."""
+"""Runs the checks of one trial and settles their verdicts: declared defects, overridden checks, intervals that are too wide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where two engines part on a whole model: each part of it on the same operands, against its own enclosure."""
+"""Finds where two engines differ on a network: each part runs on the same operands and is compared with its enclosure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shipped specs in a run of another repository: those of built-in operators of which a plugin replaces a function."""
+"""`--op-shipped`: adds the items of built-in operators, of which a plugin replaces a function, to a run of another repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller may run around an operation: PPQ's hooks."""
+"""PPQ's hooks: code of the caller that runs before and after an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of others under a time limit and a memory limit, in a session of its own: all of it ends together.
+"""A child process for foreign code, under a time limit and a memory limit; it ends together with its own children.
 
 Whoever speaks to it waits in one place, and a watch ends the process where the wait is too long or its memory too large. No
 pipe is read or written without a limit, either. So every wait ends, whatever the process does.

@@ -1,4 +1,4 @@
-"""The judge's end of the process of plugins: starts it, asks it, and starts another one where it ended."""
+"""The judge's side of the plugin process: starts it, calls functions in it, and restarts it if it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an integer forward does with memory: it reads its operands where they are, and leaves nothing behind.
+"""Checks how an integer forward uses memory: it must not modify its operands, or depend on where they lie.
 
 A function that writes into what it reads, that gives the same memory to each call, that knows its operands by their address
 or takes every tensor to be contiguous is right in one call of a test, and wrong in a program.

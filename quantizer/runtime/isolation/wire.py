@@ -1,4 +1,4 @@
-"""Values as plain data: what a function is provided and what it returns, between the judge and the process of a plugin.
+"""Serializes arguments and results of functions as plain data, between the judge and the plugin process.
 
 A value is JSON with a tag: numbers and text as they are, tuples, tables, tensors by their place among the arrays, records of
 ours by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named afterwards. What is

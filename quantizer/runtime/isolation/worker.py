@@ -1,4 +1,4 @@
-"""The process of plugins: loads them, and calls their functions on what the judge sends."""
+"""The plugin process: loads plugins and calls their functions for the judge."""
 
 from __future__ import annotations
 
