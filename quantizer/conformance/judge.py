@@ -53,7 +53,7 @@ FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
 def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
-    A case that an engine has no way to run is inconclusive once, unless it is what was provided that is wrong. A function under test that raises fails the check that ran it; a rule that provides nothing fails `parameters` alone.
+    A case that an engine cannot run is inconclusive once, unless the provided parameters are wrong. A function under test that raises fails the check that ran it; a rule that provides nothing fails `parameters` alone.
     """
     try:
         if trial.unsupported is not None:

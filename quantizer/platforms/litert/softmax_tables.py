@@ -30,7 +30,7 @@ REACH = 10.0
 
 
 def gemmlowp(request: Request) -> Parameters:
-    """Hand the exponential of every distance from the largest code in units of 2**-31; 0 beyond gemmlowp's radius."""
+    """Provide the exponential of every distance from the largest code in units of 2**-31; 0 beyond gemmlowp's radius."""
     parameters = default_parameters(request)
     scale = float(parameters.inputs["x"].scale)
     real = torch.tensor(min(scale * 2.0 ** (31 - SCALED_BITS), 2.0**31 - 1), dtype=torch.float64)
@@ -64,7 +64,7 @@ def of_gemmlowp(x: Tensor, parameters: Parameters, axis: int) -> Staged:
 
 
 def float32(request: Request) -> Parameters:
-    """Hand the float32 exponential of every distance from the largest code."""
+    """Provide the float32 exponential of every distance from the largest code."""
     parameters = default_parameters(request)
     scale = parameters.inputs["x"].scale.float()
     entries = torch.exp((-scale * torch.arange(DISTANCES)).double()).float().double()
@@ -85,7 +85,7 @@ def of_float32(x: Tensor, parameters: Parameters, axis: int) -> Staged:
 
 
 def wide(request: Request) -> Parameters:
-    """Hand tables of 513 entries: `exp` on [-10, 0], `reciprocal` 1 / (1 + x) on [0, 1]; 2**15 is 1.
+    """Provide tables of 513 entries: `exp` on [-10, 0], `reciprocal` 1 / (1 + x) on [0, 1]; 2**15 is 1.
 
     `input_multiplier` and `input_shift` bring a distance to 2**16 - 1 steps for 10.
     """

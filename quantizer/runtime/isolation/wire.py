@@ -32,7 +32,7 @@ from quantizer.runtime.engines.frames import Array
 from quantizer.tiling.windows import Tile
 
 ROOTS: tuple[type, ...] = (Request, Parameters, Staged, Tile, TilePlan, GraphTensor, DType)
-"""Records that a function is provided or returns; those in their fields follow."""
+"""Records that a function takes or returns; those in their fields follow."""
 DEEPEST = 40
 """Records, tables and lists in each other."""
 PLAIN = (bool, int, float, str, type(None))
