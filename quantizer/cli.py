@@ -1,4 +1,4 @@
-"""The `quantizer` command: finds the module of the command asked for, and turns every error into an exit code."""
+"""The `quantizer` command: runs the module of a subcommand and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import suggestion
 
 USAGE = 2
-INTERRUPTED = 130
-BROKEN_PIPE = 141
+INTERRUPTED = 130  # as shells report SIGINT: 128 + 2
+BROKEN_PIPE = 141  # as shells report SIGPIPE: 128 + 13
 
 
 class CommandModule(Protocol):

@@ -1,4 +1,4 @@
-"""Searches over the ends of a range by the histogram of what was observed."""
+"""Searches for the best range of a tensor, on the histogram of its observed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a tensor over all batches: ends, moving averages, and a moving histogram; never the values."""
+"""Statistics of a tensor over all batches: extrema, moving averages and a moving histogram; values are not kept."""
 
 from __future__ import annotations
 

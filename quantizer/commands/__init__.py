@@ -1,1 +1,1 @@
-"""One module a command of the `quantizer` line; each has add_parser(subparsers) and run(args)."""
+"""One module per subcommand of `quantizer`; each has add_parser(subparsers) and run(args)."""

@@ -1,4 +1,4 @@
-"""`quantizer analyse`: quantize an ONNX model and say which of its operations costs how much."""
+"""`quantizer analyse`: quantize an ONNX model and show the error that each operation causes."""
 
 from __future__ import annotations
 

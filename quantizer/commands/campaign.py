@@ -1,4 +1,4 @@
-"""`quantizer campaign`: run generated cases for hours, on local processes or a cluster, and go on after any end."""
+"""`quantizer campaign`: run generated cases for hours, on local processes or a cluster; a killed campaign can be continued."""
 
 from __future__ import annotations
 

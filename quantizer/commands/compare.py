@@ -1,4 +1,4 @@
-"""`quantizer compare`: two archives of arrays, as tpu-mlir's npz_compare orders them, and by numbers that hide nothing."""
+"""`quantizer compare`: compare two archives of arrays, with the categories of tpu-mlir's npz_compare and with error figures."""
 
 from __future__ import annotations
 

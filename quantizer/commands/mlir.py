@@ -1,4 +1,4 @@
-"""`quantizer mlir`: hold modules of Top MLIR against the dialect, by our reader and by a second parser."""
+"""`quantizer mlir`: verify modules of Top MLIR, with our reader and with a second parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quantizer model check`: where two engines part on a whole model, and which of them is outside what exact arithmetic allows."""
+"""`quantizer model check`: find the operator in which two engines differ on a network, and which engine is wrong."""
 
 from __future__ import annotations
 

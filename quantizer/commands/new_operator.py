@@ -1,4 +1,4 @@
-"""Write the two files of a new operator: they run at once, and fail one check that names the next step."""
+"""`quantizer spec new`: write the two files of a new operator. They run at once; one failing check names the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a real engine and our functions of its platform agree: element by element, over two populations of cases."""
+"""Measures the share of elements that a real engine and our functions of its platform compute equally, over two kinds of cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a spec file to its items: loads specs, not torch, and Hypothesis only for profiles that draw cases."""
+"""Makes pytest items from a spec file. Loads no torch, and Hypothesis only for profiles that use it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENGINE_KINDS = ("golden", "regressions")
 
 @dataclass
 class State:
-    """What stands behind one item; the runner, and torch with it, is made when the item runs."""
+    """Data of one item. Its runner, which needs torch, is made when the item runs."""
 
     spec: Spec
     name: str
@@ -194,7 +194,7 @@ class OperatorItem(pytest.Function):
 
 
 def _made_at_setup() -> None:
-    """Stand for a test until it runs."""
+    """Placeholder of the test function until the item runs."""
 
 
 def item(parent: pytest.Collector, state: State) -> OperatorItem:

@@ -1,4 +1,4 @@
-"""Which numbers and stages the arithmetic of a platform has: what its own functions show for the case.
+"""The numbers and stages by which a case is judged: those of the platform's own functions, whatever a plugin provides.
 
 The judge of a case follows from the operator, the scheme and the platform. A function under test that provides numbers of
 another kind chooses no other judge by it: `parameters` names both kinds, and the codes are judged by the numbers of the

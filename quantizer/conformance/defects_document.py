@@ -1,4 +1,4 @@
-"""What is known to be wrong with the real systems, as a document: every declared defect with its smallest case."""
+"""docs/defects.md: every declared defect of a real system, with its smallest case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one element of the output is made of: operands in its window, numbers provided, terms of its accumulator."""
+"""Shows one output element in a failure: operands in its window, provided numbers, terms of its accumulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The platforms' rules for multipliers and shifts once more, in numpy and rationals, sharing nothing with numerics.
+"""Expected multipliers and shifts: a second implementation of the platforms' rules that shares nothing with `numerics`.
 
 Sources: cases/reference, and the running systems.
 """

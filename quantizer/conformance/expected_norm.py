@@ -1,4 +1,4 @@
-"""Parameter rules of normalisations once more, sharing nothing with numerics: the normalised value, and its integers."""
+"""Expected parameters of normalisations: a second implementation that shares nothing with `numerics`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The platforms' rules for scales, zero points and bias codes once more, in numpy and rationals, sharing nothing with numerics.
+"""Expected scales, zero points and bias codes: a second implementation that shares nothing with `numerics`.
 
 `parameters` compares what a quantize rule chose with these. Sources: cases/reference, and the running systems.
 """

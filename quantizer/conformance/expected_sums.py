@@ -1,4 +1,4 @@
-"""Rules for numbers of fixed-point sums and means once more, in numpy, sharing nothing with numerics."""
+"""Expected factors and multipliers of fixed-point sums and means: a second implementation apart from `numerics`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A case as the files of a run of the optimizer: IR text and constants, arrays, and the cfg that makes the same parameters."""
+"""Exports a case as input files of the Compass flow: IR text and constants, arrays, and a cfg that gives the same parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failing verdict prints, and the replay file that it leaves."""
+"""The text of a failure, and its replay file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.files import replace_files
 from quantizer.core.verdict import Verdict
-from quantizer.core.wording import visible
+from quantizer.core.wording import counted, visible
 from quantizer.runtime.raised import raised
 
 SUSPECTS = {
@@ -94,7 +94,10 @@ def graph_line(case: Case) -> str:
 
 def _data_line(case: Case) -> str:
     kept = {name: len(coordinates) for name, coordinates in case.data.kept.items()}
-    shown = ", ".join(f"{name}: {count} values kept" for name, count in kept.items())
+    shown = ", ".join(
+        f"{name}: {counted(count, 'value')} kept, others set to 0" if count else f"{name}: all values set to 0"
+        for name, count in kept.items()
+    )
     return f"{case.data.set}, seed {case.data.seed}" + (f"; {shown}" if shown else "")
 
 

@@ -1,4 +1,4 @@
-"""What an item that is not made of generated cases found: what it compared, what was refused, what is wrong."""
+"""Results of items without generated cases (spec, golden, reject): comparisons, refusals, problems."""
 
 from __future__ import annotations
 

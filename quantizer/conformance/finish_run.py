@@ -1,4 +1,4 @@
-"""The end of a run: a record for every item, records, summary, facts and timings written, and the baseline consulted."""
+"""Finishes a run: completes the records, writes records, summary, facts and timings, and compares with the baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an update changes in a golden: before and after, for whoever reviews it, and for the history of the line."""
+"""Difference between an old and a new golden, for review and for the history in the golden's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing goldens anew: refused where another check fails, with what changed, whole files or nothing."""
+"""Updates goldens: refused if another check fails; shows what changed; writes all files or none."""
 
 from __future__ import annotations
 

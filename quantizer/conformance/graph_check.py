@@ -1,4 +1,4 @@
-"""The checks on the nodes of a graph that somebody wrote: each node a case with the graph's own shapes and attributes."""
+"""`check_graph`: judges every node of a given graph as a case with the graph's shapes and attributes."""
 
 from __future__ import annotations
 

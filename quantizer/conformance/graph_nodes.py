@@ -1,4 +1,4 @@
-"""Nodes of an integer graph against their enclosures: how much of what a correct implementation may lose they lose."""
+"""Compares nodes of an integer graph with their enclosures: the ratio of each node's error to its allowed error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases that Hypothesis draws, in the profiles that ask for them: the only module that loads it."""
+"""Cases drawn by Hypothesis, for the profiles `dev` and `nightly`. The only module that imports Hypothesis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reports of items: each carries its record, which crosses process borders."""
+"""pytest reports of items; each carries its record, so that it reaches the main process of xdist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Hand the item's record to the report, which crosses process borders; and its figures to JUnit.
+    """Add the item's record to the report, which crosses process borders; and its figures to JUnit.
 
     Setting up and tearing down make a record of their own only where they fail, or skip: only the gate leaves an item out.
     """

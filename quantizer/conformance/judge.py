@@ -1,4 +1,4 @@
-"""All checks on one trial, with what discounts them: declared defects, mistrust, arithmetic that is not sharp."""
+"""Runs the checks of one trial and settles their verdicts: declared defects, overridden checks, intervals that are too wide."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
 def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
-    A case that an engine has no way to run is inconclusive once, unless it is what was provided that is wrong. A function under test that raises fails the check that ran it; a rule that provides nothing fails `parameters` alone.
+    A case that an engine cannot run is inconclusive once, unless the provided parameters are wrong. A function under test that raises fails the check that ran it; a rule that provides nothing fails `parameters` alone.
     """
     try:
         if trial.unsupported is not None:

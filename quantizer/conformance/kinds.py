@@ -1,4 +1,4 @@
-"""The kind of the numbers that a quantize rule provides, their names and formats without their values, and who takes it."""
+"""The kind of a quantize rule's numbers (names and formats without values), and which kinds a platform's arithmetic accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathers what a run says of its machine: the processor, and which kernels of libraries computed."""
+"""Gathers machine.json: the processor, and the kernels that libraries selected."""
 
 from __future__ import annotations
 

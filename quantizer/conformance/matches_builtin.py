@@ -1,4 +1,4 @@
-"""Whether an engine does what the built-in functions of a platform do, its defects included."""
+"""Tells whether an engine computes the same as the built-in functions of a platform, declared defects included."""
 
 from __future__ import annotations
 

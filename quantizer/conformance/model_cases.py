@@ -1,4 +1,4 @@
-"""Cases whose codes and scales a model gives: no data set fills them, no quantize rule chooses their grids."""
+"""Cases cut out of a model: codes, scales and zero points come from the model, not from a data set or a quantize rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where two engines part on a whole model: each part of it on the same operands, against its own enclosure."""
+"""Finds where two engines differ on a network: each part runs on the same operands and is compared with its enclosure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model_findings(
     """Return what is found on *graph*, of ONNX's operators, quantized or not, with the values behind it.
 
     The engines run the whole model, every edge shown. Then every part runs alone, on the edges of the first engine that has the
-    model's quantizations, so that what a part adds is told from what it was provided.
+    model's quantizations, so that the error of a part is separated from that of its operands.
     """
     parts = parts_of(with_constant_codes(graph))
     if not parts.edges:
@@ -133,7 +133,7 @@ def worth_cutting(findings: ModelFindings, most: int) -> Sequence[str]:
 
 
 def cut_out(name: str, ran: Ran) -> tuple[Graph, dict[str, Tensor]]:
-    """Return a part as a graph of its own and the operands that it was provided."""
+    """Return a part as a separate graph, and its operands."""
     part = next((part for part in ran.parts.parts if part.name == name), None)
     if part is None:
         raise QuantizerError(f"{name!r}: no part of the model.")

@@ -1,4 +1,4 @@
-"""How far float32 may be from an operator's exact result: the error analyses of the check `float` (ADR 0007), by ONNX's operators."""
+"""Float32 error bounds by ONNX operator: the error analyses of the check `float` (ADR 0007)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line and the ini file asked for."""
+"""The parsed options of command line and ini file."""
 
 from __future__ import annotations
 

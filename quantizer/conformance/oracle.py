@@ -1,4 +1,4 @@
-"""What the oracle of a room is asked: the codes and the numbers of one case in numpy, nothing of an operator or of torch.
+"""Input and output types of a room's oracle: codes, grids and numbers of one case in numpy.
 
 A room names its oracles in its descriptor (`core.rooms.Oracle`). One is up to three functions of `Asked`: the codes that
 a right kernel gives, before the fused activation cuts them and the format saturates them; the entries of a table; and integers

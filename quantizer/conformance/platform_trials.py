@@ -1,4 +1,4 @@
-"""A platform is tried before anybody relies on it: a few cases of built-in functions, one operator of each family, are judged."""
+"""Tries a new platform on a few cases of built-in functions, one operator of each family, before a run relies on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of every function of every plugin: judged, not judged, or shadowed by another version."""
+"""Accounts for every function of every plugin: judged, not judged, or shadowed by a higher version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an item found over all its cases, as one record."""
+"""Adds up the verdicts of an item's cases to one record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an operator has stored regressions or declared defects: without any, no item asks for them."""
+"""Tells whether an operator has stored regressions or declared defects, and so needs an item for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathers what a run says of itself: versions, files, selection, declared exceptions, the commit."""
+"""Gathers run.json: versions, files, selection, declared exceptions, the commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking the folder of a run, on the process that writes files."""
+"""Locks the folder of a run, on the process that writes files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the process that writes files collects while items finish, and what the command line left out."""
+"""State of a run in the process that writes files: records of finished items, and items that the selection left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checks a case runs: in the gate profile those that cost most and find least run on a sample of the cases."""
+"""Selects the checks of a case: in the gate profile, expensive checks that find little run on a sample of cases only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run under way: plugins registered, library loaded, engine chosen."""
+"""An open session: plugins registered, library loaded, engine chosen."""
 
 from __future__ import annotations
 

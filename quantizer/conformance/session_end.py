@@ -1,4 +1,4 @@
-"""The end of a session: the run is written, or says why it is not whole; and what the terminal shows of it."""
+"""pytest hooks for the end of a session: write the run, or the reason why it is incomplete, and the terminal summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest case that still fails: structure first, then data."""
+"""Shrinks a failing case to the smallest one that still fails: structure first, then data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an operator is supported: functions, a judge, a spec of which every key counts, and faults that are found."""
+"""The item OP-spec: the operator has its functions and an oracle, every key of its spec has an effect, planted faults are found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUICK_TARGETS = 3
 
 
 def spec_problems(session: Session, spec: Spec) -> Findings:
-    """Find what keeps *spec* from being supported, each with the next step; the finer questions once the plain ones are settled.
+    """Return the problems of *spec*, each with the next step; expensive checks run only if the cheap ones pass.
 
     What counts as compared: the shape of the first case, the reference with its oracle, each fault that was planted.
     """

@@ -1,4 +1,4 @@
-"""What the session of pytest keeps, by name."""
+"""Keys of pytest's `config.stash` under which the plugin keeps its state."""
 
 from __future__ import annotations
 

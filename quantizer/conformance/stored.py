@@ -62,7 +62,7 @@ class _ReplayModel(Model):
 
 @dataclass(frozen=True)
 class Golden:
-    """A case, the codes that it must give for ever, who made them and why they changed last."""
+    """A case with the codes that it must give, the engine that made them, and the reason of their last change."""
 
     case: Case
     codes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a case is judged against: an operator under one scheme on one platform."""
+"""A target: an operator under one scheme on one platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One case on one engine: everything that checks look at, computed once."""
+"""One case on one engine: everything that checks read, computed on demand and once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a spec declares and no generated case of any target ever meets: bins, conditions, excludes, attributes."""
+"""Finds declarations of a spec that no generated case of any target reaches: bins, conditions, excludes, attributes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROBES = 16
 
 
 def unmet(spec: Spec, targets: Sequence[Target], library: Library) -> Iterator[Problem]:
-    """Yield what *spec* declares and no case over *targets* meets."""
+    """Yield a finding for each declaration of *spec* that no case of *targets* reaches."""
     yield from _idle_names(spec)
     yield from _idle_excludes(spec, library)
     cases = [*outlines(targets)]
@@ -49,7 +49,7 @@ def unmet(spec: Spec, targets: Sequence[Target], library: Library) -> Iterator[P
 
 
 def outlines(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
-    """Yield the structure of every case that the covering array deals to *targets*."""
+    """Yield the structure of every covering-array case of *targets*."""
     for target in targets:
         for index, row in enumerate(covering_rows_of(targets, target)):
             yield target, outline(target, HashChoices(key(index, target.id), row))

@@ -1,4 +1,4 @@
-"""Which keys of a spec something reads: recorded while its cases are judged, so that a key without effect is found."""
+"""Finds keys of a spec that nothing reads: accesses are recorded while its cases are judged."""
 
 from __future__ import annotations
 

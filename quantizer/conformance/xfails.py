@@ -21,7 +21,7 @@ from quantizer.core.wording import suggestion
 
 
 class Xfail(Defect):
-    """A failure that is known and will be mended: a defect of the platforms under which it shows, until it expires."""
+    """A known failure that will be fixed: treated as a defect of its platforms until it expires."""
 
     platforms: list[str] = Field(min_length=1)
     """Platforms on which it shows; its case must fail on each."""

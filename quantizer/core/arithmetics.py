@@ -1,4 +1,4 @@
-"""Which requantizations bring which sums to codes, and what a platform must declare beside them; lint refuses the rest.
+"""Which requantization variants work for which kinds of operators, and which other settings they need; lint refuses the rest.
 
 A requantization that composes has all of these forms under every rounding. One of a single system has the families in
 which that system was shown; on a platform of another name it works only under that system's other settings too.
@@ -64,7 +64,7 @@ RATIO_BITS = 24
 
 
 def form_of(spec: Spec) -> Form | None:
-    """Return what *spec* is to a requantization; None where its sums have none: tables, rows, movement."""
+    """Return the kind of sum that *spec* requantizes; None for operators without one (tables, normalisations, movement)."""
     match spec.error_model.kind:
         case "bilinear":
             return "product"
@@ -104,7 +104,7 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
 
 
 def refusals(platform: Platform, specs: Iterable[Spec], home: Platform | None = None) -> Iterator[tuple[Location, str]]:
-    """Yield where in the file, and why, for each family whose sums *platform* brings to codes by what has no rule for them.
+    """Yield place and reason for each operator family whose requantization variant on *platform* does not support it.
 
     home: the shipped platform whose functions it has. Where all its arithmetic is that one's, what runs there is not refused.
     """

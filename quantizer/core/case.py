@@ -38,7 +38,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Given:
-    """A tensor as a model has it: its codes, and the grid that they lie on."""
+    """A tensor that a model file provides: its codes, scale and zero point."""
 
     dtype: str
     codes_from_to: tuple[int, int]
@@ -126,7 +126,7 @@ class Case:
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits that name this case."""
+        """The first twelve hexadecimal digits of the SHA-256 of `to_json`: the name of this case."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
     def but(self, **changes: Any) -> Case:

@@ -12,7 +12,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.model import Model
 from quantizer.core.model_errors import explain
 
-MAX_ELEMENTS = 1 << 24
+MAX_ELEMENTS = 1 << 24  # a stored case is data of others: these bounds keep one file from exhausting memory
 MAX_WHOLE = 1 << 31
 MAX_LIST = 8
 MAX_TEXT = 200
@@ -64,7 +64,7 @@ Code = Annotated[int, Field(ge=-MAX_CODE, le=MAX_CODE)]
 
 
 class GivenModel(Model):
-    """A tensor of a stored case that a model gave."""
+    """A tensor of a stored case whose codes a model file provides."""
 
     dtype: Annotated[str, Field(max_length=MAX_TEXT)]
     """Number format of the codes."""

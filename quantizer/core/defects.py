@@ -1,4 +1,4 @@
-"""Known defects of real systems, declared by platforms and by lists of known failures, and what is wrong with them."""
+"""Known defects of real systems, declared by platforms and by `--op-xfails`, and validation of these declarations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ a raw weight could have."""
 
 
 class Defect(Model):
-    """A known defect of a real system, kept so that the platform stays faithful."""
+    """A known defect of a real system, which the platform reproduces."""
 
     id: str
     """Its name, which never changes."""
@@ -166,7 +166,7 @@ def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()
 
 
 def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
-    """Yield what is wrong with what only the defect of a real engine may say."""
+    """Yield findings on the keys that only a defect of a real engine may have."""
     if defect.engine is None:
         said = [name for name in ("unstable", "needs", "lacks") if getattr(defect, name)]
         text = "our functions do the same everywhere: name the real engine that differs in `engine`."

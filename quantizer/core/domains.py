@@ -1,4 +1,4 @@
-"""What a domain must keep beyond its schema, and the order in which the names of a spec get their values."""
+"""Validation of domains beyond the schema, and the order in which dimensions and attributes get their values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def draw_order(spec: Spec) -> tuple[str, ...]:
 
 
 def _circle(waiting: Mapping[str, frozenset[str]]) -> str:
-    """Return a sentence about one circle among names that all wait for another."""
+    """Return a sentence about one cycle of names that need each other's values."""
     path = [next(iter(waiting))]
     while path[-1] not in path[:-1]:
         path.append(min(name for name in waiting[path[-1]] if name in waiting))

@@ -1,4 +1,4 @@
-"""Number formats: what codes a tensor can hold, and how they are stored."""
+"""Number formats: the codes that a tensor can hold, and the numpy type that stores them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The errors a user can cause, each a sentence: where, which value, which rule, what to write instead."""
+"""Errors that a user can cause. Each message says where, which value, which rule it breaks, and what to write instead."""
 
 from __future__ import annotations
 
 
 class QuantizerError(Exception):
-    """Anything a user can put right; never raised for a bug of this package."""
+    """Base class: something that the user can correct; never raised for a bug of this package."""
 
 
 class SpecError(QuantizerError):
@@ -25,7 +25,7 @@ class GraphError(QuantizerError):
 
 
 class FixError(QuantizerError):
-    """A fixed-point configuration (quantizer.nn) is not one, or does not belong to its module."""
+    """A fixed-point configuration (quantizer.nn) is invalid, or does not belong to its module."""
 
 
 class FormatError(QuantizerError):

@@ -1,4 +1,4 @@
-"""The expressions that specs are written in: a small part of Python, parsed once, bounded, never eval'ed."""
+"""The expression language of specs: a small subset of Python, parsed once, bounded in size, never passed to eval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from quantizer.core import shape_functions
 from quantizer.core.errors import SpecError
 
-MAX_LENGTH = 400
+MAX_LENGTH = 400  # a spec is data of others: its expressions must not exhaust time or memory
 MAX_NODES = 120
 MAX_MAGNITUDE = 1 << 62
 
@@ -83,7 +83,7 @@ class Expression:
 
     @functools.cached_property
     def run(self) -> Run:
-        """The expression as one function of its variables, without the care for errors that a call takes."""
+        """The expression as a function of its variables; unlike a call, it does not turn failures into SpecError."""
         return _compile(self.tree)
 
     def __call__(self, variables: Mapping[str, Any]) -> Value:

@@ -1,4 +1,4 @@
-"""What a run says of itself, beside its records: versions, specs, selection, declared exceptions. No wall clock."""
+"""run.json: facts about a run beside its records: versions, specs, selection, declared exceptions. No wall-clock time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SpecFacts(Model):
 
 
 class PluginFacts(Model):
-    """Where operators of others came from."""
+    """A plugin and its origin."""
 
     name: str
     origin: str
@@ -78,7 +78,7 @@ class TreeFacts(Model):
 
 
 class Facts(Model):
-    """All of it; equal for equal runs, and for every shard of a run but for `shard` and the specs that it met."""
+    """The content of run.json: equal for equal runs; shards of a run differ in `shard` and in the specs that they met only."""
 
     version: Literal[1] = 1
     quantizer: str
@@ -131,11 +131,11 @@ class Facts(Model):
 
 
 class UnfinishedError(CaseError):
-    """A run has not ended, or was killed: it says nothing of itself but why it is not whole."""
+    """The run has not ended, or was killed; its run.json holds only the reason why it is incomplete."""
 
 
 def unfinished(reason: str) -> str:
-    """Return what stands in the place of facts until a run has them, with the *reason* why it is not whole."""
+    """Return the content of run.json until the run ends: the *reason* why it is incomplete."""
     return json.dumps({"unfinished": reason, "version": 1}, sort_keys=True) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Write files whole or not at all."""
+"""Writes files atomically: complete, or not at all."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class WriteError(QuantizerError):
 
 
 def is_file(path: Path) -> bool:
-    """Return whether *path* is a file; a name that none can have is that of none, where Path.is_file() raises."""
+    """Return whether *path* is a file; False for an impossible name, for which Path.is_file() raises."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether *path* is a folder; a name that none can have is that of none."""
+    """Return whether *path* is a folder; False for an impossible name."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def exists(path: Path) -> bool:
-    """Return whether something stands at *path*; at a name that none can have nothing does."""
+    """Return whether *path* exists; False for an impossible name."""
     return os.path.exists(path)  # noqa: PTH110
 
 

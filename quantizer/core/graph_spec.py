@@ -1,4 +1,4 @@
-"""What a small graph *is* that engines fuse or rewrite: the model that every graph_specs/<graph>.yaml is read into."""
+"""Small graphs that engines may fuse or rewrite: the schema of graph_specs/<graph>.yaml."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _findings(spec: GraphSpec, stem: str) -> Iterator[Finding]:
 
 
 def _unread(spec: GraphSpec) -> Iterator[Finding]:
-    """Yield names that stand twice, and tensors that no node before makes."""
+    """Yield duplicate names, and tensors that no earlier node produces."""
     known = {*spec.inputs, *spec.weights, *spec.numbers, *spec.reals}
     for name, node in spec.nodes.items():
         if name in known:

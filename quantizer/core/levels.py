@@ -1,4 +1,4 @@
-"""Levels of instructions that a real engine can be held to, and what each leaves of a processor."""
+"""Instruction-set levels (avx2, avx512, ...) to which a real engine can be restricted, and the sets each level allows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def asked(level: str, option: str = "--op-isa") -> tuple[str, ...]:
 
 
 def label(level: str) -> str:
-    """Return what records and headers call *level*; where nothing is pinned, with the level of this processor."""
+    """Return the name of *level* in records and headers; without a restriction, with the level of this processor."""
     return f"{level}: {highest()}" if level in (HOST, UNPINNED) else level
 
 

@@ -1,4 +1,4 @@
-"""Load specs, schemes and platforms from their YAML files, and say everything that is wrong with a file at once."""
+"""Loads specs, schemes and platforms from YAML files; an error lists everything that is wrong with a file."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:
 
 
 def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
-    """Return everything that is wrong with files and folders (the shipped ones without *paths*), and the files read.
+    """Return all findings on files and folders (the shipped ones if *paths* is empty), and the files that were read.
 
     What the files say of each other is asked only once each of them is right.
     """
@@ -393,7 +393,7 @@ def linted_platforms(paths: Sequence[Path] = ()) -> list[tuple[str, Path | None]
 
 
 def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
-    """Yield a message for what the built-in functions cannot compute on a platform of *files* that is not shipped."""
+    """Yield a message for each operator that the built-in functions cannot compute on a platform of *files* that is not shipped."""
     own = [shipped_folder().resolve(), *(room.folder.resolve() for room in rooms())]
     for file in files:
         platform = library.platforms.get(file.stem)

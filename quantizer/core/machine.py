@@ -1,4 +1,4 @@
-"""What names the machine of a run: beside its records, and outside every equality."""
+"""machine.json: facts about the machine of a run. They are kept apart from records, and no comparison of runs uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of every model that is read from a file: strict, frozen, nothing extra."""
+"""Base class of all pydantic models that are read from files: strict, frozen, unknown keys are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model refused, in our own words: where, which value, which rule, what to write instead."""
+"""Turns pydantic's errors into our messages: where, which value, which rule, what to write instead."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def render(findings: Iterable[Finding], positions: Positions) -> str:
 
 
 def explain(error: ValidationError, model: type[Model], data: object) -> list[Finding]:
-    """Return what *model* refused in *data*, one finding for each error of pydantic."""
+    """Return one finding for each error of pydantic when *model* read *data*."""
     return [_finding(item, model, data) for item in error.errors(include_url=False)]
 
 

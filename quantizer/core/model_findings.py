@@ -1,4 +1,4 @@
-"""What a check of a model found: one line for each part of the model, and what the whole says."""
+"""Results of `quantizer model check`: one finding per part of the network, and their summary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Verdict = Literal["inside", "outside", "inconclusive", "not shown"]
 
 @dataclass(frozen=True)
 class Local:
-    """What one engine makes of a part on the very operands that the other engines get there too."""
+    """Result of one engine for one part of the network; all engines get the same operands."""
 
     engine: str
     verdict: Verdict
@@ -50,7 +50,7 @@ class PartFinding:
 
     @property
     def parts_here(self) -> bool:
-        """Whether the engines part here: equal operands, other results."""
+        """Whether the engines differ here: equal operands, different results."""
         return self.arrived_equal and self.differ > 0
 
     @property
@@ -74,7 +74,7 @@ class ModelFindings:
 
     @property
     def first(self) -> PartFinding | None:
-        """The first part at which the engines part."""
+        """The first part in which the engines differ."""
         return next((part for part in self.parts if part.parts_here), None)
 
     @property

@@ -1,4 +1,4 @@
-"""What must hold of a platform beyond its schema; each finding has its place in the file."""
+"""Validation of platforms beyond the schema; each finding has its place in the file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
 
 
 def _random_roundings(platform: Platform) -> Iterator[Finding]:
-    """A platform cannot round at random: tiled, repeated and permuted runs must give equal codes."""
+    """Yield findings on stochastic rounding, which platforms cannot have: repeated and tiled runs must give equal codes."""
     quantizers = {"quantizer": platform.quantizer, "kernel_quantizer": platform.kernel_quantizer}
     modes: dict[Location, RoundingMode] = {("rounding",): platform.rounding}
     modes |= {(key, "rounding"): part.rounding for key, part in quantizers.items() if part is not None}

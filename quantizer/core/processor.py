@@ -1,4 +1,4 @@
-"""What of a processor decides the codes of a real engine: the instructions that its kernels are chosen by."""
+"""CPU features of this machine by which real engines select kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INSTRUCTIONS = (
 
 
 def processor() -> str:
-    """Return the architecture and those of its instruction sets that kernels are chosen by."""
+    """Return the architecture, and the instruction sets by which engines select kernels."""
     return f"{platform.machine()}: {' '.join(instructions()) or 'flags not known here'}"
 
 

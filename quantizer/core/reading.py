@@ -1,4 +1,4 @@
-"""Read files in bounds: regular files alone, never more bytes than such a file may have, one error for whatever is wrong.
+"""Reads files within limits: regular files only, at most a given number of bytes, one kind of error for every problem.
 
 Every module that reads what others wrote reads it through here; a test holds that no other module opens files.
 """

@@ -1,4 +1,4 @@
-"""A record: what a run found for one item, as one JSON line; reports and gates are made of records only."""
+"""A record: the result of one item as one JSON line. Reports and gates read records only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ratio = Annotated[float, Meta(ge=0)]
 
 
 class CheckRecord(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """One check over all cases of an item; ratios are the worst seen."""
+    """Result of one check over all cases of an item; `ratio` and `width` are the largest of all cases."""
 
     passed: Count = 0
     failed: Count = 0
@@ -98,7 +98,7 @@ _LINE_END = f"{_LAST}\n".encode()
 
 
 def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
-    """Read what `to_json` wrote, a record a line; CaseError names line and field."""
+    """Read records, one per line, as `to_json` writes them; CaseError names line and field."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -1,4 +1,4 @@
-"""What a record of a file may hold, field by field, and what is said of one that holds something else."""
+"""Schema of a record in a file; errors name the field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rooms: the folders of all that one system alone needs, found through an entry-point group, the built-in ones too.
+"""Rooms: one folder per system with everything that only this system needs; all are found through an entry-point group.
 
 An entry point of the group names a `Room`, which says where things are and imports none of them: reading platforms needs no torch.
 """
@@ -45,7 +45,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Pins:
-    """What an engine lets us pin."""
+    """Environment variables that restrict an engine to an instruction-set level."""
 
     pins: tuple[Pin, ...]
     provided_on: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Oracle:
-    """The room's own statement of what a right kernel gives, as `module:function`; nothing of it is imported here.
+    """A room's second implementation of an operator, which judges it, as `module:function`; nothing is imported here.
 
     It judges in place of the generic arithmetic. Its module imports numpy, core and quantizer.conformance.oracle alone.
     """
@@ -106,7 +106,7 @@ class Oracle:
 
 @dataclass(frozen=True)
 class Room:
-    """What one system has, by names; every file of it lies in one folder."""
+    """Declaration of a room: platforms, functions, oracles, engine and form of one system, by module and file name."""
 
     folder: Path
     """Where its files are: a platform is `<name>.yaml` there, its schemes are `schemes.yaml`."""
@@ -145,7 +145,7 @@ def declared_platforms() -> tuple[str, ...]:
 
 
 def oracle_of(family: str, places: Iterable[str]) -> Oracle | None:
-    """Return what a room judges a family by on the first of *places* that has an oracle; None where the generic arithmetic does.
+    """Return the oracle of an operator family on the first of *places* that has one; None: the generic judge applies.
 
     places: the names of one platform (`Platform.places`).
     """

@@ -1,4 +1,4 @@
-"""What the functions of the language of specs compute of shapes; ValueError where an operand does not fit."""
+"""Shape functions of the expression language of specs; ValueError if an argument does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function of others, called so that nothing it raises steers the run: a skip, an exit or a refusal is its failure."""
+"""Wraps a plugin's function: a skip, an exit or a refusal that it raises is a failure of its case."""
 
 from __future__ import annotations
 

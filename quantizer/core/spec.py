@@ -1,4 +1,4 @@
-"""What an operator *is*: the model that every op_specs/<op>.yaml is read into."""
+"""Operator specs: the schema of op_specs/<op>.yaml."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Constraint(Model):
 
 
 class ErrorModel(Model):
-    """How errors of the inputs become an error of the output."""
+    """Error propagation from inputs to the output: which enclosure the check `accuracy` uses."""
 
     kind: Literal[
         "movement", "selection", "linear", "mean", "bilinear", "piecewise_bilinear", "monotone", "piecewise_monotone",
@@ -414,7 +414,7 @@ class Spec(Model):
     constraints: list[Constraint] = []
     """Conditions on legal graphs, each with the error of a violation. They reject graphs and do not filter generated cases."""
     error_model: ErrorModel
-    """How errors of the inputs become an error of the output."""
+    """Error propagation from inputs to the output: which enclosure the check `accuracy` uses."""
     quantization: Quantization
     """Parameter rules that all platforms share."""
     stages: dict[Identifier, Stage] = {}
@@ -449,7 +449,7 @@ class Spec(Model):
 
     @property
     def activations(self) -> list[str]:
-        """Names of the inputs that change from run to run."""
+        """Names of the activations: inputs that are no constants."""
         return [name for name, item in self.inputs.items() if item.role == "activation"]
 
     @property

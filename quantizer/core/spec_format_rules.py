@@ -1,4 +1,4 @@
-"""What the forms of an operator in files must keep: attributes, constants and axes that exist."""
+"""Validation of the key `formats` of a spec: attributes, constants and axes must exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quantizer.core.wording import counted, unknown
 
 
 def check_formats(spec: Spec) -> Iterator[Finding]:
-    """Yield a finding for each key of `formats` that speaks of what the operator does not have."""
+    """Yield a finding for each key of `formats` that names an attribute, constant or axis that the operator does not have."""
     compass = spec.formats.compass
     if compass is None:
         return

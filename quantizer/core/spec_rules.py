@@ -1,4 +1,4 @@
-"""What a spec must keep beyond its schema: names that exist, tile axes, examples that are legal graphs."""
+"""Validation of specs beyond the schema: names must exist, tile axes must fit, examples must be legal graphs."""
 
 from __future__ import annotations
 

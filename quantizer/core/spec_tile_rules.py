@@ -1,4 +1,4 @@
-"""What tile rules must keep: axes and attributes that exist, and the keys of their kind."""
+"""Validation of tile rules: axes and attributes must exist, and each kind of rule has its own keys."""
 
 from __future__ import annotations
 

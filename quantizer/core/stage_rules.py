@@ -1,4 +1,4 @@
-"""What declared stages must keep beyond their schema: names that exist, formats for all but the output, each stage read."""
+"""Validation of declared stages: names must exist, all but the output need a format, and each stage must be used."""
 
 from __future__ import annotations
 

@@ -86,12 +86,12 @@ class StageFormat:
         return (1 << (self.bits - self.signed)) - 1
 
     def numbers(self, name: str) -> dict[str, float]:
-        """Return what a later scale may name of the stage called *name*."""
+        """Return the variables of stage *name* that later scale expressions may use."""
         return ends_of(name, self.scale, self.scale * self.qmin, self.scale * self.qmax)
 
 
 def ends_of(name: str, scale: float, low: float, high: float) -> dict[str, float]:
-    """Return what a scale may name of an operand."""
+    """Return the variables of an operand that the scale expression of a stage may use."""
     return {f"{name}_scale": scale, f"{name}_low": low, f"{name}_high": high}
 
 

@@ -1,4 +1,4 @@
-"""A verdict: what one check found on one case, with the worst element and what its allowance is made of."""
+"""A verdict: the result of one check on one case, with the worst element and the derivation of its allowed interval."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNJUDGED = "error model custom says nothing of the enclosure of a result; declar
 
 @dataclass(frozen=True)
 class Worst:
-    """The element that comes nearest to its allowance, or leaves it the furthest."""
+    """The worst element: the one with the largest ratio of error to allowed error."""
 
     tensor: str
     index: tuple[int, ...]
@@ -52,7 +52,7 @@ class Verdict:
     failed: int = 0
     vacuous: int = 0
     width: float = 0.0
-    """Widest allowed interval, in codes; above 2 is inconclusive."""
+    """Widest allowed interval, in codes; wider than 2 codes is reported as inconclusive."""
     worst: Worst | None = None
     reason: str = ""
 
@@ -63,12 +63,12 @@ class Verdict:
 
 
 def passed(check: str, *, ratio: float = 0.0, elements: int = 0) -> Verdict:
-    """Return a pass without anything more to say."""
+    """Return a passing verdict without details."""
     return Verdict(check, "pass", ratio=ratio, elements=elements)
 
 
 def inconclusive(check: str, reason: str) -> Verdict:
-    """Return the verdict of a check that could not be made."""
+    """Return the verdict of a check that could not decide, with the reason."""
     return Verdict(check, "inconclusive", reason=reason)
 
 

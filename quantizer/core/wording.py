@@ -1,4 +1,4 @@
-"""How a message quotes a value or a path, and which legal word it proposes; imports little: every command needs it."""
+"""Helpers for messages: quoting values and paths, suggesting the nearest legal word. Imports little: every command needs it."""
 
 from __future__ import annotations
 

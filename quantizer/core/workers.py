@@ -1,4 +1,4 @@
-"""Worker processes that end with the process that began them."""
+"""Worker processes that end when their parent process ends."""
 
 from __future__ import annotations
 

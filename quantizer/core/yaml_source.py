@@ -1,4 +1,4 @@
-"""Read YAML as plain data that remembers where every key and value stood."""
+"""Reads YAML as plain data, with file, line and column of every key and value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of the registry's operators with the channel behind the spatial axes, as Compass has it."""
+"""Converts graphs of the registry's operators to channels-last order, as Compass has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph that every pass, format and engine shares: nodes, tensors, and how to tell two graphs apart."""
+"""The graph type that all passes, formats and engines share: nodes, tensors, and comparison of graphs."""
 
 from __future__ import annotations
 

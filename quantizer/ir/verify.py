@@ -1,4 +1,4 @@
-"""The rules that every graph keeps; a graph that breaks one is refused before anything runs or is written."""
+"""Validates graphs: an invalid graph is refused before it runs or is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph built by hand can get wrong."""
+"""Errors of graphs that are built with `quantizer.lang`."""
 
 from __future__ import annotations
 

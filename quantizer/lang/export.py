@@ -1,4 +1,4 @@
-"""What a graph built by hand can be made of: run here, an ONNX model, the registry's operators, a Compass file."""
+"""Uses of a graph built with `quantizer.lang`: run it, or write it as ONNX, registry operators or Compass IR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each call of a traced network means: our operator, a movement, an activation to fuse, or nothing at inference."""
+"""Maps each call of a traced network to an operator, a movement, a fused activation, or nothing (training only)."""
 
 from __future__ import annotations
 

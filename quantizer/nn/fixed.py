@@ -1,4 +1,4 @@
-"""What every fixed-point module has: configurations by name, their scales as buffers, values on their grids."""
+"""Base of all fixed-point modules: configurations by name, their scales as buffers, quantized values."""
 
 from __future__ import annotations
 

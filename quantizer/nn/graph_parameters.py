@@ -1,4 +1,4 @@
-"""From a grid to the parameters of a quantized graph: the same steps, zero points and codes, nothing chosen anew."""
+"""Makes parameters of a quantized graph from trained grids: the same scales, zero points and codes."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from quantizer.numerics.fused import multiply_add
 
-LOG2_E = 1.4426950408889634
+LOG2_E = 1.4426950408889634  # 1 / ln 2
 LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187045e-06
 """ln 2 in two float32 numbers; products of the first with whole numbers below 2**9 are exact."""
 POLYNOMIAL = (0.00139304355252534151077271, 0.00833336077630519866943359, 0.0416664853692054748535156,
@@ -24,12 +24,14 @@ def exp(x: Tensor) -> Tensor:
     standard mathematical functions", 2020), which sigmoid, SiLU and softmax of torch call with AVX2 and AVX-512.
     """
     powers = torch.round(x * _float32(LOG2_E))
+    # Cody and Waite: x - n * ln 2 in two steps, so that the rounding error of ln 2 does not count
     rest = multiply_add(powers, _float32(-LN2_HIGH), x)
     rest = multiply_add(powers, _float32(-LN2_LOW), rest)
     total = torch.full_like(x, LEADING)
     for coefficient in POLYNOMIAL:
         total = multiply_add(total, rest, _float32(coefficient))
     total = 1.0 + multiply_add(rest * rest, total, rest)
+    # in float64, where no power of two overflows: the result is rounded once, also to a subnormal
     scaled = torch.ldexp(total.double(), powers.clamp(-1000, 1000).double()).float()
     found = torch.where(x < SMALLEST, 0.0, torch.where(x > LARGEST, torch.inf, scaled))
     return torch.where(x.isnan(), x, found)

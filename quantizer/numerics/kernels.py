@@ -31,8 +31,8 @@ from quantizer.numerics.windows import (
 Kernel = Literal["int_mm", "float32", "chunked", "float64", "int64"]
 Overflow = Literal["unbounded", "wrap", "saturate", "forbidden"]
 
-FLOAT32_EXACT = 1 << 24
-FLOAT64_EXACT = 1 << 53
+FLOAT32_EXACT = 1 << 24  # every integer up to 2**24 is a float32 number, so sums below it are exact in any order
+FLOAT64_EXACT = 1 << 53  # the same for float64
 MOST_PIECES = 4
 """A reduction in more pieces than this is slower than float64."""
 INT_MM_WORK = 1 << 22
@@ -71,6 +71,7 @@ def choose(bound: int, *, int8: bool = False, work: int = 0, pieces: int = 0) ->
         return "int_mm"
     if bound <= FLOAT32_EXACT:
         return "float32"
+    # slices of the reduction that are exact in float32 each, added up in int64
     if 0 < pieces <= MOST_PIECES and bound < FLOAT64_EXACT:
         return "chunked"
     if bound < FLOAT64_EXACT:
@@ -149,6 +150,7 @@ def conv_transpose(
     bound, _, _ = _bound(x, w.reshape(groups, -1, *w.shape[1:]), w.numel() // (w.shape[1] * groups), [0, 2], 0)
     kernel = choose(bound)
     if kernel == "int64":
+        # a transposed convolution is a convolution of x, zeros between its elements, with flipped weights
         around = [(d * (k - 1),) * 2 for d, k in zip(dilation, w.shape[2:], strict=True)]
         whole = int64_conv(spread(x, stride), flip_weights(w, groups), [1] * rank, around, dilation, groups)
     else:
@@ -204,6 +206,7 @@ def pool_sum(
     out = window_sizes(x.shape[2:], kernel, stride, padding, dilation)
     bound = _largest(x) * math.prod(kernel)
     total = pad_spatial(x.to(torch.int32 if bound < 1 << 31 else torch.int64), padding)
+    # a window sum is separable: the cost is the sum of the kernel's sizes, not their product
     for axis, (size, k, s, d) in enumerate(zip(out, kernel, stride, dilation, strict=True), 2):
         if k == total.shape[axis]:
             total = total.sum(axis, keepdim=True, dtype=total.dtype)
@@ -220,7 +223,7 @@ def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
     if overflow == "unbounded" or bits >= 64:
         return acc
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    if overflow == "wrap":
+    if overflow == "wrap":  # modulo 2**bits, moved so that the result begins at the smallest number
         return ((acc - low) & ((1 << bits) - 1)) + low
     if overflow == "saturate":
         return acc.clamp(low, high)
@@ -233,6 +236,7 @@ def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
 @functools.cache
 def int_mm_is_exact() -> bool:
     """Return whether this machine's int8 matrix product is exact on the data that break saturating ones."""
+    # kernels that add pairs of products in 16 bits saturate here: 2 * (-128) * (-128) is one more than 16 bits hold
     extremes = torch.tensor([-128, 127, -128, -128, 127], dtype=torch.int8)
     a = extremes.repeat(16 * 320 // 5).reshape(16, 320).contiguous()
     b = extremes.repeat(320 * 16 // 5).reshape(320, 16).contiguous()
@@ -249,6 +253,7 @@ def _run_float(
     if kernel == "float64":
         return run(x.to(torch.float64), w.to(torch.float64)).to(torch.int64)
     if kernel == "float32":
+        # by way of int32, which torch converts faster than int64; the sums fit
         return run(x.to(torch.float32), w.to(torch.float32)).to(torch.int32).to(torch.int64)
     parts = []
     for start in range(0, x.shape[axes[0]], length):
@@ -289,6 +294,7 @@ def _bound(x: Tensor, w: Tensor, taps: int, kept: list[int], work: int) -> tuple
     enough = 1 << 30 if work >= INT_MM_WORK and max(x_max, w_max) <= 128 else FLOAT32_EXACT
     if bound <= enough or taps * w_max >= FLOAT64_EXACT:
         return bound, x_max, w_max
+    # sum|w| * max|x| is never above taps * max|w| * max|x|, and often small enough for a faster kernel
     dims = [axis for axis in range(w.dim()) if axis not in kept]
     return int(w.to(torch.float64).abs_().sum(dims).max()) * x_max, x_max, w_max
 

@@ -325,7 +325,7 @@ def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Con
 def group_sizes(request: Request, name: str) -> list[int | None]:
     """Return the numbers of channels that may share a weight scale, in the order in which they are tried.
 
-    The number of groups is halved, rounding down; channels are dealt in groups of the rounded-up share, the last smaller.
+    The number of groups is halved, rounding down; each group has the rounded-up share of channels, the last one the rest.
     """
     item = request.spec.inputs[name]
     if item.channel_axis is None or request.scheme.weight is None:

@@ -13,7 +13,7 @@ from quantizer.core.platforms import NARROW_BITS, Platform, RatioArithmetic, Var
 from quantizer.numerics.qparams import Rescale
 from quantizer.numerics.rounding import round_tensor
 
-FLOAT32_EPSILON = 1.1920929e-07
+FLOAT32_EPSILON = 1.1920929e-07  # 2**-23 to eight digits
 Q15_BITS = 15
 LARGEST_SHIFT = 62
 """The most places by which int64 shifts a product to the right and rounds it."""

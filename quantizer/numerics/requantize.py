@@ -178,7 +178,7 @@ def _in_8_lanes(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int |
     if channel_axis is None:
         raise GraphError("q31_half_up_in_8_lanes: channel_axis must say which axis of the sum has the channels.")
     axis = channel_axis % acc.dim()
-    whole = in_8_lanes(acc.shape[axis])
+    whole = in_8_lanes(acc.shape[axis])  # the kernel's vectors round once where its scalar tail rounds twice
     spans: list[tuple[Variant, int, int]] = [("q31_half_up", 0, whole), ("q31_double", whole, acc.shape[axis])]
     parts = [
         requantize(
@@ -239,6 +239,7 @@ def _requantize_block(
     """Write the codes of one block that fits the cache into *codes*."""
     variant = rescale.variant
     if variant in ("f32_even", "f32_even_zpin"):
+        # float32 as in the engines: the accumulator is rounded first, then the product
         scaled = acc.to(torch.float32, copy=True).mul_(mantissa.to(torch.float32))
         if variant == "f32_even_zpin":
             _store(codes, scaled.add_(zero).round_(), None, out)
@@ -278,13 +279,14 @@ def round_fixed_point(
         shift = shift.clamp_min(1)
     _check_product(acc, mantissa, shift)
     product = torch.mul(acc.to(torch.int64), mantissa, out=into)
-    base = torch.ones_like(shift) << (shift - 1)
+    base = torch.ones_like(shift) << (shift - 1)  # half of 2**shift: the floor of the last shift then rounds half up
     first = (shift > 31).to(torch.int64) << 30
     if variant in ("q31_single", "q15_half_up", "q15_single"):
         product.add_(base)
     elif variant == "q31_half_up":
         product.add_(base + first)
     elif variant == "q31_double":
+        # product >> 63 is -1 for negative products, else 0: base - first for the former, base + first for the latter
         negative = (product >> 63).bitwise_and_(first << 1)
         product.add_(base + first).sub_(negative)
     else:
@@ -315,6 +317,7 @@ def exact_sum(
         parts.append(acc.to(torch.float64, copy=True).mul_(factor / divisor))
         if len(terms) > 1 and acc.numel():
             size = max(size, len(terms) * float(acc.abs().max()) * float(factor.max()) / divisor)
+    # float64 decides all elements but those next to a breakpoint of the rounding, which `_decide` takes in integers
     value = functools.reduce(torch.Tensor.add_, parts)
     low, high = (out.qmin - 1 - zero).to(torch.float64), (out.qmax + 1 - zero).to(torch.float64)
     value = value.clamp_(low, high) if zero.dim() else value.clamp_(float(low), float(high))
@@ -369,7 +372,7 @@ def _store(codes: Tensor, rounded: Tensor, zero: Tensor | None, out: QParams) ->
 
     A float becomes int64 by way of the narrowest integer that holds the codes: torch converts that twice as fast.
     """
-    if max(-out.qmin, out.qmax) >= 1 << 23:
+    if max(-out.qmin, out.qmax) >= 1 << 23:  # code plus zero point may leave the 24 bits that float32 holds
         rounded = rounded.to(torch.float64)
     if zero is not None and bool(zero.any()):
         rounded.add_(zero)

@@ -15,7 +15,7 @@ from torch import Tensor
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode
 
-_GOLDEN = 0x9E3779B97F4A7C15
+_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio; with the next two, the constants of splitmix64
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _MASK_64 = (1 << 64) - 1

@@ -19,7 +19,7 @@ def reference(x: Tensor, *, low: float, high: float) -> Tensor:
 
 @operator("clip")
 def quantize(request: Request) -> Parameters:
-    """Hand a table of the function, as the platform builds it."""
+    """Provide a table of the function, as the platform builds it."""
     low = float(request.attrs["low"])  # type: ignore[arg-type]
     high = float(request.attrs["high"])  # type: ignore[arg-type]
     return tabulated(

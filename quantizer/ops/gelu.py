@@ -10,7 +10,7 @@ from torch import Tensor
 
 from quantizer.ops import operator
 
-CUBIC = 0.044715
+CUBIC = 0.044715  # of the approximation by tanh (Hendrycks and Gimpel 2016)
 
 
 @operator("gelu")

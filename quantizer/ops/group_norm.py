@@ -33,7 +33,7 @@ def reference(
 
 @operator("group_norm")
 def quantize(request: Request) -> Parameters:
-    """Hand gamma as a weight and beta as a bias that is added to the product of gamma and the normalised value."""
+    """Provide gamma as a weight and beta as a bias that is added to the product of gamma and the normalised value."""
     return decided(request, math.prod(request.shapes["x"][1:]) // _groups(request))[0]
 
 

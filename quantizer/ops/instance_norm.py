@@ -28,7 +28,7 @@ def reference(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None
 
 @operator("instance_norm")
 def quantize(request: Request) -> Parameters:
-    """Hand gamma as a weight and beta as a bias that is added to the product of gamma and the normalised value."""
+    """Provide gamma as a weight and beta as a bias that is added to the product of gamma and the normalised value."""
     return decided(request, math.prod(request.shapes["x"][2:]))[0]
 
 

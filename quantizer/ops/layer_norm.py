@@ -31,7 +31,7 @@ def reference(
 
 @operator("layer_norm")
 def quantize(request: Request) -> Parameters:
-    """Hand gamma as a weight and beta as a bias that is added to the product of gamma and the normalised value."""
+    """Provide gamma as a weight and beta as a bias that is added to the product of gamma and the normalised value."""
     return decided(request, _count(request.shapes["x"], request.attrs["axis"]))[0]  # type: ignore[arg-type]
 
 

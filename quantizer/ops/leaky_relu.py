@@ -19,7 +19,7 @@ def reference(x: Tensor, *, slope: float) -> Tensor:
 
 @operator("leaky_relu")
 def quantize(request: Request) -> Parameters:
-    """Hand a table of the function, as the platform builds it."""
+    """Provide a table of the function, as the platform builds it."""
     slope = float(request.attrs["slope"])  # type: ignore[arg-type]
     return tabulated(request, lambda v: torch.maximum(v, v * 0) + slope * torch.minimum(v, v * 0))
 

@@ -23,7 +23,7 @@ def reference(x: Tensor, *, axis: int) -> Tensor:
 
 @operator("log_softmax")
 def quantize(request: Request) -> Parameters:
-    """Hand the exponentials of every distance from the largest code, in units of 2**-30."""
+    """Provide the exponentials of every distance from the largest code, in units of 2**-30."""
     parameters = default_parameters(request)
     distance = torch.arange(1 << request.scheme.activation.bits, dtype=torch.float64)
     entries = torch.round(torch.exp(-distance * parameters.inputs["x"].scale) * 2.0**UNIT_BITS).to(torch.int64)

@@ -21,7 +21,7 @@ def reference(x: Tensor, *, axis: int) -> Tensor:
 
 @operator("softmax")
 def quantize(request: Request) -> Parameters:
-    """Hand the exponentials of every distance from the largest code, in units of 2**-30."""
+    """Provide the exponentials of every distance from the largest code, in units of 2**-30."""
     parameters = default_parameters(request)
     x = parameters.inputs["x"]
     distance = torch.arange(1 << request.scheme.activation.bits, dtype=torch.float64)

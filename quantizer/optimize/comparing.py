@@ -1,4 +1,4 @@
-"""Recorded runs of the original against ours: every line of the text, every byte of the constants, every code of the outputs."""
+"""Compares recorded runs of the Compass Optimizer with ours: every line of text, byte of constants and output code."""
 
 from __future__ import annotations
 

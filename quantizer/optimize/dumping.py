@@ -1,4 +1,4 @@
-"""What a run writes for people who look inside: every tensor of both graphs, and statistics."""
+"""Dump of a run for inspection: every tensor of both graphs, and statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of layers in a file: by how many layers lie before each on the longest way from an input, as the original sorts them."""
+"""Order of layers in a file: by the number of layers on the longest path from an input, as the original writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a recorded run differs in last bits alone: ranges and similarities, each inside the error analysis of what made it.
+"""Accepts differences from a recorded run that are float32 rounding only: ranges and similarities within their error bounds.
 
 A range that may differ is replaced by the recorded one, and everything that follows is computed again: it must then be equal.
 """

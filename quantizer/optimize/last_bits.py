@@ -1,4 +1,4 @@
-"""How far two float forwards may be apart that differ in a library's last bits alone, and what that does to what is shown of them.
+"""Error bounds for float forwards that differ in a library's last bits only, and their effect on ranges and similarities.
 
 u = 2**-24, gamma_n = n u / (1 - n u). A float32 sum of n products in any order lies within gamma_n times the sum of their
 sizes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); a function of a library within one

@@ -1,4 +1,4 @@
-"""Layers without a spec, of plugins and such as move codes, in the flow: found in a float graph, quantized, and written with what they hold."""
+"""Layers without a spec (of plugins, or moving codes) in the Compass flow: found in the float graph, quantized, inserted."""
 
 from __future__ import annotations
 

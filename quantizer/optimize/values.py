@@ -1,4 +1,4 @@
-"""What the value of a cfg field may be: parsers that say what is legal when they refuse."""
+"""Parsers of cfg values; their errors say what is legal."""
 
 from __future__ import annotations
 

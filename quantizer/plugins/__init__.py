@@ -1,1 +1,1 @@
-"""Finding and loading operators of others."""
+"""Finds and loads plugins: operator functions from outside this package."""

@@ -1,4 +1,4 @@
-"""Where plugins are - entry points, named files and folders, AIPUPLUGIN_PATH, ./plugin - and what loading them gives.
+"""Finds plugins (entry points, named files and folders, AIPUPLUGIN_PATH, ./plugin) and loads them.
 
 Imports neither torch nor an operator: asking for sources is free.
 """

@@ -1,4 +1,4 @@
-"""What a layer's quantize function left, as our Parameters: read from Compass's own names, in Compass's convention."""
+"""Reads the result of a layer's quantize function, under Compass's names and conventions, as our Parameters."""
 
 from __future__ import annotations
 

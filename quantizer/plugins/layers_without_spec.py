@@ -1,4 +1,4 @@
-"""Layers of a type that no spec names: a plugin's functions run on them as the original runs them, on nothing but the IR."""
+"""Layers of a type that no spec names: a plugin's functions run on the layer itself, as in the original."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading one plugin: import it, collect what it registers, and take everything back where that fails."""
+"""Loads one plugin: imports it, collects its registrations, and undoes everything if that fails."""
 
 from __future__ import annotations
 

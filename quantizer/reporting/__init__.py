@@ -1,4 +1,4 @@
-"""Consumers of records; imports no torch."""
+"""Reports, comparisons and gates over records; imports no torch."""
 
 from lazy_loader import attach_stub
 

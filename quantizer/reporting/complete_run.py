@@ -1,4 +1,4 @@
-"""Whether a run is whole: it ended, every collected item has a record, and its files belong together."""
+"""Tells whether a run is complete: it ended, every collected item has a record, and its files belong together."""
 
 from __future__ import annotations
 

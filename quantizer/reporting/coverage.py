@@ -1,4 +1,4 @@
-"""What is covered: operator x check, operator x platform with its schemes, and the targets where something is missing."""
+"""Coverage tables: operator x check, operator x platform with its schemes, and targets with gaps."""
 
 from __future__ import annotations
 

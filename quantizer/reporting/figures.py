@@ -1,4 +1,4 @@
-"""How a figure or a word is written in a report: rounded without hiding a crossing, free of control characters."""
+"""Formats numbers and texts for reports: rounding never crosses 1, control characters are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a run while it is written: one writer, nothing valid in it until the run is whole, no drafts left."""
+"""The folder of a run while it is written: one writer, invalid until the run is complete, no drafts left behind."""
 
 from __future__ import annotations
 

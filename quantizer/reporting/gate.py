@@ -1,4 +1,4 @@
-"""Whether a run may pass, given a baseline: the reasons why not, one sentence each."""
+"""Compares a run with a baseline: the reasons why it must not pass, one sentence each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An item as others name it: the file and line of its spec, and the command that runs it again."""
+"""Names of an item for other tools: file and line of its spec, and the command that runs it again."""
 
 from __future__ import annotations
 

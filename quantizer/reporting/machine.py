@@ -1,4 +1,4 @@
-"""The machine file of a run: what of the records another machine would have otherwise, taken out of them, and whose it was."""
+"""machine.json: the fields of records that depend on the machine, moved out of them, and facts about the machine."""
 
 from __future__ import annotations
 

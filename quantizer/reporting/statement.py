@@ -1,4 +1,4 @@
-"""A conformance statement: what was tested, with which versions, what came out, what is excused and what is missing."""
+"""A conformance statement: what was tested, with which versions, results, excused failures and gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run is kept: records.jsonl, summary.json and run.json, timings beside them, and baselines."""
+"""Reads and writes the files of a run: records.jsonl, summary.json, run.json, timings, and baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run amounts to: how an item stands, its worst check, its gaps, and the totals over all items."""
+"""Aggregates records: standing, worst check and gaps of an item, and totals over all items."""
 
 from __future__ import annotations
 

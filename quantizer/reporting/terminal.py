@@ -1,4 +1,4 @@
-"""A run on a terminal: the worst items, one line of totals, the other kinds, coverage, and what is not checked."""
+"""Terminal summary of a run: worst items, totals, coverage and gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gate holds against a run, as a project states it: section [quantizer] of tox.ini, or [tool.quantizer]."""
+"""Thresholds of the gate from section [quantizer] of tox.ini, or [tool.quantizer] of pyproject.toml."""
 
 from __future__ import annotations
 

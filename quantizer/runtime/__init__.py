@@ -1,4 +1,4 @@
-"""Running graphs."""
+"""Executors of graphs, engines, and the runtime API in PPQ's terms."""
 
 from lazy_loader import attach_stub
 

@@ -1,4 +1,4 @@
-"""From batches to the scales of a graph's configurations."""
+"""Calibrates the scales of a graph's tensor configurations from batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a platform declares about a node of an integer graph: one scheme that fits everything the node was provided, or a reason.
+"""Finds the scheme of a platform that fits all parameters of a node of an integer graph, or the reason why none fits.
 
 A scheme names bits, symmetry and granularity together; the platform says which it has, and for which operators. A node that no
 declared scheme fits has no integer function, whatever would come out of one.

@@ -1,4 +1,4 @@
-"""What a caller may run around an operation: PPQ's hooks."""
+"""PPQ's hooks: code of the caller that runs before and after an operation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RuntimeHook:
 class QuantOPRuntimeHook(RuntimeHook):
     """Runs around one quantized operation, and sees its operands and results before and after their quantization.
 
-    As keywords it is provided `quant_inputs` or `quant_outputs`, and `quant_configs`; `inputs` and `outputs` are raw.
+    Its keyword arguments are `quant_inputs` or `quant_outputs`, and `quant_configs`; `inputs` and `outputs` are raw.
     """
 
     def __init__(self, operation: Node) -> None:

@@ -245,7 +245,7 @@ def _along(constant: Constant) -> torch.Tensor:
 
 
 def check_declared(node: Node, graph: Graph) -> Scheme:
-    """Return the scheme under which the node's platform declares what the node was provided.
+    """Return the scheme of the node's platform that fits the node's parameters.
 
     Raises UnsupportedError that names the tensor, its value and what the platform declares, where it declares no such thing or
     a sum of the node may leave the accumulator.

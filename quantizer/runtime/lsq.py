@@ -42,7 +42,7 @@ class LearnedStep:
         return found
 
     def finalize(self) -> None:
-        """Hand the trained scale to the configuration; ValueError where it is 0 or not finite."""
+        """Write the trained scale to the configuration; ValueError where it is 0 or not finite."""
         scale = self.scale.detach().abs()
         if not bool((torch.isfinite(scale) & (scale > 0)).all()):
             raise ValueError(f"the trained scale is {scale.tolist()}: must be above 0 and finite.")

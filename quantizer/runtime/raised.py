@@ -1,4 +1,4 @@
-"""What a function under test raised, in one line."""
+"""Formats an exception of a function under test as one line."""
 
 from __future__ import annotations
 

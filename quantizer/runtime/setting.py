@@ -1,4 +1,4 @@
-"""What `quantize_graph` is asked for: policies, bits, observers and what becomes of a bias."""
+"""Options of `quantize_graph`: policies, bits, observers and bias handling."""
 
 from __future__ import annotations
 

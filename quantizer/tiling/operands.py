@@ -1,4 +1,4 @@
-"""Cutting operands and provided parameters to what one tile sees, and putting tiles together."""
+"""Cuts operands and parameters to one tile, and stitches the tiles' results together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows a transposed convolution reads for some rows of its output, and what its padding is there."""
+"""Input rows and padding of a tile of a transposed convolution."""
 
 from __future__ import annotations
 

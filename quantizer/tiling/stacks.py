@@ -1,4 +1,4 @@
-"""Along which axis several data sets of one structure lie one after another, and what one of them sees."""
+"""Stacks of data sets: axes along which outputs are independent, and the part of operands that each data set uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which box of every input a tile of the output needs, compiled from the spec's tile rules."""
+"""Input windows of output tiles, computed from the tile rules of the spec."""
 
 from __future__ import annotations
 

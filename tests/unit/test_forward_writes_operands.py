@@ -1,4 +1,4 @@
-"""A forward that writes into what it was provided fails its own case, and no other."""
+"""A forward that writes into its operands fails its own case, and no other."""
 
 from pathlib import Path
 

@@ -102,6 +102,7 @@ class Interval:
     @np.errstate(all="ignore")
     def __mul__(self, other: Interval) -> Interval:
         """Return the products of all pairs: the four corners; zero times unbounded is zero."""
+        # a product of intervals takes its extremes at the corners; both ends are rounded outward
         corners = [_product(a, b) for a in (self.lo, self.hi) for b in (other.lo, other.hi)]
         lows, highs = zip(*corners, strict=True)
         return Interval(np.minimum.reduce(lows), np.maximum.reduce(highs))
@@ -137,6 +138,7 @@ def outward(lo: FloatArray, hi: FloatArray, slack: npt.ArrayLike = 0.0) -> Inter
     by = np.asarray(slack, np.float64)
     low, high = np.nextafter(lo - by, -np.inf), np.nextafter(hi + by, np.inf)
     low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+    # of a function that falls, the ends come in reverse order
     return Interval(np.minimum(low, high), np.maximum(low, high))
 
 
@@ -169,17 +171,19 @@ def input_radius(
     magnitude = np.abs(x) + s * np.maximum(np.abs(z), max(abs(qmin), abs(qmax)))
     if float32:
         radius = radius + 2.0**-23 * (np.abs(x) + s * np.abs(z))
+    # our own float64 operations: fewer than eight roundings of numbers up to magnitude + radius
     return np.asarray(radius + 8 * UNIT * (magnitude + radius), np.float64)
 
 
 def vacuous(interval: Interval, output_lo: npt.ArrayLike, output_hi: npt.ArrayLike) -> BoolArray:
     """Return a mask of vacuous elements: their interval, clamped to the output's range, covers more than a quarter of it."""
     low, high = np.asarray(output_lo, np.float64), np.asarray(output_hi, np.float64)
+    # negated, so that a width of NaN counts as vacuous
     return np.asarray(~(interval.saturated(low, high).width <= (high - low) / 4))
 
 
 def _product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return bounds of a * b, exact where a factor is zero."""
     p = a * b
-    zero = (a == 0) | (b == 0)
+    zero = (a == 0) | (b == 0)  # 0 * inf is NaN in IEEE arithmetic; zero times any real number is 0
     return np.where(zero, 0.0, np.nextafter(p, -np.inf)), np.where(zero, 0.0, np.nextafter(p, np.inf))

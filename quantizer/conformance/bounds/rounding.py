@@ -55,7 +55,7 @@ def code_interval(
     inner = z if zero_point_first else np.zeros_like(z)
     t = RESOLUTION * np.maximum(np.maximum(1.0, size + np.abs(inner)), e)
     spread = e + t + 0.5 if rounding.startswith("half") else e + t
-    w = v + inner
+    w = v + inner  # what the mode sees: with the zero point inside, the parity or the sign is that of the code
     low = _saturated(_lowest(w - spread, rounding), z - inner, qmin, qmax, -UNREACHABLE)
     high = _saturated(_highest(w + spread, rounding), z - inner, qmin, qmax, UNREACHABLE)
     if exact is not None:

@@ -34,6 +34,7 @@ def log_softmax(x: FloatArray, dx: FloatArray, axis: int = -1) -> Interval:
 
 def sum_of_others(terms: FloatArray) -> FloatArray:
     """Return for every element the sum of all others along the last axis, by partial sums from both sides."""
+    # the total minus each term would cancel where one term dominates
     left, right = np.zeros_like(terms), np.zeros_like(terms)
     np.cumsum(terms[..., :-1], axis=-1, out=left[..., 1:])
     right[..., :-1] = np.cumsum(terms[..., :0:-1], axis=-1)[..., ::-1]
@@ -46,7 +47,7 @@ def _odds(own: FloatArray, others: FloatArray) -> tuple[FloatArray, FloatArray]:
     Relative error: the rounded arguments of the exponentials, 8 units for the two exponentials, n for the sum.
     """
     count = others.shape[-1]
-    peak = np.max(others, axis=-1, keepdims=True)
+    peak = np.max(others, axis=-1, keepdims=True)  # taken out of the exponents, so that none overflows
     total, factor = sum_of_others(np.exp(others - peak)), np.exp(peak - own)
     reach = np.max(np.abs(others), axis=-1, keepdims=True)
     error = 2 * UNIT * (count + 24 + 3 * reach + np.abs(own))

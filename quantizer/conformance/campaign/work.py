@@ -1,4 +1,4 @@
-"""What a worker does: one unit of a campaign, or the smallest case of one failure. Strings go in, strings come out."""
+"""Work of a campaign's worker: run one unit, or shrink one failure. Arguments and results are strings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Error bound of a sequence of float32 roundings."""
 
-UNIT = 2.0**-24
+UNIT = 2.0**-24  # unit roundoff of float32: half the distance of 1 to the next number
 
 
 def lost(operations: int) -> float:

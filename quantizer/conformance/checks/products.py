@@ -25,7 +25,7 @@ from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst, failure, inconclusive
 from quantizer.numerics.qparams import Rescale
 
-EXACT_LIMIT = 2.0**53
+EXACT_LIMIT = 2.0**53  # float64 holds every integer up to here
 
 
 def bilinear(trial: Trial) -> Verdict:

@@ -24,7 +24,7 @@ Array = NDArray[Any]
 CHECK = "arithmetic"
 WEIGHT_BITS = 13
 """Binary places of the weights."""
-EXACT_FLOAT = 1 << 24
+EXACT_FLOAT = 1 << 24  # float32 holds every integer up to here
 F32 = np.float32
 
 

@@ -1,4 +1,4 @@
-"""The cases that faults are planted in: those of the gate, and a fixed corpus that decides whether a fault has an effect."""
+"""Cases in which faults are planted: those of the gate, and a fixed corpus that decides whether a fault has an effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small changes that only some families of operators can suffer: windows, sums, tables, movement, fused activations."""
+"""Changes for some operator families only: windows, sums, tables, movement, fused activations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of one tensor, planted in a function whose result comes in pieces."""
+"""Plants faults of a single-tensor result in functions with several outputs: on their concatenation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a planted fault changes, and which checks find it."""
+"""Runs the checks under a planted fault: what the fault changes, and which checks find it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kill matrix: what became of every fault in every operator that it concerns."""
+"""The kill matrix: the result of every fault in every operator that it concerns."""
 
 from __future__ import annotations
 

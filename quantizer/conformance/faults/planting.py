@@ -1,4 +1,4 @@
-"""Planting a fault: a changed function in the place of each that it concerns, for as long as a block runs."""
+"""Plants a fault: replaces the functions that it concerns while a with-block runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How others compare an operator with its reference: the tolerances of eight published harnesses, each with its source.
+"""Tolerances by which eight published test harnesses compare an operator with its reference, each with its source.
 
 Each compares what the changed operator gives with what the unchanged one gives, both as real numbers, as a test does
 that runs the quantized model twice. No policy looks at parameters, tiles, files or a second run.

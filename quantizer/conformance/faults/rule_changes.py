@@ -98,7 +98,7 @@ def _shrunk(params: QParams, pair: Range) -> QParams:
 
 
 def zero_point_unclamped(original: Function) -> Function:
-    """Hand the zero point of a range as it comes out, one code beyond the end where it was clamped there."""
+    """Provide the zero point of a range as it comes out, one code beyond the end where it was clamped there."""
 
     def faulty(request: Request) -> Parameters:
         found: Parameters = original(request)

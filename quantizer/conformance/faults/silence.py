@@ -1,4 +1,4 @@
-"""Why a fault changes nothing on a platform: what it changes does not exist there. Read off cases and numbers, not written down."""
+"""Reasons why a fault has no effect on a platform: what it changes does not occur there. Derived from cases and numbers."""
 
 from __future__ import annotations
 

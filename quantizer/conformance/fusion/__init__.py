@@ -1,1 +1,1 @@
-"""Small graphs that engines fuse: cases of them, our own composition, and what rewritten or optimized runs must equal."""
+"""Small graphs that engines fuse: their cases, our node-by-node run, and comparison with rewritten or optimized runs."""

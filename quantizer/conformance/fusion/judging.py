@@ -1,4 +1,4 @@
-"""What a graph of a few nodes must give: every node alone, the whole graph, rewritten graphs, and engines that fuse."""
+"""Judges a graph of a few nodes: every node alone, the whole graph, rewritten graphs, and engines that fuse."""
 
 from __future__ import annotations
 

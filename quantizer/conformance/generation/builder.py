@@ -74,7 +74,7 @@ def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
 
 
 def covering_rows_by_id(spec: Spec, targets: Sequence[str], target: str) -> list[Mapping[str, str]]:
-    """Return the rows of the operator's covering array that are dealt to *target*, then those that EMPHASIS repeats."""
+    """Return the rows of the operator's covering array that belong to *target*, then the rows that EMPHASIS repeats."""
     found = factors(spec, targets)
     own = [row for row in covering_rows(found) if row["target"] == target]
     return own + [row for row in EMPHASIS if all(value in found.get(name, ()) for name, value in row.items())]
@@ -89,7 +89,7 @@ def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[
 
 
 def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
-    """Yield the choosers that ask for one entry of the coverage, alone: what no row could reach beside its others.
+    """Yield choices that ask for one coverage entry alone, for entries that no row could reach together with its others.
 
     Of a data set a few, each of which may miss its aim; of all else the first one whose case has the entry, if any has.
     """
@@ -112,7 +112,7 @@ def build_case(target: Target, chooser: ChoiceSource, change: Change | None = No
 
 
 def outline(target: Target, chooser: HashChoices) -> Case:
-    """Return the case of the same choices but for its ranges and data: all that coverage asks for, at a tenth of the cost."""
+    """Return the case without ranges and data, from the same choices: enough to compute coverage, at a tenth of the cost."""
     spec = target.spec
     bound, present, data = drawn(spec, chooser)
     case = _structure(target, bound, present, DataRecipe(data, 0))

@@ -1,4 +1,4 @@
-"""Who makes the choices of a case: Hypothesis, or a row of the covering array and a hash."""
+"""Sources of the choices that make a case: a row of the covering array and a hash, or Hypothesis."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class HashChoices:
 
 
 class HypothesisChoices:
-    """Choices by Hypothesis: `integers(low, high)` is its only question."""
+    """Choices by Hypothesis; every choice is one call of `integers(low, high)`."""
 
     def __init__(self, draw_integer: Callable[[int, int], int]) -> None:
         self._draw = draw_integer

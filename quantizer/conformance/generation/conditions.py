@@ -1,7 +1,7 @@
-"""Cases of conjunctions: a size that kernels treat apart, beside a class of attributes, data and ranges.
+"""Cases that combine a size that kernels treat specially with a class of attributes, data and ranges.
 
 Bugs of real kernels show where several things meet: a depth past a block without a bias, channels past a vector under a
-multiplier above one. The gate deals the units of an operator over the targets of each platform; nightly runs make every
+multiplier above one. The gate distributes the units of an operator over the targets of each platform; nightly runs make every
 unit meet every class of every attribute with every class of data.
 """
 
@@ -58,7 +58,7 @@ def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
 
 
 def every_condition(everything: Sequence[Target], target: Target) -> Iterator[Case]:
-    """Yield cases in which every unit meets every class of every attribute and of presence with every class of data, dealt like the gate's."""
+    """Yield cases in which every unit meets every class of every attribute and of presence with every class of data, distributed as in the gate."""
     of_platform = [t.id for t in everything if t.deal == target.deal]
     found = {
         name: bins

@@ -1,4 +1,4 @@
-"""Whether a directed data set hit what it aims at."""
+"""Checks that a directed data set (`ties`, `saturation`, ...) has the property that it is made for."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NEAR = 2.0**-12
 
 
 def hits_target(trial: Trial) -> bool | None:
-    """Return whether the case hit its data set's aim, of a stack the first part's; None for a set without one."""
+    """Return whether the data have the property of their set (of a stack: its first part); None for a set without one."""
     aim = AIMS.get(trial.case.data.sets[0])
     return aim(trial.part(0)) if aim else None
 
 
 def missed_targets(trial: Trial, names: Container[str]) -> set[str]:
-    """Return the data sets of the case, among *names*, whose aim none of its parts hit."""
+    """Return those of the data sets *names* whose property no part of the case has."""
     found: dict[str, bool] = {}
     for place, name in enumerate(trial.case.data.sets):
         if name in names and not found.get(name):

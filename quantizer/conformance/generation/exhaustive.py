@@ -1,4 +1,4 @@
-"""Cases of everything that an element can be made of: of operators that compute element by element, a proof over all codes."""
+"""Exhaustive cases for element-wise operators: every code, and every pair of 8-bit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_BITS = 16
 
 
 def exhaustive_cases(target: Target) -> list[Case]:
-    """Return cases in which every combination of the operands' codes stands once; nothing of operators that are not pointwise.
+    """Return cases that hold every combination of operand codes once; none for operators that are not element-wise.
 
     An operator is pointwise whose operands are one or two activations of one shape, which its output has too, and whose
     elements depend on the operands' at their own place alone: it can be cut along every axis.

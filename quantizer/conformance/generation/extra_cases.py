@@ -1,4 +1,4 @@
-"""The cases of a target beside its examples and rows, which neither a spec nor the covering array asks for."""
+"""Extra cases run for every target, beyond spec examples and covering-array rows."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Seeds = int | tuple[int, ...]
 MASK = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
+_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio; with the next two, the constants of splitmix64
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 

@@ -1,4 +1,4 @@
-"""Biases that put sums of products next to a tie of the platform's own arithmetic, where other arithmetics round them otherwise."""
+"""Solves biases that put sums of products next to a tie of the platform's arithmetic, where similar arithmetics round differently."""
 
 from __future__ import annotations
 

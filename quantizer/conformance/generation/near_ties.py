@@ -1,4 +1,4 @@
-"""Sums that lie next to a tie and on none: what another arithmetic than the declared one rounds to the wrong side."""
+"""Cases with sums next to a tie but not on it: a slightly different arithmetic rounds them to another code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases that differ in one thing alone: what goes wrong where a result is kept from run to run under too short a key."""
+"""Cases that differ from another in one thing: they find functions that cache results under an incomplete key."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ WIDE_STEP = 17
 """Binary places from an accumulator unit to an output code, so that ties lie beyond the 24 bits of float32."""
 NEAR_PLACES = (11, 13)
 """Binary places from an accumulator unit to an output code, under which many sums lie near a tie and float32 has them all."""
-TINY = 2.0**-126
+TINY = 2.0**-126  # the smallest normal float32
 EMPTY: Range = (0.0, 0.0)
 Change = Callable[[str, Range], Range]
 """Another range of an operand for the one that was drawn."""

@@ -1,4 +1,4 @@
-"""Several data sets of one structure under the same parameters, as one legal case: stacked along an independent axis."""
+"""Stacks several data sets of one structure along an independent axis, so that they run as one case."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def _sets(target: Target, case: Case, count: int) -> tuple[tuple[str, int], ...]
 
 
 def row_case(target: Target, index: int, row: Mapping[str, str], *, alone: bool = False) -> Case:
-    """Return the case of the row *index* that is dealt to *target*: a stack where it can be one, and not *alone*."""
+    """Return the case of row *index* of *target*: a stack if possible, unless *alone*."""
     return _hashed(target, HashChoices(key(index, target.id), row), alone=alone, keeps=True)
 
 
 def seeded_case(target: Target, index: int, *, alone: bool = False) -> Case:
-    """Return the case *index* of which no row asks for anything, its choices hashes: a stack where it can be one, and not *alone*."""
+    """Return case *index* of hashed choices, without a covering row: a stack if possible, unless *alone*."""
     return _hashed(target, HashChoices(key(index, target.id, "seeded"), {}), alone=alone, keeps=False)
 
 

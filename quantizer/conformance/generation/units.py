@@ -1,4 +1,4 @@
-"""Sizes that kernels treat apart: beside a vector, a block and a table, beyond a counter, of one more axis than most."""
+"""Sizes that kernels treat specially: around a vector, a block or a table, beyond a counter, with one more axis than usual."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Bugs that others reported, planted with the conditions under which they were seen."""
+"""Bugs from public trackers, planted under the conditions in which they were reported."""

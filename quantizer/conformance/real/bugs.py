@@ -1,4 +1,4 @@
-"""A report as a fault: the change that it tells of, under its condition alone; and its twin, which computes the same rightly."""
+"""Makes a fault from a report: its change, applied under its condition only; and the twin that applies it everywhere else."""
 
 from __future__ import annotations
 

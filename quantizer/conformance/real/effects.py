@@ -1,4 +1,4 @@
-"""What goes wrong in a kernel, and where in its result: everything that reports tell and the catalogue has no fault for.
+"""Effects of reported bugs (what goes wrong, and where in the result) for which the catalogue has no fault.
 
 Codes that go wrong go wrong by one, which is less than any report tells.
 """

@@ -1,4 +1,4 @@
-"""What the condition of a report may name: the shapes and attributes of a call, and what was provided to it."""
+"""Variables that the condition of a report may use: shapes, attributes and provided numbers of a call."""
 
 from __future__ import annotations
 

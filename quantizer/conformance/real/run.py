@@ -1,4 +1,4 @@
-"""What the gate finds of reported bugs: on the cases that it draws, by the checks that it runs on each."""
+"""Runs the gate's cases and checks under each reported bug, and says which bugs the gate finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one bundle asks for that another did not: cases by their recipe, whatever their names."""
+"""Compares two bundles of vectors: cases are matched by their recipe, whatever their names."""
 
 from __future__ import annotations
 

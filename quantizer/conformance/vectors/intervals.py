@@ -1,4 +1,4 @@
-"""The interval of each output element of a case for a function that shows nothing but its codes."""
+"""The allowed interval of each output element, for a function that shows only its output codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a spec says of a Compass layer, read in both directions: attributes, named sizes, constants, the fused activation."""
+"""Maps between operators and Compass layers by `formats.compass` of a spec: attributes, sizes, constants, fused activation."""
 
 from __future__ import annotations
 

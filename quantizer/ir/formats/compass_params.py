@@ -1,4 +1,4 @@
-"""Quantization numbers of Compass IR: codes per unit and a negated zero point, converted here and nowhere else."""
+"""Converts scales and zero points of Compass IR (codes per unit, negated zero point) to ours and back; the only place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the parameters that a quantize rule provided to what a quantized Compass layer says: codes, scales, multipliers, tables."""
+"""Writes the parameters of a quantize rule as keys of a quantized Compass layer: codes, scales, multipliers, tables."""
 
 from __future__ import annotations
 

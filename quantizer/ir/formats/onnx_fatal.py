@@ -1,4 +1,4 @@
-"""What ONNX's inference of shapes does not survive: it reads past the end of a list, divides by zero, or takes all memory.
+"""Refuses models that crash ONNX's shape inference: reads past a list, divisions by zero, unbounded memory.
 
 A convolution whose operand and weight differ in rank and blocks of 2**32 places or strides of 0 end the process: neither the checker nor the
 inference refuses them. A vector of which the inference follows the values costs 40 bytes an element. Found by fuzzing onnx 1.21.

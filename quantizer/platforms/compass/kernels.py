@@ -1,4 +1,4 @@
-"""What the Compass Optimizer's forwards compute in their own way; all else is quantizer's arithmetic under the platform's settings."""
+"""Integer forwards of the Compass Optimizer that differ from the generic arithmetic."""
 
 from __future__ import annotations
 

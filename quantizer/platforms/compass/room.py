@@ -1,4 +1,4 @@
-"""What the room of the Compass Optimizer has."""
+"""Declaration of the room of the Compass Optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Compass Optimizer decides for layers that it quantizes in its own way."""
+"""Quantize rules of the Compass Optimizer that differ from the generic rule."""
 
 from __future__ import annotations
 

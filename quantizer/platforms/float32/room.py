@@ -1,4 +1,4 @@
-"""What the room of the enclosing platforms has."""
+"""Declaration of the room of enclosing platforms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the room of the ideal platform has."""
+"""Declaration of the room of the platform `ideal`."""
 
 from __future__ import annotations
 

@@ -13,12 +13,13 @@ TERMS = (-2.0109921195e-07, 4.0082177293e-06, -7.9365076090e-05, 1.5873016091e-0
 """Coefficients of the square, highest power first."""
 LN2_HIGH, LN2_LOW, INVERSE_LN2 = 6.9313812256e-01, 9.0580006145e-06, 1.4426950216e00
 HALF_LN2, THREE_HALVES_LN2 = 0.34657359, 1.0397208
-FLAT = 22.0
+FLAT = 22.0  # fdlibm's limit: beyond it the result is 1 in float32
 
 
 def tanh(x: Tensor) -> Tensor:
     """Return tanh of float32 *x*, in float32."""
     size = x.abs()
+    # two forms, as in fdlibm: below 1 the first would cancel
     large, small = expm1(2 * size.clamp(max=FLAT)), expm1(-2 * size)
     value = torch.where(size >= 1, 1 - 2 / (large + 2), -small / (small + 2))
     return torch.where(size < FLAT, value, 1.0).copysign(x)
@@ -29,6 +30,7 @@ def expm1(x: Tensor) -> Tensor:
     k = (x * _f(INVERSE_LN2) + 0.5 * x.sign()).trunc()
     k = torch.where(x.abs() < _f(THREE_HALVES_LN2), x.sign(), k)
     k = torch.where(x.abs() > _f(HALF_LN2), k, 0.0)
+    # ln 2 in two parts; what x - k * ln 2 loses is kept in `carry` and added back to the result
     high, low = x - k * _f(LN2_HIGH), k * _f(LN2_LOW)
     rest = high - low
     carry = (high - rest) - low
@@ -44,6 +46,7 @@ def expm1(x: Tensor) -> Tensor:
     near = e
     e = rest * (e - carry) - carry
     e = e - square
+    # one expression for each range of k, as fdlibm has them: which terms may be added first without cancelling
     cases = (
         (k == 0, rest - (rest * near - square)),
         (k == -1, 0.5 * (rest - e) - 0.5),
@@ -52,7 +55,7 @@ def expm1(x: Tensor) -> Tensor:
         (k < 23, ((1 - 1 / power) - (e - rest)) * power),
     )
     value = ((rest - (e + 1 / power)) + 1) * power
-    for chosen, result in reversed(cases):
+    for chosen, result in reversed(cases):  # the first case that holds wins
         value = torch.where(chosen, result, value)
     return torch.where(x.abs() < 2.0**-25, x, value)
 

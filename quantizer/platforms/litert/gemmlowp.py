@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-EXP_OF_EIGHTH = 1895147668
-THIRD = 715827883
+EXP_OF_EIGHTH = 1895147668  # exp(-1/8) * 2**31
+THIRD = 715827883  # 2**31 / 3
 FACTORS = ((-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308), (2, 39332535), (3, 720401), (4, 242))
 """Power of two -> exp of its negative, in units of 2**-31."""
 NEWTON_START, NEWTON_SLOPE = 1515870810, -1010580540
 """48/17 and -32/17 in units of 2**-29."""
-NEWTON_STEPS = 3
+NEWTON_STEPS = 3  # as in gemmlowp; each about doubles the correct bits of the start, 48/17 - 32/17 * x
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class FixedPoint:
 
     def exp_of_negative(self, a: Tensor, integer_bits: int) -> Tensor:
         """Return exp(a), a <= 0, without integer bits."""
+        # a = rest - whole: rest in [-1/4, 0) by a polynomial, then one factor for each bit of whole
         quarter = self.unit(integer_bits, -2)
         rest = (a & (quarter - 1)) - quarter
         result = self._exp_of_quarter(self.shifted(rest, integer_bits))
@@ -85,11 +86,13 @@ class FixedPoint:
     def logistic(self, a: Tensor, integer_bits: int) -> Tensor:
         """Return 1 / (1 + exp(-a)) without integer bits."""
         positive = self.reciprocal_of_one_plus(self.exp_of_negative(-a.abs(), integer_bits))
+        # logistic(-a) = 1 - logistic(a); at 0 the result is exactly 1/2
         result = torch.where(a > 0, positive, self.unit(0) - positive)
         return torch.where(a == 0, self.unit(0, -1), result)
 
     def tanh(self, a: Tensor, integer_bits: int) -> Tensor:
         """Return the hyperbolic tangent of a, without integer bits."""
+        # tanh(a) = 2 / (1 + exp(-2a)) - 1; one integer bit more reads the number as 2a
         decay = self.exp_of_negative(-a.abs(), integer_bits + 1)
         result = self.shifted(self._reciprocal(decay) - self.unit(2), 2)
         return torch.where(a < 0, -result, torch.where(a == 0, 0, result))

@@ -1,4 +1,4 @@
-"""What LiteRT's kernels compute in their own way; everything else is quantizer's arithmetic under the platforms' settings."""
+"""Integer forwards of LiteRT that differ from the generic arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the room of LiteRT has."""
+"""Declaration of the room of LiteRT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LiteRT's kernels take: tables, multipliers of both sides, exponentials."""
+"""Quantize rules of LiteRT: tables, two multipliers of leaky_relu, exponentials."""
 
 from __future__ import annotations
 

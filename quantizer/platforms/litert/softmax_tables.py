@@ -21,7 +21,7 @@ from quantizer.numerics.requantize import round_fixed_point
 from quantizer.platforms.litert.gemmlowp import FixedPoint, divide_by_power
 
 WORD = FixedPoint(32)
-DISTANCES = 256
+DISTANCES = 256  # 8-bit codes: distances from the largest code are 0 to 255
 SCALED_BITS, SUM_BITS = 5, 12
 """Integer bits of a scaled distance, and of a sum of exponentials."""
 SEGMENTS = 512
@@ -30,7 +30,7 @@ REACH = 10.0
 
 
 def gemmlowp(request: Request) -> Parameters:
-    """Hand the exponential of every distance from the largest code in units of 2**-31; 0 beyond gemmlowp's radius."""
+    """Provide the exponential of every distance from the largest code in units of 2**-31; 0 beyond gemmlowp's radius."""
     parameters = default_parameters(request)
     scale = float(parameters.inputs["x"].scale)
     real = torch.tensor(min(scale * 2.0 ** (31 - SCALED_BITS), 2.0**31 - 1), dtype=torch.float64)
@@ -52,16 +52,19 @@ def of_gemmlowp(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     output = parameters.outputs["y"]
     exponentials = _looked_up(x, parameters, axis)
     total = divide_by_power(exponentials, torch.tensor(SUM_BITS)).sum(dim=axis, keepdim=True)
+    # normalise the sum to [1, 2): gemmlowp's reciprocal is that of 1 + a, a in [0, 1]
     whole = torch.floor(torch.log2(total.double())).long() + 1
     reciprocal = WORD.reciprocal_of_one_plus((total << (32 - whole)) - (1 << 31))
     places = 31 - output.dtype.bits + whole - (32 - SUM_BITS)
     codes = divide_by_power(WORD.times(exponentials, reciprocal), places.expand(x.shape)) + output.qmin
-    codes = torch.where(exponentials == 0, output.qmin, codes)
+    codes = torch.where(
+        exponentials == 0, output.qmin, codes
+    )  # beyond gemmlowp's radius: the smallest code, no product
     return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials})
 
 
 def float32(request: Request) -> Parameters:
-    """Hand the float32 exponential of every distance from the largest code."""
+    """Provide the float32 exponential of every distance from the largest code."""
     parameters = default_parameters(request)
     scale = parameters.inputs["x"].scale.float()
     entries = torch.exp((-scale * torch.arange(DISTANCES)).double()).float().double()
@@ -72,6 +75,7 @@ def of_float32(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     """Add one after the other in float32, multiply by 1 / (sum * scale), round half up."""
     output = parameters.outputs["y"]
     exponentials = _looked_up(x, parameters, axis).float()
+    # in the kernel's order: float32 sums in another order are other numbers
     total = torch.zeros_like(exponentials.select(axis, 0))
     for part in exponentials.unbind(axis):
         total = total + part
@@ -81,7 +85,7 @@ def of_float32(x: Tensor, parameters: Parameters, axis: int) -> Staged:
 
 
 def wide(request: Request) -> Parameters:
-    """Hand tables of 513 entries: `exp` on [-10, 0], `reciprocal` 1 / (1 + x) on [0, 1]; 2**15 is 1.
+    """Provide tables of 513 entries: `exp` on [-10, 0], `reciprocal` 1 / (1 + x) on [0, 1]; 2**15 is 1.
 
     `input_multiplier` and `input_shift` bring a distance to 2**16 - 1 steps for 10.
     """

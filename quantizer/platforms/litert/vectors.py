@@ -21,7 +21,7 @@ from quantizer.numerics.requantize_accumulator import requantize_accumulator, re
 
 Narrowing = Literal["wraps", "saturates"]
 WIDE_BITS = 32
-LANE = 1 << 15
+LANE = 1 << 15  # a signed 16-bit lane holds [-LANE, LANE)
 VECTOR = 16
 """Elements of a vector."""
 SCALAR_VECTORS: Mapping[Narrowing, int] = {"wraps": 8, "saturates": 16}
@@ -56,6 +56,7 @@ def _narrowed(wide: Tensor, parameters: Parameters, shapes: Sequence[tuple[int, 
     """Return clamped codes; in whole vectors the number and the zero point are added in lanes of 16 bits."""
     output = parameters.outputs["y"]
     centred = wide - output.zero_point
+    # ADD narrows to 16 bits without saturation, MUL with; the zero point is then added in 16 bits, which wrap
     lane = wrapped(centred) if first == "wraps" else centred.clamp(-LANE, LANE - 1)
     codes = torch.where(in_vectors(shapes, SCALAR_VECTORS[first]), wrapped(lane + output.zero_point), wide)
     return codes.clamp(output.qmin, output.qmax)

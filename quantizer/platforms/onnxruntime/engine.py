@@ -68,7 +68,7 @@ IR_VERSION = 8
 
 
 def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
-    """Return None for an operator that has a node."""
+    """Return why ONNX Runtime has no node for the operator; None if it has one."""
     return None if spec.op in NODES else f"onnxruntime has no quantized kernel for {spec.op}"
 
 

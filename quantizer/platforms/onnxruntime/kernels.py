@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes in its own way; everything else is quantizer's arithmetic under the platform's settings."""
+"""Integer forwards of ONNX Runtime that differ from the generic arithmetic."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     """
     output = parameters.outputs["y"]
     exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x].float()
+    # in the kernel's order: float32 sums in another order are other numbers
     total = torch.zeros_like(exponentials.select(axis, 0))
     for part in exponentials.unbind(axis):
         total = total + part

@@ -1,4 +1,4 @@
-"""What the room of ONNX Runtime has."""
+"""Declaration of the room of ONNX Runtime."""
 
 from __future__ import annotations
 

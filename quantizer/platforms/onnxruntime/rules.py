@@ -1,4 +1,4 @@
-"""What ONNX Runtime's kernels take: the tables of its logistic function and of its softmax."""
+"""Quantize rules of ONNX Runtime: the tables of its logistic function and of its softmax."""
 
 from __future__ import annotations
 

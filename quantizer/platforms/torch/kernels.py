@@ -1,4 +1,4 @@
-"""What torch's quantized operators compute in their own way, besides tables and sums."""
+"""Integer forwards of torch's quantized operators that differ from the generic arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the room of PyTorch has."""
+"""Declaration of the room of PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch's quantized operators take: tables of whole vectors and of the rest of a row, exponentials."""
+"""Quantize rules of torch's quantized operators: tables for full vectors and for the tail of a row, exponentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TOSA computes in its own way; everything else is quantizer's arithmetic under the platform's settings."""
+"""Integer forwards of TOSA that differ from the generic arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the room of TOSA has."""
+"""Declaration of the room of TOSA."""
 
 from __future__ import annotations
 

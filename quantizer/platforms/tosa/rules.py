@@ -1,4 +1,4 @@
-"""What TOSA's operators take where quantizer's own rule has something else: the bounds of CLAMP."""
+"""Quantize rules of TOSA that differ from the generic rule: the bounds of CLAMP."""
 
 from __future__ import annotations
 

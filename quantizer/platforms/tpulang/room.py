@@ -1,4 +1,4 @@
-"""What the room of TpuLang has."""
+"""Declaration of the room of TpuLang."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs a case: our engine, and real ones in a process of their own."""
+"""Engines run cases: the built-in one, and real systems in separate processes."""

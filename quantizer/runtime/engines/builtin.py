@@ -1,4 +1,4 @@
-"""Our engine: registered functions, run as the executor runs a node of a graph."""
+"""The built-in engine: runs registered functions, as the executor runs a node of a graph."""
 
 from __future__ import annotations
 

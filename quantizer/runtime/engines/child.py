@@ -1,4 +1,4 @@
-"""A process of others under a time limit and a memory limit, in a session of its own: all of it ends together.
+"""A child process for foreign code, under a time limit and a memory limit; it ends together with its own children.
 
 Whoever speaks to it waits in one place, and a watch ends the process where the wait is too long or its memory too large. No
 pipe is read or written without a limit, either. So every wait ends, whatever the process does.
@@ -129,6 +129,7 @@ class Child:
             return "did not answer within {patience:g} s"
         held = process.memory_info().rss
         if family:
+            # a child may be gone by now, which counts as 0
             held += sum(_memory(child) for child in process.children(recursive=True))
         if held > self._limits.memory:
             return f"took more than {self._limits.memory / (1 << 20):,.0f} MB of memory"
@@ -154,7 +155,7 @@ def _watch(child: weakref.ref[Child], process: subprocess.Popen[bytes], over: th
         while not over.wait(TICK):
             count += 1
             known = child()
-            if known is None:
+            if known is None:  # nobody refers to the child any more: its finalizer ends the process
                 return
             why = known._look(seen, family=count % FAMILY == 0)
             if why is not None:

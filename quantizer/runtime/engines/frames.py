@@ -1,4 +1,4 @@
-"""How messages cross the border of a process: length-prefixed frames of JSON and raw arrays, never pickle.
+"""Messages between processes: length-prefixed frames of JSON and raw arrays, never pickle.
 
 Whoever reads trusts nothing: a length is held against its bound before anything of it is read.
 """

@@ -1,4 +1,4 @@
-"""What a worker says of itself before it is asked anything."""
+"""The first message of a worker: its name, form, versions and capabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module that lowers cases for a real system offers."""
+"""Interface of modules that lower cases to the form of a real system."""
 
 from __future__ import annotations
 

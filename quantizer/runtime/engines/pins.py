@@ -1,4 +1,4 @@
-"""The environment variables that hold an engine's libraries to a level of instructions, and what they leave of them."""
+"""Environment variables that restrict an engine's libraries to an instruction-set level, and the sets that remain."""
 
 from __future__ import annotations
 

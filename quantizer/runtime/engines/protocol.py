@@ -1,4 +1,4 @@
-"""What can run a case: the protocol, and the call that is passed."""
+"""The protocol of engines, and the type of a call."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Questions:
         threading.Thread(target=_give, args=(process.stdin, self._parts), daemon=True).start()
 
     def write(self, data: bytes) -> int:
-        """Hand *data* on; what the process does not read, it does not answer."""
+        """Pass *data* on; what the process does not read, it does not answer."""
         self._parts.put(data)
         return len(data)
 

@@ -1,4 +1,4 @@
-"""The judge's end of the process of plugins: starts it, asks it, and starts another one where it ended."""
+"""The judge's side of the plugin process: starts it, calls functions in it, and restarts it if it ended."""
 
 from __future__ import annotations
 
@@ -101,6 +101,7 @@ class Host:
         self._revive()
         writer = Writer(self._number, _refuse)
         body = {"args": writer.write(tuple(args)), "named": writer.write(dict(named)), "pinned": is_within()}
+        # The same call ended a process before: other checks of the case must not each wait for the next death.
         if self._fatal and (why := self._fatal.get(_digest(number, body, writer))) is not None:
             raise EngineError(why)  # before anything is taken out of here that the process is told once
         drop, self._dropped = self._dropped, []
@@ -161,7 +162,7 @@ class Host:
         known = [*self.load()["functions"]]
         for specs in self._connected:
             known += self._connect(specs)
-        if known != self._known[: len(known)]:
+        if known != self._known[: len(known)]:  # functions are called by their number, which must mean the same one
             self.close()
             raise PluginError("the plugins registered other functions when they were loaded again.")
 
@@ -196,6 +197,7 @@ class Host:
             if number == len(self._models):
                 self._models.append(model)
             known = self._recent[id(model)] = number, model
+            # the model is kept beside its number, so that its address is not given to another one
             while len(self._recent) > RECENT:
                 self._recent.popitem(last=False)
         return known[0]

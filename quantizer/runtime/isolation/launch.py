@@ -1,4 +1,4 @@
-"""Starting the process of plugins. Imports no torch: the process imports its own meanwhile."""
+"""Starts the plugin process. Imports no torch, so that the process imports its own at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an integer forward does with memory: it reads its operands where they are, and leaves nothing behind.
+"""Checks how an integer forward uses memory: it must not modify its operands, or depend on where they lie.
 
 A function that writes into what it reads, that gives the same memory to each call, that knows its operands by their address
 or takes every tensor to be contiguous is right in one call of a test, and wrong in a program.
@@ -29,7 +29,7 @@ LARGEST = 1 << 16
 
 
 def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[int, str]) -> None:
-    """Raise FunctionError where a tensor no longer holds what it was provided with; names: id of a tensor -> its name."""
+    """Raise FunctionError if a tensor was modified since it was passed; names: id of a tensor -> its name."""
     for tensor, held in tensors:
         if not _same_bytes(tensor, held):
             name = names.get(id(tensor))
@@ -40,7 +40,7 @@ def is_due(operands: Mapping[str, Tensor]) -> bool:
     """Return whether a call with these operands is made in other memory too."""
     if not operands or sum(values.numel() for values in operands.values()) > LARGEST:
         return False
-    digest = 0
+    digest = 0  # of the values, so that a replay of the case makes the same calls
     for values in operands.values():
         digest = zlib.crc32(values.contiguous().numpy().tobytes(), digest)
     return digest % EVERY == 0
@@ -150,5 +150,6 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 def _same_bytes(tensor: Tensor, held: Array) -> bool:
     if tuple(tensor.shape) != held.shape:
         return False
+    # bytes, because NaN is not equal to itself; numpy has no bfloat16
     values = tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
     return values.contiguous().numpy().tobytes() == held.tobytes()

@@ -1,4 +1,4 @@
-"""Plugins for a judge: loaded and called in a process of their own; what the judge registers are stand-ins."""
+"""Registers proxies of plugins' functions with the judge; the functions themselves run in the plugin process."""
 
 from __future__ import annotations
 

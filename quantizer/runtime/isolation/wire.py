@@ -1,4 +1,4 @@
-"""Values as plain data: what a function is provided and what it returns, between the judge and the process of a plugin.
+"""Serializes arguments and results of functions as plain data, between the judge and the plugin process.
 
 A value is JSON with a tag: numbers and text as they are, tuples, tables, tensors by their place among the arrays, records of
 ours by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named afterwards. What is
@@ -33,7 +33,7 @@ from quantizer.runtime.isolation.fields import strange
 from quantizer.tiling.windows import Tile
 
 ROOTS: tuple[type, ...] = (Request, Parameters, Staged, Tile, TilePlan, GraphTensor, DType)
-"""Records that a function is provided or returns; those in their fields follow."""
+"""Records that a function takes or returns; those in their fields follow."""
 DEEPEST = 40
 """Records, tables and lists in each other."""
 PLAIN = (bool, int, float, str, type(None))

@@ -1,4 +1,4 @@
-"""The process of plugins: loads them, and calls their functions on what the judge sends."""
+"""The plugin process: loads plugins and calls their functions for the judge."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _described(entry: Registration) -> dict[str, Any]:
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer messages until they end."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # float sums are split among threads, so that their number would choose the order
     setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010 - as in the judge: a kernel for every new shape is dear
     served = Served()
     try:

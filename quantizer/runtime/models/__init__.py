@@ -1,1 +1,1 @@
-"""Whole models: what runs them, their edges, and their nodes apart from each other."""
+"""Runs whole networks on engines: end to end, or part by part."""

@@ -1,4 +1,4 @@
-"""What runs whole models: the float model, ours with its quantizations, ours on integers, ONNX Runtime, ONNX's reference."""
+"""Engines for whole networks: float, quantize-dequantize, our integers, ONNX Runtime, ONNX's reference evaluator."""
 
 from __future__ import annotations
 

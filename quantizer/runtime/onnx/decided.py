@@ -1,4 +1,4 @@
-"""What a kernel decides for one node, kept as long as the shapes and types of its operands stay."""
+"""Caches what a kernel decides from shapes and types alone, per node."""
 
 from __future__ import annotations
 
