@@ -158,7 +158,7 @@ def _chosen(platform: str, form: str, engine: str) -> tuple[Engine, str, str]:
         entry = _home(platform)
     else:
         family = [entry for entry in engines().values() if entry.form.partition("-")[0] == form]
-        entry = next((e for e in family if platform in e.home), family[0])
+        entry = next((e for e in family if platform in e.variant_of_platform), family[0])
     if form and entry.form.partition("-")[0] != form:
         raise UnsupportedError(f"--form={form}: engine {entry.name} runs {entry.form}. Leave out one of the two.")
     at_home = platform in entry.variant_of_platform

@@ -448,5 +448,5 @@ def _advice(work: Work) -> Iterator[str]:
         yield "calibration_data is empty: ranges are those of zeros."
     for name, loader in (("data_batch_dim", work.calibration or work.validation), ("label_batch_dim", work.validation)):
         axis = work.options.number(name)
-        if axis and loader is not None and not callable(getattr(loader.data, "collate_fn", None)):
+        if axis and isinstance(loader, Loader) and not callable(getattr(loader.data, "collate_fn", None)):
             yield f"{name} = {axis} has no effect: {loader.name} has no collate_fn that puts the batch there."

@@ -201,7 +201,7 @@ def _read_scale(graph: Graph, node: Node) -> float:
 
 def _written_scale(graph: Graph, node: Node) -> float:
     """Return the scale at which the first result of *node* is quantized; 0 where it is not, or by several."""
-    readers = graph.consumers.get(node.outputs[0], [])
+    readers = graph.consumers.get(node.outputs[0], ())
     return _scale(graph, readers[0], QUANTIZE) if len(readers) == 1 else 0.0
 
 

@@ -42,9 +42,10 @@ def _activations(given: Sequence[str] | None, default: Sequence[str], count: int
     for name in names:
         function, defaults = ACTIVATIONS[name]
         said = [(own.pop(0) if own else d) for own, d in zip((alphas, betas), defaults, strict=False)]
-        if None in said:
+        known = [value for value in said if value is not None]
+        if len(known) < len(said):
             raise UnsupportedError(f"activation {name!r}: activation_alpha and activation_beta must be given.")
-        first, second = (*said, 0.0, 0.0)[:2]
+        first, second = (*known, 0.0, 0.0)[:2]
         found.append(partial(_with, function, first, second))
     if alphas or betas:
         raise UnsupportedError(f"activation_alpha={alpha}, activation_beta={beta}: more than {', '.join(names)} take.")
