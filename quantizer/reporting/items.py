@@ -50,8 +50,9 @@ def rerun(record: Record, facts: Facts | None = None) -> str:
     """Return the command that runs one item again, from the root of its run."""
     node = f"{spec_path(record, facts)}::{record.id}"
     words = f" {facts.arguments}" if facts and facts.arguments else ""
-    if facts is None and record.engine not in ("", "builtin"):
-        words = f" --op-engine={record.engine.split()[0]}"
+    engine = record.engine.split()[:1]  # the name, without the levels of instructions behind it
+    if facts is None and engine and record.engine != "builtin":
+        words = f" --op-engine={engine[0]}"
     return f"pytest {_quoted(node)}{words}"
 
 
