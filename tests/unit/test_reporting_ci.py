@@ -134,3 +134,10 @@ def test_facts_are_read_back_and_damaged_ones_named(tmp_path: Path, capsys: pyte
     (tmp_path / "run.json").write_bytes(b"\xff")
     assert main(["report", "annotate", str(tmp_path)]) == 2
     assert "run.json: byte 0 is not UTF-8" in capsys.readouterr().err
+
+
+def test_a_blank_engine_of_a_record_gives_the_plain_command() -> None:
+    from quantizer.reporting.items import rerun
+
+    assert "--op-engine" not in rerun(Record("relu-a8-ideal", "relu", "cases", "passed", engine=" "))
+    assert rerun(Record("relu-a8-ort", "relu", "cases", "passed", engine="ort x86")).endswith(" --op-engine=ort")
