@@ -319,7 +319,7 @@ def _gave(check: object) -> bool:
 
 
 def _activation_bits(scheme: str) -> int:
-    found = re.search(r"a(\d+)", scheme)
+    found = re.search(r"a(\d{1,3})", scheme)
     return int(found.group(1)) if found else 0
 
 

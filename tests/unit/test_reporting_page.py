@@ -257,3 +257,10 @@ def test_a_large_run_whose_every_item_fails_stays_bounded(monkeypatch):
     assert text.count("<tr id=") == 5
     assert "The first 5 of 300" in text
     assert "295 more targets" in text
+
+
+def test_a_scheme_of_endless_digits_has_bits_to_sort_by() -> None:
+    from quantizer.reporting.page import _activation_bits
+
+    assert _activation_bits("w8a16") == 16
+    assert _activation_bits("a" + "9" * 5000) == 999
