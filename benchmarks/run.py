@@ -95,10 +95,11 @@ def cases() -> list[tuple[str, str, str]]:
             clock = time.process_time()
             trial = Trial(target, build_case(target, HashChoices(key(seed, target.id), {})), session.engine)
             for name, step in (
-                ("build", partial(getattr, trial, "tensors")), ("rule", partial(getattr, trial, "parameters")),
+                ("build", partial(getattr, trial, "tensors")),
+                ("rule", partial(getattr, trial, "parameters")),
                 ("forward", partial(getattr, trial, "refusal")),
                 *((check, partial(judge, trial, (check,))) for check in VALUE_CHECKS),
-            ):  # fmt: skip
+            ):
                 step()
                 before, clock = clock, time.process_time()
                 spent[name] = clock - before

@@ -94,7 +94,7 @@ class Warmed:
         if self._parent is None:
             self._parent = subprocess.Popen(
                 self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
-            )  # fmt: skip
+            )
         environment = dict(os.environ if env is None else env)
         if CHANGING in self._words:
             environment["PYTHONPATH"] = self._environment["PYTHONPATH"]

@@ -56,7 +56,7 @@ GAUSS = Distribution(
         )
     ),
     absolute=False,
-)  # fmt: skip
+)
 
 
 def ranges(found: Statistics, kind: Distribution, bits: int, share: float, *, symmetric: bool) -> tuple[Tensor, Tensor]:

@@ -39,8 +39,8 @@ class Grid(Protocol):
 def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
     """Return -+ the end whose clipped histogram of sizes is nearest, in the sense of Kullback and Leibler, to its coarse form.
 
-    counts [bins] over [low, high], low 0. Ends lie at multiples of as many bins as there are codes of one sign; what lies
-    beyond is counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit calibration.
+    counts [bins] over [low, high], low 0. Ends lie at multiples of as many bins as there are codes of one sign; what
+    lies beyond is counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit calibration.
     """
     bins, levels = counts.numel(), codes.reach + 1
     kept = counts.double().clone()
@@ -71,8 +71,8 @@ def _divergence(share: Tensor, coarse: Tensor) -> float:
 def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
     """Return the ends under which the squared error of quantization, of all bins at their middles, is least.
 
-    counts [bins] over [low, high]: of sizes for symmetric codes, else of values. The error is that of the very codes which
-    the range gets (PPQ models half of their step).
+    counts [bins] over [low, high]: of sizes for symmetric codes, else of values. The error is that of the very codes
+    which the range gets (PPQ models half of their step).
     """
     bins = counts.numel()
     width = (high - low) / bins

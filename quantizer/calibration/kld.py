@@ -32,8 +32,8 @@ def ranges(found: Statistics, codes: int, best: int) -> tuple[Tensor, Tensor]:
 def clip(counts: Tensor, low: Tensor, high: Tensor, codes: int, best: int) -> tuple[Tensor, Tensor]:
     """Return the ends of the window of *counts* [bins] over [low, high], widened to contain 0.
 
-    Windows start as wide as there are codes, at the fullest bin, and grow by a bin on each side; the window of one-signed
-    data stays at its end of the histogram.
+    Windows start as wide as there are codes, at the fullest bin, and grow by a bin on each side; the window of
+    one-signed data stays at its end of the histogram.
     """
     bins = counts.numel()
     if bins <= codes or codes < 2:
@@ -63,8 +63,8 @@ def _start(counts: Tensor, low: float, high: float, codes: int) -> tuple[int, in
 def _divergences(counts: Tensor, first: int, last: int, codes: int) -> Tensor:
     """Return sum p * log(p / q) for each window, the narrowest first.
 
-    p: the share of each bin, what lies outside counted in the border bins. q: the average of the filled bins of a code's
-    group; the last group has the rest of the window.
+    p: the share of each bin, what lies outside counted in the border bins. q: the average of the filled bins of a
+    code's group; the last group has the rest of the window.
     """
     bins = counts.numel()
     count = max(first + 1, bins - last)

@@ -1,7 +1,8 @@
 """Observers under PPQ's names: from the batches of one tensor to its range.
 
-`minmax` is the Compass flow's `extrema`; every name of `strategies` is taken too, with its statistics. `percentile`, `kl`, `mse` and `isotone` are
-PPQ's own ideas; where its code does otherwise than its text, the text counts (each docstring says it).
+`minmax` is the Compass flow's `extrema`; every name of `strategies` is taken too, with its statistics. `percentile`,
+`kl`, `mse` and `isotone` are PPQ's own ideas; where its code does otherwise than its text, the text counts (each
+docstring says it).
 """
 
 from __future__ import annotations
@@ -168,8 +169,9 @@ class ByHistogram(Observer):
 class Isotone(Observer):
     """The scale under which the two largest values along the last axis most often keep apart.
 
-    They do for scales from L2 / (qmax - 0.51), so that the smaller is not clipped to the code of the larger, up to
-    2 * (L1 - L2); of the ends of all these intervals the one that lies in most is taken. Source: PPQ's TorchIsotoneObserver.
+    They do for scales from L2 / (qmax - 0.51), so that the smaller is not clipped to the code of the larger, up to 2 *
+    (L1 - L2); of the ends of all these intervals the one that lies in most is taken. Source: PPQ's
+    TorchIsotoneObserver.
     """
 
     pairs: list[Tensor] = field(default_factory=list)

@@ -58,8 +58,8 @@ class Statistics:
 def observe(before: Statistics | None, batch: Tensor, wanted: Wanted, axis: int | None = None) -> Statistics:
     """Return the statistics after one more batch (None: it is the first).
 
-    batch: any shape and type, taken as float32. axis: slices along it are kept apart. GraphError where the batch is empty
-    or holds NaN. Each operation rounds to float32 once, in the order in which Compass has it.
+    batch: any shape and type, taken as float32. axis: slices along it are kept apart. GraphError where the batch is
+    empty or holds NaN. Each operation rounds to float32 once, in the order in which Compass has it.
     """
     values = batch.detach().float()
     if values.numel() == 0:

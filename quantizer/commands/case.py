@@ -140,8 +140,9 @@ def _export(trial: Trial, folder: Path) -> int:
         raise CaseError(f"{folder}: exists already and is not written into. Name a new folder.")
     found = arrays(trial)
     contents: dict[Path, str | list[bytes]] = {
-        folder / ARRAYS: [_npz(found)], folder / DESCRIPTION: description(trial, found),
-    }  # fmt: skip
+        folder / ARRAYS: [_npz(found)],
+        folder / DESCRIPTION: description(trial, found),
+    }
     try:
         contents |= _flow_files(trial, export(trial), folder)
         after = f"quantize it with: quantizer optimize --cfg {folder / CFG}"

@@ -1,7 +1,7 @@
 """The canary: a fault planted at the end of a run that the judge must find; a judge that does not was damaged.
 
-A function under test runs beside the judge and may have changed it. A case that an item passed is judged once more, by the
-item's own code and through pytest, with one function changed.
+A function under test runs beside the judge and may have changed it. A case that an item passed is judged once more, by
+the item's own code and through pytest, with one function changed.
 """
 
 from __future__ import annotations

@@ -66,9 +66,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--op-golden-update", metavar="REASON", help="rewrite the goldens of the selected operators, for this reason"
     )
     group.addoption(
-        "--op-in-process", action="store_true",
+        "--op-in-process",
+        action="store_true",
         help="run functions of plugins in pytest's own process, for a debugger; no statement is made of such a run",
-    )  # fmt: skip
+    )
 
 
 def _flag(name: str) -> str:

@@ -1,8 +1,8 @@
 """The numbers and stages by which a case is judged: those of the platform's own functions, whatever a plugin provides.
 
-The judge of a case follows from the operator, the scheme and the platform. A function under test that provides numbers of
-another kind chooses no other judge by it: `parameters` names both kinds, and the codes are judged by the numbers of the
-platform's rule. A stage that is shown and that nobody declared is a failure.
+The judge of a case follows from the operator, the scheme and the platform. A function under test that provides numbers
+of another kind chooses no other judge by it: `parameters` names both kinds, and the codes are judged by the numbers of
+the platform's rule. A stage that is shown and that nobody declared is a failure.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from quantizer.plugins.layer_parameters import LAYER_ATTRS
 def as_declared(trial: Trial) -> Trial:
     """Return *trial* as the platform's arithmetic judges its codes.
 
-    The same trial where the functions that ran are the platform's own, or provide numbers of its kind. Else a copy with the
-    same codes and the numbers of the platform's rule. `known_stages` says which stages may be shown.
+    The same trial where the functions that ran are the platform's own, or provide numbers of its kind. Else a copy with
+    the same codes and the numbers of the platform's rule. `known_stages` says which stages may be shown.
     """
     judged = with_declared_numbers(trial)
     if judged is not trial:
@@ -75,7 +75,8 @@ def _with_parameters(trial: Trial, parameters: Parameters) -> Trial:
 def known_stages(trial: Trial) -> set[str] | None:
     """Return the stages that a plugin's forward may show; None where the platform's own forward runs, or shows none.
 
-    They are those that the spec or the platform declares, else those that the platform's own forward shows for the case.
+    They are those that the spec or the platform declares, else those that the platform's own forward shows for the
+    case.
     """
     forward = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     if not trial.outcome.stages or forward is None or forward.origin == BUILT_IN:
@@ -111,8 +112,8 @@ def _known_numbers(trial: Trial) -> Parameters:
 def _kinds(trial: Trial) -> tuple[Kind, ...]:
     """Return the kinds of numbers that the platform's arithmetic takes.
 
-    An operator that the package does not have is what its spec says: numbers of the default rule, or, of a function of one
-    input, a table as the platform builds its own.
+    An operator that the package does not have is what its spec says: numbers of the default rule, or, of a function of
+    one input, a table as the platform builds its own.
     """
     own = kind_of(trial.declared)
     reference = REGISTRY.built_in(trial.spec.op, "reference")

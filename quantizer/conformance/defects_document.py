@@ -19,13 +19,14 @@ from quantizer.runtime.engines.pins import instruction_sets, pins_of
 def defects_document(library: Library) -> str:
     """Return markdown; CaseError for a stored case that cannot be read."""
     lines = [
-        "# Known defects of real systems", "",
+        "# Known defects of real systems",
+        "",
         "Written by `quantizer engine defects -o docs/defects.md` from the rooms of platforms. A generated case found each",
         "defect. Its stored case must fail as declared, otherwise the gate fails. A defect of a *platform* is computed by our functions",
         "too. A defect of an *engine* was seen in the running system, in the named versions; our functions of the platform do not have",
         "it. [gallery.md](gallery.md) ranks them by severity, with stand-alone scripts. Where an engine can be restricted to a level of instruction sets (`--op-isa`), its defects name the levels that show them.",
         "",
-    ]  # fmt: skip
+    ]
     for platform in library.platforms.values():
         if platform.defects:
             lines += [f"## {platform.platform}", ""]

@@ -145,8 +145,9 @@ def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
 def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]], int, int]:
     """Return the terms other than 0 with their text, how many are 0, and what their sum is divided by.
 
-    The reference is linear in each operand, so its derivative by an operand, at the element, is what every code of that operand is
-    multiplied by: exact on centred codes, without a statement of windows for each operator. A bias is a term by itself.
+    The reference is linear in each operand, so its derivative by an operand, at the element, is what every code of that
+    operand is multiplied by: exact on centred codes, without a statement of windows for each operator. A bias is a term
+    by itself.
     """
     spec, operands = trial.spec, {name: values.clone() for name, values in trial.centred.items()}
     biases = [name for name in operands if spec.inputs[name].role == "bias"]

@@ -87,8 +87,9 @@ def cfg_of(name: str, scheme: Scheme, calibrated: bool) -> str:  # noqa: FBT001
     if weight is not None:
         fields |= {
             "quantize_method_for_weight": _method(weight.granularity, weight.symmetry, weight.range),
-            "weight_bits": str(weight.bits), "bias_bits": str(weight.bias_bits),
-        }  # fmt: skip
+            "weight_bits": str(weight.bits),
+            "bias_bits": str(weight.bias_bits),
+        }
     return "".join(("[Common]\n", *(f"{key} = {value}\n" for key, value in fields.items())))
 
 

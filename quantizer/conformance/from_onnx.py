@@ -48,8 +48,8 @@ class Cut:
 def cuts_of(graph: Graph, feeds: Mapping[str, Tensor], session: Session, platform: str, node: str = "") -> list[Cut]:
     """Return every quantized node of *graph*, or the one called *node*, as a case under the scheme of *platform* that it fits.
 
-    feeds: by input; our float32 with the model's quantizations makes the codes that each node reads. A node without a spec,
-    or without a scheme of the platform, has the reason in place of a case.
+    feeds: by input; our float32 with the model's quantizations makes the codes that each node reads. A node without a
+    spec, or without a scheme of the platform, has the reason in place of a case.
 
     Raises GraphError where the model has no quantized node, UnsupportedError with the nearest name for an unknown one.
     """

@@ -64,7 +64,8 @@ def update_goldens(
 ) -> list[str]:
     """Write the goldens of *targets* anew, keeping those of other targets that still apply; all or nothing.
 
-    Each is written where goldens of its platform belong. Returns what changed, a line a golden, and how many are new or unused.
+    Each is written where goldens of its platform belong. Returns what changed, a line a golden, and how many are new or
+    unused.
     """
     known = {target.id for target in everything}
     chosen = {t.id: t for t in targets if engine.supports(t.spec, t.scheme, t.platform) is None}

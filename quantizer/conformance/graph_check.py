@@ -61,9 +61,9 @@ def check_graph(
 ) -> list[NodeVerdicts]:  # fmt: skip
     """Judge every node of *graph* under a scheme on a platform, one case for each data set of its spec, in node order.
 
-    graph: built by hand, or of Top's, ONNX's or the registry's operators. An operator without weights is judged under the
-    scheme's activation part. inputs: by name; their run gives the ranges of the activations, which are drawn otherwise.
-    data: only these data sets. session: whose engine is judged, our own functions where it is None.
+    graph: built by hand, or of Top's, ONNX's or the registry's operators. An operator without weights is judged under
+    the scheme's activation part. inputs: by name; their run gives the ranges of the activations, which are drawn
+    otherwise. data: only these data sets. session: whose engine is judged, our own functions where it is None.
 
     Raises SpecError for an unknown scheme or platform, UnsupportedError naming every node that has no spec.
     """
@@ -112,7 +112,7 @@ def _ranges(graph: Graph, inputs: Mapping[str, Tensor], library: Library) -> dic
 
 def _cases(
     graph: Graph, node: Node, target: Target, ranges: Mapping[str, Range], data: Sequence[str], seed: int
-) -> Iterator[Case]:  # fmt: skip
+) -> Iterator[Case]:
     spec = target.spec
     operands = {k: str(n) for k, n in zip(spec.inputs, node.inputs, strict=False) if n is not None}
     shapes = {key_: graph.tensor(name).shape for key_, name in operands.items()}

@@ -1,7 +1,8 @@
 """Where real numbers lie between the codes of a tensor, and what codes stand for, on any grid: the judge's own reading of formats.
 
-On an integer grid a number in steps of the scale is its own place. On that of a narrow float the place of a value is its code, and a number
-between two values lies between their codes in proportion: half way is a tie there, too, and an interval of places one of codes.
+On an integer grid a number in steps of the scale is its own place. On that of a narrow float the place of a value is
+its code, and a number between two values lies between their codes in proportion: half way is a tie there, too, and an
+interval of places one of codes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Detects changes of the files that a run is judged by (specs, goldens, baselines) while plugins run.
 
-A plugin that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that changes this package
-or what Python runs at its start; one that changes its own file is not the one that a statement names. Files are known by size, inode and times: a run with one that changed is not whole.
+A plugin that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that changes this
+package or what Python runs at its start; one that changes its own file is not the one that a statement names. Files are
+known by size, inode and times: a run with one that changed is not whole.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Add the item's record to the report, which crosses process borders; and its figures to JUnit.
 
-    Setting up and tearing down make a record of their own only where they fail, or skip: only the gate leaves an item out.
+    Setting up and tearing down make a record of their own only where they fail, or skip: only the gate leaves an item
+    out.
     """
     if STATE not in item.stash or (call.when != "call" and call.excinfo is None):
         return (yield)

@@ -53,7 +53,8 @@ FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
 def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
-    A case that an engine cannot run is inconclusive once, unless the provided parameters are wrong. A function under test that raises fails the check that ran it; a rule that provides nothing fails `parameters` alone.
+    A case that an engine cannot run is inconclusive once, unless the provided parameters are wrong. A function under
+    test that raises fails the check that ran it; a rule that provides nothing fails `parameters` alone.
     """
     try:
         if trial.unsupported is not None:
@@ -71,8 +72,8 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
 def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
     """Return the trial with its verdicts; of a stack of which a check says anything but pass, each part alone with its own.
 
-    What a defect excuses, mistrusts or leaves open in one part, it does not in the others. Where a check fails on the whole
-    and on no part, the whole comes after its parts.
+    What a defect excuses, mistrusts or leaves open in one part, it does not in the others. Where a check fails on the
+    whole and on no part, the whole comes after its parts.
     """
     before = deaths()
     verdicts = judge(trial, checks)
@@ -239,8 +240,8 @@ def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
     A defect of a real system excuses only what that system does: the parameters or codes of the built-in functions,
-    which are the ones that were seen to agree with it. A plugin's known failure has nothing to be compared with, nor has
-    a defect of a real engine alone, in a version in which it was seen.
+    which are the ones that were seen to agree with it. A plugin's known failure has nothing to be compared with, nor
+    has a defect of a real engine alone, in a version in which it was seen.
     """
     for defect in _declared(trial, check, trial.target.platform.defects):
         if defect.engine is not None:

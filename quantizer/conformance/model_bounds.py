@@ -1,8 +1,8 @@
 """Enclosure of a part of a network for given operands: its exact result and the float32 error bound.
 
-Exact: the operator in float64 on the real numbers that codes and floats stand for. The radius is the error analysis of the check
-`float` (ADR 0007): gamma_n of the operator on magnitudes for sums, 4 ulps and the operands' own rounding for functions, 0 for
-what moves. A quantized result may be any code that a number within the radius rounds to.
+Exact: the operator in float64 on the real numbers that codes and floats stand for. The radius is the error analysis of
+the check `float` (ADR 0007): gamma_n of the operator on magnitudes for sums, 4 ulps and the operands' own rounding for
+functions, 0 for what moves. A quantized result may be any code that a number within the radius rounds to.
 """
 
 from __future__ import annotations

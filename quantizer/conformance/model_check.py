@@ -35,8 +35,8 @@ def model_findings(
 ) -> tuple[ModelFindings, Ran]:
     """Return what is found on *graph*, of ONNX's operators, quantized or not, with the values behind it.
 
-    The engines run the whole model, every edge shown. Then every part runs alone, on the edges of the first engine that has the
-    model's quantizations, so that the error of a part is separated from that of its operands.
+    The engines run the whole model, every edge shown. Then every part runs alone, on the edges of the first engine that
+    has the model's quantizations, so that the error of a part is separated from that of its operands.
     """
     parts = parts_of(with_constant_codes(graph))
     if not parts.edges:

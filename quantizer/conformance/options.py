@@ -64,7 +64,7 @@ class Options:
         for option, value, known in (
             ("--op-profile", self.profile, PROFILES),
             *(("--op-check", check, CHECKS) for check in self.checks),
-        ):  # fmt: skip
+        ):
             if value not in known:
                 raise UnsupportedError(f"{option}={value}: no such name.{suggestion(value, known, 'Known')}")
         asked(self.isa)
@@ -112,8 +112,9 @@ class Options:
         if self.real is None and (unasked := set(enclosing).difference(self.platforms)):
             library = library.without(unasked)
         for option, values, known in (
-            ("--op-platform", self.platforms, library.platforms), ("--op-scheme", self.schemes, library.schemes),
-        ):  # fmt: skip
+            ("--op-platform", self.platforms, library.platforms),
+            ("--op-scheme", self.schemes, library.schemes),
+        ):
             for value in values:
                 if value not in known:
                     raise UnsupportedError(f"{option}={value}: no such name.{suggestion(value, known, 'Known')}")

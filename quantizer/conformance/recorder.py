@@ -49,7 +49,8 @@ class Recorder:
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
         """Add the verdicts of one case and what it covers; with *figures* its SQNR and error, too, of a stack its first part's.
 
-        Cases at the ends of what can be asked for have none: the worst of them would hide what becomes worse in all others.
+        Cases at the ends of what can be asked for have none: the worst of them would hide what becomes worse in all
+        others.
         """
         self._cases += 1
         self._data_sets += trial.data_sets

@@ -1,7 +1,8 @@
 """A stored case as a stand-alone script: the engine's own API and numpy, nothing of this package; ready to be filed.
 
-The script states what is right first: sums of centred codes in int64, scales in float64, one rounding. It then runs the engine and
-compares. Where the expected codes follow from more than that (a table, two roundings), they are numbers with their origin.
+The script states what is right first: sums of centred codes in int64, scales in float64, one rounding. It then runs the
+engine and compares. Where the expected codes follow from more than that (a table, two roundings), they are numbers with
+their origin.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class Expected:
 def repro(trial: Trial, lowering: str, variant: str, writer: str, told: Told) -> str:
     """Return the script of *trial*, which is on our own engine.
 
-    lowering: the module that lowers to the form; writer: `module:function`, a `Writer`. Raises UnsupportedError, or RefusedError
-    for a case that the form cannot hold.
+    lowering: the module that lowers to the form; writer: `module:function`, a `Writer`. Raises UnsupportedError, or
+    RefusedError for a case that the form cannot hold.
     """
     form: Lowering = importlib.import_module(lowering)  # type: ignore[assignment]
     lowered = form.lower(trial.call, trial.codes, trial.parameters, variant)

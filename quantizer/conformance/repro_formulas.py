@@ -1,7 +1,8 @@
 """What an operator computes, as a few lines of numpy for a stand-alone script: sums in int64, the rest in float64.
 
-The lines read codes by the names of operands, `s_<name>` and `z_<name>` for scales and zero points, and end with `real`, the value
-of the output before its activation. A convolution is the sum over a view of windows, so that no library's kernel is behind it.
+The lines read codes by the names of operands, `s_<name>` and `z_<name>` for scales and zero points, and end with
+`real`, the value of the output before its activation. A convolution is the sum over a view of windows, so that no
+library's kernel is behind it.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ COSTLY = {name: SCHEDULE[name] for name in SAMPLED}
 def schedule(target: Target, options: Options) -> Schedule:
     """Return the schedule of the run for *target*: all of SCHEDULE where the gate profile judges functions by every check.
 
-    A check that was asked for by name runs on every case, and so do those of a real engine, in which no fault was planted.
+    A check that was asked for by name runs on every case, and so do those of a real engine, in which no fault was
+    planted.
     """
     sampled = PROFILES[options.profile].sampled and options.real is None and set(options.checks) == set(CHECKS)
     return Schedule(target, options.checks, SCHEDULE if sampled else COSTLY)

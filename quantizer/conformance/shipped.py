@@ -70,8 +70,8 @@ class ShippedSpecs:
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the items of the shipped specs asked for that the command line does not name itself.
 
-        Where a plugin replaces functions on some platforms, only their cases are added. The spec itself and its goldens are
-        judged where they are shipped; goldens that the run itself stores are judged here.
+        Where a plugin replaces functions on some platforms, only their cases are added. The spec itself and its goldens
+        are judged where they are shipped; goldens that the run itself stores are judged here.
         """
         there = {path.resolve() for path in {item.path for item in items}}
         for path in self._paths():

@@ -48,8 +48,8 @@ def _stored(real: Array) -> dict[str, Any]:
 def arrays(trial: Trial) -> dict[str, Array]:
     """Return the arrays of a case by name: operands as real values and codes, what is expected, and what the engine gave.
 
-    `expected.low` and `expected.high` are the smallest and largest code that check *arithmetic* allows; where it judges stages alone,
-    only the float64 reference on the values of the codes is there.
+    `expected.low` and `expected.high` are the smallest and largest code that check *arithmetic* allows; where it judges
+    stages alone, only the float64 reference on the values of the codes is there.
     """
     found = {f"{name}.real": np.asarray(values.numpy()) for name, values in trial.tensors.items()}
     for name, codes in trial.codes.items():

@@ -34,7 +34,8 @@ def launch_early(config: pytest.Config) -> None:
 def load(config: pytest.Config) -> None:
     """Load plugins, or register what stands in for them; a usage error for the first that is broken.
 
-    What a plugin in this process is judged by is imported before it: a name that it changes is not the judge's own any more.
+    What a plugin in this process is judged by is imported before it: a name that it changes is not the judge's own any
+    more.
     """
     asked = options(config)
     found = with_usage_errors(lambda: sources(asked.plugins, dict(os.environ)))

@@ -106,7 +106,8 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
 def refusals(platform: Platform, specs: Iterable[Spec], home: Platform | None = None) -> Iterator[tuple[Location, str]]:
     """Yield place and reason for each operator family whose requantization variant on *platform* does not support it.
 
-    home: the shipped platform whose functions it has. Where all its arithmetic is that one's, what runs there is not refused.
+    home: the shipped platform whose functions it has. Where all its arithmetic is that one's, what runs there is not
+    refused.
     """
     said: set[tuple[Location, Variant]] = set()
     copied = home is not None and _is_copy(platform, home)

@@ -20,7 +20,8 @@ from quantizer.core.yaml_source import Location
 
 Severity = Literal["memory", "wrong", "off_by_one", "design"]
 """memory: memory that is not the operator's is read, or the process ends; wrong: results beyond any rounding; off_by_one: results next to
-the right one, which the system's own documentation or other kernels of it contradict; design: two roundings, each of which is defensible."""
+the right one, which the system's own documentation or other kernels of it contradict; design: two roundings, each of
+which is defensible."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The worst first."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -32,12 +33,11 @@ CASE_NAMES = (
 """What the predicate of a defect may name beside dimensions and attributes.
 
 activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output;
-largest_sum: the largest |sum| of centred codes, or |centred code| of one input; largest_ratio: of the inputs' and weights'
-scales over the output's;
-largest_code: the largest |code| that the output would have without saturation; input_zero_point, weight_zero_point: the
-largest |zero point| of inputs and of weights; range_low: the highest lower end of a calibrated range, in its steps;
-terms: of the error model; fast: whether the scheme is; cut_axes: those that tiles cut; largest_pair: the largest sum that two products of a raw code and
-a raw weight could have."""
+largest_sum: the largest |sum| of centred codes, or |centred code| of one input; largest_ratio: of the inputs' and
+weights' scales over the output's; largest_code: the largest |code| that the output would have without saturation;
+input_zero_point, weight_zero_point: the largest |zero point| of inputs and of weights; range_low: the highest lower end
+of a calibrated range, in its steps; terms: of the error model; fast: whether the scheme is; cut_axes: those that tiles
+cut; largest_pair: the largest sum that two products of a raw code and a raw weight could have."""
 
 
 class Defect(Model):
@@ -74,8 +74,8 @@ class Defect(Model):
     needs: list[str] = []
     """Instruction sets, as Linux names them, that the engine must have to show it. Engines choose kernels by them.
 
-    The sets that count are those of the processor within the level of the run (`--op-isa`). A set that one library of the
-    engine must have carries the library's name: library.avx512_vnni.
+    The sets that count are those of the processor within the level of the run (`--op-isa`). A set that one library of
+    the engine must have carries the library's name: library.avx512_vnni.
     """
     lacks: list[str] = []
     """Instruction sets that the engine, or one of its libraries, must not have to show it."""

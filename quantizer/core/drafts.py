@@ -1,7 +1,7 @@
 """Drafts of files that are being written: hidden, locked by who writes them, on the disk before they take their place.
 
-A process that is killed leaves its drafts behind. The system releases its locks then, and the next process that writes into
-the folder removes what nobody holds.
+A process that is killed leaves its drafts behind. The system releases its locks then, and the next process that writes
+into the folder removes what nobody holds.
 """
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ Content = str | Iterable[bytes]
 def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] = WriteError) -> None:
     """Write each file in one step, over what stands there; *error*, and all as before, where that is not possible.
 
-    Of several files the last one makes the set whole: it goes first and comes last. A process that is killed leaves the old set,
-    the new one, or one without its last file, which no reader takes for whole; never files of both.
-    Rights stay as they are; a new file has those that the umask leaves. Everything is on the disk before this returns.
-    Of a link the file that it names is written; a device, a pipe or our own output is written into, after the files.
+    Of several files the last one makes the set whole: it goes first and comes last. A process that is killed leaves the
+    old set, the new one, or one without its last file, which no reader takes for whole; never files of both. Rights
+    stay as they are; a new file has those that the umask leaves. Everything is on the disk before this returns. Of a
+    link the file that it names is written; a device, a pipe or our own output is written into, after the files.
     """
     streams = {path: content for path, content in contents.items() if _is_stream(path)}
     files = {path: content for path, content in contents.items() if path not in streams}

@@ -1,8 +1,9 @@
 """Formats: the values that a number can have, in rising order; a code is the place of a value in that order.
 
-`code` counts from the value 0, so that of integers a code is its value, and of signed floats it is the sign and the magnitude bits of the
-stored number. The next code is the next value, whatever the format: an interval of codes means the same for int8 and for float8.
-NaN and the infinities are no values. They have codes beyond the last one, by which nothing is compared.
+`code` counts from the value 0, so that of integers a code is its value, and of signed floats it is the sign and the
+magnitude bits of the stored number. The next code is the next value, whatever the format: an interval of codes means
+the same for int8 and for float8. NaN and the infinities are no values. They have codes beyond the last one, by which
+nothing is compared.
 
 Sources: IEEE 754; OCP 8-bit floating point (OFP8) and microscaling formats (MX) 1.0, as ONNX and ml_dtypes have them.
 """

@@ -19,8 +19,8 @@ RatioArithmetic = Literal["float64", "float32_product", "float32_product_of_one"
 """How the ratio of scales is formed before it becomes a fixed-point multiplier; real kernels have all four.
 
 float64: convolutions; float32_product (scales multiplied in float32, divided in float64): batch matmul;
-float32_product_of_one: so where all channels share a fixed-point ratio, else float64: fully connected without a delegate;
-float32: mul. Shown on a real system with 12 to 100 million elements each.
+float32_product_of_one: so where all channels share a fixed-point ratio, else float64: fully connected without a
+delegate; float32: mul. Shown on a real system with 12 to 100 million elements each.
 """
 Variant = Literal[
     "exact",
@@ -65,13 +65,14 @@ Variant = Literal[
 
 f32_even_bias: (acc + bias / (s_x s_w)) * (s_x s_w / s_y); per tensor the bias times an inverse, in one rounding.
 f32_even_inverse (mul): acc * (s_x s_w * (1 / s_y)); a bias of more bits than float32 holds loses low ones.
-f32_stages_bias: (acc * (1 / (1 / s_x)) * s_w + bias) * (1 / s_y) + z_y, then one rounding to a code.
-f32_products: products of dequantized values, added in float32. f32_scaling: (x - z_x) * (w s_x / s_y) + bias / s_y, fused.
-f32_add_in_lanes: operands dequantized and added; in whole vectors fused and z_y added after rounding, in the rest not and before.
-f32_dequantized_fused: x dequantized, times 1 / s_y plus z_y in one rounding, to a code.
-f32_mean_divided: sum / n + z, then one rounding to a code. f32_mean_zpin: sum * (1 / n) + z. f32_mean_raw: the sum of raw
-codes * (1 / n); of one channel as f32_mean_zpin. f32_mean_inverse: sum * (s / (s n)), z added after rounding.
-half_up: one quotient, rounded half up (softmax). aligned_half_away: two ratios as integers of 22 bits under one shift, rounded half away; else as f32_add_in_lanes.
+f32_stages_bias: (acc * (1 / (1 / s_x)) * s_w + bias) * (1 / s_y) + z_y, then one rounding to a code. f32_products:
+products of dequantized values, added in float32. f32_scaling: (x - z_x) * (w s_x / s_y) + bias / s_y, fused.
+f32_add_in_lanes: operands dequantized and added; in whole vectors fused and z_y added after rounding, in the rest not
+and before. f32_dequantized_fused: x dequantized, times 1 / s_y plus z_y in one rounding, to a code. f32_mean_divided:
+sum / n + z, then one rounding to a code. f32_mean_zpin: sum * (1 / n) + z. f32_mean_raw: the sum of raw codes * (1 /
+n); of one channel as f32_mean_zpin. f32_mean_inverse: sum * (s / (s n)), z added after rounding. half_up: one quotient,
+rounded half up (softmax). aligned_half_away: two ratios as integers of 22 bits under one shift, rounded half away; else
+as f32_add_in_lanes.
 """
 
 
@@ -98,7 +99,8 @@ class Quantizer(Model):
 
     operation: Literal["exact", "divide_float32", "multiply_float32", "inverse_float32"] = "exact"
     """exact: x / scale as a real number; divide_float32: float32 x / scale; multiply_float32: float32 x * steps;
-    inverse_float32: float32 x * (1 / scale). With `zero_point: before` one rounding covers product and addition (FMA)."""
+    inverse_float32: float32 x * (1 / scale). With `zero_point: before` one rounding covers product and addition (FMA).
+    """
     rounding: RoundingMode = "half_even"
     """How ties and fractions become a code."""
     zero_point: Literal["before", "after"] = "after"
@@ -151,7 +153,8 @@ class Multiplier(Model):
     """Result where a shift or a rounded product overflows its integers; x86: what the processor's instructions give."""
     shifts: Annotated[list[Annotated[int, Field(ge=0, le=62)]], Field(min_length=2, max_length=2)] | None = None
     """The smallest and the largest shift that the form of a fixed-point multiplier holds. A ratio that needs a larger one keeps
-    fewer bits; a case that needs a smaller one is not supported. None: a ratio below 2**-32 becomes 0, the largest is 2**30."""
+    fewer bits; a case that needs a smaller one is not supported. None: a ratio below 2**-32 becomes 0, the largest is
+    2**30."""
     left_shift: Annotated[int, Field(ge=0, le=24)] = 20
     """Bits by which q31_double shifts operands of a sum to the left before each is multiplied and rounded."""
     wide_left_shift: Annotated[int, Field(ge=0, le=24)] = 15
@@ -184,8 +187,8 @@ class TableRule(Model):
         "float24",
     ] = "exact"
     """How softmax computes exponentials. fixed_point: in 32 bits (of 16 bits without the shortcut for powers of two).
-    power_of_two: whole exponents, the logarithm of their sum truncated; power_of_two_halves: rounded to
-    halves; power_of_two_table: exponents with fraction_bits, both from tables. float24: in floating point of 24 bits."""
+    power_of_two: whole exponents, the logarithm of their sum truncated; power_of_two_halves: rounded to halves;
+    power_of_two_table: exponents with fraction_bits, both from tables. float24: in floating point of 24 bits."""
     exponential_bits: Annotated[int, Field(ge=0, le=30)] = 20
     """Bits of an entry of an integer table of exponentials; 0: what the axis leaves of 32 bits, but at least 16."""
     fraction_bits: Annotated[int, Field(ge=8, le=15)] = 8
@@ -208,8 +211,8 @@ class Choice(Model):
 
     when: Expr
     """The condition. It may use dimensions, attributes, activation_bits, weight_bits, operands (names of those that are present),
-    zero_points (of the activations, in their order), ratios (float32, of their scales to the output's) and product_ratio
-    (float32, of the product of their scales)."""
+    zero_points (of the activations, in their order), ratios (float32, of their scales to the output's) and
+    product_ratio (float32, of the product of their scales)."""
     variant: Variant
     """The variant where the condition holds."""
 

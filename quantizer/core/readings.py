@@ -1,7 +1,7 @@
 """Readings: other arithmetics that are right for a plugin where the owner of the run says so (ADR 0027).
 
-A reading replaces the platform's arithmetic for a whole item. No function under test opts itself in: the key `readings` of
-a spec does, or `--op-reading OPERATOR/PLATFORM:READING`.
+A reading replaces the platform's arithmetic for a whole item. No function under test opts itself in: the key `readings`
+of a spec does, or `--op-reading OPERATOR/PLATFORM:READING`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Rooms: one folder per system with everything that only this system needs; all are found through an entry-point group.
 
-An entry point of the group names a `Room`, which says where things are and imports none of them: reading platforms needs no torch.
+An entry point of the group names a `Room`, which says where things are and imports none of them: reading platforms
+needs no torch.
 """
 
 from __future__ import annotations

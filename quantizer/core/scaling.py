@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 class Blocks:
     """A scale for each block of neighbouring elements along one axis, in each slice along the channel axis.
 
-    Scales and zero points of a tensor in blocks are matrices: a row for each channel, a column for each block. The last block is
-    shorter where `size` does not divide the axis.
+    Scales and zero points of a tensor in blocks are matrices: a row for each channel, a column for each block. The last
+    block is shorter where `size` does not divide the axis.
     """
 
     axis: int

@@ -218,11 +218,11 @@ class ErrorModel(Model):
     ]  # fmt: skip
     """movement copies one input. selection takes one of several values. linear adds operands, bilinear adds products. mean
     divides a sum by the number of its terms. piecewise_bilinear is bilinear in an activation and a weight between the
-    activation's critical points, and is 0 there. monotone and piecewise_monotone are functions of one input. poles divides by
-    an input (1 or the first of two inputs), or has the poles that critical_points and period name. comparison says whether a
-    relation between two operands is true. product multiplies the elements of one input along the attribute axes. euclidean is
-    the root of the sum of their squares. custom says nothing: accuracy judges it by its stages, and where it declares none
-    not at all."""
+    activation's critical points, and is 0 there. monotone and piecewise_monotone are functions of one input. poles
+    divides by an input (1 or the first of two inputs), or has the poles that critical_points and period name.
+    comparison says whether a relation between two operands is true. product multiplies the elements of one input along
+    the attribute axes. euclidean is the root of the sum of their squares. custom says nothing: accuracy judges it by
+    its stages, and where it declares none not at all."""
     terms: Expr | None = None
     """Number of terms of the sum in one output element."""
     critical_points: list[Finite] = []
@@ -263,7 +263,8 @@ class TileRule(Model):
     """The condition under which the rule applies."""
     input_axis: ExprOrNamed | None = None
     """Input axis for output axis i (rule '*'), or one per input where they differ. An input without this axis, or without an
-    entry, is not cut. If the key is absent: i, with operands of another rank aligned at the last axis, as shapes broadcast."""
+    entry, is not cut. If the key is absent: i, with operands of another rank aligned at the last axis, as shapes
+    broadcast."""
     axis: Identifier | None = None
     """halo, accumulate: the input axis that is cut; under rule '*' axis i."""
     stride: Expr | None = None

@@ -45,7 +45,7 @@ _TILE_KEYS = {
     "independent": ((), ("input_axis",)),
     "halo": (("stride", "window", "before", "after"), ("axis",)),
     "accumulate": (("axis",), ()),
-}  # fmt: skip
+}
 
 
 def _check_tile_keys(rule: TileRule, location: Location) -> Iterator[Finding]:

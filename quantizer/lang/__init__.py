@@ -5,8 +5,8 @@
         w = Tensor(ttype="coeff", data=weights, name="w")
         y = relu(conv(x, w, pad=[1, 1, 1, 1]))
 
-Every call infers the shape and the type of its results; an illegal one raises LangError and changes nothing. docs/tpulang.md
-lists all functions.
+Every call infers the shape and the type of its results; an illegal one raises LangError and changes nothing.
+docs/tpulang.md lists all functions.
 """
 
 from __future__ import annotations

@@ -142,9 +142,7 @@ def rounding(argument: str, value: object, *, without: Sequence[str] = ()) -> st
     return ROUND_MODES[one_of(argument, value, allowed)]
 
 
-def pairs(
-    scale: object, zero_point: object, count: int
-) -> tuple[tuple[float, ...] | None, tuple[int, ...] | None]:  # fmt: skip
+def pairs(scale: object, zero_point: object, count: int) -> tuple[tuple[float, ...] | None, tuple[int, ...] | None]:
     """Return *count* scales and zero points, zeros where only scales are given."""
     if scale is None:
         if zero_point is not None:

@@ -50,7 +50,7 @@ class TpuLangConverter:
 
     def __init__(
         self, name: str, graph: Graph, inputs: Sequence[Tensor], outputs: Sequence[Tensor], mode: str = "f32"
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take what a module is made of; *mode* is f32 or quantized. LangError for tensors of another graph."""
         if mode not in STATES:
             raise LangError(f"mode={mode!r}: must be one of {', '.join(STATES)}.")
@@ -80,8 +80,8 @@ def compile(  # noqa: A001 - TpuLang's name
 ) -> Files:  # fmt: skip
     """Write `<name>_origin.mlir` and its weights for a graph of codes (state TOP_QUANTIZED), and return their paths.
 
-    graph: the default one where it is None. refs must be None and no_save False: nothing is compared here, and both files
-    are always written. Arguments in LATER are taken and change nothing.
+    graph: the default one where it is None. refs must be None and no_save False: nothing is compared here, and both
+    files are always written. Arguments in LATER are taken and change nothing.
     """
     return _compiled("compile", "quantized", name, inputs, outputs, folder, graph, refs, no_save, later)
 

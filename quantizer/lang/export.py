@@ -34,9 +34,7 @@ def lowered(graph: Graph | IrGraph, outputs: Sequence[Tensor] | None = None) -> 
     return lower(top_graph(graph, outputs))
 
 
-def run(
-    graph: Graph | IrGraph, feeds: Mapping[str, Any], outputs: Sequence[Tensor] | None = None
-) -> dict[str, Array]:  # fmt: skip
+def run(graph: Graph | IrGraph, feeds: Mapping[str, Any], outputs: Sequence[Tensor] | None = None) -> dict[str, Array]:
     """Return the outputs by name for inputs by name, of the types and shapes that the graph says."""
     ready = lowered(graph, outputs)
     values = TorchExecutor(ready, platform=FP32).forward(
@@ -59,11 +57,11 @@ def to_registry(graph: Graph | IrGraph, outputs: Sequence[Tensor] | None = None)
 
 def to_compass(
     graph: Graph | IrGraph, folder: str | os.PathLike[str], outputs: Sequence[Tensor] | None = None
-) -> tuple[Path, Path]:  # fmt: skip
+) -> tuple[Path, Path]:
     """Write the graph of floats as Compass IR, `<name>.txt` and `<name>.bin` in *folder*, and return both paths.
 
-    Its layers are channels_last, with transposes around them; inputs and outputs keep their order. UnsupportedError for an
-    operator that the registry, or Compass, does not have.
+    Its layers are channels_last, with transposes around them; inputs and outputs keep their order. UnsupportedError for
+    an operator that the registry, or Compass, does not have.
     """
     known = specs()
     layers = compass.foreign(channels_last(to_registry(graph, outputs), known), known)

@@ -50,9 +50,7 @@ def _links(nodes: Iterable[Node]) -> Iterable[tuple[Node, str, str]]:
                 yield node, node.inputs[0], output
 
 
-def _pass(
-    node: Node, source: str, target: str, known: dict[str, Quantization], tensors: Mapping[str, Tensor]
-) -> None:  # fmt: skip
+def _pass(node: Node, source: str, target: str, known: dict[str, Quantization], tensors: Mapping[str, Tensor]) -> None:
     own = known.get(source)
     if own is None or target not in tensors or tensors[target].dtype not in QUANTIZED:
         return

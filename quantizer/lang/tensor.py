@@ -83,8 +83,9 @@ def quantization_of(dtype: str, scale: Numbers, zero_point: Numbers) -> Quantiza
     if scales is None and zeros is None:
         return Quantization()
     if dtype not in QUANTIZED:
-        raise LangError(f"scale={scale!r}, zero_point={zero_point!r} of a tensor of {dtype}: must be of an integer of "
-                        "8 or 16 bits.")  # fmt: skip
+        raise LangError(
+            f"scale={scale!r}, zero_point={zero_point!r} of a tensor of {dtype}: must be of an integer of 8 or 16 bits."
+        )
     for value in scales or ():
         if not (math.isfinite(value) and value > 0):
             raise LangError(f"scale={value!r}: must be positive and finite.")

@@ -1,7 +1,8 @@
 """The grid of nics_fix_pt 0.4.0: clamped to +scale itself, powers of two by a float32 logarithm.
 
-Source: facts about the original's quantiser and its recorded outputs (cases/reference/nics_fix). Where the original has no
-working code (RANGE_SWEEP, RANGE_MAX_TENPERCENT) the default's meaning runs on this grid. Its stochastic rounding adds noise and rounds nothing.
+Source: facts about the original's quantiser and its recorded outputs (cases/reference/nics_fix). Where the original has
+no working code (RANGE_SWEEP, RANGE_MAX_TENPERCENT) the default's meaning runs on this grid. Its stochastic rounding
+adds noise and rounds nothing.
 """
 
 from __future__ import annotations

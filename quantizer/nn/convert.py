@@ -29,10 +29,11 @@ def to_graph(
     """Return *module* at inference as a quantized graph: its scales, its codes of weights, every result on its grid.
 
     examples: inputs of the shapes that the graph will have, channels first. Scales are those that the modules keep, as
-    under FIXED; stochastic rounding becomes rounding to nearest. With scales that are powers of two the codes are exactly
-    those of the float forward, as long as its float32 sums are exact (below 2**24 units). order: channels_last is that of
-    Compass files. bias: "nearest" rounds what falls between two units of a sum. GraphError or UnsupportedError for a
-    network that has no such graph: an operator without a grid behind it, a float layer, a batch norm outside ConvBN_fix.
+    under FIXED; stochastic rounding becomes rounding to nearest. With scales that are powers of two the codes are
+    exactly those of the float forward, as long as its float32 sums are exact (below 2**24 units). order: channels_last
+    is that of Compass files. bias: "nearest" rounds what falls between two units of a sum. GraphError or
+    UnsupportedError for a network that has no such graph: an operator without a grid behind it, a float layer, a batch
+    norm outside ConvBN_fix.
     """
     library = load_library()
     load_built_ins()

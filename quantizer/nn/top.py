@@ -45,17 +45,17 @@ class FixTopModule(nn.Module):
     def get_fix_configs(self: nn.Module, grad: bool = False, data_only: bool = False) -> OrderedDict[str, Any]:
         """Return configurations by module and datum, nested as the modules are.
 
-        grad: those of gradients. data_only: numbers and words, which YAML and JSON keep exactly; else live ones, in which
-        a change counts from the next forward on. Modules without fixed-point modules inside are left out.
+        grad: those of gradients. data_only: numbers and words, which YAML and JSON keep exactly; else live ones, in
+        which a change counts from the next forward on. Modules without fixed-point modules inside are left out.
         """
         found: OrderedDict[str, Any] = OrderedDict()
         for name, child in self.named_children():
             inner = FixTopModule.get_fix_configs(child, grad, data_only)
             if isinstance(child, Fixed):
                 live = child.nf_fix_params_grad if grad else child.nf_fix_params
-                found[name] = OrderedDict(
-                    (key, value.plain() if data_only else value) for key, value in live.items()
-                ) | inner  # fmt: skip
+                found[name] = (
+                    OrderedDict((key, value.plain() if data_only else value) for key, value in live.items()) | inner
+                )
             elif inner:
                 found[name] = inner
         return found

@@ -34,7 +34,8 @@ def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parame
     """Return int64 codes of activated values, from the codes of the values before.
 
     Rounding rises and takes 0 to the zero point, so that clamping codes equals clamping the numbers that they round,
-    unless the platform brings the limit to a code in a way of its own. One that works on the sum itself has been applied.
+    unless the platform brings the limit to a code in a way of its own. One that works on the sum itself has been
+    applied.
     """
     if name == "none" or parameters.fused is not None:
         return codes

@@ -37,9 +37,9 @@ def total(x: Tensor, axes: Sequence[int], *, keepdim: bool = False) -> Tensor:
     found = x.new_zeros(kept)
     if x.numel():
         strides = found.stride()
-        loops = _loops([
-            _Axis(n, x.stride(i), 0 if i in summed else strides[i]) for i, n in enumerate(x.shape) if n > 1
-        ])  # fmt: skip
+        loops = _loops(
+            [_Axis(n, x.stride(i), 0 if i in summed else strides[i]) for i, n in enumerate(x.shape) if n > 1]
+        )
         _add(x, found.view(-1), loops)
     return found if keepdim or not x.dim() else found.reshape([n for i, n in enumerate(x.shape) if i not in summed])
 

@@ -20,8 +20,8 @@ LARGEST, SMALLEST = 100.0, -104.0
 def exp(x: Tensor) -> Tensor:
     """Return float32 exponentials: x reduced by whole multiples of ln 2, a polynomial by Horner with fused multiply-adds.
 
-    Source: SLEEF's expf of one unit in the last place (N. Shibata, F. Petrogalli, "SLEEF: a portable vectorized library of C
-    standard mathematical functions", 2020), which sigmoid, SiLU and softmax of torch call with AVX2 and AVX-512.
+    Source: SLEEF's expf of one unit in the last place (N. Shibata, F. Petrogalli, "SLEEF: a portable vectorized library
+    of C standard mathematical functions", 2020), which sigmoid, SiLU and softmax of torch call with AVX2 and AVX-512.
     """
     powers = torch.round(x * _float32(LOG2_E))
     # Cody and Waite: x - n * ln 2 in two steps, so that the rounding error of ln 2 does not count

@@ -50,7 +50,8 @@ def in_units(codes: Tensor, name: str) -> Tensor:
 def nearest(values: Tensor, name: str, rounding: RoundingMode = "half_even") -> Tensor:
     """Return the int64 codes of the values of format *name* next to float64 *values*, in the mode *rounding*; ends saturate.
 
-    half_even: ties to the even code, which has the even mantissa. NaN gives the code of 0. GraphError for stochastic rounding.
+    half_even: ties to the even code, which has the even mantissa. NaN gives the code of 0. GraphError for stochastic
+    rounding.
     """
     numbers = values.to(torch.float64).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf).contiguous()
     first, ties = format_of(name).first, _ties(name)

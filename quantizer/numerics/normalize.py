@@ -32,7 +32,8 @@ FACTOR_MOST = (1 << 16) - 1
 def decided(request: Request, count: int, group: int | None = None) -> tuple[Parameters, QParams]:
     """Return parameters: the spec's own, a bias with the scale of the normalised value, and the format of that value.
 
-    No value that is normalised over *count* elements leaves +-sqrt(count). *group*: channels that share a scale of gamma.
+    No value that is normalised over *count* elements leaves +-sqrt(count). *group*: channels that share a scale of
+    gamma.
     """
     parameters = default_parameters(request)
     if group is not None:
@@ -96,9 +97,9 @@ def normalize_exactly(
 ) -> Staged:  # fmt: skip
     """Normalise rows of *count* elements exactly: an integer square root, floored, and a quotient, half to even.
 
-    gamma and beta broadcast against x. *mean*: N*x - sum x over N*sum x**2 - (sum x)**2; without it N*x over N*sum x**2.
-    Stages, in rows of N: root * 2**-exponent is sqrt(N**2 * (variance + epsilon)) in steps of x, 32 bits, floored;
-    normalized is the quotient in units of 2**-30.
+    gamma and beta broadcast against x. *mean*: N*x - sum x over N*sum x**2 - (sum x)**2; without it N*x over N*sum
+    x**2. Stages, in rows of N: root * 2**-exponent is sqrt(N**2 * (variance + epsilon)) in steps of x, 32 bits,
+    floored; normalized is the quotient in units of 2**-30.
     """
     params, output, rounding = parameters.inputs["x"], parameters.outputs["y"], parameters.platform.rounding
     rows = centred(x, params).reshape(-1, count)
@@ -164,7 +165,8 @@ def root_mean_square_by_table(
 ) -> Staged:
     """Floor the mean of squares, look its inverse root up, round the normalised value half up, requantize; no epsilon.
 
-    Stages, in rows of N: variance, root, factor, normalized, as in `normalize_by_table` with 16 bits, but nothing halved.
+    Stages, in rows of N: variance, root, factor, normalized, as in `normalize_by_table` with 16 bits, but nothing
+    halved.
     """
     rows = centred(x, parameters.inputs["x"]).reshape(-1, count)
     variance = _variance((rows * rows).sum(dim=1, keepdim=True), count, None)

@@ -31,8 +31,8 @@ def conv_transpose(
 ) -> Tensor:  # fmt: skip
     """Return the transposed convolution of x [n, c, ...] by weight [c, o / groups, ...], float32; *padding* crops both ends.
 
-    For each place of the kernel, products are added over channels by fused multiply-adds; then places are added in order, and
-    the bias last. What a vectorized library gives with AVX-512.
+    For each place of the kernel, products are added over channels by fused multiply-adds; then places are added in
+    order, and the bias last. What a vectorized library gives with AVX-512.
     """
     each = x.shape[1] // groups
     made = [_of_group(x[:, i : i + each], weight[i : i + each]) for i in range(0, x.shape[1], each)]

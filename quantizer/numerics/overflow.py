@@ -25,8 +25,9 @@ SHIFTED = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
 def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Tensor, Rescale]:
     """Return sums (int64) and a rescale without left shifts that give the codes of x86-64 kernels, overflow included.
 
-    Sums of these kernels have 32 bits, whatever the scheme. q31_double: counts modulo 32, the sum wraps; q31_half_up: as vector instructions, a count of 32 and more gives 0. q15_half_up:
-    the right shift's count modulo 64. Where nothing overflows, the arguments are returned unchanged.
+    Sums of these kernels have 32 bits, whatever the scheme. q31_double: counts modulo 32, the sum wraps; q31_half_up:
+    as vector instructions, a count of 32 and more gives 0. q15_half_up: the right shift's count modulo 64. Where
+    nothing overflows, the arguments are returned unchanged.
     """
     if rescale.variant == "q15_half_up":
         return acc, _counted(rescale)

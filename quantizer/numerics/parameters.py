@@ -278,9 +278,7 @@ def default_parameters(request: Request) -> Parameters:
     outputs = {name: request.output(name) for name in spec.outputs}
     constants, ratio = _weights_and_ratio(request, next(iter(outputs.values())))
     weights = list(constants)
-    factors = [
-        *request.inputs.values(), *(c.params.coarsest().repeated(request.channels) for c in constants.values())
-    ]  # fmt: skip
+    factors = [*request.inputs.values(), *(c.params.coarsest().repeated(request.channels) for c in constants.values())]
     for name, item in spec.inputs.items():
         if item.role == "bias" and name in request.constants:
             constants[name] = request.bias(name, factors, {n: c for n, c in constants.items() if n in weights})
@@ -325,7 +323,8 @@ def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Con
 def group_sizes(request: Request, name: str) -> list[int | None]:
     """Return the numbers of channels that may share a weight scale, in the order in which they are tried.
 
-    The number of groups is halved, rounding down; each group has the rounded-up share of channels, the last one the rest.
+    The number of groups is halved, rounding down; each group has the rounded-up share of channels, the last one the
+    rest.
     """
     item = request.spec.inputs[name]
     if item.channel_axis is None or request.scheme.weight is None:

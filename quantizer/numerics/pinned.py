@@ -1,7 +1,7 @@
 """Float32 operations of torch that give the same bits on every processor, for all code that decides parameters or codes.
 
-Five kinds of operations are replaced, each where float32 is read; everything else gives the same bits on every processor as
-torch has it.
+Five kinds of operations are replaced, each where float32 is read; everything else gives the same bits on every
+processor as torch has it.
 
 * Functions of torch's own vector kernels (sigmoid, softmax ...): the same steps in IEEE operations, or rounded from float64.
 * Small products in batches, and transposed convolutions: added in an order of our own.

@@ -22,8 +22,9 @@ LARGEST_SHIFT = 62
 def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, shift) with `ratio ~ mantissa * 2**-shift`, the mantissa in [2**(bits-1), 2**bits).
 
-    QuantizeMultiplier: the fraction of frexp, rounded half away; a ratio below 2**-32 becomes (0, bits), one
-    of 2**30 and more, where *clamped*, the largest mantissa with 30 shifts left. GraphError if the ratio is not positive and finite.
+    QuantizeMultiplier: the fraction of frexp, rounded half away; a ratio below 2**-32 becomes (0, bits), one of 2**30
+    and more, where *clamped*, the largest mantissa with 30 shifts left. GraphError if the ratio is not positive and
+    finite.
     """
     ratio = _positive(ratio)
     fraction, exponent = torch.frexp(ratio)
@@ -90,8 +91,9 @@ def float32_multiplier(
 ) -> tuple[Tensor, Tensor]:
     """Return int64 (multiplier, shift) of a float32 ratio, in its own float32 arithmetic.
 
-    The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with *positive*
-    a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64. Where all channels come out as exactly 1, the pair is (1, 0).
+    The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with
+    *positive* a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64. Where all
+    channels come out as exactly 1, the pair is (1, 0).
     """
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, max_bits) - 1.0, dtype=torch.float32)
@@ -137,9 +139,10 @@ def rescale(
 ) -> Rescale:
     """Return the numbers by which *platform* rescales an accumulator of *family* to the output's codes.
 
-    *scales* are multiplied together (float64, 0-d or per channel). *steps* and *output_steps* are float32
-    codes per unit of the same tensors; where absent they are the inverses of the scales. *ratio*: the arithmetic of the
-    fixed-point variants. half_away keeps the float64 ratio itself. *variant*: the one that the case has, if not the family's.
+    *scales* are multiplied together (float64, 0-d or per channel). *steps* and *output_steps* are float32 codes per
+    unit of the same tensors; where absent they are the inverses of the scales. *ratio*: the arithmetic of the
+    fixed-point variants. half_away keeps the float64 ratio itself. *variant*: the one that the case has, if not the
+    family's.
     """
     variant = variant or platform.requantize.get(family, platform.requantize["default"])
     if variant == "exact":
@@ -191,8 +194,8 @@ def rescale_widened(
 ) -> Rescale:
     """Return the numbers of a sum of widened operands: a factor per input, and the multiplier of what is added.
 
-    Factors are `2**n * scale / (2 * largest scale)`, n the bits by which the platform widens; each operand is rounded once
-    (half up) where it is brought there. The multiplier undoes that.
+    Factors are `2**n * scale / (2 * largest scale)`, n the bits by which the platform widens; each operand is rounded
+    once (half up) where it is brought there. The multiplier undoes that.
     """
     rule = platform.multiplier
     shift = rule.sum_shift if activation_bits <= NARROW_BITS else rule.wide_sum_shift

@@ -27,8 +27,8 @@ def averaged(sums: Tensor, counts: Tensor, x: QParams, output: QParams) -> Tenso
 def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis: int) -> Tensor:
     """Return means of raw codes plus a whole constant for both zero points.
 
-    Sixteen channels at a time round twice half up, the channels behind them half away from zero. The constant rounds the
-    input's zero point in output codes, so that a mean may be half a code beside.
+    Sixteen channels at a time round twice half up, the channels behind them half away from zero. The constant rounds
+    the input's zero point in output codes, so that a mean may be half a code beside.
     """
     count_, scale = torch.tensor(float(count)), output.scale.float()
     real = x.scale.float() / (count_ * scale)
@@ -41,7 +41,7 @@ def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis:
     whole = places < sums.shape[axis] // VECTOR * VECTOR
     vector, scalar = (
         round_fixed_point(held, mantissa, numbers.shift, variant) for variant in ("q31_half_up", "q31_double")
-    )  # fmt: skip
+    )
     return (torch.where(whole, vector, scalar) + constant).clamp(output.qmin, output.qmax)
 
 

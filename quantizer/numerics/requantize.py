@@ -88,7 +88,8 @@ def requantize_sum(
     """Return int64 codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast.
 
     *minus*: operands that are subtracted, which where an operand is rounded is not adding the negated one. *float32*:
-    multiplier_shift rounds the sum to float32 before it is multiplied. *places*: by which q31_double shifts terms to the left.
+    multiplier_shift rounds the sum to float32 before it is multiplied. *places*: by which q31_double shifts terms to
+    the left.
 
     Terms are taken in the order of `rescale.factors`. *inputs*: their parameters; `f32_even_zpin`
     folds the zero points and rounds what it folds.
@@ -146,9 +147,9 @@ def _real_sum(
 def _fixed_point_sum(parts: list[tuple[Tensor, float]], signs: list[int], rescale: Rescale, places: int) -> Tensor:
     """Return int64 numbers of output codes, the zero point not yet added.
 
-    With `operands`, each factor is a 31-bit multiplier that rounds its term, and the sum is rounded once more; without, a
-    q31_single factor is that of an operand that goes to the output alone. q21_half_up: whole factors, one shift. q31_double:
-    terms shifted left by *places*, each factor a 31-bit multiplier (`rescale_left_shifted`), rounded twice.
+    With `operands`, each factor is a 31-bit multiplier that rounds its term, and the sum is rounded once more; without,
+    a q31_single factor is that of an operand that goes to the output alone. q21_half_up: whole factors, one shift.
+    q31_double: terms shifted left by *places*, each factor a 31-bit multiplier (`rescale_left_shifted`), rounded twice.
     """
     variant = rescale.variant
     if rescale.operands is not None:
@@ -267,9 +268,9 @@ def round_fixed_point(
     """Return int64 `acc * mantissa * 2**-shift` (shift >= 1), rounded as the integer *variant* does, in one shift.
 
     With s = shift: the first rounding of `q31_double` and `q31_half_up` adds 2**30 where s > 31, negated for a negative
-    product in `q31_double`. Nested floors are one floor: the two steps are
-    `floor((a*q + 2**(s-1) + sgn(a*q) * 2**30) / 2**s)`. `q15_single` has shifts below 1 too, under which every sum but 0
-    and the smallest leave 16-bit codes. GraphError if a product leaves 62 bits.
+    product in `q31_double`. Nested floors are one floor: the two steps are `floor((a*q + 2**(s-1) + sgn(a*q) * 2**30) /
+    2**s)`. `q15_single` has shifts below 1 too, under which every sum but 0 and the smallest leave 16-bit codes.
+    GraphError if a product leaves 62 bits.
     """
     if variant == "q15_single" and int(shift.min()) < 1:
         left = (1 - shift).clamp(0, FURTHEST)
@@ -306,7 +307,8 @@ def exact_sum(
     """Write the correctly rounded real `sum(acc * factor) / divisor`, clamped, into contiguous *codes*.
 
     Values within 2**-40 (relative) of a breakpoint of *rounding* are decided in integers: over a common denominator of
-    all factors where its products fit 62 bits, in rationals otherwise. Codes of a float format are those next to the number.
+    all factors where its products fit 62 bits, in rationals otherwise. Codes of a float format are those next to the
+    number.
     """
     if out.dtype.kind == "float":
         codes.copy_(exact_nearest(terms, divisor, codes.shape, out.dtype.name, rounding))

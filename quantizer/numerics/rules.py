@@ -118,7 +118,8 @@ def weight_params(
     """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
 
     weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many neighbouring
-    channels share their parameters, whatever the granularity; 1 is per channel. block_axis: along which the scheme's blocks lie.
+    channels share their parameters, whatever the granularity; 1 is per channel. block_axis: along which the scheme's
+    blocks lie.
     """
     if part.granularity == "block":
         return _in_blocks(weights, part, rule, axis, block_axis)
@@ -172,9 +173,9 @@ def extrema(weights: Tensor, axis: int, blocks: Blocks) -> tuple[Array, Array]:
 def holding_bias(params: QParams, bias: Tensor, factor: Tensor, bits: int) -> QParams:
     """Return weight parameters whose scale is large enough for the codes of *bias* to fit *bits* bits.
 
-    bias: float32, one per channel. factor: the scale of the input. A scale grows until `factor * scale` is a ten-thousandth
-    above `2 * |bias| / (2**bits - 2)`, in the float types of ONNX Runtime's quantizer: float32 up to the division per
-    channel, float64 per tensor.
+    bias: float32, one per channel. factor: the scale of the input. A scale grows until `factor * scale` is a
+    ten-thousandth above `2 * |bias| / (2**bits - 2)`, in the float types of ONNX Runtime's quantizer: float32 up to the
+    division per channel, float64 per tensor.
     """
     largest = bias.float().abs() if params.scale.dim() else bias.double().abs().amax()
     smallest = (2.0 * largest * 1.0001).double() / float((1 << bits) - 2)
@@ -210,8 +211,8 @@ def held_with_zero_point(
 ) -> Tensor:
     """Return the bias *codes* that remain after they were stored, together with *added*, in float32 and clamped.
 
-    *effective*: as in `effective_bits`. *added*: the input zero point's share of the sums. *undone*: the share that
-    the sums really contain, if it differs from *added*: without the weights' zero point, the codes are off by the product
+    *effective*: as in `effective_bits`. *added*: the input zero point's share of the sums. *undone*: the share that the
+    sums really contain, if it differs from *added*: without the weights' zero point, the codes are off by the product
     of both zero points.
     """
     held = (codes.float() + added.float()).clamp(float(params.qmin), float(params.qmax)).long()

@@ -22,8 +22,8 @@ FACTOR_PLACES = 20
 def rescale(variant: Variant, inputs: Mapping[str, QParams], output: QParams, places: int, count: int) -> Rescale:
     """Return the factors and the multiplier of a sum, of one operand (31 bits of the float32 ratio), or of a mean.
 
-    q31_folded: 31 bits over *count* in integers. f32_mean_of_codes_half_even, f32_mean_of_codes_half_away: the float32 ratio times 1 / count.
-    q31_mean_in_16_lanes and mean_of_codes_half_away need no numbers.
+    q31_folded: 31 bits over *count* in integers. f32_mean_of_codes_half_even, f32_mean_of_codes_half_away: the float32
+    ratio times 1 / count. q31_mean_in_16_lanes and mean_of_codes_half_away need no numbers.
     """
     one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
     single = dict.fromkeys(inputs, 1.0)

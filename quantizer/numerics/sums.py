@@ -42,12 +42,12 @@ def rescale_sum(
 ) -> Rescale:
     """Return the factors and the multiplier of `f(factor * (code - zero_point))`; f is a sum, or a selection such as a maximum.
 
-    *count*: what a mean divides by, 1 where it is not one number. *variant*: the one that the case has, if not the family's. exact, f32_dequantized: factors are the input scales,
-    divided by the output scale. Other float32 variants: factors are float32 ratios. multiplier_shift: integer factors of
-    15 bits and one multiplier (two operands that meet), or a multiplier for each operand (concatenation, or one
-    operand). Fixed-point ones of a platform that widens operands: `rescale_widened`, or a
-    multiplier for each operand that goes to the output alone. area_multiplier, area_reciprocal: nothing, the multiplier is
-    that of each window's area.
+    *count*: what a mean divides by, 1 where it is not one number. *variant*: the one that the case has, if not the
+    family's. exact, f32_dequantized: factors are the input scales, divided by the output scale. Other float32 variants:
+    factors are float32 ratios. multiplier_shift: integer factors of 15 bits and one multiplier (two operands that
+    meet), or a multiplier for each operand (concatenation, or one operand). Fixed-point ones of a platform that widens
+    operands: `rescale_widened`, or a multiplier for each operand that goes to the output alone. area_multiplier,
+    area_reciprocal: nothing, the multiplier is that of each window's area.
     """
     variant = variant or platform.requantize.get(family, platform.requantize["default"])
     one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
@@ -157,8 +157,8 @@ def _crossed_sum(
     """Return integer factors ~ the other operand's steps, and the multiplier that undoes them.
 
     y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands of
-    equal parameters have no factors; unless *rescaled* (ADD) they have no multiplier either, whatever the output's scale.
-    Source: what the Compass Optimizer writes as scale_value = [m, k_a, k_b] (cases/reference/compass/elt_add).
+    equal parameters have no factors; unless *rescaled* (ADD) they have no multiplier either, whatever the output's
+    scale. Source: what the Compass Optimizer writes as scale_value = [m, k_a, k_b] (cases/reference/compass/elt_add).
     """
     if len(inputs) != 2:
         raise UnsupportedError(

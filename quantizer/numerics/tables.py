@@ -51,11 +51,11 @@ def interpolated_table(
 ) -> Table:
     """Return a table of 2**lut_bits entries (2**bits if that is fewer), read with stride 2**(bits - lut_bits).
 
-    stride: entry i is f at the code that reads it, first + i * stride. linspace: f at points spread
-    evenly from qmin to qmax, in its float32 arithmetic (f too is evaluated in float32, the zero point added before rounding);
-    aligned only where the table is full. Both start at the smallest code of the format, so that restricted codes, which
-    never use it, keep their stride; the platform repeats the entry of qmin there. Where it is not *repeated*, the table starts
-    at qmin.
+    stride: entry i is f at the code that reads it, first + i * stride. linspace: f at points spread evenly from qmin to
+    qmax, in its float32 arithmetic (f too is evaluated in float32, the zero point added before rounding); aligned only
+    where the table is full. Both start at the smallest code of the format, so that restricted codes, which never use
+    it, keep their stride; the platform repeats the entry of qmin there. Where it is not *repeated*, the table starts at
+    qmin.
     """
     _per_tensor(inp, out)
     bits = inp.bits

@@ -38,8 +38,8 @@ def pool_padding(
 ) -> list[tuple[int, int]]:
     """Return each axis' padding (before, after): floor((size + padding - kernel) / stride) + 1 is the number of windows.
 
-    *padding*: all before, then all after. *ceil_mode* rounds the number of windows up, but the last one starts inside the
-    input or the padding before it (torch, ONNX); what it overhangs is added after.
+    *padding*: all before, then all after. *ceil_mode* rounds the number of windows up, but the last one starts inside
+    the input or the padding before it (torch, ONNX); what it overhangs is added after.
     """
     rank, found = len(sizes), []
     for axis, (size, k, s) in enumerate(zip(sizes, kernel, stride, strict=True)):
@@ -71,8 +71,8 @@ def torch_padding(padding: Sequence[int]) -> list[int]:
 def padded_for_torch(x: Tensor, padding: Sequence[int]) -> tuple[Tensor, Sequence[int]]:
     """Return x, zeros around it where torch's convolution cannot add them, and the padding of each axis that it still adds.
 
-    *padding*: all before, then all after the spatial axes of x. torch adds as many zeros before as after, to a tensor that
-    has elements.
+    *padding*: all before, then all after the spatial axes of x. torch adds as many zeros before as after, to a tensor
+    that has elements.
     """
     rank = len(padding) // 2
     before = padding[:rank]

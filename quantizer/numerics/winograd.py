@@ -1,7 +1,7 @@
 """Winograd's convolution F(2, 3) along rows: two outputs of a kernel of three with four multiplications instead of six.
 
-Every step is float32, in the original's order of operations, so that sums round as in the original. Source: Lavin and Gray
-2015: of an input piece d and a kernel row g, the outputs are `A^T ((G g) * (B^T d))`.
+Every step is float32, in the original's order of operations, so that sums round as in the original. Source: Lavin and
+Gray 2015: of an input piece d and a kernel row g, the outputs are `A^T ((G g) * (B^T d))`.
 """
 
 from __future__ import annotations

@@ -309,8 +309,9 @@ def operator(
 ) -> Callable[[F], F]:
     """Register the decorated function as one of *op*'s functions: as *kind*, or as what its own name says.
 
-    A name that says the kind ends in the platform's for a platform, for several in one word for them. *unsupported*: predicate -> reason, of
-    the cases that it does not compute, such as {"groups > 1": "no grouped kernel"}; in words of the spec and DECLARED_NAMES.
+    A name that says the kind ends in the platform's for a platform, for several in one word for them. *unsupported*:
+    predicate -> reason, of the cases that it does not compute, such as {"groups > 1": "no grouped kernel"}; in words of
+    the spec and DECLARED_NAMES.
     """
     platforms = platform if isinstance(platform, tuple) else (platform,)
     declared = dict(unsupported or {})

@@ -61,9 +61,10 @@ class Grid:
 def adaquant(trained: Trained, method: Method, specs: Mapping[str, Spec]) -> Learned:
     """Return what each layer learns on the float values that it reads and makes.
 
-    Source: Hubara et al. 2020, as Compass has it: the mean squared error of the layer's output, after the activation layer behind
-    it, is reduced by Adam; the rate of the inputs' scales falls along half a cosine. Codes are rounded without a gradient, so that a
-    scale learns only from what it turns codes into. Samples come in their own order, where the original shuffles without a seed.
+    Source: Hubara et al. 2020, as Compass has it: the mean squared error of the layer's output, after the activation
+    layer behind it, is reduced by Adam; the rate of the inputs' scales falls along half a cosine. Codes are rounded
+    without a gradient, so that a scale learns only from what it turns codes into. Samples come in their own order,
+    where the original shuffles without a seed.
     """
     numbers, graph = method.numbers, as_it_calibrates(trained)
     size = max(1, int(numbers["batch_size"]))
@@ -103,8 +104,9 @@ class _Layer:
         self.trained, self.graph, self.node = trained, graph, node
         self.reads = {
             str(name): Grid.of(provided.inputs[key], len(graph.tensor(str(name)).shape))
-            for key, name in operands.items() if key in provided.inputs
-        }  # fmt: skip
+            for key, name in operands.items()
+            if key in provided.inputs
+        }
         self.weight: Grid | None = None
         self.bias: Constant | None = None
         if node.op in WEIGHTED:
@@ -193,6 +195,7 @@ class _Layer:
         lows, highs = (end.expand(len(self.weights)) for end in self.weight.ends())
         with torch.no_grad():
             return Own(
-                in_order(self.node, self.real_weights()), Ends(lows.min(), highs.max(), lows, highs),
+                in_order(self.node, self.real_weights()),
+                Ends(lows.min(), highs.max(), lows, highs),
                 None if self.bias is None else self.real_biases(),
-            )  # fmt: skip
+            )

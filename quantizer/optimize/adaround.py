@@ -40,9 +40,9 @@ def adaround(
 ) -> Tensor:  # fmt: skip
     """Return whether each weight is rounded up, 0 or 1 of float32.
 
-    steps: weights times codes per unit. samples: how many there are. error: (codes, real where they are learned; which samples)
-    -> how wrong the layer's output is. Source: Nagel et al. 2020: a rectified sigmoid of what is learned stands between the
-    floor and one more; a regularizer drives it to 0 or 1. It starts at each weight's own fraction.
+    steps: weights times codes per unit. samples: how many there are. error: (codes, real where they are learned; which
+    samples) -> how wrong the layer's output is. Source: Nagel et al. 2020: a rectified sigmoid of what is learned
+    stands between the floor and one more; a regularizer drives it to 0 or 1. It starts at each weight's own fraction.
     """
     floor = steps.floor()
     share = steps - floor

@@ -18,8 +18,9 @@ NORMALIZATIONS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")
 SCALINGS = ("batch_norm", "fully_connected")
 SHAPING = ("reshape", "transpose", "squeeze")
 OTHERS = {
-    "awq_zy": "smooth_quant_zy", "svd_quant": "svd_quant[0] for all layers",
-}  # fmt: skip
+    "awq_zy": "smooth_quant_zy",
+    "svd_quant": "svd_quant[0] for all layers",
+}
 """What to write instead of a method that is not built for a layer."""
 Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
 """The calibration set, from its start."""

@@ -46,8 +46,8 @@ def read_statistics(path: Path) -> dict[str, Statistics]:
 def with_kept(gathered: Gathered, kept: Mapping[str, Statistics], path: Path, *, lenient: bool) -> Gathered:
     """Return *gathered* with the numbers of *kept* in the place of its own, tensor by tensor.
 
-    What a strategy needs and the file lacks stays as it was observed. FormatError for a tensor that the file does not name,
-    unless *lenient*.
+    What a strategy needs and the file lacks stays as it was observed. FormatError for a tensor that the file does not
+    name, unless *lenient*.
     """
     missing = [name for name in gathered.tensors if name not in kept]
     if missing and not lenient:
@@ -63,7 +63,5 @@ def with_kept(gathered: Gathered, kept: Mapping[str, Statistics], path: Path, *,
 def _merged(own: Statistics, kept: Statistics | None) -> Statistics:
     if kept is None:
         return own
-    more = {
-        what: getattr(own, what) if getattr(kept, what) is None else getattr(kept, what) for what in MORE
-    }  # fmt: skip
+    more = {what: getattr(own, what) if getattr(kept, what) is None else getattr(kept, what) for what in MORE}
     return replace(kept, batches=own.batches, **more)

@@ -1,6 +1,7 @@
 """Accepts differences from a recorded run that are float32 rounding only: ranges and similarities within their error bounds.
 
-A range that may differ is replaced by the recorded one, and everything that follows is computed again: it must then be equal.
+A range that may differ is replaced by the recorded one, and everything that follows is computed again: it must then be
+equal.
 """
 
 from __future__ import annotations

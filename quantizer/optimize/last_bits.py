@@ -1,9 +1,10 @@
 """Error bounds for float forwards that differ in a library's last bits only, and their effect on ranges and similarities.
 
-u = 2**-24, gamma_n = n u / (1 - n u). A float32 sum of n products in any order lies within gamma_n times the sum of their
-sizes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); a function of a library within one
-unit in the last place, 2 u of its size (oneMKL's high accuracy, SLEEF's u10). Two machines are twice as far apart. Behind
-such a layer the distance grows by the layer's derivatives. Everything else is the same on both to the bit: its distance is 0.
+u = 2**-24, gamma_n = n u / (1 - n u). A float32 sum of n products in any order lies within gamma_n times the sum of
+their sizes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); a function of a library
+within one unit in the last place, 2 u of its size (oneMKL's high accuracy, SLEEF's u10). Two machines are twice as far
+apart. Behind such a layer the distance grows by the layer's derivatives. Everything else is the same on both to the
+bit: its distance is 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """mvn_correction: what a normalization reads keeps more precision: a finer step where the layer before is coarse, or more bits.
 
-Source: the Compass Optimizer's method of that name, defects included: with more bits the range is still that of the narrow codes'
-step, so that codes of 16 bits have the step of 8 unless alpha asks for a finer one.
+Source: the Compass Optimizer's method of that name, defects included: with more bits the range is still that of the
+narrow codes' step, so that codes of 16 bits have the step of 8 unless alpha asks for a finer one.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def mvn_corrected(
 ) -> Corrected:
     """Return settings and ranges for a native float graph whose tensors would have the parameters *tensors*.
 
-    Each normalization that *method* is for narrows the range of the nearest layer before it that keeps precision: to the step
-    sqrt(s_x * s_y) * max(alpha, sqrt(s_x / s_y)), s being codes per unit. From mode 1 on both layers get the method's bits, and
-    those of the generations between. UnsupportedError for scales per channel.
+    Each normalization that *method* is for narrows the range of the nearest layer before it that keeps precision: to
+    the step sqrt(s_x * s_y) * max(alpha, sqrt(s_x / s_y)), s being codes per unit. From mode 1 on both layers get the
+    method's bits, and those of the generations between. UnsupportedError for scales per channel.
     """
     work = _Work(graph, method.numbers, keys, tensors, dict(before.settings), dict(before.ranges))
     for node in graph.order:

@@ -191,8 +191,9 @@ def winograd_where_it_fits(
 def _fits_winograd(graph: Graph, node: Node) -> bool:
     """Return whether F(2, 3) takes fewer cycles than the plain convolution on both units that Compass counts for.
 
-    3x3, dense, of one group, more than 4 input channels and 7 rows and columns. A unit takes 16 output channels, 32 input
-    channels where there are 32 and 64 else, 8 columns and its rows at a time. Source: the Compass Optimizer's check.
+    3x3, dense, of one group, more than 4 input channels and 7 rows and columns. A unit takes 16 output channels, 32
+    input channels where there are 32 and 64 else, 8 columns and its rows at a time. Source: the Compass Optimizer's
+    check.
     """
     (_, high, wide, c_in), (_, rows, columns, c_out) = (
         graph.tensor(str(name)).shape for name in (node.inputs[0], node.outputs[0])

@@ -1,7 +1,7 @@
 """Arrays of a dict that NumPy saved as an object array, taken apart without running it.
 
-Such a file is a pickle. Its instructions are followed one by one on data alone: nothing is imported, nothing is called, and
-whatever is not a dict of plain numeric arrays under text keys is refused.
+Such a file is a pickle. Its instructions are followed one by one on data alone: nothing is imported, nothing is called,
+and whatever is not a dict of plain numeric arrays under text keys is refused.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def is_product(node: Node) -> bool:
 def numbers_of_tiles(graph: Graph, node: Node, options: Options) -> tuple[int, int]:
     """Return into how many rows and columns of tiles the cfg has a product cut; (1, 1) where it stays whole.
 
-    Whole with fewer rows or columns than the numbers and one more, or where a memory is named; a fully connected layer with
-    one row of tiles too (Compass).
+    Whole with fewer rows or columns than the numbers and one more, or where a memory is named; a fully connected layer
+    with one row of tiles too (Compass).
     """
     rows, columns = options.number("featuremap_splits_item_y"), options.number("featuremap_splits_item_x")
     *_, high, wide = graph.tensor(node.outputs[0]).shape

@@ -415,9 +415,10 @@ def _source(
     dtype: of a layer that stays in floating point.
     """
     said: dict[str, AttrValue] = {
-        "is_perf_mode": bool(layers.settings[node.name]["perf_mode_for_lib"]), "unquantifiable": dtype is not None,
+        "is_perf_mode": bool(layers.settings[node.name]["perf_mode_for_lib"]),
+        "unquantifiable": dtype is not None,
         AXES: ("None",) * len(node.outputs),
-    }  # fmt: skip
+    }
     extra = {CONSTANTS: (), **node.extra}
     for name in node.outputs:
         if dtype is not None:

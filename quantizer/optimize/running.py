@@ -207,7 +207,8 @@ class Runner:
 def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int, ...]) -> Tensor:
     """Return what a convolution makes by Winograd's algorithm: sums in float32, the bias in float64, as Compass adds it.
 
-    Codes lose their zero points first, so that what is padded is zero. Compass pads with the zero point of the other sign.
+    Codes lose their zero points first, so that what is padded is zero. Compass pads with the zero point of the other
+    sign.
     """
     x, weights, bias = (*operands, None)[:3]
     assert x is not None

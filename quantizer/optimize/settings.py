@@ -193,8 +193,8 @@ def _platform(
 ) -> Platform:  # fmt: skip
     """Return *base* with the arithmetic that settings choose.
 
-    signed: outputs that would be unsigned have a sign; own_method, own_bits: opt_config says the weights' method or bits
-    itself, so that the rules for depthwise and scaling layers do not hold.
+    signed: outputs that would be unsigned have a sign; own_method, own_bits: opt_config says the weights' method or
+    bits itself, so that the rules for depthwise and scaling layers do not hold.
     """
     platform = base.platform
     multiplier = platform.multiplier.model_copy(

@@ -122,10 +122,11 @@ class OneInputLayer(LoneLayer):
                 " Write per_tensor_... for it."
             )
         part = ActivationPart(
-            bits=bits, symmetry="asymmetric" if method.endswith("asymmetric") else "symmetric",
+            bits=bits,
+            symmetry="asymmetric" if method.endswith("asymmetric") else "symmetric",
             range="restricted" if method.endswith("restricted_range") else "full",
             lut_bits=int(attrs["lut_items_in_bits"]),
-        )  # fmt: skip
+        )
         sign = self._sign
         signed = sign == "signed" or (sign == "by_force" and bool(attrs["force_dtype_int"]))
         low, high = ranges[0]

@@ -46,8 +46,9 @@ class Cuts:
 def tiled(graph: Graph, specs: Mapping[str, Spec], options: Options, keys: Mapping[str, LayerKey]) -> Graph:
     """Return the quantized graph with chains of layers cut as the cfg says; the same graph where it says nothing.
 
-    Explicit chains of `featuremap_tiling_param` come first, then a memory of `featuremap_splits_sram_size`, then the numbers
-    of tiles. A chain grows while the rows and columns that tiles share are at most `featuremap_splits_overlap_rate` percent.
+    Explicit chains of `featuremap_tiling_param` come first, then a memory of `featuremap_splits_sram_size`, then the
+    numbers of tiles. A chain grows while the rows and columns that tiles share are at most
+    `featuremap_splits_overlap_rate` percent.
     """
     wide, high = options.number("featuremap_splits_item_x"), options.number("featuremap_splits_item_y")
     size, asked = options.number("featuremap_splits_sram_size"), options.text("featuremap_tiling_param")

@@ -57,8 +57,8 @@ def rounded(trained: Trained, methods: Iterable[Method]) -> dict[str, Tensor]:
 def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[str, Tensor]:
     """Return the weights of each layer by GPTQ.
 
-    Of a convolution without groups the file's weights, place by place with all channels, meet moments that go channel by channel:
-    so does the original, and its codes come out.
+    Of a convolution without groups the file's weights, place by place with all channels, meet moments that go channel
+    by channel: so does the original, and its codes come out.
     """
     graph, numbers = as_it_calibrates(trained), method.numbers
     moments = second_moments(graph, trained.runner, trained.batches(), int(numbers["batches"]), nodes)
@@ -144,8 +144,9 @@ def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dic
 
 
 CHOOSE: Mapping[str, Callable[[Trained, Method, Sequence[Node]], dict[str, Tensor]]] = {
-    "gptq_zy": _by_gptq, "adaround": _by_adaround,
-}  # fmt: skip
+    "gptq_zy": _by_gptq,
+    "adaround": _by_adaround,
+}
 """Method -> what chooses the weights of layers, on the grid, as the file has them."""
 
 

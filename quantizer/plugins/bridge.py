@@ -115,8 +115,8 @@ def connect(
 ) -> list[Registration]:
     """Register layer functions for every operator that is their layer type; return what is new in the registry.
 
-    *functions*: those of all loaded plugins, without the argument. PluginError for a type that no spec names, unless such
-    functions may stay *alone*: the flow runs them on the IR (`layers_without_spec.py`).
+    *functions*: those of all loaded plugins, without the argument. PluginError for a type that no spec names, unless
+    such functions may stay *alone*: the flow runs them on the IR (`layers_without_spec.py`).
     """
     added = []
     for function in LAYERS if functions is None else functions:

@@ -76,7 +76,8 @@ def load_plugins(paths: Sequence[Path] = (), environment: Mapping[str, str] | No
     """Load every plugin once and return what they registered; what was loaded before is returned again.
 
     PluginError, naming file, line and exception, for the first that cannot be loaded: nothing of it stays registered.
-    Layer functions of the AIPUBuilder style reach the registry by `quantizer.plugins.bridge.connect`, once specs are known.
+    Layer functions of the AIPUBuilder style reach the registry by `quantizer.plugins.bridge.connect`, once specs are
+    known.
     """
     from quantizer.plugins.loading import load
 

@@ -1,8 +1,8 @@
 """Two archives of named arrays side by side: tpu-mlir's order of verdicts, and beside it numbers that hide nothing.
 
 The order is that of its npz_compare: EQUAL, else CLOSE (rtol 10**-order, atol 1e-8), else SIMILAR (cosine and euclidean
-similarity above their tolerances, strictly). What it passes over is a failure here: no common names, NaN and infinities,
-other shapes, other number formats.
+similarity above their tolerances, strictly). What it passes over is a failure here: no common names, NaN and
+infinities, other shapes, other number formats.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _measured(
     fault = f"{outside} of {apart.size} elements are further than half a step of {step:g} from the reference"
     return replace(
         measured, fault=fault if outside else "", step=step, in_steps=measured.largest / step, outside=outside
-    )  # fmt: skip
+    )
 
 
 def enclosure_radius(target: Array, size: Array, step: float, dtype: np.dtype[Any]) -> Array:

@@ -79,9 +79,10 @@ def compact_table(records: Iterable[Record]) -> Section:
         lines.append((op, *(_passed(found[op].get(name, ())) for name in platforms), text or NOTHING))
     lines.sort(key=lambda line: (line[-1] == NOTHING and not any("/" in cell for cell in line[1:-1]), line[0]))
     columns = (
-        Column("op", cut="middle", code=True), *(Column(heading(name), right=True) for name in platforms),
+        Column("op", cut="middle", code=True),
+        *(Column(heading(name), right=True) for name in platforms),
         Column("gaps", cut="end"),
-    )  # fmt: skip
+    )
     return Section("Coverage", columns, tuple(lines))
 
 

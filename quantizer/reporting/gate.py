@@ -26,7 +26,8 @@ def gate(
 ) -> list[str]:
     """Return why *run* fails against *base*; *filtered*: it was a selection, so what it leaves out is no loss.
 
-    *elsewhere*: the two are not known to be of one processor. *factor*: growth of a graded ratio that is a regression; *lsb*: that of the error end to end, in steps of the output.
+    *elsewhere*: the two are not known to be of one processor. *factor*: growth of a graded ratio that is a regression;
+    *lsb*: that of the error end to end, in steps of the output.
     """
     diff = compare(base, run, filtered=filtered, elsewhere=elsewhere)
     return reasons_to_fail(diff, fail_on, factor=factor, lsb=lsb)

@@ -1,7 +1,8 @@
 """Error analysis by operation: a quantized graph compared with the same graph in float, in PPQ's two views.
 
-Graph-wise: everything is quantized, each operation's result is compared. Layer-wise: one operation is quantized at a time,
-the graph's outputs are compared. Measures over all batches: SQNR in dB (larger is better), cosine, mean squared error.
+Graph-wise: everything is quantized, each operation's result is compared. Layer-wise: one operation is quantized at a
+time, the graph's outputs are compared. Measures over all batches: SQNR in dB (larger is better), cosine, mean squared
+error.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ SCALES = tuple(2.0**power for power in (-7, -5, -3, 0, 2, 4, 6))
 def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], batches: Iterable[Any]) -> None:
     """Give each configuration (by its tensor) the scale that its observer finds on the values in float.
 
-    A constant is seen once. Every batch is run as often as the observers ask for: twice where one of them needs a histogram. GraphError where there
-    is no batch, ValueError for an observer that does not go with its policy.
+    A constant is seen once. Every batch is run as often as the observers ask for: twice where one of them needs a
+    histogram. GraphError where there is no batch, ValueError for an observer that does not go with its policy.
     """
     data = list(batches)
     if not data:

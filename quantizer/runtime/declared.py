@@ -1,7 +1,7 @@
 """Finds the scheme of a platform that fits all parameters of a node of an integer graph, or the reason why none fits.
 
-A scheme names bits, symmetry and granularity together; the platform says which it has, and for which operators. A node that no
-declared scheme fits has no integer function, whatever would come out of one.
+A scheme names bits, symmetry and granularity together; the platform says which it has, and for which operators. A node
+that no declared scheme fits has no integer function, whatever would come out of one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Provided:
 def declared_scheme(provided: Provided, platform: Platform, library: Library | None = None) -> Scheme:
     """Return the first scheme of *platform* that fits *provided*.
 
-    Raises UnsupportedError where none does: tensor, what it has, what the platform declares, and platforms that have it.
+    Raises UnsupportedError where none does: tensor, what it has, what the platform declares, and platforms that have
+    it.
     """
     library = library or load_library()
     schemes = _schemes(provided.spec, platform, library)
@@ -122,9 +123,10 @@ def _misfits(platform: Platform) -> tuple[Misfit, ...]:
 
     def grain(provided: Provided, scheme: Scheme) -> str | None:
         return weights(
-            provided, scheme, lambda p, part: "a scale for each channel" if p.axis is not None and part.granularity == "tensor"
-            else None,
-        )  # fmt: skip
+            provided,
+            scheme,
+            lambda p, part: "a scale for each channel" if p.axis is not None and part.granularity == "tensor" else None,
+        )
 
     def offset(provided: Provided, scheme: Scheme) -> str | None:
         return weights(
@@ -173,9 +175,10 @@ def _mixed(provided: Provided, platform: Platform) -> str | None:
     if platform.parameters.activation_sign == "by_range":
         return None
     kept = {
-        key: params for key, params in provided.formats.items()
+        key: params
+        for key, params in provided.formats.items()
         if not (key in provided.fixed and provided.spec.quantization.family in CONSTANT_FACTORS)
-    }  # fmt: skip
+    }
     kinds = {params.dtype.name: key for key, params in kept.items()}
     if len(kinds) < 2:
         return None
@@ -186,9 +189,7 @@ def _mixed(provided: Provided, platform: Platform) -> str | None:
     )
 
 
-def _reason(
-    misfit: str, provided: Provided, platform: Platform, schemes: Iterable[Scheme], library: Library
-) -> str:  # fmt: skip
+def _reason(misfit: str, provided: Provided, platform: Platform, schemes: Iterable[Scheme], library: Library) -> str:
     names = ", ".join(scheme.name for scheme in schemes)
     others = [
         p.platform

@@ -1,7 +1,7 @@
 """Which platform an operation runs on, and which handler runs it there.
 
-A platform's own handlers are kept for that platform alone; every other operation runs on the shared kernels, which nothing
-changes. Names are PPQ's (facts in its ppq.api).
+A platform's own handlers are kept for that platform alone; every other operation runs on the shared kernels, which
+nothing changes. Names are PPQ's (facts in its ppq.api).
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def execute(
 def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: Place = None) -> Outcome:
     """Run one node on operands in the node's axis order; the results are in that order too.
 
-    Raises GraphError where a function returns something else than tensors of the shapes that its spec says, if the result
-    comes in pieces.
+    Raises GraphError where a function returns something else than tensors of the shapes that its spec says, if the
+    result comes in pieces.
     """
     arranged = _arranged(spec, node, operands)
     wanted = _made_shapes(spec, node, arranged)
@@ -117,10 +117,11 @@ def _made_shapes(spec: Spec, node: Node, arranged: Mapping[str, Tensor]) -> tupl
 def _arranged(spec: Spec, node: Node, operands: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return operands in the operator's order."""
     return {
-        name: values.mT if name in node.transposed
+        name: values.mT
+        if name in node.transposed
         else to_operator_order(values, node.order, spatial=spec.inputs[name].spatial)
         for name, values in operands.items()
-    }  # fmt: skip
+    }
 
 
 def _tensor(spec: Spec, made: object) -> Tensor:

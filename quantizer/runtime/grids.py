@@ -40,9 +40,9 @@ def spread(
 ) -> Grids:
     """Return *graph* with the parameters of all tensors that follow from *params*.
 
-    A movement has its operand's, a pad only where its value is that of a code; an operand that nothing else reads has its
-    movement's. A constant that was rearranged has those of its source. An activation that only clips what its codes cannot
-    say anyway is taken out.
+    A movement has its operand's, a pad only where its value is that of a code; an operand that nothing else reads has
+    its movement's. A constant that was rearranged has those of its source. An activation that only clips what its codes
+    cannot say anyway is taken out.
     """
     known = {name: grid for name, grid in params.items() if name in graph.tensors}
     known |= _rearranged(graph, params, values, origins)

@@ -1,8 +1,9 @@
 """Quantized ONNX graphs on integers: each operator that a platform has runs by that platform's integer function.
 
-Between quantizations an ONNX model computes in float. Here the parameters of every tensor are read off the quantizations,
-and an operator of the registry whose operands and result have parameters gets what the platform provides for them, where a scheme
-of the platform fits. What the platform does not declare stays float, on the values of codes, and its result is quantized.
+Between quantizations an ONNX model computes in float. Here the parameters of every tensor are read off the
+quantizations, and an operator of the registry whose operands and result have parameters gets what the platform provides
+for them, where a scheme of the platform fits. What the platform does not declare stays float, on the values of codes,
+and its result is quantized.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ SHOWN = 3
 def integer_graph(graph: Graph, platform: str = "ort", inputs: Mapping[str, torch.Tensor] | None = None) -> Graph:
     """Return a quantized graph as codes: of `quantize_graph`, or of a file with QDQ or QLinear operators.
 
-    Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. What it does not
-    declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float, which is what QDQ means, and
-    the executor says why. Shapes are those that *inputs* have, where sizes are free. Run it with
+    Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. What it
+    does not declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float, which is what
+    QDQ means, and the executor says why. Shapes are those that *inputs* have, where sizes are free. Run it with
     `runtime.integer_executor.IntegerExecutor`.
 
-    Raises ValueError for an unknown platform, UnsupportedError for operators without specs, GraphError with the nodes' reasons
-    where nothing would be computed on integers.
+    Raises ValueError for an unknown platform, UnsupportedError for operators without specs, GraphError with the nodes'
+    reasons where nothing would be computed on integers.
     """
     known = load_library().platforms
     if platform not in known:
@@ -170,9 +171,9 @@ class _Work:
         source = self.grids.graph
         weights = {
             key: Constant(cast("torch.Tensor", tensors[name].data).long(), given[key])
-            for key, name in operands.items() if key in given and key not in spec.activations
-            and tensors[name].data is not None
-        }  # fmt: skip
+            for key, name in operands.items()
+            if key in given and key not in spec.activations and tensors[name].data is not None
+        }
         units = {key: c for key, c in weights.items() if spec.inputs[key].role == "weight"}
         for key, constant in weights.items():
             if spec.inputs[key].role == "bias" and not _is_sum(constant, inputs, units):
@@ -247,8 +248,8 @@ def _along(constant: Constant) -> torch.Tensor:
 def check_declared(node: Node, graph: Graph) -> Scheme:
     """Return the scheme of the node's platform that fits the node's parameters.
 
-    Raises UnsupportedError that names the tensor, its value and what the platform declares, where it declares no such thing or
-    a sum of the node may leave the accumulator.
+    Raises UnsupportedError that names the tensor, its value and what the platform declares, where it declares no such
+    thing or a sum of the node may leave the accumulator.
     """
     provided, spec = node.parameters, specs()[node.op]
     assert isinstance(provided, Parameters)

@@ -49,8 +49,9 @@ class IntegerExecutor:
     def forward(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
         """Return the named tensors, the graph's outputs where none are named, in that order.
 
-        inputs: real numbers, which are quantized here, or codes where the tensor's name is one of codes; by name, in order, or
-        one tensor. Names of the model's tensors of codes give codes in the type of the file, all others real numbers.
+        inputs: real numbers, which are quantized here, or codes where the tensor's name is one of codes; by name, in
+        order, or one tensor. Names of the model's tensors of codes give codes in the type of the file, all others real
+        numbers.
         """
         names = list(self.graph.outputs) if output_names is None else list(output_names)
         places = [self._place(name) for name in names]

@@ -18,8 +18,8 @@ P = QuantizationProperty
 class LearnedStep:
     """Quantizes in the place of a configuration, with a scale that has a gradient.
 
-    Register it with `TorchExecutor.register_quantize_delegate(config, delegate)`, train `delegate.scale`, then `finalize`.
-    Its step is the size of `scale`, so that training cannot turn it round.
+    Register it with `TorchExecutor.register_quantize_delegate(config, delegate)`, train `delegate.scale`, then
+    `finalize`. Its step is the size of `scale`, so that training cannot turn it round.
     """
 
     def __init__(self, config: TensorQuantizationConfig) -> None:

@@ -31,8 +31,9 @@ def export_qdq(graph: Graph, path: Path | str) -> None:
 def with_qdq(graph: Graph) -> Graph:
     """Return *graph* with a QuantizeLinear and a DequantizeLinear for each active configuration, and no configurations.
 
-    A result `t` is made as `t#float`, its codes are `t#codes`, their values `t`. Raises UnsupportedError for what the two
-    operators cannot say: floating, dynamic and other roundings than half to even, and what they say in later opsets alone.
+    A result `t` is made as `t#float`, its codes are `t#codes`, their values `t`. Raises UnsupportedError for what the
+    two operators cannot say: floating, dynamic and other roundings than half to even, and what they say in later opsets
+    alone.
     """
     added: dict[str, Tensor] = {}
     nodes: list[Node] = []

@@ -44,9 +44,9 @@ def dispatch_graph(
 ) -> Graph:
     """Return *graph* with a platform for each operation: *platform* for those to quantize, fp32 for the others.
 
-    dispatcher: `allin` takes every operation of QUANTIZED on float32, `conservative` those of them that lead to or from a computing
-    one through others that are taken. dispatching_table: node -> platform, which goes before the dispatcher.
-    Raises ValueError for an unknown platform or dispatcher, GraphError for a node that is not there.
+    dispatcher: `allin` takes every operation of QUANTIZED on float32, `conservative` those of them that lead to or from
+    a computing one through others that are taken. dispatching_table: node -> platform, which goes before the
+    dispatcher. Raises ValueError for an unknown platform or dispatcher, GraphError for a node that is not there.
     """
     if platform not in platforms():
         raise ValueError(f"platform {platform!r}: no such platform.{nearest(platform, platforms())}")
@@ -89,8 +89,8 @@ def quantize_graph(
     """Return a dispatched graph with a calibrated configuration for each operand and result of its quantized operations.
 
     batches: what `forward` takes, at least one. activations, weights, num_of_bits: in the place of what *setting* says.
-    Weights use the codes from -127 on. Raises GraphError where no operation was dispatched, or one that was ends without
-    an active configuration; ValueError for an observer that does not go with its policy.
+    Weights use the codes from -127 on. Raises GraphError where no operation was dispatched, or one that was ends
+    without an active configuration; ValueError for an observer that does not go with its policy.
     """
     given = {"activations": activations, "weights": weights, "num_of_bits": num_of_bits}
     setting = replace(setting, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]

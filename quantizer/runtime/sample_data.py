@@ -30,8 +30,9 @@ Batch = dict[str, Tensor]
 def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
     """Return the samples in *path*, whose first axis counts them, in batches of *size*; the rest of a file is a smaller batch.
 
-    An .npz file holds an array for each input, under its name; an .npy file the one of the only input. Where the graph fixes
-    its batch, that is the size. FormatError for what is no such file, GraphError for arrays that do not fit the inputs.
+    An .npz file holds an array for each input, under its name; an .npy file the one of the only input. Where the graph
+    fixes its batch, that is the size. FormatError for what is no such file, GraphError for arrays that do not fit the
+    inputs.
     """
     where = shown_path(path)
     arrays = _arrays(path, where, graph)
@@ -55,8 +56,8 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
 def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Batch]:
     """Return normally distributed values for float inputs, and places for integers that only Gathers read.
 
-    The same for the same seed, on every processor. A free first axis has *size* samples. GraphError for other free sizes, for other inputs, and for more than LARGEST bytes
-    of values in all.
+    The same for the same seed, on every processor. A free first axis has *size* samples. GraphError for other free
+    sizes, for other inputs, and for more than LARGEST bytes of values in all.
     """
     tensors = [graph.tensor(name) for name in graph.inputs]
     places = {tensor.name: _places(graph, tensor.name) for tensor in tensors if tensor.dtype.is_integer}

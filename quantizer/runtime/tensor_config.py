@@ -1,6 +1,7 @@
 """How one tensor is quantized, in PPQ's words and by the package's own numerics.
 
-PPQ's offset is the zero point; `clamp(round(x / scale) + offset)` are the codes, and `scale * (code - offset)` their values.
+PPQ's offset is the zero point; `clamp(round(x / scale) + offset)` are the codes, and `scale * (code - offset)` their
+values.
 """
 
 from __future__ import annotations

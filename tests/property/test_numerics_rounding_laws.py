@@ -25,8 +25,9 @@ numbers = st.one_of(st.floats(allow_nan=False, allow_infinity=False), near_ties)
 def test_tensor_agrees_with_scalar(x: float, seed: int, mode: RoundingMode) -> None:
     values = torch.tensor([x, -x], dtype=torch.float64)
     assert [int(v) for v in round_tensor(values, mode, seed=seed).tolist()] == [
-        round_scalar(x, mode, seed=seed, index=0), round_scalar(-x, mode, seed=seed, index=1),
-    ]  # fmt: skip
+        round_scalar(x, mode, seed=seed, index=0),
+        round_scalar(-x, mode, seed=seed, index=1),
+    ]
 
 
 @given(x=numbers, mode=st.sampled_from(MODES))

@@ -227,8 +227,9 @@ def test_a_table_has_no_rounding_in_its_kernel_and_the_reason_is_read_off_the_nu
     places = Places(of_platform(session, "leaky_relu", "ideal", 40))
     (place,) = places.examined(fault_named("rounding_down"), {})
     assert (place.outcome, place.reason) == (
-        WITHOUT, "The integer forward looks codes up: the quantize rule has rounded, scaled and clipped them.",
-    )  # fmt: skip
+        WITHOUT,
+        "The integer forward looks codes up: the quantize rule has rounded, scaled and clipped them.",
+    )
     (place,) = places.examined(fault_named("table_index"), {})
     assert (place.outcome, place.reason) == (KILLED, "")
 

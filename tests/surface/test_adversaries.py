@@ -34,7 +34,7 @@ WRONG = {
     "half": (r"raise ValueError('\ud800')", "right", "ValueError"),
     "half_class": (r"raise type('E\ud800', (Exception,), {})('x')", "right", ""),
     "alarms": ("signal.alarm(1)\ntime.sleep(3)", "right", "was killed by SIGALRM"),
-}  # fmt: skip
+}
 FINE = {
     "silent": ("os.close(1) if not KEPT else None; KEPT['x'] = 1", "right"),
     "bare": ("os.environ.clear()", "right"),

@@ -31,7 +31,7 @@ OPERATORS = {
     "movement": "concat transpose pad split",
     "norm": "layer_norm",
     "vendor_ops": "v_gelu v_softplus v_row_mean v_join v_mix v_times",
-}  # fmt: skip
+}
 FILES = {op: name for name, ops in OPERATORS.items() for op in ops.split()}
 WEIGHTED = {*OPERATORS["linear"].split(), "layer_norm"}
 Edit = tuple[str, str]

@@ -243,9 +243,10 @@ def test_parameters_are_those_that_the_original_chose(span, mode, scale, zerop):
 )
 def test_parameters_equal_the_platform_rule_to_the_last_bit(bits, signed, mode):
     part = ActivationPart(
-        bits=bits, symmetry="asymmetric" if mode == "asymmetric" else "symmetric",
+        bits=bits,
+        symmetry="asymmetric" if mode == "asymmetric" else "symmetric",
         range="restricted" if "restricted" in mode else "full",
-    )  # fmt: skip
+    )
     for index in range(300):
         drawn = key(index, mode)
         low = -((drawn & 0xFFFF) / 977.0) if signed else 0.0

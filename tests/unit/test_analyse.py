@@ -150,7 +150,7 @@ def archive(path, **arrays):
         (lambda p: archive(p / "d.npz", x=np.zeros(DATA, np.longdouble)), GraphError, "at most 64 bits"),
         (lambda p: p / "missing.npz", FormatError, "cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_samples_that_do_not_fit_are_refused(tmp_path, made, error, text):
     with pytest.raises(error, match=text):
         read_batches(made(tmp_path), from_model(small_network("n")), 4)

@@ -162,8 +162,9 @@ def test_absent_keys_mean_what_the_original_takes(op: str, absent: dict[str, int
 def test_with_activation(op: str, activation: Any) -> None:
     """What a layer does not fuse stays a layer of Compass; every file is written back as it was."""
     taken: dict[str, Any] = {
-        "CLIP": {"clip_min": -1.0, "clip_max": 2.0}, "LEAKYRELU": {"negative_slope_value": 0.125},
-    }.get(activation if isinstance(activation, str) else "", {})  # fmt: skip
+        "CLIP": {"clip_min": -1.0, "clip_max": 2.0},
+        "LEAKYRELU": {"negative_slope_value": 0.125},
+    }.get(activation if isinstance(activation, str) else "", {})
     graph = changed(op, 1, with_activation=activation, **taken)
     ours = compass.native(graph, SPECS)
     name = "none" if activation is ... else activation.casefold()

@@ -29,9 +29,10 @@ LIBRARY = load_library()
 WORKERS = Path(__file__).parent / "workers"
 LOYAL = serving(str(WORKERS / "loyal.py"))
 CASE = {
-    "op": "relu", "inputs": {"x": {"scale": 0.5, "zero_point": 0}},
+    "op": "relu",
+    "inputs": {"x": {"scale": 0.5, "zero_point": 0}},
     "output": {"scale": 0.5, "zero_point": 0, "lowest": -128, "highest": 127, "type": "int8"},
-}  # fmt: skip
+}
 
 
 def job(op="relu", declared=True):

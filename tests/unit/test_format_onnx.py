@@ -157,7 +157,7 @@ def tensor(name="w", dims=(2,), **fields):
         (tensor(dims=(2**62, 0), raw_data=b""), "leave 63 bits"),
         (tensor(dims=(-2,), raw_data=b"abcd"), "negative"),
     ],
-)  # fmt: skip
+)
 def test_initialiser_that_is_not_what_it_says(constant, text):
     with pytest.raises(FormatError, match=text):
         from_model(model([node("Add", ["x", "w"], ["y"])], constants=[constant]))

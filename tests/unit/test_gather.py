@@ -70,9 +70,9 @@ def test_paired_axes_are_gathered_each_by_itself(
 ) -> None:
     x, indices = drawn(shape, places, shape[axis])
     inner = axis % len(shape) - pairs
-    wanted = np.stack([
-        np.take(x.numpy()[place], indices.numpy()[place], inner) for place in np.ndindex(*shape[:pairs])
-    ])  # fmt: skip
+    wanted = np.stack(
+        [np.take(x.numpy()[place], indices.numpy()[place], inner) for place in np.ndindex(*shape[:pairs])]
+    )
     wanted = wanted.reshape(*shape[:pairs], *wanted.shape[1:])
     np.testing.assert_array_equal(both(x, indices, axis=axis, batch_dims=pairs), wanted)
 

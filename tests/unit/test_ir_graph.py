@@ -119,7 +119,7 @@ DIFFERENCES = [
     (_with_data(OTHER), r"graph\.tensors\['w'\]\.data\[2, 1\]: 5\.0 against 5\.0000004"),
     (_with_data(torch.arange(6.0)), r"data: torch\.float32 \[3, 2\] against torch\.float32 \[6\]\."),
     (_with_data(torch.arange(6).reshape(3, 2)), r"data: torch\.float32 \[3, 2\] against torch\.int64 \[3, 2\]\."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "sentence"), DIFFERENCES)
@@ -215,7 +215,7 @@ VIOLATIONS = [
     (_bad_params(scale=torch.ones(2, dtype=F64)), r"have shapes \[2\] and \[\]"),
     (_bad_params(scale=torch.ones(2, dtype=F64), zero_point=torch.zeros(2)), r"scale of shape \[2\] along axis None"),
     (_bad_params(scale=torch.ones(3, dtype=F64), zero_point=torch.zeros(3), axis=1), "3 scales, axis 1 has 2 slices"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "sentence"), VIOLATIONS)

@@ -443,8 +443,9 @@ def test_a_convolution_of_codes_is_its_exact_sum_requantized_as_the_platform_doe
     sums = torch.nn.functional.conv2d(wide, filters, torch.from_numpy(bias).double(), groups=2).long()
     multiplier, right = fixed_point(0.125 * torch.tensor(scales, dtype=torch.float64) / 40.0)
     along = (1, -1, 1, 1)
-    wanted = requantize_integers(sums, multiplier.reshape(along), 31 - right.reshape(along), -5, "q31_wrapping_left",
-                                "half_away", -128, 127)  # fmt: skip
+    wanted = requantize_integers(
+        sums, multiplier.reshape(along), 31 - right.reshape(along), -5, "q31_wrapping_left", "half_away", -128, 127
+    )
     assert np.array_equal(run(graph, {"x": codes})["y"], wanted.numpy())
 
 

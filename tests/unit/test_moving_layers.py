@@ -85,9 +85,10 @@ def source(name: str = "x", shape: tuple[int, ...] = SHAPE, number: int = 0, dty
 def test_a_split_has_one_layer_with_all_its_outputs(tmp_path: Path, axis: int) -> None:
     parts = {"a": (2, 1, 4), "b": (2, 3, 4), "c": (2, 2, 4)}
     layers = [
-        source(), layer(1, "Split", {"x": SHAPE}, parts, f"axis={axis}", "splits=[1,3,2]"),
+        source(),
+        layer(1, "Split", {"x": SHAPE}, parts, f"axis={axis}", "splits=[1,3,2]"),
         layer(2, "Activation", {"b": (2, 3, 4)}, {"r": (2, 3, 4)}, "method=RELU"),
-    ]  # fmt: skip
+    ]
     work = optimized(tmp_path, layers, "x", "a,r,c", [values()])
     real, codes = tensors(work, {"x": values()})
     for found, whole in ((real, values()), (codes, codes["x"])):
@@ -114,11 +115,12 @@ def test_a_gather_takes_what_its_indices_name(tmp_path: Path, axis: int, pairs: 
     else:
         wanted = np.take(values(), indices, axis)
     layers = [
-        source(), source("i", indices.shape, 1, "int32"),
-        layer(2, "Gather", {"x": SHAPE, "i": indices.shape}, {"y": wanted.shape}, f"axis={axis}", f"batch_dims={pairs}").replace(
-            "[float32,float32]", "[float32,int32]"
-        ),
-    ]  # fmt: skip
+        source(),
+        source("i", indices.shape, 1, "int32"),
+        layer(
+            2, "Gather", {"x": SHAPE, "i": indices.shape}, {"y": wanted.shape}, f"axis={axis}", f"batch_dims={pairs}"
+        ).replace("[float32,float32]", "[float32,int32]"),
+    ]
     work = optimized(tmp_path, layers, "x,i", "y", [values(), indices])
     real, codes = tensors(work, {"x": values(), "i": indices.astype(np.float32)})
     assert np.array_equal(real["y"], wanted)
@@ -195,9 +197,10 @@ def test_constants_of_integers_are_narrowed(
     data = np.array(numbers, dtype=given)
     constant = [f"weights_type={given}", "weights_offset=0", f"weights_size={data.nbytes}", "weights_shape=[3]"]
     layers = [
-        source(), layer(1, "Constant", {}, {"i": (3,)}, *constant, dtype=given),
+        source(),
+        layer(1, "Constant", {}, {"i": (3,)}, *constant, dtype=given),
         layer(2, "Activation", {"x": SHAPE}, {"y": SHAPE}, "method=RELU"),
-    ]  # fmt: skip
+    ]
     header = "model_name=one\nlayer_number=3\ninput_tensors=[x]\noutput_tensors=[y,i]\n"
     (tmp_path / "float.txt").write_text("\n".join([header, *layers]))
     (tmp_path / "float.bin").write_bytes(data.tobytes())

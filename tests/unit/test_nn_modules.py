@@ -131,8 +131,9 @@ def test_quantized_gradients_of_parameters_and_activations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "expected", "scale"), [([0.2513, -0.52, 0.0], [0.5, -0.5, 0.0], 1.0), ([0.2513, -0.5, 0.0], [0.25, -0.5, 0.0], 0.5)]
-)  # fmt: skip
+    ("data", "expected", "scale"),
+    [([0.2513, -0.52, 0.0], [0.5, -0.5, 0.0], 1.0), ([0.2513, -0.5, 0.0], [0.25, -0.5, 0.0], 0.5)],
+)
 def test_forwards_that_the_original_tests_expect(data: list[float], expected: list[float], scale: float) -> None:
     module = qnn.Linear_fix(3, 1, bias=False, compat="nics_fix", nf_fix_params=default_fix_cfg(["weight"], bitwidth=2))
     with torch.no_grad():

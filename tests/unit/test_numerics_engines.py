@@ -29,11 +29,12 @@ def model(
     node = helper.make_node(op, order.split(), ["out"], domain=domain)
     kind = DTYPES[next(iter(feeds.values())).dtype.name]
     graph = helper.make_graph(
-        [node], "g",
+        [node],
+        "g",
         [helper.make_tensor_value_info(name, DTYPES[v.dtype.name], v.shape) for name, v in feeds.items()],
         [helper.make_tensor_value_info("out", kind, None)],
         [helper.make_tensor(name, code, np.shape(v), np.atleast_1d(v).ravel().tolist()) for name, v, code in scalars],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
 

@@ -357,7 +357,7 @@ def test_tpulang_in_every_mode_rounding_format_and_shift_is_the_source_restated(
                     offset, zero = rng.randrange(-9, 9), rng.randrange(-128, 128) if mode == 2 else 0
                     found = requantize_integers(
                         x, mul, shift, offset, variant, ours, kind.min, kind.max, zero_point=zero
-                    )  # fmt: skip
+                    )
                     wanted = [requant_int(v, mul, shift, offset, mode, theirs, zero) for v in x.tolist()]
                     assert found.tolist() == [max(kind.min, min(kind.max, v)) for v in wanted], (
                         variant,

@@ -72,12 +72,14 @@ def with_weight(op, weight, x, w, y, extra=(), **attrs):
 
 WIDE_PRODUCT = (
     with_weight("MatMul", [[30000]] * 3, (1.0, 0, "int16"), (1.0, 0, "int16"), (3.75, 0, "int16")),
-    np.ones((1, 3), np.float32), 24000,
-)  # fmt: skip
+    np.ones((1, 3), np.float32),
+    24000,
+)
 WIDE_FACTORS = (
     with_weight("Mul", [65535], (1.0, 0, "uint16"), (1.0, 0, "uint16"), (112500.0, 0, "uint16")),
-    np.full((1,), 60000, np.float32), 34952,
-)  # fmt: skip
+    np.full((1,), 60000, np.float32),
+    34952,
+)
 
 
 @pytest.mark.parametrize(

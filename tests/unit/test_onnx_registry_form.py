@@ -128,9 +128,10 @@ def test_a_constant_of_a_composed_node_keeps_the_shape(shape):
 def test_an_operand_that_is_provided_on_counts_under_both_names():
     """A slice that takes all is its operand: a product of both reads one tensor twice."""
     nodes = [
-        helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Slice", ["r", "first", "last"], ["s"]),
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Slice", ["r", "first", "last"], ["s"]),
         helper.make_node("Mul", ["r", "s"], ["y"]),
-    ]  # fmt: skip
+    ]
     constants = {"first": np.array([0], np.int64), "last": np.array([9], np.int64)}
     made = registry_form(from_model(model_of(nodes, {"x": [2, 3]}, ["y"], constants)))
     assert [(node.op, node.inputs) for node in made.nodes] == [("relu", ("x",)), ("mul", ("r", "r"))]
@@ -138,9 +139,10 @@ def test_an_operand_that_is_provided_on_counts_under_both_names():
 
 def test_every_node_without_a_spec_is_named_in_one_error():
     nodes = [
-        helper.make_node("Acos", ["x"], ["s"], name="first"), helper.make_node("Relu", ["s"], ["r"], name="fine"),
+        helper.make_node("Acos", ["x"], ["s"], name="first"),
+        helper.make_node("Relu", ["s"], ["r"], name="fine"),
         helper.make_node("Hardmax", ["r"], ["y"], name="second"),
-    ]  # fmt: skip
+    ]
     graph = from_model(model_of(nodes, {"x": [2, 3]}, ["y"]))
     with pytest.raises(UnsupportedError) as err:
         registry_form(graph)

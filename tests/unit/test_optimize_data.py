@@ -333,7 +333,7 @@ def test_samples_of_a_recipe_are_no_file(run: Any, capsys: pytest.CaptureFixture
         (("calibration_data = 8x8x4,count",), "must be shapes of one sample"),
         (("calibration_data = 99999x99999x4,count=4",), f"takes {99999 * 99999 * 4 * 4 * 16} bytes to make"),
         ((f"calibration_data = {recipe}", "label = none.npy"), "label: none.npy: no such file"),
-    ):  # fmt: skip
+    ):
         assert run("dataset = RandomDataset", *lines) == 2
         assert words in capsys.readouterr().err
     assert run(f"calibration_data = {recipe}") == 2

@@ -148,8 +148,9 @@ def test_a_batch_norm_fuses_rectifiers(tmp_path: Path, activation: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "kept"), [((4,), (4,)), ((1,), (1,)), ((1, 1, 1, 4), (1, 1, 4)), ((1, 1, 4), (1, 1, 4)), ((3, 1, 1, 1), (1, 1, 1))]
-)  # fmt: skip
+    ("shape", "kept"),
+    [((4,), (4,)), ((1,), (1,)), ((1, 1, 1, 4), (1, 1, 4)), ((1, 1, 4), (1, 1, 4)), ((3, 1, 1, 1), (1, 1, 1))],
+)
 def test_shapes_of_slopes(tmp_path: Path, shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
     """A first axis of equal slices goes where the slopes have as many axes as the input."""
     slopes = np.broadcast_to(SLOPES if shape[-1] == 4 else SLOPES[:1], shape).copy()

@@ -204,7 +204,7 @@ def test_padding_of_an_unknown_mode(tmp_path: Path) -> None:
         ("StridedSlice", "Slice", "begin=[0,1,0,0]\nend=[1,3,6,8]\nstrides=[1,1,1,1]\n", (1, 2, 6, 8)),
         ("Interp", "Resize", "method=NEAREST\nmode=asymmetric\nratio_x=2.0\nratio_y=2.0\n", (1, 8, 12, 8)),
     ],
-)  # fmt: skip
+)
 def test_layers_under_two_names(tmp_path: Path, kind: str, known: str, lines: str, shape: tuple[int, ...]) -> None:
     """They say and compute the same; the file keeps the name."""
     own, other = (ran(tmp_path, name, [IMAGE], [shape], lines) for name in (kind, known))
@@ -254,9 +254,7 @@ def test_one_channel_of_its_own_has_the_type_of_several(
     lines += "dilation_x=1\ndilation_y=1\ngroup=1\nnum_output=1\nwith_activation=NONE\n"
     lines += "multiplier=1\n" if kind == "DepthwiseConv" else ""
     given = {"weights": noise(1, 1, 1, 1, seed=3), "biases": noise(1)}
-    made = ran(
-        tmp_path, kind, [[noise(1, 3, 3, 1)]], [(1, 3, 3, 1)], lines, given, quantize_method_for_weight=method
-    )  # fmt: skip
+    made = ran(tmp_path, kind, [[noise(1, 3, 3, 1)]], [(1, 3, 3, 1)], lines, given, quantize_method_for_weight=method)
     if found is None:
         assert made.constants["scale"][0] == "uint16"
         assert made.constants["scale"][1].shape == (1,)

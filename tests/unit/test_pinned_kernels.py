@@ -23,9 +23,10 @@ from quantizer.numerics.pinned import pinned
 
 ROOT = Path(__file__).parents[2] / "cases" / "reference" / "compass"
 SETTINGS = (
-    {"ATEN_CPU_CAPABILITY": "default"}, {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "SSE41"},
+    {"ATEN_CPU_CAPABILITY": "default"},
+    {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "SSE41"},
     {"MKL_CBWR": "AVX2", "OMP_NUM_THREADS": "2"},
-)  # fmt: skip
+)
 PROGRAM = Path(__file__).parent / "workers" / "pinned_digests.py"
 VALUES = torch.from_numpy(deviates((40_000,), (1,))) * 6
 

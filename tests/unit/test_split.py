@@ -69,9 +69,9 @@ def test_every_class_of_sizes_is_drawn() -> None:
 
 @pytest.mark.parametrize(("bin_name", "legal"), [("ones", lambda n: n == 1), ("pairs", lambda n: n >= 2)])
 def test_parts_of_a_sum_lie_in_the_bin_that_is_asked_for(bin_name: str, legal: object) -> None:
-    domain = Domain.model_validate({
-        "type": "shape", "rank": [1, 4], "sum": "total", "bins": {"ones": {"max": 1}, "pairs": {"min": 2}}
-    })  # fmt: skip
+    domain = Domain.model_validate(
+        {"type": "shape", "rank": [1, 4], "sum": "total", "bins": {"ones": {"max": 1}, "pairs": {"min": 2}}}
+    )
     for total in (1, 2, 4, 7):
         for index in range(30):
             sizes = draw("sizes", domain, HashChoices(index, {"sizes": bin_name}), {"total": total})

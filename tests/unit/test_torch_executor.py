@@ -78,7 +78,7 @@ def test_outputs_in_the_order_asked_for_and_repeated(executor):
         (lambda e: TorchExecutor(e.graph, platform="tpu"), ValueError, "no such platform"),
         (lambda e: TorchExecutor(e.graph, platform="fp32", device="abacus"), ValueError, "no such device"),
     ],
-)  # fmt: skip
+)
 def test_unknown_names_and_wrong_values_are_errors(executor, call, error, text):
     with pytest.raises(error, match=text):
         call(executor)

@@ -82,7 +82,7 @@ def test_a_long_line_is_shown_around_its_caret() -> None:
     [
         ("a: 1\nb: 2\na: 3\n", "3:1", "key 'a' stands here a second time; the first is at 1:1"),
         ("x: {a: 1, a: 2}", "1:11", "key 'a' stands here a second time; the first is at 1:5"),
-        ("a: 1\n\"a\": 2\n", "2:1", "key 'a' stands here a second time"),
+        ('a: 1\n"a": 2\n', "2:1", "key 'a' stands here a second time"),
         ("a: &x 1\nb: *x\n", "1:4", "anchor &x"),
         ("b: *x\n", "1:4", "alias *x"),
         ("- &a [x]\n- [*a, *a]\n", "1:3", "anchor &a"),
@@ -112,7 +112,7 @@ def test_a_long_line_is_shown_around_its_caret() -> None:
         ("%YAML 3.0\n---\na: 1\n", "1:1", "not YAML"),
         ("@a: 1\n", "1:1", "not YAML"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused_says_where_and_why(text: str, place: str, words: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_yaml(text, "f.yaml")

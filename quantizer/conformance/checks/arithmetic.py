@@ -41,9 +41,9 @@ FLOAT32_WHOLE = 2.0**24
 def arithmetic(trial: Trial) -> Verdict:
     """Judge output codes against the exact real number that the platform's arithmetic prescribes.
 
-    What is judged are the codes under the numbers and stages that the platform declares (`declared.py`). A stage that is shown
-    and that nobody declared is a failure. Where the owner
-    of the run chose a reading, that reading judges every case of the item that it has something to say of.
+    What is judged are the codes under the numbers and stages that the platform declares (`declared.py`). A stage that
+    is shown and that nobody declared is a failure. Where the owner of the run chose a reading, that reading judges
+    every case of the item that it has something to say of.
     """
     declared = known_stages(trial)
     problem = None if declared is None else undeclared(trial.outcome.stages, declared, trial.target.id)
@@ -81,8 +81,8 @@ def _exactly(trial: Trial) -> Verdict | None:
 def _in_float32(trial: Trial) -> Verdict | None:
     """Judge a plugin that adds in float32 in any order, if the platform declares float32 sums.
 
-    2**-24 of the summed magnitudes of raw codes for each term where they leave the whole numbers of float32, as much for
-    the product, its shift and what the constant has absorbed where that leaves them; below, all of it is exact.
+    2**-24 of the summed magnitudes of raw codes for each term where they leave the whole numbers of float32, as much
+    for the product, its shift and what the constant has absorbed where that leaves them; below, all of it is exact.
     """
     rescale, family, declared = (
         trial.parameters.rescale, trial.spec.quantization.family, trial.target.platform.accumulator

@@ -1,8 +1,9 @@
 """Enclosing platforms: the interval of codes of float32 arithmetic in any order of operations.
 
-With u = 2**-24: a dequantized operand is off by 2u of itself (a scale brought to float32, a product); the operator's result by the
-bound of its float forward (checks.float_forward), for these operands; the quotient by the output's scale by 2u (the scale, the
-division or the product with its inverse). Then one rounding as the platform declares. Source of the sums: Higham 2002, 3.1.
+With u = 2**-24: a dequantized operand is off by 2u of itself (a scale brought to float32, a product); the operator's
+result by the bound of its float forward (checks.float_forward), for these operands; the quotient by the output's scale
+by 2u (the scale, the division or the product with its inverse). Then one rounding as the platform declares. Source of
+the sums: Higham 2002, 3.1.
 """
 
 from __future__ import annotations

@@ -263,8 +263,9 @@ def _integer_multiplier(
 ) -> Finding:  # fmt: skip
     """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one.
 
-    *lost*: what float32 may lose of the ratio, relative; nothing where the operations that form it are declared and replayed.
-    *shared*: under the finest shift that all channels fit, where the platform has one for all, the bits below fall off.
+    *lost*: what float32 may lose of the ratio, relative; nothing where the operations that form it are declared and
+    replayed. *shared*: under the finest shift that all channels fit, where the platform has one for all, the bits below
+    fall off.
     """
     rule, bits = trial.target.platform.multiplier, multiplier_bits(trial)
     got = Fraction(mantissa) / Fraction(2) ** shift

@@ -91,8 +91,8 @@ def rounded_once(
 ) -> Verdict:  # fmt: skip
     """Judge codes of real numbers in output steps: rounded once in the declared mode, *extra* codes for earlier stages.
 
-    exact: the number of one element in rationals, by its index; it decides near ties. detail: what a failure also shows.
-    magnitude: the sum of |terms|, where these are real numbers that may cancel.
+    exact: the number of one element in rationals, by its index; it decides near ties. detail: what a failure also
+    shows. magnitude: the sum of |terms|, where these are real numbers that may cancel.
     """
     zero = int(trial.output.zero_point)
     mode = declared.rounding or trial.target.platform.rounding

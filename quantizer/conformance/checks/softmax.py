@@ -188,7 +188,8 @@ def _without_stages(trial: Trial, table: Table) -> Verdict:
 def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
     """Return e in output codes of the stages after the table: interpolation, reciprocal or quotient, multiplier.
 
-    An engine that shows neither may take the one or the other. share: y = exp / sum; total: sum of exponentials in units of the table.
+    An engine that shows neither may take the one or the other. share: y = exp / sum; total: sum of exponentials in
+    units of the table.
     """
     numbers, scale = trial.parameters.numbers, float(trial.output.scale)
     table = trial.parameters.tables["exp"]

@@ -45,8 +45,8 @@ def has_stages(trial: Trial) -> bool:
 def staged(trial: Trial) -> Verdict:
     """Judge each shown stage from the codes before it, then the output; the first stage that fails is the verdict.
 
-    A hidden stage is any real number that its declared rounding may make of its value. An element of which that leaves more
-    than 2 codes is inconclusive: counted as vacuous, and no pass where they are many.
+    A hidden stage is any real number that its declared rounding may make of its value. An element of which that leaves
+    more than 2 codes is inconclusive: counted as vacuous, and no pass where they are many.
     """
     operands, formats = dict(_inputs(trial)), _formats(trial)
     numbers = numbers_of(trial.bound, trial.target.scheme.activation.bits)
@@ -108,9 +108,10 @@ def stage_findings(trial: Trial) -> Iterator[Finding]:
             continue
         wanted = declared[name]
         pairs = (
-            ("scale", wanted.scale, float(got.scale)), ("zero point", 0, int(got.zero_point)),
+            ("scale", wanted.scale, float(got.scale)),
+            ("zero point", 0, int(got.zero_point)),
             ("codes", (wanted.qmin, wanted.qmax), (got.qmin, got.qmax)),
-        )  # fmt: skip
+        )
         for what, expected, found in pairs:
             ratio = 0.0 if expected == found else float("inf")
             yield Finding(f"stage {name}", ratio, f"{what} {expected}", f"{found}", "the declared format of the stage")
@@ -123,9 +124,10 @@ def undeclared(shown: Mapping[str, object], declared: set[str], what: str) -> Ve
         return None
     known = ", ".join(sorted(declared)) or "none"
     return failure(
-        CHECK, f"stage {names[0]!r} is shown, and nobody declared it. Stages of {what}: {known}."
+        CHECK,
+        f"stage {names[0]!r} is shown, and nobody declared it. Stages of {what}: {known}."
         " Declare it under `stages` of the spec or the platform, or do not show it.",
-    )  # fmt: skip
+    )
 
 
 def _formats(trial: Trial) -> dict[str, StageFormat]:
@@ -196,8 +198,8 @@ def _codes(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the smallest and the largest code that the rounding of a number in *value* may give.
 
-    A value exactly between two codes is held to the mode. Beside such a tie, within what float64 leaves open of it, both pass:
-    the scales of stages are numbers of float64 themselves.
+    A value exactly between two codes is held to the mode. Beside such a tie, within what float64 leaves open of it,
+    both pass: the scales of stages are numbers of float64 themselves.
     """
     low, high = (
         code_interval(end / scale, zero_point=zero, qmin=ends[0], qmax=ends[1], rounding=mode)[place]

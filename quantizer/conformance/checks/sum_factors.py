@@ -112,7 +112,8 @@ def _terms(trial: Trial) -> int:
 def _integers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Multipliers and factors are what an integer kernel can hold: no more significant bits than the rule's or a word's.
 
-    Factors stand for multipliers under shifts of their own, so that they may be halves, and zeros may follow their bits.
+    Factors stand for multipliers under shifts of their own, so that they may be halves, and zeros may follow their
+    bits.
     """
     bits = max(multiplier_bits(trial), WORD_BITS)
     for name, value in (("multiplier", rescale.mantissa.item()), *rescale.factors.items()):
@@ -162,8 +163,8 @@ def _present(trial: Trial) -> dict[str, QParams]:
 def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
 
-    Half a unit of the multiplier's bits and of a factor's 15 bits, half a factor times the multiplier, and half a unit at
-    the largest shift.
+    Half a unit of the multiplier's bits and of a factor's 15 bits, half a factor times the multiplier, and half a unit
+    at the largest shift.
     """
     ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
     one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)

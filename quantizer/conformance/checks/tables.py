@@ -192,7 +192,8 @@ def inverses(table: Table, places: Array) -> tuple[Array, Array]:
 def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
     """Return sat(f) in output codes at each input code, and its budget; None where f has not one input and one scale.
 
-    What float32 loses is relative to the code with its zero point and to that without, which may be far larger. Outside the domain of f, where it is NaN, the entry is code 0.
+    What float32 loses is relative to the code with its zero point and to that without, which may be far larger. Outside
+    the domain of f, where it is NaN, the entry is code 0.
     """
     operands = list(trial.case.shapes)
     if len(operands) != 1 or trial.spec.outputs["y"].kind != "value":
@@ -213,8 +214,8 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
     """Return the float32 error of a small entry, in codes, where a platform evaluates f in float32.
 
     A bounded f has the absolute error of its bound wherever it is small (a logistic function that is a difference from
-    1/2, a line that is cut); one that turns, that of f(|x|) (a product of x and a sum that cancels); one with poles of a
-    period moves as far as f does where its operand is rounded, and so does a monotone one, which may have steps.
+    1/2, a line that is cut); one that turns, that of f(|x|) (a product of x and a sum that cancels); one with poles of
+    a period moves as far as f does where its operand is rounded, and so does a monotone one, which may have steps.
     """
     y, rule = trial.spec.outputs["y"], trial.target.platform.tables
     if rule.arithmetic != "float32" and rule.alignment != "linspace":
@@ -238,8 +239,8 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
 def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
     """Return the change of a monotone f, in codes, within the float32 error of its operand; a jump there counts whole.
 
-    The scale is rounded, the difference from the zero point is multiplied by it or divided by its inverse, each once; or the
-    zero point is multiplied by it alone.
+    The scale is rounded, the difference from the zero point is multiplied by it or divided by its inverse, each once;
+    or the zero point is multiplied by it alone.
     """
     ((name, part),) = values.items()
     by = 2.0**-24 * (4 * part.abs() + _folded(trial, name))

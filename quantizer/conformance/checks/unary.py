@@ -68,9 +68,9 @@ def _judge_multiple(trial: Trial) -> Verdict:
 def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
     """Return f of the rescaled centred codes, and the error of the stages before the last rounding, both in output codes.
 
-    leaky_rectifier: the slope is a whole number of declared places (provided, or of the activation's bits), and the product of
-    the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded first; bounds are
-    those that were provided.
+    leaky_rectifier: the slope is a whole number of declared places (provided, or of the activation's bits), and the
+    product of the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded
+    first; bounds are those that were provided.
     """
     family, bits, numbers = (
         trial.spec.quantization.family, trial.target.scheme.activation.bits, trial.parameters.numbers

@@ -1,7 +1,8 @@
 """Faults in one kind of number (multiplier, scale, slope, limit), whatever its name and format on a platform.
 
-Each fault is told to the numbers that an arithmetic reads: an arithmetic without multipliers reads scales, one that has its
-own rounding is rounded anew from a finer result of its own. `conformance/kinds.py` says which names are of which kind.
+Each fault is told to the numbers that an arithmetic reads: an arithmetic without multipliers reads scales, one that has
+its own rounding is rounded anew from a finer result of its own. `conformance/kinds.py` says which names are of which
+kind.
 """
 
 from __future__ import annotations

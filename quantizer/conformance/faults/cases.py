@@ -53,7 +53,8 @@ def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None
 def corpus(session: Session, spec: Spec, size: int = CORPUS) -> Iterator[tuple[Target, Case]]:
     """Yield *size* generated cases over all targets of *spec*: random scales and data, and as many under powers of two.
 
-    The second half is tied: sums are solved for ties, or take the whole range of the codes. Tiles are drawn for each case.
+    The second half is tied: sums are solved for ties, or take the whole range of the codes. Tiles are drawn for each
+    case.
     """
     targets = session.all_targets(spec)
     streams = {t.id: (t, _cut(t, _alternating(random_cases(t), tied_cases(t)))) for t in targets}

@@ -107,8 +107,9 @@ class Subject:
     def examine(self, fault: Fault) -> Found:
         """Return what *fault* changes and which checks find it: every case that it changes is judged until one did.
 
-        A few cases after that are judged too, so that all checks are named that find it soon; under a schedule, which asks
-        only what is lost, none. A fault that changes runs which no check of its case sees is then judged on the other cases.
+        A few cases after that are judged too, so that all checks are named that find it soon; under a schedule, which
+        asks only what is lost, none. A fault that changes runs which no check of its case sees is then judged on the
+        other cases.
         """
         found, started = Found(), perf_counter()
         further, within = (0, 0) if self._samples else (FURTHER, WITHIN)

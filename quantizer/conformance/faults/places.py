@@ -1,6 +1,7 @@
 """The kill matrix by place: fault x operator x (platform, arithmetic), where a case has one arithmetic.
 
-A fault that is found on one platform says nothing about another: what it changes there may have another name, or not exist.
+A fault that is found on one platform says nothing about another: what it changes there may have another name, or not
+exist.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ RULES: tuple[Fault, ...] = (
     Fault("weights_rounded_half_away", "provided weight", weighted, "quantize", rule.quantizer(rounding="half_away")),
     Fault("weight_scale_per_tensor", "quantize rule", weighted, "quantize", rule.weights(granularity="tensor")),
     Fault("weight_range_full", "quantize rule", weighted, "quantize", rule.other_weight_range),
-)  # fmt: skip
+)
 
 STATE: tuple[Fault, ...] = (
     Fault("stale_second_run", "state", every, "quantized", stale_result),

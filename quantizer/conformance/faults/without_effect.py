@@ -29,7 +29,8 @@ Triple = tuple[str, str, str]
 def read_without_effect(cases: Path) -> Mapping[Pair, str]:
     """Return (fault, operator) -> reason of every pair that is listed for all platforms; none where there is no such file.
 
-    CaseError names file and line of what is not a JSON object with a fault, its operators and a reason, or listed twice.
+    CaseError names file and line of what is not a JSON object with a fault, its operators and a reason, or listed
+    twice.
     """
     return {
         (fault, op): reason for (fault, op, platform), reason in read_places(cases).items() if platform == EVERYWHERE

@@ -93,8 +93,9 @@ def _model(spec: GraphSpec, case: GraphCase) -> onnx.ModelProto:
     }
     constants |= {
         name: np.array([int(value(bound)) for value in values], np.int64)
-        for name, values in spec.numbers.items() if name in read
-    }  # fmt: skip
+        for name, values in spec.numbers.items()
+        if name in read
+    }
     constants |= {name: np.array(value, np.float32) for name, value in spec.reals.items() if name in read}
     nodes = [
         helper.make_node(node.op, node.reads, [name], name, **{k: _value(v, bound) for k, v in node.attrs.items()})

@@ -76,8 +76,8 @@ def judge_graph(
 ) -> list[Judged]:  # fmt: skip
     """Return everything that is compared for one case on one platform.
 
-    engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites: beside
-    our own, by name.
+    engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites:
+    beside our own, by name.
     """
     own = composed(build(spec, case), platform)
     found = [*_nodes(own)]
@@ -142,8 +142,8 @@ def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
 def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdict:
     """Judge an optimized run by the run without: equal codes, where the enclosures of the parts allow one code each.
 
-    A part's enclosure is float64 on the operands of the plain run, with what float32 may lose. Where it allows two codes
-    somewhere, an optimized run may have either there, and anything behind it: nothing is judged.
+    A part's enclosure is float64 on the operands of the plain run, with what float32 may lose. Where it allows two
+    codes somewhere, an optimized run may have either there, and anything behind it: nothing is judged.
     """
     parts, names = parts_of(built.graph), list(built.graph.outputs)
     try:

@@ -22,8 +22,8 @@ STRUCTURAL = ("order", "activation", "tiles")
 def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
     """Return the case *place* of the series *seed*: RANGES neighbours have one structure, and nothing else in common.
 
-    most: data sets of the case, at most; it has several where its structure has an axis to stack them along. The case says
-    all that decides it, so that it is judged alone as in its batch.
+    most: data sets of the case, at most; it has several where its structure has an axis to stack them along. The case
+    says all that decides it, so that it is judged alone as in its batch.
     """
     spec = target.spec
     structure = HashChoices(key(seed, target.id, "structure", str(place // RANGES)), {})

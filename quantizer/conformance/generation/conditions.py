@@ -1,8 +1,8 @@
 """Cases that combine a size that kernels treat specially with a class of attributes, data and ranges.
 
 Bugs of real kernels show where several things meet: a depth past a block without a bias, channels past a vector under a
-multiplier above one. The gate distributes the units of an operator over the targets of each platform; nightly runs make every
-unit meet every class of every attribute with every class of data.
+multiplier above one. The gate distributes the units of an operator over the targets of each platform; nightly runs make
+every unit meet every class of every attribute with every class of data.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FULL = ("accumulator_limit", "corners")
 RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "wide")
 """Classes of ranges, the drawn ones twice.
 
-equal: the output has the range of the first operand; equal_inputs: all activations have one; coarse, fine: the output's is larger
-and smaller than what was seen; wide: the operands' are, of which the data fill a part.
+equal: the output has the range of the first operand; equal_inputs: all activations have one; coarse, fine: the output's
+is larger and smaller than what was seen; wide: the operands' are, of which the data fill a part.
 """
 FACTORS: Mapping[str, tuple[float, ...]] = {"coarse": (8.0, 64.0), "fine": (0.125, 2.0**-6)}
 LARGE, MIDDLING = 129, 17
@@ -41,7 +41,8 @@ TRIES = 6
 def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
     """Yield the gate's cases of *target*: its share of the units that its platform's targets have among *everything*.
 
-    Kinds of units take turns, and so do the units of a kind: what a dimension has many of does not crowd out an attribute.
+    Kinds of units take turns, and so do the units of a kind: what a dimension has many of does not crowd out an
+    attribute.
     """
     of_platform = [t.id for t in everything if t.deal == target.deal]
     known = _by_kind(target)

@@ -54,8 +54,8 @@ def on_grid(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[st
 def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
     """Return biases, one per channel, that make one hashed sum of each a number that `RIVALS` bring to other codes.
 
-    *tensors*: the other operands, values of codes. The rivals take turns over the channels, those first that fewest numbers
-    show. A channel without such a number has no bias.
+    *tensors*: the other operands, values of codes. The rivals take turns over the channels, those first that fewest
+    numbers show. A channel without such a number has no bias.
     """
     parameters = _provided(target, case, {**tensors, name: np.zeros(case.shapes[name])})
     sums = _sums(target, case, tensors, parameters)

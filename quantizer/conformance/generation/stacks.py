@@ -30,9 +30,9 @@ SEED_BITS = 32
 def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = True, most: int = PARTS) -> Case:
     """Return *case* with more data sets beside its own, *most* in all, tiles chosen anew.
 
-    keeps: *case* itself where it would lose a class of its coverage, such as a batch of one. Ranges, constants and the first
-    data set are those of *case*. An operator whose reference is not ours has no stacks: the domains of its dimensions are
-    limits.
+    keeps: *case* itself where it would lose a class of its coverage, such as a batch of one. Ranges, constants and the
+    first data set are those of *case*. An operator whose reference is not ours has no stacks: the domains of its
+    dimensions are limits.
     """
     spec = target.spec
     if case.data.stack is not None or case.data.kept or case.data.set in ALONE or not is_ours(spec):

@@ -119,7 +119,8 @@ def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
 def _compared(target: Target, case: Case, name: str) -> float:
     """Return the first value of an operand that is compared: both have the same code's worth there, one step or nothing.
 
-    Every other time the second operand's float lies above it or below, by less than float16 can tell and than its code moves.
+    Every other time the second operand's float lies above it or below, by less than float16 can tell and than its code
+    moves.
     """
     known = {other: activation_of(target, case, other) for other in target.spec.activations}
     step = max(float(params.scale) for params in known.values())
@@ -131,8 +132,8 @@ def _compared(target: Target, case: Case, name: str) -> float:
 def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> Array:
     """Return zeros but for one element of each sum, an odd multiple of what lies half way between two codes of its mean.
 
-    Of n = 2**q * m terms, m odd, that is m where the output's step is 2**(1-q) of the input's (`ranges.output_range`), and
-    n / 2 where both have one step.
+    Of n = 2**q * m terms, m odd, that is m where the output's step is 2**(1-q) of the input's (`ranges.output_range`),
+    and n / 2 where both have one step.
     """
     shape, terms = case.shapes[name], mean_terms(target, case)
     kept = _picked(target, case, name)
@@ -150,7 +151,8 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
 def near_ties(target: Target, case: Case) -> dict[str, Array]:
     """Return zeros but for one element of each sum: a code that the output's step brings next to a tie, and on none.
 
-    As long as the output has no range, any code. Of sums of products random values, and biases solved for a sum next to a tie.
+    As long as the output has no range, any code. Of sums of products random values, and biases solved for a sum next to
+    a tie.
     """
     if is_near_sum(target):
         return _near_products(target, case)
@@ -332,8 +334,8 @@ def is_quotient(target: Target) -> bool:
 def _solved_quotient(target: Target, case: Case) -> dict[str, Array]:
     """Return dividends and divisors whose quotients are odd multiples of half a code, some with one code more or less above.
 
-    Three divisors of four are, but for a power of two, numbers that times their reciprocal in float32, or in float64, are not 1.
-    Nothing while the output has no range, or where the codes have no room.
+    Three divisors of four are, but for a power of two, numbers that times their reciprocal in float32, or in float64,
+    are not 1. Nothing while the output has no range, or where the codes have no room.
     """
     a, b = target.spec.activations
     if "y" not in case.ranges or np.broadcast_shapes(case.shapes[a], case.shapes[b]) != tuple(case.shapes[a]):
@@ -379,9 +381,9 @@ def is_wide_product(target: Target) -> bool:
 def _solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Return both operands with a first product one unit beside a tie, beyond float32, on the side that ties to even leave.
 
-    The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder modulo
-    the output's step exists; the others of its row are zero where products are added, and the same where they stand alone.
-    Without the output's range, both are as large as they can be.
+    The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder
+    modulo the output's step exists; the others of its row are zero where products are added, and the same where they
+    stand alone. Without the output's range, both are as large as they can be.
     """
     (a, b), seed = target.spec.activations, case.data.seed
     scales = [float(activation_of(target, case, name).scale) for name in (a, b)]

@@ -209,7 +209,8 @@ def _is_cheap(spec: Spec, bound: Mapping[str, Any]) -> bool:
 class _Lean:
     """Another chooser's choices, sizes at most a little above their least.
 
-    Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have them.
+    Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have
+    them.
     """
 
     def __init__(self, chooser: ChoiceSource, spec: Spec, spread: int) -> None:

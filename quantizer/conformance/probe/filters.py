@@ -81,8 +81,9 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
         operand = codes.repeat_interleave(terms).reshape(shapes["x"])
         shown = {
             "x": np.broadcast_to(codes.numpy().reshape(-1, 1), (len(kept), terms)),
-            "weight": repeated.numpy().reshape(-1, terms), "bias": bias[kept],
-        }  # fmt: skip
+            "weight": repeated.numpy().reshape(-1, terms),
+            "bias": bias[kept],
+        }
         operands = {"x": operand, "weight": weight.codes, "bias": constant.codes}
         constants = {"weight": weight, "bias": constant}
         return Question(target, attrs, {"x": x}, y, operands, constants, wanted.aim, shown)

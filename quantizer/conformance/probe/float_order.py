@@ -1,7 +1,7 @@
 """The order in which an engine adds float32 numbers, and what it keeps of them: seen through masks of large numbers.
 
-Of n ones two are replaced by M and -M, M so large that adding a one to it changes nothing. The ones that are left in the
-result are those added after M and -M met: n less what lies below the node of the tree of additions where they meet.
+Of n ones two are replaced by M and -M, M so large that adding a one to it changes nothing. The ones that are left in
+the result are those added after M and -M met: n less what lies below the node of the tree of additions where they meet.
 Source: FPRev (Xie et al., 2024).
 """
 

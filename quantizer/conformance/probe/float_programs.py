@@ -67,17 +67,18 @@ def _logistic(x: Any) -> Any:
 _FILTER = {
     "separate operations": lambda v: _dot(v["x"], v["weight"]) + v["bias"],
     "fused multiply-add": _fused,
-}  # fmt: skip
+}
 _MEAN = {
     "one after the other": lambda v: _share(_added(_columns(v["x"])), v["x"]),
     "in 8 lanes": lambda v: _share(_in_lanes(v["x"]), v["x"]),
-}  # fmt: skip
+}
 _PLAIN = "separate operations"
 OPERATORS: Mapping[str, Mapping[str, Callable[[Values], Any]]] = {
     **dict.fromkeys(("conv2d", "depthwise_conv2d", "fully_connected"), _FILTER),
     **dict.fromkeys(("reduce_mean", "global_avg_pool2d", "avg_pool2d"), _MEAN),
     "reduce_sum": {
-        "one after the other": lambda v: _added(_columns(v["x"])), "in 8 lanes": lambda v: _in_lanes(v["x"]),
+        "one after the other": lambda v: _added(_columns(v["x"])),
+        "in 8 lanes": lambda v: _in_lanes(v["x"]),
     },
     "matmul": {_PLAIN: lambda v: _dot(v["a"], v["b"])},
     "add": {_PLAIN: lambda v: v["a"] + v["b"]},
@@ -89,7 +90,7 @@ OPERATORS: Mapping[str, Mapping[str, Callable[[Values], Any]]] = {
     "sigmoid": {"a function rounded to float32": lambda v: _logistic(v["x"])},
     "tanh": {"a function rounded to float32": lambda v: np.tanh(v["x"].astype(np.float64)).astype(v["x"].dtype)},
     "quantize": {_PLAIN: lambda v: v["x"]},
-}  # fmt: skip
+}
 """Operator -> its float32 operations in each order, one item a row."""
 SUMS: Mapping[str, Callable[[Values], Any]] = {
     **dict.fromkeys(("conv2d", "depthwise_conv2d", "fully_connected"), _FILTER[_PLAIN]),
@@ -102,8 +103,8 @@ SUMS: Mapping[str, Callable[[Values], Any]] = {
 def programs(spec: Spec) -> Iterator[Hypothesis]:
     """Yield float programs, in every mode, the zero point inside and outside the rounding.
 
-    dequantize, the operator and quantize in float32, with a quotient or an inverse, which may be fused with the zero point; a
-    sum times a float32 or float64 ratio.
+    dequantize, the operator and quantize in float32, with a quotient or an inverse, which may be fused with the zero
+    point; a sum times a float32 or float64 ratio.
     """
     for order, division, mode, place in itertools.product(
         OPERATORS.get(spec.op, ()), DIVISIONS, MODES, ("outside", "inside")

@@ -224,7 +224,7 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "stale_tail": _stale_tail,
     "storage_order": lambda: _storage_order,
     "fused_product": lambda: _fused_product,
-}  # fmt: skip
+}
 RULES: Mapping[str, Callable[..., Wrap]] = {"bias_sign": lambda: _bias_sign}
 """Effects on the quantize rule; the others are of the integer forward."""
 STATES = ("stale_tail",)

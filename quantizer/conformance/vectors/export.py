@@ -95,9 +95,7 @@ def bundle(targets: list[Target], cases: int, seed: int, most: int) -> dict[str,
         found += own
     index = index_text(found).encode()
     files.add(INDEX, index)
-    manifest = Manifest(
-        version=VERSION, quantizer=__version__, seed=seed, index_sha256=digest(index), cases=found
-    )  # fmt: skip
+    manifest = Manifest(version=VERSION, quantizer=__version__, seed=seed, index_sha256=digest(index), cases=found)
     plain = manifest.model_dump(mode="json", exclude_defaults=True)
     files.add(MANIFEST, (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
     return files.contents

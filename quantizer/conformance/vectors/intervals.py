@@ -36,9 +36,9 @@ class Intervals:
 def intervals(trial: Trial) -> Intervals | str:
     """Return the interval that check `arithmetic` holds each output element to, or the reason why there is none.
 
-    The package's own codes are judged with their stages hidden, as are those of a function of which files alone come back.
-    An interval that changes with the codes that are judged, as where one hidden number is inferred from them, is none: a bundle
-    says what is right before anything runs. A case whose own codes do not pass has none either.
+    The package's own codes are judged with their stages hidden, as are those of a function of which files alone come
+    back. An interval that changes with the codes that are judged, as where one hidden number is inferred from them, is
+    none: a bundle says what is right before anything runs. A case whose own codes do not pass has none either.
     """
     codes = trial.outcome.codes
     verdict, found = _judged(trial, codes)

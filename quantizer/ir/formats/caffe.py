@@ -29,8 +29,8 @@ TEST = 1
 def load(prototxt: Path | str, caffemodel: Path | str, runs: onnx_format.Runs | None = None) -> Graph:
     """Return the network under ONNX's operators, its input of the shape that the prototxt says.
 
-    Layers of training (a rule for phase TRAIN) are left out; those that are not supported are named in one UnsupportedError.
-    FormatError or GraphError say what else is wrong, with the layer.
+    Layers of training (a rule for phase TRAIN) are left out; those that are not supported are named in one
+    UnsupportedError. FormatError or GraphError say what else is wrong, with the layer.
     """
     text, weights = Path(prototxt), Path(caffemodel)
     where = shown_path(text)

@@ -60,8 +60,8 @@ def provided_layer(
 ) -> tuple[Node, list[Tensor]]:  # fmt: skip
     """Return *node* with Compass's numbers in `extra`, and its outputs and constants as codes.
 
-    node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured. more: what
-    the layer says beside its numbers, or otherwise than the operator's attributes do.
+    node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured. more:
+    what the layer says beside its numbers, or otherwise than the operator's attributes do.
     """
     provided = cast("Parameters", node.parameters)
     made: list[Tensor] = []
@@ -87,8 +87,8 @@ def scaled_layer(
 ) -> tuple[Node, list[Tensor]]:
     """Return a fully connected layer that multiplies by three float32 constants instead of a multiplier; its bias is real.
 
-    node: as of `provided_layer`. shapes: of `scale1`, units of the input, `scale2`, units of each row's weights, and `scale3`,
-    steps of the output. The input's zero point is lost (Compass).
+    node: as of `provided_layer`. shapes: of `scale1`, units of the input, `scale2`, units of each row's weights, and
+    `scale3`, steps of the output. The input's zero point is lost (Compass).
     """
     provided = cast("Parameters", node.parameters)
     params, weight = filed(provided.outputs["y"]), file_constant(provided, spec, "weight")

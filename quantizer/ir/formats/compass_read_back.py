@@ -54,8 +54,8 @@ FAST_EXP = ("input_scale_value", "input_shift_value", "pow2_out_q", "adjust_q")
 def with_parameters(graph: Graph, specs: Mapping[str, Spec], platform: Platform) -> Graph:
     """Return a native graph whose quantized nodes carry the parameters that their layers say.
 
-    A layer is quantized where it says `unquantifiable=false`; one that says three scales instead of a multiplier runs on what
-    it says. GraphError where a number is missing or has another form.
+    A layer is quantized where it says `unquantifiable=false`; one that says three scales instead of a multiplier runs
+    on what it says. GraphError where a number is missing or has another form.
     """
     nodes = []
     for node in graph.nodes:

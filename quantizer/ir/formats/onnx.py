@@ -1,8 +1,8 @@
 """ONNX models in the one IR: opsets 7 to 28, nodes under ONNX's names with every default filled in.
 
-A `Constant` becomes a constant, a function of the model is inlined, bodies of control flow become subgraphs. Source of the
-rules: onnx/onnx.proto and docs/IR.md of the ONNX project. Nothing is run here: `quantizer.runtime.onnx_model.load_onnx_graph`
-also names unsupported operators and folds constants.
+A `Constant` becomes a constant, a function of the model is inlined, bodies of control flow become subgraphs. Source of
+the rules: onnx/onnx.proto and docs/IR.md of the ONNX project. Nothing is run here:
+`quantizer.runtime.onnx_model.load_onnx_graph` also names unsupported operators and folds constants.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 def _typed(model: onnx.ModelProto, where: str, *, follow: bool) -> onnx.ModelProto:
     """Return *model* with the types and shapes of all its values, as ONNX infers them; a wrong type is an error.
 
-    Only of a model that the checker and `refuse_fatal` have accepted: the library's inference crashes on others. *follow*:
-    through the values of shapes too.
+    Only of a model that the checker and `refuse_fatal` have accepted: the library's inference crashes on others.
+    *follow*: through the values of shapes too.
     """
     try:
         return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=follow)

@@ -1,7 +1,7 @@
 """ONNX Runtime's own operators on codes (domain com.microsoft) as the standard's: a float operator between quantizations.
 
-What its quantizer writes in the format QOperator is so read as what it writes in the format QDQ. Source: ContribOperators.md
-of ONNX Runtime.
+What its quantizer writes in the format QOperator is so read as what it writes in the format QDQ. Source:
+ContribOperators.md of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ Rule = Callable[[_Work, onnx.NodeProto], Nodes]
 def without_contrib(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """Return *model* with standard operators for those of DOMAIN that compute on codes; others stay.
 
-    UnsupportedError for a form that the standard cannot say: channels last, computed scales of a bias, opsets before 13.
+    UnsupportedError for a form that the standard cannot say: channels last, computed scales of a bias, opsets before
+    13.
     """
     if not any(node.domain == DOMAIN and _rule(node) for node in model.graph.node):
         return model

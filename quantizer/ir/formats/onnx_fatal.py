@@ -1,7 +1,8 @@
 """Refuses models that crash ONNX's shape inference: reads past a list, divisions by zero, unbounded memory.
 
-A convolution whose operand and weight differ in rank and blocks of 2**32 places or strides of 0 end the process: neither the checker nor the
-inference refuses them. A vector of which the inference follows the values costs 40 bytes an element. Found by fuzzing onnx 1.21.
+A convolution whose operand and weight differ in rank and blocks of 2**32 places or strides of 0 end the process:
+neither the checker nor the inference refuses them. A vector of which the inference follows the values costs 40 bytes an
+element. Found by fuzzing onnx 1.21.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
 
     Return whether the inference may follow the values of vectors (`data_prop`): none is known to be too long for that.
 
-    The ranks of convolutions are ONNX's own, of a model without data in which a tensor of the weight's rank and unknown sizes
-    stands for each convolution's result: where all ranks agree in that one, they are those of the model itself.
+    The ranks of convolutions are ONNX's own, of a model without data in which a tensor of the weight's rank and unknown
+    sizes stands for each convolution's result: where all ranks agree in that one, they are those of the model itself.
     """
     nodes = list(_nodes(model.graph))
     longest = _lengths(model.graph)

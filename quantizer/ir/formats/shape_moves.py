@@ -79,8 +79,9 @@ def concat(call: Call) -> list[Known]:
     axis = axis_of(call.attrs["axis"], len(call.first))
     for shape in call.shapes:
         fits = len(shape) == len(call.first) and (*shape[:axis], *shape[axis + 1 :]) == (
-            *call.first[:axis], *call.first[axis + 1 :],
-        )  # fmt: skip
+            *call.first[:axis],
+            *call.first[axis + 1 :],
+        )
         need(fits, f"shapes {list(call.first)} and {list(shape)} differ elsewhere than on axis {axis}")
     return [(*call.first[:axis], sum(shape[axis] for shape in call.shapes), *call.first[axis + 1 :])]
 

@@ -30,7 +30,7 @@ from xdsl.irdl import (
     result_def,
     var_operand_def,
     var_result_def,
-)  # fmt: skip
+)
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException

@@ -54,9 +54,9 @@ def write(graph: Graph, folder: PathLike, name: str, state: State) -> Files:
 def read(path: PathLike) -> Graph:
     """Return the verified graph of the module at *path*, with the weights that lie beside it.
 
-    A node's `op` is the operator (`top.Conv`), its name that of its first output, its attributes those that are written.
-    An input has a node `top.Input` only where it says more than `do_preprocess = false`. FormatError names path, line
-    and column.
+    A node's `op` is the operator (`top.Conv`), its name that of its first output, its attributes those that are
+    written. An input has a node `top.Input` only where it says more than `do_preprocess = false`. FormatError names
+    path, line and column.
     """
     where = os.fspath(path)
     module = parse_module(read_text(where), where)

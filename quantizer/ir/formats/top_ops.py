@@ -1,7 +1,7 @@
 """The one table of Top operators: operands, results and attributes of each operator that TpuLang emits.
 
-A node of a graph under Top's names: `op` is `top.Conv`, attributes have the names and kinds below, `name` is the name of
-the first output that is used, an operand that may be `none` is None, an unused result `i` is called `<name>#<i>`.
+A node of a graph under Top's names: `op` is `top.Conv`, attributes have the names and kinds below, `name` is the name
+of the first output that is used, an operand that may be `none` is None, an unused result `i` is called `<name>#<i>`.
 Any tensor operand may be a constant, which is a `top.Weight` in the text. Source: tpu-mlir's public definition of the
 dialect (TopOps.td) and the calls of its TpuLang.
 """
@@ -91,9 +91,7 @@ ROUNDINGS = (
 """Top's rounding modes; HalfToOdd and HalfTowardsZero are not computed by its simulator and have no name in TpuLang."""
 ROUND = _choice(*ROUNDINGS).defaulted("HalfAwayFromZero")
 REQUANT = _choice("TFLite_LShift", "TFLite", "MultiplierShift", "OnlyShift", "QDM", "OnlyScale")
-COMPARE = _choice(
-    "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "NotEqual", "And", "Not", "Xor"
-)  # fmt: skip
+COMPARE = _choice("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "NotEqual", "And", "Not", "Xor")
 REDUCE = _choice("ReduceMin", "ReduceMax", "ReduceMean", "ReduceL2", "ReduceL1", "ReduceSum", "ReduceProd")
 _AUTO_PAD = _choice("SAME_UPPER", "SAME_LOWER", "NOTSET", "VALID").optional
 _SHIFTED = {

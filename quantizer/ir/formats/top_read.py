@@ -108,9 +108,7 @@ def _names(made: _Graph, operation: Operation) -> tuple[str, ...]:
     wanted = sum(type_ is not None for type_ in operation.types)
     if len(operation.names) != wanted or not wanted:
         need = f"its location names {len(operation.names)} tensors, it makes {wanted}"
-        made.module.cursor.fail(
-            f'{operation.op}: {need}: write loc("x") or loc(fused["x", "y"])', operation.at
-        )  # fmt: skip
+        made.module.cursor.fail(f'{operation.op}: {need}: write loc("x") or loc(fused["x", "y"])', operation.at)
     given = iter(operation.names)
     absent = f"{operation.names[0]}{ABSENT}"
     return tuple(next(given) if type_ is not None else f"{absent}{i}" for i, type_ in enumerate(operation.types))

@@ -29,8 +29,8 @@ def check(
 ) -> None:
     """Raise ValueError where an operator cannot take shapes *operands*, or does not make shapes *results* of them.
 
-    None is a shape that is not known, and that of `none`; a size below 0 is not known either. *weights* and *absent* say
-    of each operand whether it is a constant, and whether it is `none`.
+    None is a shape that is not known, and that of `none`; a size below 0 is not known either. *weights* and *absent*
+    say of each operand whether it is a constant, and whether it is `none`.
     """
     gone = tuple(absent) or (False,) * len(operands)
     known = all(no or _known(shape) for shape, no in zip(operands, gone, strict=True))

@@ -268,7 +268,8 @@ class Emitter:
     def _inferred(self, node: Node, values: Sequence[Value | None]) -> list[torch.Tensor]:
         """Return results of the right shape and type without computing more than must be.
 
-        Element by element, one element says the type; products and movements run on shapes alone; what is left runs on zeros.
+        Element by element, one element says the type; products and movements run on shapes alone; what is left runs on
+        zeros.
         """
         first = values[0]
         assert first is not None

@@ -142,7 +142,7 @@ def infer(node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
 
 def placed(
     e: Emitter, node: Node, values: list[Value | None], tensors: list[Tensor | None], outputs: list[Tensor]
-) -> list[Value]:  # fmt: skip
+) -> list[Value]:
     """Lower one node whose operands are there, and return its results under their names."""
     e.place = node.name
     outcome = _LOWERINGS[node.op](Call(e, node, values, tensors, outputs))

@@ -15,8 +15,8 @@ from quantizer.lang.lowering.lower import Call, lowers
 def _lacking(c: Call, x: Value) -> list[int]:
     """Return how many windows ceil_mode has at the end of each axis beyond those that ONNX has.
 
-    TpuLang's document widens the padding at the end until the last step fits; ONNX leaves out windows that would begin in it.
-    These lie in the padding alone. Pads that differ at the two ends are as ONNX has them.
+    TpuLang's document widens the padding at the end until the last step fits; ONNX leaves out windows that would begin
+    in it. These lie in the padding alone. Pads that differ at the two ends are as ONNX has them.
     """
     kernel, strides, pads = (c.attr(name) for name in ("kernel_shape", "strides", "pads"))
     rank = x.rank - 2

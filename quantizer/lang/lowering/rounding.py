@@ -18,7 +18,8 @@ FURTHEST = 62
 def quotient(e: Emitter, v: Value, bits: torch.Tensor, mode: str) -> Value:
     """Return int64 `v / 2**bits` rounded in one of Top's modes; negative bits shift left, beyond 63 count as 63.
 
-    bits: int64 that broadcasts with v. Source of the rule: quantizer.numerics.rounding.shift_right, tpu-mlir's own shift.
+    bits: int64 that broadcasts with v. Source of the rule: quantizer.numerics.rounding.shift_right, tpu-mlir's own
+    shift.
     """
     right = bits.clamp(0, 63)
     if bool((right > FURTHEST).any()):
@@ -113,13 +114,11 @@ def _plus(e: Emitter, v: Value, number: torch.Tensor) -> Value:
     return e.op("Add", v, number) if bool(number.any()) else v
 
 
-def scaled(
-    e: Emitter, x: Value, multiplier: torch.Tensor, shift: torch.Tensor, quant_mode: str, mode: str
-) -> Value:  # fmt: skip
+def scaled(e: Emitter, x: Value, multiplier: torch.Tensor, shift: torch.Tensor, quant_mode: str, mode: str) -> Value:
     """Return int64 x * multiplier * 2**shift: by one shift, or as TFLite by the high half of the doubled 32-bit product.
 
-    shift: to the left where positive, which in TFLite comes first and wraps in 32 bits; mode rounds what is shifted right.
-    Source: quantizer.numerics.integer_requantize.
+    shift: to the left where positive, which in TFLite comes first and wraps in 32 bits; mode rounds what is shifted
+    right. Source: quantizer.numerics.integer_requantize.
     """
     if quant_mode == "MultiplierShift":
         return quotient(e, e.op("Mul", x, multiplier), -shift, mode)

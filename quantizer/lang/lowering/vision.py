@@ -35,7 +35,8 @@ def upsample(c: Call) -> Value:
 def interp(c: Call) -> Value:
     """The last two axes at evenly spaced coordinates, by factors or to sizes.
 
-    align_corners puts the corners of both on each other, so that the sizes decide; the factors would only in whole numbers.
+    align_corners puts the corners of both on each other, so that the sizes decide; the factors would only in whole
+    numbers.
     """
     spatial = c.value().shape[-2:]
     if c.has(1):

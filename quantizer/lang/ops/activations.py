@@ -61,9 +61,7 @@ def _apply(
 
 
 def _scaled(name: str, top: str, says: str, **attrs: AttrValue) -> Scaled:
-    def function(
-        input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None
-    ) -> Tensor:  # fmt: skip
+    def function(input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None) -> Tensor:
         return _apply(f"top.{top}", input, out_name, dict(attrs), scale, zero_point)
 
     function.__name__, function.__qualname__, function.__doc__ = name, name, says
@@ -132,7 +130,7 @@ def abs(input: Tensor, out_name: str | None = None) -> Tensor:
 @operator(GROUP)
 def leaky_relu(
     input: Tensor, negative_slope: float = 0.01, out_name: str | None = None, round_mode: str = "half_away_from_zero"
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return x, times negative_slope where it is negative; codes keep their grid."""
     slope = a.number("negative_slope", negative_slope)
     attrs: dict[str, AttrValue] = {"alpha": slope, "round_mode": a.rounding("round_mode", round_mode)}
@@ -151,9 +149,7 @@ def prelu(input: Tensor, slope: Tensor, out_name: str | None = None) -> Tensor:
 
 
 @operator(GROUP)
-def square(
-    input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None
-) -> Tensor:  # fmt: skip
+def square(input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None) -> Tensor:
     """Return x * x, as `mul` computes it."""
     a.tensor("input", input, a.FLOATS_AND_CODES)
     scales, zeros = a.pairs(scale, zero_point, 2)

@@ -117,9 +117,10 @@ def reduce(
     """Return a minimum, maximum, mean, sum, product or norm over axes."""
     a.tensor("input", input, a.FLOATS)
     attrs: dict[str, AttrValue] = {
-        "mode": a.one_of("method", method, REDUCTIONS), "axes": a.axes("axes", axes, len(input.shape)),
+        "mode": a.one_of("method", method, REDUCTIONS),
+        "axes": a.axes("axes", axes, len(input.shape)),
         "keepdims": a.boolean("keep_dims", keep_dims),
-    }  # fmt: skip
+    }
     return same_type("top.Reduce", input, attrs, out_name)
 
 
@@ -132,9 +133,7 @@ def unsqueeze(input: Tensor, axes: SizesOrOne = (1, 2), out_name: str | None = N
 
 
 @operator(GROUP)
-def split(
-    input: Tensor, axis: int = 0, num: int = 1, size: Sizes = (), out_name: str | None = None
-) -> list[Tensor]:  # fmt: skip
+def split(input: Tensor, axis: int = 0, num: int = 1, size: Sizes = (), out_name: str | None = None) -> list[Tensor]:
     """Return *num* parts along an axis, of equal sizes or of those in *size*; their names end with _0, _1, ..."""
     a.tensor("input", input, a.MOVED)
     along, count = a.axis("axis", axis, len(input.shape)), a.integer("num", num, least=2)
@@ -157,7 +156,7 @@ def _listed(value: SizesOrOne | None) -> Sizes | None:
 
 def _sliced(
     x: Tensor, starts: tuple[int, ...], ends: tuple[int, ...], steps: tuple[int, ...], axes: tuple[int, ...] | None
-) -> dict[str, AttrValue]:  # fmt: skip
+) -> dict[str, AttrValue]:
     """Return the attributes of a slice that leaves something of every axis."""
     where = tuple(range(len(starts))) if axes is None else axes
     for axis, start, end, step in zip(where, starts, ends, steps, strict=True):
@@ -234,9 +233,7 @@ def pad(
 
 
 @operator(GROUP)
-def roll(
-    input: Tensor, shifts: SizesOrOne, dims: SizesOrOne | None = None, out_name: str | None = None
-) -> Tensor:  # fmt: skip
+def roll(input: Tensor, shifts: SizesOrOne, dims: SizesOrOne | None = None, out_name: str | None = None) -> Tensor:
     """Return elements moved round by shifts along dims; without dims, along all elements in order.
 
     Written as slices that are put together again, as the original does.

@@ -17,8 +17,9 @@ def nms(
 ) -> Tensor:  # fmt: skip
     """Return [batch, class, box] of boxes that no better one of their class overlaps; at most so many of each class.
 
-    boxes: [n, boxes, 4], PYTORCH as centre and size, TENSORFLOW as corners. scores: [n, classes, boxes]. The call has no
-    thresholds, so ONNX's defaults hold: every score counts, any shared area drops the worse box, and 0 boxes a class are none.
+    boxes: [n, boxes, 4], PYTORCH as centre and size, TENSORFLOW as corners. scores: [n, classes, boxes]. The call has
+    no thresholds, so ONNX's defaults hold: every score counts, any shared area drops the worse box, and 0 boxes a class
+    are none.
     """
     a.tensor("boxes", boxes, ("float32",), 3)
     a.tensor("scores", scores, ("float32",), 3)

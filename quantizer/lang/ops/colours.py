@@ -21,7 +21,8 @@ def yuv2rgb(
 ) -> Tensor:  # fmt: skip
     """Return bytes [..., 3, h, w] of colours for bytes [..., 3 h / 2, w]: brightness, then colour of 2 x 2 points each.
 
-    src_format: 0 is YU12 (u, then v), 1 YV12 (v, then u), 2 NV12 (u and v in turn), 3 NV21 (v and u); dst_format: 4 RGB, 5 BGR.
+    src_format: 0 is YU12 (u, then v), 1 YV12 (v, then u), 2 NV12 (u and v in turn), 3 NV21 (v and u); dst_format: 4
+    RGB, 5 BGR.
     """
     a.tensor("inputs", inputs, ("uint8",), range(2, 6))
     rows, width = inputs.shape[-2:]

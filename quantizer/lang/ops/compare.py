@@ -41,7 +41,7 @@ class CompareConst(Protocol):
 
 def compared(
     mode: str, t0: Tensor, t1: Tensor, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Add a comparison of two tensors."""
     a.tensor("tensor_i0", t0, a.FLOATS_AND_CODES)
     a.tensor("tensor_i1", t1, (t0.dtype,))

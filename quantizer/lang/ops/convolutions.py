@@ -15,9 +15,7 @@ SUMS = ("int32", "uint32")
 Sizes = Sequence[int] | None
 
 
-def _windows(
-    weight: Tensor, rank: int, stride: Sizes, dilation: Sizes, pad: Sizes, group: int
-) -> dict[str, Any]:  # fmt: skip
+def _windows(weight: Tensor, rank: int, stride: Sizes, dilation: Sizes, pad: Sizes, group: int) -> dict[str, Any]:
     """Return the attributes of a window over *rank* spatial axes; pads are all begins, then all ends."""
     return {
         "kernel_shape": weight.shape[2:],
@@ -200,8 +198,8 @@ def conv_quant(
 ) -> Tensor:  # fmt: skip
     """Requantize what conv_int sums: times input_scale * weight_scale / output_scale, as a multiplier of 31 bits.
 
-    As requant_int's mode 0, which rounds half up at 2**31 and half away from zero behind it: what tpu-mlir lowers it to.
-    weight_scale and weight_zp may be one for each filter.
+    As requant_int's mode 0, which rounds half up at 2**31 and half away from zero behind it: what tpu-mlir lowers it
+    to. weight_scale and weight_zp may be one for each filter.
     """
     _integers(2, input, weight, bias)
     attrs = _windows(weight, 2, stride, dilation, pad, group)

@@ -23,8 +23,8 @@ def custom(
 ) -> list[Tensor]:  # fmt: skip
     """Return the results of an operator of the caller's own, which `define_custom` says in other operator functions.
 
-    params: whole numbers, floats (as float32), truth values, lists of one of these. The original runs a compiled library in
-    its place (libplugin_custom.so); the file that is written is the same.
+    params: whole numbers, floats (as float32), truth values, lists of one of these. The original runs a compiled
+    library in its place (libplugin_custom.so); the file that is written is the same.
     """
     definition(op_name)
     kinds = [a.one_of(f"out_dtypes[{i}]", kind, TENSOR_DTYPES) for i, kind in enumerate(out_dtypes)]
@@ -39,8 +39,9 @@ def custom(
         Result(kind, name=names[i] if i < len(names) else f"{base}_{op_name}_{i}") for i, kind in enumerate(kinds)
     ]
     attrs: dict[str, AttrValue] = {
-        "name": op_name, "params": tuple((str(key), _plain(key, value)) for key, value in (params or {}).items())
-    }  # fmt: skip
+        "name": op_name,
+        "params": tuple((str(key), _plain(key, value)) for key, value in (params or {}).items()),
+    }
     given = [a.tensor(f"tensors_in[{i}]", tensor) for i, tensor in enumerate(tensors_in)]
     return graph.add("top.Custom", given, attrs, *results)
 

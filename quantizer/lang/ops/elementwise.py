@@ -32,7 +32,7 @@ def _both(t0: Operand, t1: Operand) -> tuple[Tensor | Scalar, Tensor | Scalar]:
 
 def _result_type(
     t0: Tensor | Scalar, t1: Tensor | Scalar, out_dtype: str | None, allowed: Sequence[str], *, signed: bool
-) -> str:  # fmt: skip
+) -> str:
     """Return the type of the result: that of the operands, of codes the first signed one."""
     for argument, item in (("tensor_i0", t0), ("tensor_i1", t1)):
         if isinstance(item, Tensor):
@@ -220,7 +220,7 @@ def copy(input: Tensor, out_name: str | None = None) -> Tensor:
 @operator("misc")
 def cast(
     tensor_i: Tensor, out_dtype: str = "float32", out_name: str | None = None, round_mode: str = "half_away_from_zero"
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the numbers in another type: rounded where it is an integer, saturated."""
     a.tensor("tensor_i", tensor_i)
     kind = a.one_of("out_dtype", out_dtype, TENSOR_DTYPES)

@@ -77,7 +77,7 @@ def group_norm(
 @operator(GROUP)
 def rms_norm(
     input: Tensor, gamma: Tensor | None = None, epsilon: float = 1e-5, axis: int = -1, out_name: str | None = None
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Divide by the root of the mean square over the last axis, each place there then times its gamma."""
     a.tensor("input", input, a.FLOATS)
     last = len(input.shape) - 1
@@ -92,7 +92,7 @@ def rms_norm(
 @operator(GROUP)
 def normalize(
     input: Tensor, p: float = 2.0, axes: Sequence[int] | int = 1, eps: float = 1e-12, out_name: str | None = None
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return x / max(eps, (sum of |x|**p over neighbouring axes)**(1/p)), written as the operators it consists of."""
     a.tensor("input", input, a.FLOATS)
     over = tuple(sorted(a.axes("axes", axes, len(input.shape))))

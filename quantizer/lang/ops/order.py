@@ -16,7 +16,7 @@ ORDERED = (*a.FLOATS_AND_CODES, "int16", "int32")
 @operator(GROUP)
 def arg(
     input: Tensor, method: str = "max", axis: int = 0, keep_dims: bool = True, out_name: str | None = None
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Return where the extreme lies along one axis, the first of equals, and the extreme itself.
 
     The place is a float32 for float32, else int32. The names end with _ind and _val.
@@ -39,9 +39,7 @@ def _order(input: Tensor, axis: int, descending: bool) -> dict[str, AttrValue]:
 
 
 @operator(GROUP)
-def sort(
-    input: Tensor, axis: int = -1, descending: bool = True, out_name: str | None = None
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def sort(input: Tensor, axis: int = -1, descending: bool = True, out_name: str | None = None) -> tuple[Tensor, Tensor]:
     """Return the elements in order along one axis, and where they were; equals keep their order."""
     results = (Result(input.dtype, "_val"), Result("int32", "_ind"))
     attrs = _order(input, axis, descending)
@@ -59,7 +57,7 @@ def argsort(input: Tensor, axis: int = -1, descending: bool = True, out_name: st
 @operator(GROUP)
 def sort_by_key(
     input: Tensor, key: Tensor, axis: int = -1, descending: bool = True, out_name: str | None = None
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Return slices along one axis in the order of their keys, and the keys in order; key is one number a slice."""
     a.tensor("input", input)
     along = a.axis("axis", axis, len(input.shape))

@@ -53,7 +53,7 @@ def interpolate_v2(
 
 def _resized(
     x: Tensor, sizes: Tensor | None, scale: Sequence[float] | None, method: str, coord_mode: str, out_name: str | None
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Add a change of the last two axes' sizes, by two factors or to two sizes."""
     a.tensor("input", x, a.FLOATS, range(2, 6))
     attrs: dict[str, AttrValue] = {
@@ -112,9 +112,7 @@ def matmulrq_int_op(
         if value is not False:
             raise LangError(f"{argument}={value!r}: must be False.")
     a.one_of("out_dtype", out_dtype, ("int8", "int16"))
-    sums = matmul_int(
-        input, right, bias, right_transpose=right_transpose, keep_dims=keep_dims, input_zp=0, right_zp=0
-    )  # fmt: skip
+    sums = matmul_int(input, right, bias, right_transpose=right_transpose, keep_dims=keep_dims, input_zp=0, right_zp=0)
     if a.axis("rq_axis", rq_axis, len(sums.shape)) != len(sums.shape) - 1:
         raise LangError(f"rq_axis={rq_axis}: must be the last.")
     right_shifts = a.integers("shift", [shift] if isinstance(shift, int) else shift)

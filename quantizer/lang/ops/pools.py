@@ -39,7 +39,7 @@ def _window(rank: int, kernel: Sizes, stride: Sizes, pad: Sizes, ceil_mode: bool
 
 def _pool(
     top: str, x: Tensor, rank: int, attrs: dict[str, AttrValue], scale: Scales, zero_point: Zeros, out_name: str | None
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     a.tensor("input", x, a.FLOATS_AND_CODES, rank + 2)
     scales, zeros = a.pairs(scale, zero_point, 2)
     graph, result = get_default_graph(), Result(x.dtype)

@@ -48,8 +48,8 @@ def requant_fp_to_int(
 ) -> Tensor:  # fmt: skip
     """Return codes of the grid with this scale: saturate(round(x * float32(1 / scale)) + offset).
 
-    x is multiplied by 1 / scale, as the original computes, though its text says scale. requant_mode is 0 or 1 and changes
-    nothing. Lists have one number for each slice of axis 1, and then round_mode is not half_up or half_down.
+    x is multiplied by 1 / scale, as the original computes, though its text says scale. requant_mode is 0 or 1 and
+    changes nothing. Lists have one number for each slice of axis 1, and then round_mode is not half_up or half_down.
     """
     a.tensor("tensor_i", tensor_i, a.FLOATS)
     a.one_of("requant_mode", requant_mode, (0, 1))
@@ -91,10 +91,10 @@ def requant_int(
 ) -> Tensor:  # fmt: skip
     """Return saturate(x * mul * 2**shift + offset): a negative shift is to the right and rounds in round_mode.
 
-    requant_mode 0 and 1 take the high half of the doubled 32-bit product (half up) before they shift, 2 multiplies in int64
-    and shifts once; only 2 takes a tensor with a zero point, which it subtracts first. mul and shift are one number, or one
-    for each slice of rq_axis; offset is the result's zero point, of int32 none but 0. One that is no code of the result's
-    type is added by an operator of its own.
+    requant_mode 0 and 1 take the high half of the doubled 32-bit product (half up) before they shift, 2 multiplies in
+    int64 and shifts once; only 2 takes a tensor with a zero point, which it subtracts first. mul and shift are one
+    number, or one for each slice of rq_axis; offset is the result's zero point, of int32 none but 0. One that is no
+    code of the result's type is added by an operator of its own.
     """
     kinds = ("int32", "int16", *a.CODES)
     a.tensor("tensor_i", tensor_i, kinds)
@@ -119,7 +119,7 @@ def requant_int(
 
 def _with_offset(
     x: Tensor, attrs: dict[str, AttrValue], kind: str, axis: int, offset: Integers, out_name: str | None
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Add the requantization with its offset: the result's zero point, or added by an operator of its own to int32."""
     graph, listed = get_default_graph(), _per_channel("offset", offset, x, axis)
     if kind == "int32" and any(listed):
@@ -140,9 +140,9 @@ def dequant_int(
 ) -> Tensor:  # fmt: skip
     """Return (code - offset) * mul * 2**shift as a wider integer, saturated.
 
-    requant_mode 0 shifts once; 1 shifts the product left by lshift and takes it over 2**31, half up, before it shifts. A
-    negative shift is to the right and rounds in round_mode. The original names offset the zero point of the result; its
-    formula subtracts it from the code, which is done here.
+    requant_mode 0 shifts once; 1 shifts the product left by lshift and takes it over 2**31, half up, before it shifts.
+    A negative shift is to the right and rounds in round_mode. The original names offset the zero point of the result;
+    its formula subtracts it from the code, which is done here.
     """
     a.tensor("tensor_i", tensor_i, QUANTIZED)
     kind = a.one_of("out_dtype", out_dtype, ("int8", "int16", "int32"))
@@ -170,7 +170,8 @@ def requant_fp(
 ) -> Tensor:  # fmt: skip
     """Return saturate(round(float32(x) * scale + offset)), in float32; scale and offset one number or one a channel.
 
-    The result's zero point is the first offset, none where that is no code. half_up is written as down with offset + 0.5, half_down as up with offset - 0.5, as the original does.
+    The result's zero point is the first offset, none where that is no code. half_up is written as down with offset +
+    0.5, half_down as up with offset - 0.5, as the original does.
     """
     a.tensor("tensor_i", tensor_i, ("float32", "float16", "int32", "int16", *a.CODES))
     kind = a.one_of("out_dtype", out_dtype, QUANTIZED)

@@ -22,9 +22,9 @@ def rope(
 ) -> Tensor:  # fmt: skip
     """Turn each pair of neighbours of the last axis: (-x1, x0) * weight0 + (x0, x1) * weight1.
 
-    weights: coefficients [places, last axis], sines and cosines. Codes are whole numbers without zero points: each product is
-    times 2**mul_shift, rounded, saturated in twice the bits; the sum times 2**add_shift, in the result's type. It saturates
-    whatever the saturation arguments say, as the original's simulator does.
+    weights: coefficients [places, last axis], sines and cosines. Codes are whole numbers without zero points: each
+    product is times 2**mul_shift, rounded, saturated in twice the bits; the sum times 2**add_shift, in the result's
+    type. It saturates whatever the saturation arguments say, as the original's simulator does.
     """
     a.tensor("input", input, a.FLOATS_AND_CODES, tuple(PLACES))
     optimized = a.boolean("is_permute_optimize", is_permute_optimize)

@@ -28,9 +28,7 @@ def lut(input: Tensor, table: Tensor, out_name: str | None = None) -> Tensor:
 
 
 @operator(GROUP)
-def cond_select(
-    cond: Tensor, tbrn: Tensor | Scalar, fbrn: Tensor | Scalar, out_name: str | None = None
-) -> Tensor:  # fmt: skip
+def cond_select(cond: Tensor, tbrn: Tensor | Scalar, fbrn: Tensor | Scalar, out_name: str | None = None) -> Tensor:
     """Return tbrn where cond (float32) is not 0, fbrn elsewhere; both of one type, tensors of cond's shape or Scalars."""
     a.tensor("cond", cond, ("float32",))
     return _selected(cond, tbrn, fbrn, out_name)
@@ -77,7 +75,7 @@ def _indices(argument: str, index: Tensor, size: int) -> None:
 @operator(GROUP)
 def index_select(
     input: Tensor, index: Tensor, axis: int = -1, out_name: str | None = None, keep_dims: bool = True
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return slices along one axis by indices; keep_dims False drops the axis where index is [1]."""
     a.tensor("input", input)
     along = a.axis("axis", axis, len(input.shape))
@@ -87,9 +85,7 @@ def index_select(
 
 
 @operator("tail")
-def scatter(
-    input: Tensor, index: Tensor, updates: Tensor, axis: int = 0, out_name: str | None = None
-) -> Tensor:  # fmt: skip
+def scatter(input: Tensor, index: Tensor, updates: Tensor, axis: int = 0, out_name: str | None = None) -> Tensor:
     """Return the input with each update in the place that its index names along one axis; the last of equals stays."""
     a.tensor("input", input, (*a.MOVED, "int32"))
     a.tensor("updates", updates, (input.dtype,), len(input.shape))

@@ -34,9 +34,10 @@ def clip(request: Request) -> Parameters:
     low, high = (float(request.attrs[name]) for name in ("low", "high"))  # type: ignore[arg-type]
     bounds = bounds_of(low, high, y, bits)
     return replace(
-        parameters, rescale=rescale_alone(request.platform, x, y, bits),
+        parameters,
+        rescale=rescale_alone(request.platform, x, y, bits),
         numbers={"low": bounds.low, "high": bounds.high, "relay_bits": bounds.relay_bits},
-    )  # fmt: skip
+    )
 
 
 @operator("cosine", kind="quantize", platform="compass")
@@ -99,8 +100,8 @@ def leaky_relu(request: Request) -> Parameters:
 def log_softmax(request: Request) -> Parameters:
     """Provide float32 exponentials over linspace; the output reaches from -16 to 0 and has every code of its format.
 
-    Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. Where shares are calibrated, that of
-    targets before X2.
+    Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. Where shares are calibrated,
+    that of targets before X2.
     """
     if logarithm_tables.SHARES in request.ranges:
         return logarithm_tables.provided(request)
@@ -147,7 +148,8 @@ def rms_norm(request: Request) -> Parameters:
 def rounding(request: Request) -> Parameters:
     """Provide a table that is built from the smallest code on, and read from the smallest of the format.
 
-    Where codes are restricted these differ, and every code reads the entry of another. Source: the Compass Optimizer's Round.
+    Where codes are restricted these differ, and every code reads the entry of another. Source: the Compass Optimizer's
+    Round.
     """
     parameters, rule = default_parameters(request), request.platform.tables
     x, bits = parameters.inputs["x"], request.scheme.activation.lut_bits
@@ -173,8 +175,8 @@ def sine(request: Request) -> Parameters:
 def softmax(request: Request) -> Parameters:
     """Provide exponentials of so many bits as the platform says over linspace, and the multiplier of the output's steps.
 
-    Source: the Compass Optimizer's table method; float32, in its order of operations (facts: cases/reference/compass/softmax).
-    The logarithm is rounded from float64: that is what its float32 one gave.
+    Source: the Compass Optimizer's table method; float32, in its order of operations (facts:
+    cases/reference/compass/softmax). The logarithm is rounded from float64: that is what its float32 one gave.
     """
     tables = request.platform.tables
     method = tables.fast["softmax"] if request.scheme.activation.fast else tables.exponential

@@ -51,8 +51,8 @@ def logistic_entries() -> Tensor:
 def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
     """Return what the spec decides, the table `logistic` and what brings a code to the grid: `input_multiplier` and `input_shift`.
 
-    A multiplier of 0 stands for gemmlowp's function, which the optimized kernels have for powers of two: input code times
-    2**`shift` in units of 2**-12.
+    A multiplier of 0 stands for gemmlowp's function, which the optimized kernels have for powers of two: input code
+    times 2**`shift` in units of 2**-12.
     """
     parameters = default_parameters(request)
     (x,) = parameters.inputs.values()

@@ -57,8 +57,8 @@ def transposed_convolution(
 ) -> Lowered:
     """Return TRANSPOSE_CONV, its weights [o, kh, kw, c] spread to dilation and groups by zeros, and cropped behind it.
 
-    Its own crop is that of padding SAME, taken where it is the case's and no stride is beyond the kernel; rows after the
-    last window, which see the bias alone, are part of its output's shape.
+    Its own crop is that of padding SAME, taken where it is the case's and no stride is beyond the kernel; rows after
+    the last window, which see the bias alone, are part of its output's shape.
     """
     attrs: Mapping[str, Any] = call.attrs
     x, weight = codes["x"].numpy(), _spread(codes["weight"].numpy(), attrs["dilation"], attrs["groups"])
@@ -93,9 +93,10 @@ def fully_connected(call: Call, codes: Mapping[str, Tensor], parameters: Paramet
     made = Graph()
     x, weight = codes["x"].numpy(), codes["weight"].numpy()
     inputs = [
-        made.feed("x", x, _input(parameters, "x")), made.add(_filters(weight, parameters, 0)),
+        made.feed("x", x, _input(parameters, "x")),
+        made.add(_filters(weight, parameters, 0)),
         *(_bias(made, codes, parameters) or [ABSENT]),
-    ]  # fmt: skip
+    ]
     _check_bias_scale(made, inputs[1:], parameters)
     options = {"fused_activation_function": fused(call, _output(parameters))}
     output = activation("y", (x.shape[0], weight.shape[0]), _output(parameters))

@@ -70,8 +70,9 @@ def wrapped(x: Tensor) -> Tensor:
 def in_vectors(shapes: Sequence[tuple[int, ...]], scalar_vector: int) -> Tensor:
     """Return which elements of the broadcast of two *shapes* an optimized element-wise kernel takes in vectors.
 
-    Equal shapes are one row. Where one operand broadcasts, rows are the innermost axes along which both have all elements;
-    where there are none, those along which one operand is a scalar. More axes than that take the reference kernel.
+    Equal shapes are one row. Where one operand broadcasts, rows are the innermost axes along which both have all
+    elements; where there are none, those along which one operand is a scalar. More axes than that take the reference
+    kernel.
     """
     one, two = shapes
     out = np.broadcast_shapes(one, two)

@@ -35,8 +35,8 @@ def logistic(request: Request) -> Parameters:
 def _rational_logistic(v: Tensor) -> Tensor:
     """Return the logistic function of float32 *v* as MLAS computes it on x86-64 with FMA: within 3 * 2**-24, not below 0.
 
-    Below 0 a difference from 1/2, so that small values are few bits long. Source: MLAS's MlasComputeLogistic (onnxruntime
-    1.31), its coefficients and order of operations.
+    Below 0 a difference from 1/2, so that small values are few bits long. Source: MLAS's MlasComputeLogistic
+    (onnxruntime 1.31), its coefficients and order of operations.
     """
     v = v.clamp(-BEYOND, BEYOND)
     square = v * v
@@ -57,8 +57,9 @@ def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
 def softmax(request: Request) -> Parameters:
     """Provide float32 exponentials, scaled up so that their sum nearly fills float32.
 
-    The room is float32 up to the logarithm and float64 from there on: with float64 throughout, every entry is off by up to
-    4e-6. The C library's logf is taken as correctly rounded, which it is for every axis of less than 60,594 elements.
+    The room is float32 up to the logarithm and float64 from there on: with float64 throughout, every entry is off by up
+    to 4e-6. The C library's logf is taken as correctly rounded, which it is for every axis of less than 60,594
+    elements.
     """
     parameters = default_parameters(request)
     scale = float(parameters.inputs["x"].scale)

@@ -99,8 +99,8 @@ class TosaGraph:
     ) -> Value:  # fmt: skip
         """Multiply by mantissa * 2**-shift (one each, or per channel of the last axis) between two zero points.
 
-        Sums of 48 bits take 16-bit multipliers. RefusedError for shifts that RESCALE does not have, and for zero points of
-        formats that have none.
+        Sums of 48 bits take 16-bit multipliers. RefusedError for shifts that RESCALE does not have, and for zero points
+        of formats that have none.
         """
         if any(place not in SHIFTS for place in shift):
             raise RefusedError(

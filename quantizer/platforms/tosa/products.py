@@ -54,7 +54,8 @@ def convolve(
     """Return the graph of a convolution of any kind, what it gives (or its sums), and how that is permuted.
 
     A 1-d convolution is a 2-d one of unit height, as TensorFlow Lite's and PyTorch's converters have it; groups are
-    convolutions of their own, put together again behind RESCALE. Filters of a dilated transposed one have zeros between taps.
+    convolutions of their own, put together again behind RESCALE. Filters of a dilated transposed one have zeros between
+    taps.
     """
     op, attrs = call.spec.op, dict[str, Any](call.attrs)
     graph, params = TosaGraph(), parameters.inputs["x"]

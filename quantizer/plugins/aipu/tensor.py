@@ -48,8 +48,8 @@ _FIELDS: dict[str, Any] = {
 class PyTensor:
     """A named tensor: `betensor` holds values or codes, the fields say what codes mean.
 
-    Compass's convention: `code = round(scale * value - zerop)`, so scale is codes per unit and zerop is the negated zero
-    point. `scale`, `zerop`, `min` and `max` come back as flat tensors whatever was assigned; None is undecided.
+    Compass's convention: `code = round(scale * value - zerop)`, so scale is codes per unit and zerop is the negated
+    zero point. `scale`, `zerop`, `min` and `max` come back as flat tensors whatever was assigned; None is undecided.
     """
 
     __slots__ = (*_FIELDS, "attrs", "betensor", "name")

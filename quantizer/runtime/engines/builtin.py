@@ -30,7 +30,8 @@ def target_values(scheme: Scheme, platform: Platform) -> dict[str, object]:
 class BuiltinEngine:
     """Runs whatever the registry holds.
 
-    numpy's floating-point warnings are off meanwhile: torch gives the same infinities without, and what comes out is judged.
+    numpy's floating-point warnings are off meanwhile: torch gives the same infinities without, and what comes out is
+    judged.
     """
 
     name = "builtin"

@@ -126,7 +126,8 @@ def chosen(name: str, command: str = "") -> Chosen | None:
     name: `litert`, `litert:xnnpack`, `openvino@2026.3`, or `PYTHON:WORKER`, an interpreter and a file or module that it
     serves. command: a command line that serves an engine, in place of a name.
 
-    Raises UnsupportedError for a name that nothing has, for a worker that does not greet, and for a form that nothing lowers to.
+    Raises UnsupportedError for a name that nothing has, for a worker that does not greet, and for a form that nothing
+    lowers to.
     """
     if command:
         return _of_command("--op-engine-command", command, tuple(shlex.split(command)))

@@ -1,7 +1,7 @@
 """A child process for foreign code, under a time limit and a memory limit; it ends together with its own children.
 
-Whoever speaks to it waits in one place, and a watch ends the process where the wait is too long or its memory too large. No
-pipe is read or written without a limit, either. So every wait ends, whatever the process does.
+Whoever speaks to it waits in one place, and a watch ends the process where the wait is too long or its memory too
+large. No pipe is read or written without a limit, either. So every wait ends, whatever the process does.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@ WORKER is a Python file or an importable module with
     load(model, options) -> session     builds what can run again; NotImplementedError: the engine has no kernel for it
     run(session, feeds) -> arrays       runs it once; feeds and results are numpy arrays
 
-and, where it is no part of this package, with what the greeting says of it: NAME, VERSION, FORM, and if known DEVICE, ISA,
-OPERATORS (names of quantizer's operators; absent: all that the form can express), FLOATS (whether it runs float models too).
+and, where it is no part of this package, with what the greeting says of it: NAME, VERSION, FORM, and if known DEVICE,
+ISA, OPERATORS (names of quantizer's operators; absent: all that the form can express), FLOATS (whether it runs float
+models too).
 
-Messages have a length of 4 bytes (little endian) before their JSON text; behind it come models, then arrays, as the text
-lists them. docs/engines.md describes each field.
+Messages have a length of 4 bytes (little endian) before their JSON text; behind it come models, then arrays, as the
+text lists them. docs/engines.md describes each field.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The two pipes of a process of others, each moved by a thread: whoever waits for one waits no longer than a limit says.
 
-A pipe ends when the last process that holds it ends, and a process may provide it on to one that nobody finds. A read that
-blocks would then never end.
+A pipe ends when the last process that holds it ends, and a process may provide it on to one that nobody finds. A read
+that blocks would then never end.
 """
 
 from __future__ import annotations

@@ -139,7 +139,8 @@ class Host:
     def told(self) -> str:
         """Return the last traceback and the last lines that the process printed; empty where there are none. Once.
 
-        Each line has a bar before it, and what controls a terminal is written out: nothing of it is a command to a CI system.
+        Each line has a bar before it, and what controls a terminal is written out: nothing of it is a command to a CI
+        system.
         """
         printed = self._child.said()[-TOLD:] if self._child is not None else self._said
         trace, self._trace = self._trace, ""

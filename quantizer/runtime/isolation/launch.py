@@ -22,7 +22,7 @@ def limits(patience: float = PATIENCE, gigabytes: float = MEMORY) -> Limits:
 def launch(limits: Limits, python: str = "", variables: Mapping[str, str] | None = None) -> Child:
     """Start a process, by Popen and never by fork, in a session of its own.
 
-    python: its interpreter, empty for ours; variables: over those of our environment. A file of the current folder hides no
-    module of Python's (-P): the process looks there last.
+    python: its interpreter, empty for ours; variables: over those of our environment. A file of the current folder
+    hides no module of Python's (-P): the process looks there last.
     """
     return Child([python or sys.executable, "-P", "-m", __package__], environment(variables), limits)

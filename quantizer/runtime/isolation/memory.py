@@ -1,7 +1,7 @@
 """Checks how an integer forward uses memory: it must not modify its operands, or depend on where they lie.
 
-A function that writes into what it reads, that gives the same memory to each call, that knows its operands by their address
-or takes every tensor to be contiguous is right in one call of a test, and wrong in a program.
+A function that writes into what it reads, that gives the same memory to each call, that knows its operands by their
+address or takes every tensor to be contiguous is right in one call of a test, and wrong in a program.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def is_due(operands: Mapping[str, Tensor]) -> bool:
 def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any) -> None:
     """Raise FunctionError where *call* gives other codes for the same operands in other memory.
 
-    A function may refuse operands that do not lie in memory of their own, by any exception. made: what it gave for *operands*, in
-    memory that nobody used before.
+    A function may refuse operands that do not lie in memory of their own, by any exception. made: what it gave for
+    *operands*, in memory that nobody used before.
     """
     known = [values.clone() for values in _tensors(made)]
     buffers = {name: values.flatten().flip(0).reshape(values.shape).contiguous() for name, values in operands.items()}

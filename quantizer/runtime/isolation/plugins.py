@@ -87,7 +87,8 @@ def judged(
 ) -> list[Plugin]:
     """Return the plugins that a command judges: loaded in a process of their own, which ends with this one.
 
-    python: the interpreter of that process; in_process: load them here, for a debugger. PluginError for one that is broken.
+    python: the interpreter of that process; in_process: load them here, for a debugger. PluginError for one that is
+    broken.
     """
     variables = dict(os.environ if environment is None else environment)
     if in_process:

@@ -1,9 +1,9 @@
 """Serializes arguments and results of functions as plain data, between the judge and the plugin process.
 
-A value is JSON with a tag: numbers and text as they are, tuples, tables, tensors by their place among the arrays, records of
-ours by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named afterwards. What is
-none of these stays where it is: only a handle of it crosses. Nothing of a message is evaluated, imported or unpickled in the
-judge: its classes are a closed table.
+A value is JSON with a tag: numbers and text as they are, tuples, tables, tensors by their place among the arrays,
+records of ours by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named
+afterwards. What is none of these stays where it is: only a handle of it crosses. Nothing of a message is evaluated,
+imported or unpickled in the judge: its classes are a closed table.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def records() -> Mapping[str, tuple[type, tuple[str, ...]]]:
 class Writer:
     """Turns values into plain data and arrays.
 
-    name: returns the number of a spec, scheme or platform; opaque: returns the handle of anything else, by its type's name.
+    name: returns the number of a spec, scheme or platform; opaque: returns the handle of anything else, by its type's
+    name.
     """
 
     def __init__(self, name: Callable[[Model], int | None], opaque: Callable[[Any], tuple[int, int]]) -> None:

@@ -22,7 +22,7 @@ from quantizer.runtime.onnx import (
     sequences,
     slicing,
     training,
-)  # fmt: skip
+)
 
 FAMILIES = (activations, attention, bits, casts, control, detection, elementwise, indexing, layout, norms, pools, products,
             recurrent, reductions, resize, sampling, sequences, slicing, training)  # fmt: skip

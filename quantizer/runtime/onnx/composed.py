@@ -1,7 +1,8 @@
 """ONNX operators as several operators of the registry, or none: what `registry_form` writes where `mapped` is not enough.
 
-A function here takes `run`, which runs one operator of the registry and notes it, then what a kernel takes. It returns its
-results, all made by `run` or provided through; None where `mapped` shall say. Nothing here runs an ONNX graph: its kernels do.
+A function here takes `run`, which runs one operator of the registry and notes it, then what a kernel takes. It returns
+its results, all made by `run` or provided through; None where `mapped` shall say. Nothing here runs an ONNX graph: its
+kernels do.
 """
 
 from __future__ import annotations
@@ -148,8 +149,9 @@ def log_softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
 
 
 @composed("Gemm")
-def gemm(run: Run, a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float, beta: float,
-         transA: int, transB: int) -> Tensor | None:  # fmt: skip
+def gemm(
+    run: Run, a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float, beta: float, transA: int, transB: int
+) -> Tensor | None:
     """Rows times a bank of filters, whose factor goes into constants; a constant for each column, or any sum."""
     if not floats(a, b):
         return None

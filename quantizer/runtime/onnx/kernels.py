@@ -2,8 +2,8 @@
 
 A kernel takes the operands in ONNX's order (an absent one is None) and the attributes by ONNX's names; what it does not
 follow exactly it refuses with UnsupportedError. Beside attributes it may ask for `since` (the version of the operator),
-`made` (how many outputs are wanted), `op` (the node) and `ctx`. Where an operator of the registry computes the same, its
-function in `mapped` says so and the registry's reference runs.
+`made` (how many outputs are wanted), `op` (the node) and `ctx`. Where an operator of the registry computes the same,
+its function in `mapped` says so and the registry's reference runs.
 """
 
 from __future__ import annotations

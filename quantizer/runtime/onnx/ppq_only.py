@@ -67,8 +67,8 @@ def caffe_arg_max(
 ) -> list[Tensor]:
     """The largest values along an axis, and where they lie, where two results are wanted: PPQ gives values first.
 
-    With one result, Caffe's: indices as floats, or values with out_max_val; without an axis those of each whole example, of
-    which out_max_val gives [indices, values].
+    With one result, Caffe's: indices as floats, or values with out_max_val; without an axis those of each whole
+    example, of which out_max_val gives [indices, values].
     """
     if axis is None:
         values, places = x.flatten(1).topk(top_k, dim=1)

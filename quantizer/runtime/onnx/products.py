@@ -26,9 +26,10 @@ def windows(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """Return strides, dilations and pads (all before, then all after) of windows over *sizes*, as auto_pad decides.
 
-    cut: where windows under SAME do not reach every place, half of what they leave out is cut at the start: a pad is below 0.
-    Source: the ONNX operator Conv: SAME makes ceil(size / stride) windows; an odd rest goes to the end for SAME_UPPER. Where
-    windows leave places out, convolutions of ONNX Runtime and of the reference begin at the first, their pools do not.
+    cut: where windows under SAME do not reach every place, half of what they leave out is cut at the start: a pad is
+    below 0. Source: the ONNX operator Conv: SAME makes ceil(size / stride) windows; an odd rest goes to the end for
+    SAME_UPPER. Where windows leave places out, convolutions of ONNX Runtime and of the reference begin at the first,
+    their pools do not.
     """
     rank = len(sizes)
     steps, holes = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
@@ -105,8 +106,8 @@ def conv_transpose_any(
     """Spread each element over a window; pads are cut off the full sum, output_padding is added at its end.
 
     Source: the ONNX operator ConvTranspose: output_shape and SAME say how much is cut, the odd rest at the end for
-    SAME_UPPER and at the start otherwise. Where the full sum is smaller, nothing is cut, as ONNX Runtime has it: SAME leaves
-    it as it is, output_shape adds zeros at its end.
+    SAME_UPPER and at the start otherwise. Where the full sum is smaller, nothing is cut, as ONNX Runtime has it: SAME
+    leaves it as it is, output_shape adds zeros at its end.
     """
     rank = x.dim() - 2
     if rank not in (1, 2, 3):

@@ -120,8 +120,8 @@ def lstm(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
 
-    *clip* bounds what the gates' activations and that of the cell's input read, not the cell's state, as ONNX Runtime has it.
-    With input_forget the state keeps what the input gate leaves.
+    *clip* bounds what the gates' activations and that of the cell's input read, not the cell's state, as ONNX Runtime
+    has it. With input_forget the state keeps what the input gate leaves.
     """
     hidden = _checked("LSTM", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])

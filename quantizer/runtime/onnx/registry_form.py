@@ -31,11 +31,11 @@ BODIES = ("If", "Loop", "Scan")
 def registry_form(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> Graph:
     """Return *graph* as nodes of the registry's operators, with the shapes that its tensors have on *inputs*.
 
-    The graph is run once, on zeros where no inputs are given; what inputs do not decide (constants, shapes) is computed and
-    kept as constants. Inputs and outputs keep their names and order; every size is fixed.
+    The graph is run once, on zeros where no inputs are given; what inputs do not decide (constants, shapes) is computed
+    and kept as constants. Inputs and outputs keep their names and order; every size is fixed.
 
-    Raises UnsupportedError that names every node whose operator, or form of it, has no spec, with the reason; GraphError
-    where a size of an input is free and no inputs were given.
+    Raises UnsupportedError that names every node whose operator, or form of it, has no spec, with the reason;
+    GraphError where a size of an input is free and no inputs were given.
     """
     return form_and_origins(graph, inputs)[0]
 
@@ -45,8 +45,8 @@ def form_and_origins(
 ) -> tuple[Graph, Mapping[str, Origin]]:
     """Return what `registry_form` does, and for each constant that was rearranged those of *graph* that have its elements.
 
-    params: tensors that are quantized where they are made. Each stays a tensor of its own, also where its node only passes on
-    what it reads, and a constant among them has the values of its codes.
+    params: tensors that are quantized where they are made. Each stays a tensor of its own, also where its node only
+    passes on what it reads, and a constant among them has the values of its codes.
     """
     form = _Form(graph, params or {})
     for name in graph.inputs:

@@ -161,8 +161,9 @@ def resize_any(
             assert isinstance(moved, Tensor)
             x = moved
         else:
-            x = _interpolated(x, axis, points, scale, mode, cubic_coeff_a,
-                              antialias=bool(antialias), exclude=bool(exclude_outside))  # fmt: skip
+            x = _interpolated(
+                x, axis, points, scale, mode, cubic_coeff_a, antialias=bool(antialias), exclude=bool(exclude_outside)
+            )
     if not bool(outside.any()):
         return x
     return torch.where(outside, torch.tensor(extrapolation_value, dtype=x.dtype), x)
@@ -193,9 +194,7 @@ def _target(
 
 
 @mapped("Upsample")
-def upsample_images(
-    x: Tensor, given: Tensor | None = None, *, mode: str, scales: Sequence[float] = ()
-) -> Ours | None:  # fmt: skip
+def upsample_images(x: Tensor, given: Tensor | None = None, *, mode: str, scales: Sequence[float] = ()) -> Ours | None:
     """The registry's resize."""
     return resize(x, torch.tensor(scales) if given is None else given, mode=mode, since=10)
 

@@ -53,8 +53,8 @@ def _nearest_reflected(x: Tensor, grid: Tensor, *, align_corners: bool) -> Tenso
 def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor:
     """Where an affine map takes each place of an image, from -1 to 1 along each axis, the last axis first.
 
-    With align_corners rows and columns need two places: the standard's function divides by 0 where there is one, and engines
-    differ (-1 in the reference, 1 in ONNX Runtime).
+    With align_corners rows and columns need two places: the standard's function divides by 0 where there is one, and
+    engines differ (-1 in the reference, 1 in ONNX Runtime).
     """
     sizes = whole(lengths)
     rank = len(sizes) - 2

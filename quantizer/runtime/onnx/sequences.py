@@ -111,7 +111,8 @@ def linear_attention(
     """Queries times a state that every step adds key times value to, in float32.
 
     Gated rules first shrink the state by exp(decay), delta rules write beta * (value - what the key finds) instead of
-    the value. Shapes: [batch, time, heads * size]; state [batch, heads of keys, key size, value size]. `chunk_size` is a hint.
+    the value. Shapes: [batch, time, heads * size]; state [batch, heads of keys, key size, value size]. `chunk_size` is
+    a hint.
     """
     gated, delta = "gated" in update_rule, "delta" in update_rule
     if update_rule not in RULES or gated != (decay is not None) or delta != (beta is not None):

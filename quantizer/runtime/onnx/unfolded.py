@@ -42,9 +42,9 @@ class Unfolded:
 def unfolded(graph: Graph) -> Unfolded:
     """Return the float graph inside a QDQ or QLinear model.
 
-    A constant that is quantized becomes the values of its codes. One whose codes have no parameters of ours, of blocks or of
-    floats of 8 bits, becomes plain values. Raises UnsupportedError for parameters that are computed, for such codes of what is
-    no constant, and for codes that one node makes and another reads by other parameters.
+    A constant that is quantized becomes the values of its codes. One whose codes have no parameters of ours, of blocks
+    or of floats of 8 bits, becomes plain values. Raises UnsupportedError for parameters that are computed, for such
+    codes of what is no constant, and for codes that one node makes and another reads by other parameters.
     """
     work = _Work(_without_qlinear(graph))
     for node in work.source.order:
@@ -197,9 +197,10 @@ class _Work:
         outputs = [self.codes[n][0] if n in self.codes else self.values.get(n, n) for n in source.outputs]
         made = {name for node in self.nodes for name in (*node.reads, *node.outputs)} | {*source.inputs, *outputs}
         graph = source.with_(
-            nodes=tuple(self.nodes), outputs=tuple(dict.fromkeys(outputs)),
+            nodes=tuple(self.nodes),
+            outputs=tuple(dict.fromkeys(outputs)),
             tensors={name: tensor for name, tensor in self.tensors.items() if name in made},
-        )  # fmt: skip
+        )
         codes = {name: found for name, (found, _) in self.codes.items()}
         return Unfolded(graph, self.params, codes, self.constants, self.values)
 
@@ -239,6 +240,7 @@ def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
     added[raw] = replace(made, name=raw, dtype=FLOAT, qparams=None)
     op = "Conv" if convolution else "MatMul"
     return [
-        *before, replace(node, op=op, inputs=tuple(inputs), outputs=(raw,), extra={**node.extra, "since": 11}),
+        *before,
+        replace(node, op=op, inputs=tuple(inputs), outputs=(raw,), extra={**node.extra, "since": 11}),
         Node(f"{node.name}#quantize", "QuantizeLinear", (raw, y_scale, y_zero), node.outputs, {"axis": 0}),
-    ]  # fmt: skip
+    ]

@@ -27,14 +27,15 @@ def model_lines(job: Job, known: Mapping[str, Array]) -> list[str]:
         lines[-1] += ","
     opsets = ", ".join(f'helper.make_opsetid("{o.domain}", {o.version})' for o in model.opset_import)
     return [
-        *lines, "}",
+        *lines,
+        "}",
         f"inputs = [{', '.join(_value(value) for value in graph.input)}]",
         f"outputs = [{', '.join(_value(value) for value in graph.output)}]",
         "kept = [numpy_helper.from_array(np.array(values, order='C'), name) for name, values in constants.items()]",
         'graph = helper.make_graph(nodes, "one", inputs, outputs, kept)',
         f"made = helper.make_model(graph, opset_imports=[{opsets}], ir_version={model.ir_version})",
         "model = made.SerializeToString()",
-    ]  # fmt: skip
+    ]
 
 
 def _node(node: onnx.NodeProto) -> list[str]:
