@@ -235,10 +235,7 @@ def test_the_pipeline_for_gitlab_is_the_recipe():
     lines = [line for name in ("gate", "report") for line in jobs[name]["script"]]
     (recipe,) = re.findall(r"^```sh\n(set -eu.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     told = [re.sub(r" {2,}#.*", "", line).strip() for line in recipe.splitlines()]
-    gitlab = {"$CI_NODE_INDEX/$CI_NODE_TOTAL": "$part/3", "$CI_NODE_INDEX": "$part"}
     for line in lines:
-        for theirs, ours in gitlab.items():
-            line = line.replace(theirs, ours)
-        assert line in told, line
+        assert line.replace("$CI_NODE_INDEX/$CI_NODE_TOTAL", "$part/3").replace("$CI_NODE_INDEX", "$part") in told, line
     assert jobs["gate"]["parallel"] == 3
     assert jobs["report"]["artifacts"]["reports"]["junit"] == "reports/out/junit.xml"
