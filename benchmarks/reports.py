@@ -37,7 +37,7 @@ LARGE = 1_500
 
 
 def records(seed: int = 0, operators: int = OPERATORS) -> list[Record]:
-    """Return a run of that size: every check gave something, some items have holes, two in a thousand fail."""
+    """Return a run of that size: every check gave something, some items have gaps, two in a thousand fail."""
     found = []
     for op in range(operators):
         name = f"operator_{op:03}"
@@ -55,12 +55,12 @@ def _item(op: str, scheme: str, platform: str, seed: int) -> Record:
         check: CheckRecord(passed=40, elements=1200, ratio=round((mixed >> n) % 1000 / 1000, 3), width=1.0)
         for n, check in enumerate(EVERY)
     }
-    checks["round_trip"] = CheckRecord(passed=30, holes=10, reasons=("no file format holds this",))
+    checks["round_trip"] = CheckRecord(passed=30, inconclusive=10, reasons=("no file format holds this",))
     if fails:
         checks["arithmetic"] = replace(checks["arithmetic"], failed=1, ratio=2.0)
     return Record(
-        name, op, "cases", "failed" if fails else "passed", scheme=scheme, platform=platform, engine="own", cases=40,
-        checks=checks, coverage=("data=random", "tiles=whole"), holes=("data=ties",) if mixed % 7 == 0 else (),
+        name, op, "cases", "failed" if fails else "passed", scheme=scheme, platform=platform, engine="builtin", cases=40,
+        checks=checks, coverage=("data=random", "tiles=whole"), gaps=("data=ties",) if mixed % 7 == 0 else (),
         metrics={"sqnr_db": mixed % 90, "error_lsb": mixed % 700 / 1000}, failure="one code off [0123456789ab]" if fails else "",
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ def _facts(found: list[Record]) -> Facts:
     """Return what a whole run of *found* says of itself; reports refuse a folder without it."""
     spec = SpecFacts(version="1", path="op_specs/operator.yaml", sha256="0" * 64, lines={"op": 2})
     return Facts(
-        quantizer="1", python="3.11", packages={}, engine="own", profile="gate", checks=list(EVERY), files={},
+        quantizer="1", python="3.11", packages={}, engine="builtin", profile="gate", checks=list(EVERY), files={},
         specs={record.op: spec for record in found}, items=sorted(record.id for record in found), exit=1,
     )  # fmt: skip
 

@@ -19,8 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tabulate import tabulate
 from torch import nn
 
-from quantizer.conformance.generation.builder import build_case, dealt
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.builder import build_case, covering_rows_of
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import bits, key
 from quantizer.conformance.generation.stacks import row_case
 from quantizer.conformance.judge import judge
@@ -80,7 +80,7 @@ def cases() -> list[tuple[str, str, str]]:
     seconds = []
     for target in session.all_targets(spec):
         for seed in range(CASES // 15 + 2):
-            case = build_case(target, HashChooser(key(seed, target.id), {}))
+            case = build_case(target, HashChoices(key(seed, target.id), {}))
             start = time.perf_counter()
             judge(Trial(target, case, session.engine))
             if seed > 1:
@@ -96,7 +96,9 @@ def stacks() -> list[tuple[str, str, str]]:
     for op, platform in itertools.product(STACKED, ("ideal", "compass")):
         spec = session.library.spec(op)
         targets = [target for target in session.all_targets(spec) if target.platform.platform == platform]
-        chosen_rows = [(target, index, row) for target in targets for index, row in enumerate(dealt(targets, target))]
+        chosen_rows = [
+            (target, index, row) for target in targets for index, row in enumerate(covering_rows_of(targets, target))
+        ]
         pairs = [(t, row_case(t, i, row, alone=True), row_case(t, i, row)) for t, i, row in chosen_rows]
         known = [pair for pair in pairs if pair[2].data.stack is not None][:STACKS]
         alone = _processor_time(partial(_judged, session, [(target, case) for target, case, _ in known]))
@@ -140,7 +142,7 @@ def engines() -> list[tuple[str, str, str]]:
                 continue
             for seed in range(CASES):
                 trial = Trial(
-                    where, build_case(where, HashChooser(key(seed, where.id), {"tiles": "untiled"})), session.engine
+                    where, build_case(where, HashChoices(key(seed, where.id), {"tiles": "untiled"})), session.engine
                 )
                 operands, parameters = trial.codes, trial.parameters
                 start = time.perf_counter()

@@ -26,7 +26,7 @@ from typing import Any, Self
 IMPORTED = (
     "pytest", "_pytest.pytester", "xdist.plugin", "hypothesis", "hypothesis.strategies", "_hypothesis_pytestplugin",
     "torch", "quantizer.conformance.plugin", "quantizer.conformance.collection", "quantizer.conformance.items",
-    "quantizer.conformance.session", "quantizer.conformance.closing", "quantizer.plugins.discovery",
+    "quantizer.conformance.session", "quantizer.conformance.finish_run", "quantizer.plugins.discovery",
     "quantizer.reporting.terminal", "quantizer.cli", "quantizer.runtime.isolation.worker", "quantizer.commands.faults", "quantizer.commands.optimize",
 )  # fmt: skip
 READ_AT_IMPORT = (

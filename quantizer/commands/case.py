@@ -53,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "--op-in-process", action="store_true", help="run functions of plugins in this process, for a debugger"
         )
         verb.add_argument("--op-reading", action="append", default=[], help="OPERATOR/PLATFORM:READING")
-        verb.add_argument("--op-engine", default="own", help="engine under test (default: %(default)s)")
+        verb.add_argument("--op-engine", default="builtin", help="engine under test (default: %(default)s)")
         verb.add_argument(
             "--op-isa", default="", metavar="LEVEL", help="level of instructions that a real engine is held to"
         )
@@ -109,7 +109,7 @@ def _replay(trial: Trial, replay: Replay) -> int:
     lines = [graph_line(replay.case)]
     for verdict in verdicts:
         reason = f"  {verdict.reason}" if verdict.reason else ""
-        lines.append(f"  {verdict.check:<12} {verdict.status:<10} ratio {verdict.ratio:.3g}{reason}")
+        lines.append(f"  {verdict.check:<12} {verdict.status:<12} ratio {verdict.ratio:.3g}{reason}")
     print_lines("\n".join(lines))
     return PASSED
 

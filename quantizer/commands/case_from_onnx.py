@@ -95,9 +95,9 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
     from quantizer.conformance.session import open_session
     from quantizer.core.library import load_library
 
-    name = "own" if engine == OURS else engine
+    name = "builtin" if engine == OURS else engine
     real = Options(root=Path.cwd(), engine=name).real
-    home = list(real.entry.home) if real is not None else ["ort"]
+    home = list(real.entry.variant_of_platform) if real is not None else ["ort"]
     platform = args.platform or home[0]
     known = load_library().platforms
     if platform not in known:
@@ -163,10 +163,10 @@ def _explained(
     if _fails(verdicts):
         trial, verdicts = smallest(trial, verdicts)
         name, plugins = trial.engine.name, "".join(f" --op-plugins={path}" for path in args.op_plugins)
-        again = (f" --op-engine={name}" if name != "own" else "") + plugins
+        again = (f" --op-engine={name}" if name != "builtin" else "") + plugins
         replay = f"quantizer case replay {folder / 'case.json'}{again}" if folder else "-o FOLDER writes the case"
         data = f" --data {args.data}" if args.data else ""
-        own = f" --engine {name}" if name != "own" else ""
+        own = f" --engine {name}" if name != "builtin" else ""
         rerun = f"quantizer case from-onnx {args.model} --node {cut.part.name}{own} --platform {trial.case.platform}{data}{plugins}"
         text = describe(f"{cut.part.name} ({trial.target.id})", trial.case, trial, verdicts, rerun=rerun, replay=replay)
         lines.append(text)

@@ -84,7 +84,7 @@ def _list() -> int:
             "platform": platform,
         }
         for name, entry in engines().items()
-        for platform in entry.home
+        for platform in entry.variant_of_platform
     ]
     sys.stdout.write(tabulate(rows, headers="keys", disable_numparse=True) + os.linesep)
     return AGREE
@@ -144,12 +144,12 @@ def _sessions(args: argparse.Namespace) -> Iterator[Session]:
     for name in args.engine or engines():
         real = chosen(name)
         if real is None:
-            raise UnsupportedError("--engine=own: it is what real engines are compared with. Name one of them.")
+            raise UnsupportedError("--engine=builtin: it is what real engines are compared with. Name one of them.")
         platforms = [p for p in args.op_platform if real.computes(p, named=True)] if args.op_platform else []
         if args.op_platform and not platforms:
             continue
         if real.missing:
-            sys.stderr.write(f"hole: {real.missing}\n")
+            sys.stderr.write(f"inconclusive: {real.missing}\n")
             continue
         options = Options(root=Path.cwd(), engine=name, isa=args.op_isa, platforms=tuple(platforms))
         session = open_session(options)

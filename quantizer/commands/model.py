@@ -28,7 +28,7 @@ _EPILOG = f"""\
 Both engines run the whole model, every edge between operators shown. Then every operator runs alone with the
 quantizations around it, both engines on the same operands, and each result is held against its own enclosure: the
 exact result in float64, what float32 arithmetic may lose (gamma_n of the sum), and half a step of a quantized result.
-So an operator that is off is told from one that was handed what is off.
+So an operator that is off is told from one that was provided what is off.
 
 --output writes findings.json, model.html and cuts/: the operators to look at, each with its real scales, shapes and
 operands. `quantizer model check cuts/1/part.onnx --operands cuts/1/operands.npz` runs one again.
@@ -50,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     check.add_argument("model", type=Path, help="an ONNX file, quantized (QDQ, QLinear) or in float")
     check.add_argument(
         "--engine", action="append", default=[], metavar="NAME",
-        help="twice: float, qdq (our float32 with the quantizations), own (our integers), onnxruntime,"
+        help="twice: float, qdq (our float32 with the quantizations), builtin (our integers), onnxruntime,"
         " onnxruntime:optimized, reference (default: own and onnxruntime)",
     )  # fmt: skip
     check.add_argument(
@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> int:
     assert onnx
     from quantizer.reporting.model_page import model_lines
 
-    names = args.engine or ["own", "onnxruntime"]
+    names = args.engine or ["builtin", "onnxruntime"]
     if len(names) != 2 or names[0] == names[1]:
         raise UnsupportedError(
-            f"--engine={', '.join(names)}: name two engines, such as --engine own --engine onnxruntime."
+            f"--engine={', '.join(names)}: name two engines, such as --engine builtin --engine onnxruntime."
         )
     findings, ran = _checked(args, names)
     if args.output is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import range_of
@@ -18,7 +18,7 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case, DataRecipe
 from quantizer.core.errors import QuantizerError
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Engine
 
 ELEMENTS = 20_000
@@ -52,14 +52,14 @@ def random_cases(target: Target) -> Iterator[Case]:
     """Yield cases of random data under scales of any value."""
     for index in itertools.count():
         yield build_case(
-            target, HashChooser(key(index, "agreement", target.id), {"data": "random", "tiles": "untiled"})
+            target, HashChoices(key(index, "agreement", target.id), {"data": "random", "tiles": "untiled"})
         )
 
 
 def tied_cases(target: Target) -> Iterator[Case]:
     """Yield cases under scales that are powers of two: solved ties of small codes, and codes over their whole range."""
     for index in itertools.count():
-        case = build_case(target, HashChooser(key(index, "tied", target.id), {"data": "ties", "tiles": "untiled"}))
+        case = build_case(target, HashChoices(key(index, "tied", target.id), {"data": "ties", "tiles": "untiled"}))
         yield case if index % 2 else _whole_range(target, case)
 
 
@@ -101,7 +101,7 @@ def compare(target: Target, engine: Engine, population: str, elements: int = ELE
 
 def _add(found: Agreement, trial: Trial) -> None:
     found.cases += 1
-    wanted = OwnEngine().run(trial.call, trial.codes, trial.parameters).codes.numpy()
+    wanted = BuiltinEngine().run(trial.call, trial.codes, trial.parameters).codes.numpy()
     found.elements += wanted.size
     try:
         got = trial.got

@@ -102,7 +102,7 @@ class State:
             return "failed", "a check failed, and nothing made the item fail"
         if any(check.passed for check in checks):
             return None
-        beside = any(check.holes or check.defects or check.overflow for check in checks)
+        beside = any(check.inconclusive or check.defects or check.overflow for check in checks)
         if beside or self.options.narrowings or self.kind == "regressions":
             return "skipped", "compared nothing, with what was asked for"
         return "failed", "compared nothing"
@@ -164,7 +164,7 @@ def function(state: State) -> Callable[..., None]:
     """Return the test function of an item: a Hypothesis test for cases that it draws, a plain one otherwise."""
     profile = PROFILES[state.options.profile]
     if state.kind == "cases" and profile.drawn:
-        from quantizer.conformance.drawn import drawn_test
+        from quantizer.conformance.hypothesis_cases import drawn_test
 
         return drawn_test(state, profile)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quantizer.conformance.stash import EXTRA, OPTIONS, SESSION
+from quantizer.conformance.stash_keys import EXTRA, OPTIONS, SESSION
 
 if TYPE_CHECKING:
     from quantizer.conformance.options import Options
@@ -27,8 +27,8 @@ LISTS = {
 }
 SINGLES = {
     "op_engine": (
-        "own",
-        "engine under test: own, a real one as `quantizer engine list` names it, NAME@VERSION in an environment of its own, or "
+        "builtin",
+        "engine under test: builtin, a real one as `quantizer engine list` names it, NAME@VERSION in an environment of its own, or "
         "PYTHON:WORKER, an interpreter and the file or module of a worker",
     ),
     "op_engine_command": ("", "command line of a worker that speaks the protocol of engines, in place of --op-engine"),
@@ -108,7 +108,7 @@ def _read_options(config: pytest.Config) -> Options:
         raise UnsupportedError(
             "--op-golden-update: say why the codes change, as in --op-golden-update 'first goldens'."
         )
-    if update is not None and (_value(config, "op_engine") != "own" or _value(config, "op_engine_command")):
+    if update is not None and (_value(config, "op_engine") != "builtin" or _value(config, "op_engine_command")):
         raise UnsupportedError("--op-golden-update: goldens are the codes of our own engine. Leave --op-engine out.")
     if update is not None and os.environ.get("CI"):
         raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")

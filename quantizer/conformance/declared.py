@@ -18,7 +18,7 @@ from quantizer.core.errors import QuantizerError
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.stage_formats import declared_stages
 from quantizer.ops import BUILT_IN, REGISTRY
-from quantizer.plugins.handed import LAYER_ATTRS
+from quantizer.plugins.layer_parameters import LAYER_ATTRS
 
 
 def as_declared(trial: Trial) -> Trial:

@@ -31,5 +31,5 @@ class Findings:
         failed, reasons = len(self.problems), tuple(sorted(set(self.refused)))
         ratio = float("inf") if failed else 0.0
         return CheckRecord(
-            self.passed, failed, holes=len(self.refused), elements=self.elements, ratio=ratio, reasons=reasons
+            self.passed, failed, inconclusive=len(self.refused), elements=self.elements, ratio=ratio, reasons=reasons
         )

@@ -8,8 +8,8 @@ from typing import cast
 
 from torch import Tensor
 
-from quantizer.conformance.given import GIVEN, check_given, cropped, given_of
 from quantizer.conformance.judge import judge
+from quantizer.conformance.model_cases import GIVEN, check_given, cropped, given_of
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
 from quantizer.conformance.stored import check_case
@@ -125,21 +125,21 @@ def _case(cut: Graph, part: Part, operands: Mapping[str, Tensor], session: Sessi
 
 
 def _as_case(node: Node, form: Graph, values: Mapping[str, Tensor], platform: str) -> Case:
-    handed = cast("Parameters", node.parameters)
+    provided = cast("Parameters", node.parameters)
     spec = specs()[node.op]
     named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
-    grids: dict[str, QParams] = {**handed.inputs, **{key: held.params for key, held in handed.constants.items()}}
+    grids: dict[str, QParams] = {**provided.inputs, **{key: held.params for key, held in provided.constants.items()}}
     if missing := [key for key in named if key not in grids]:
         raise UnsupportedError(f"node {node.name!r} ({node.op}): operand {missing[0]!r} has no codes.")
     given: dict[str, Given] = {}
     ranges = {}
     for key, name in named.items():
-        held = handed.constants.get(key)
+        held = provided.constants.get(key)
         own = (values[name] if held is None else held.codes).long()
         given[key] = given_of(grids[key], tuple(own.shape), own)
         ranges[key] = span(grids[key]) if held is None else _ends(dequantize(own, held.params))
-    given["y"] = given_of(handed.outputs["y"], (), None)
-    ranges["y"] = span(handed.outputs["y"])
+    given["y"] = given_of(provided.outputs["y"], (), None)
+    ranges["y"] = span(provided.outputs["y"])
     shapes = {key: given[key].shape for key in named}
     scheme = check_declared(node, form).name
     attrs = cast("Mapping[str, AttrValue]", node.attrs)

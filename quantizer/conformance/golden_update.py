@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.golden_review import Change, change_of
 from quantizer.conformance.judge import judge
@@ -33,7 +33,7 @@ def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
     CaseError where a check fails: a golden never stores what another verdict refuses.
     """
     for attempt in range(ATTEMPTS):
-        case = build_case(target, HashChooser(key(attempt, "golden", target.id), {"data": "random"}))
+        case = build_case(target, HashChoices(key(attempt, "golden", target.id), {"data": "random"}))
         small = 1 < np.prod(infer_shapes(target.spec, case.shapes, case.attrs)["y"]) <= MAX_CODES
         if small and Trial(target, case, engine).unsupported is None:
             return refreshed(target, engine, case, reason)

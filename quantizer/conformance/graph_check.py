@@ -12,7 +12,7 @@ from torch import Tensor
 
 from quantizer.conformance.failures import headline
 from quantizer.conformance.generation.builder import complete
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -24,7 +24,7 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import Library
 from quantizer.core.shapes import variables
 from quantizer.core.spec import Spec
-from quantizer.core.verdict import EVERY, Verdict, hole
+from quantizer.core.verdict import EVERY, Verdict, inconclusive
 from quantizer.ir.graph import Graph, Node
 from quantizer.lang.export import to_registry
 from quantizer.lang.graph import Graph as Built
@@ -39,7 +39,7 @@ class NodeVerdicts:
     node: str
     op: str
     case: Case | None
-    """None where the platform does not run the operator; the one verdict is then a hole."""
+    """None where the platform does not run the operator; the one verdict is then inconclusive."""
     verdicts: tuple[Verdict, ...]
 
     @property
@@ -78,7 +78,7 @@ def check_graph(
         target = _target(library, spec, scheme, platform)
         if target is None:
             reason = f"platform {platform!r} does not run {node.op} under {scheme!r}"
-            found.append(NodeVerdicts(node.name, node.op, None, (hole("engine", reason),)))
+            found.append(NodeVerdicts(node.name, node.op, None, (inconclusive("engine", reason),)))
             continue
         for case in _cases(form, node, target, ranges, data, seed):
             verdicts = judge(Trial(target, case, opened.engine), checks)
@@ -124,5 +124,5 @@ def _cases(
     own = {key_: name for key_, name in named.items() if key_ in (*spec.activations, *spec.outputs)}
     given = {key_: ranges[name] for key_, name in own.items() if name in ranges}
     for name in chosen:
-        chooser = HashChooser(key(seed, target.id, node.name, name), {})
+        chooser = HashChoices(key(seed, target.id, node.name, name), {})
         yield complete(target, bound, list(shapes), name, key(seed, node.name) & 0xFFFFFFFF, chooser, given or None)

@@ -16,11 +16,11 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
 from quantizer.core.errors import GraphError
-from quantizer.core.verdict import Verdict, hole
+from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import dequantize
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.integer import check_declared
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.onnx.kernels import specs
@@ -33,7 +33,7 @@ class NodeRatio:
     name: str
     op: str
     status: str
-    """pass, fail, overflow, or hole, where the operator has no enclosure."""
+    """pass, fail, overflow, or inconclusive, where the operator has no enclosure."""
     ratio: float
     reason: str = ""
 
@@ -43,16 +43,16 @@ class NodeTrial(Trial):
 
     def __init__(self, node: Node, graph: Graph, codes: Mapping[str, Tensor]) -> None:
         """Take the operands' codes by the spec's names, in the operator's axis order; UnsupportedError as the executor."""
-        handed = node.parameters
-        assert isinstance(handed, Parameters)
+        provided = node.parameters
+        assert isinstance(provided, Parameters)
         spec, scheme = specs()[node.op], check_declared(node, graph)
         case = Case(
-            node.op, scheme.name, handed.platform.platform, {key: tuple(values.shape) for key, values in codes.items()},
+            node.op, scheme.name, provided.platform.platform, {key: tuple(values.shape) for key, values in codes.items()},
             cast("Mapping[str, AttrValue]", node.attrs), {}, node.order, TilePlan({}), DataRecipe("random", 0), node.activation,
         )  # fmt: skip
-        super().__init__(Target(spec, scheme, handed.platform), case, OwnEngine())
-        params = {**handed.inputs, **{key: constant.params for key, constant in handed.constants.items()}}
-        self.__dict__["parameters"] = handed
+        super().__init__(Target(spec, scheme, provided.platform), case, BuiltinEngine())
+        params = {**provided.inputs, **{key: constant.params for key, constant in provided.constants.items()}}
+        self.__dict__["parameters"] = provided
         self.__dict__["codes"] = dict(codes)
         self.__dict__["tensors"] = {key: dequantize(values, params[key]).float() for key, values in codes.items()}
 
@@ -80,10 +80,10 @@ def enclosure_ratios(graph: Graph, batches: Iterable[Any]) -> list[NodeRatio]:
 
 
 def _judged(node: Node, graph: Graph, codes: Mapping[str, Tensor]) -> Verdict:
-    handed = node.parameters
-    assert isinstance(handed, Parameters)
-    if any(key not in (*handed.inputs, *handed.constants) for key in codes):
-        return hole("accuracy", "an operand has no parameters")
+    provided = node.parameters
+    assert isinstance(provided, Parameters)
+    if any(key not in (*provided.inputs, *provided.constants) for key in codes):
+        return inconclusive("accuracy", "an operand has no parameters")
     return accuracy(NodeTrial(node, graph, codes))
 
 

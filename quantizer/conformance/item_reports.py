@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quantizer.conformance.stash import CANARY, STATE
+from quantizer.conformance.stash_keys import CANARY, STATE
 
 if TYPE_CHECKING:
     from quantizer.conformance.collection import State
@@ -73,6 +73,6 @@ def _record(state: State, call: pytest.CallInfo[None]) -> Record:
 
 def _offer(item: pytest.Item, state: State) -> None:
     """Remember an item that passed, for the canary at the end."""
-    from quantizer.conformance.singing import Canary
+    from quantizer.conformance.run_canary import Canary
 
     item.config.stash.setdefault(CANARY, Canary()).offer(item, state)

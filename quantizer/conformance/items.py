@@ -13,11 +13,11 @@ from quantizer.conformance.canary import Witness, witness
 from quantizer.conformance.checks.reject import reject_problems
 from quantizer.conformance.failures import describe, graph_line, headline, replay_path, write_replay
 from quantizer.conformance.findings import Findings
-from quantizer.conformance.generation.beside import BESIDE
-from quantizer.conformance.generation.builder import alone, build_case, dealt, wanted_coverage
-from quantizer.conformance.generation.choosers import DrawnChooser
+from quantizer.conformance.generation.builder import build_case, covering_rows_of, single_bin_choices, wanted_coverage
+from quantizer.conformance.generation.choice_sources import HypothesisChoices
 from quantizer.conformance.generation.conditions import conditions, every_condition
 from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.generation.extra_cases import EXTRA_CASES
 from quantizer.conformance.generation.stacks import row_case, seeded_case
 from quantizer.conformance.golden_update import update_goldens
 from quantizer.conformance.judge import concerns, is_overruled, judge, judged
@@ -26,9 +26,9 @@ from quantizer.conformance.recorder import Recorder
 from quantizer.conformance.schedule import schedule
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
+from quantizer.conformance.spec_item import spec_problems
 from quantizer.conformance.stored import golden_problems, read_replay, target_of
 from quantizer.conformance.stores import Stores
-from quantizer.conformance.supported import spec_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
@@ -88,7 +88,7 @@ class Runner:
 
     def draw(self, integers: Callable[[int, int], int], passed: type[Exception]) -> Case:
         """Return one case from Hypothesis's integers; *passed*: what it raises to end a draw."""
-        return self._built(lambda: build_case(self._target, DrawnChooser(integers)), passed)
+        return self._built(lambda: build_case(self._target, HypothesisChoices(integers)), passed)
 
     @property
     def _alone(self) -> bool:
@@ -109,9 +109,9 @@ class Runner:
             pytest.skip(reason)
         for example in self._spec.examples:
             self.run(self._built(functools.partial(example_case, self._target, example)))
-        for index, row in enumerate(dealt(self.session.all_targets(self._spec), self._target)):
+        for index, row in enumerate(covering_rows_of(self.session.all_targets(self._spec), self._target)):
             self.run(self._built(functools.partial(row_case, self._target, index, row, alone=self._alone)))
-        for several in BESIDE:
+        for several in EXTRA_CASES:
             for case in self._built(functools.partial(several, self._target)):
                 self.run(case, figures=False)
         strong = PROFILES[self._state.options.profile].strong
@@ -140,7 +140,7 @@ class Runner:
     def _reach_the_rest(self) -> None:
         """Ask again, alone, for the bins that no row could reach beside the others of its row."""
         for entry in sorted(wanted_coverage(self._spec, self._target.platform) - self._recorder.coverage):
-            for chooser in alone(self._target, entry):
+            for chooser in single_bin_choices(self._target, entry):
                 self.run(self._built(functools.partial(build_case, self._target, chooser)))
                 if entry in self._recorder.coverage:
                     break
@@ -257,7 +257,7 @@ class Runner:
                 continue
             verdicts = self._judged(case, path, options.checks)
             failing = [v for v in verdicts if v.failing]
-            if all(v.status == "hole" for v in verdicts):
+            if all(v.status == "inconclusive" for v in verdicts):
                 found.refused += [v.reason for v in verdicts[:1]]
                 continue
             problems = [f"{path.name}: {headline(verdict)}; {graph_line(case)}" for verdict in failing[:1]]

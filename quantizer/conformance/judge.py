@@ -14,18 +14,18 @@ from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.engine import engine
 from quantizer.conformance.checks.exact import exact
 from quantizer.conformance.checks.float_forward import float_forward
+from quantizer.conformance.checks.invariance import properties, repeat, tiled
 from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.checks.pipeline import pipeline
 from quantizer.conformance.checks.round_trip import round_trip
-from quantizer.conformance.checks.variants import properties, repeat, tiled
 from quantizer.conformance.checks.window_sums import mean_sums
-from quantizer.conformance.faithful import is_faithful
-from quantizer.conformance.given import OF_RULES
+from quantizer.conformance.matches_builtin import matches_builtin
+from quantizer.conformance.model_cases import OF_RULES
 from quantizer.conformance.trial import Trial
 from quantizer.core.defects import CASE_NAMES, Defect
 from quantizer.core.errors import RefusedError
 from quantizer.core.expressions import parse
-from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, hole
+from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, inconclusive
 from quantizer.numerics.qparams import QParams
 from quantizer.runtime.engines.protocol import Engine
 from quantizer.runtime.isolation.plugins import deaths
@@ -53,17 +53,17 @@ FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
 def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
-    A case that an engine has no way to run is one hole, unless it is what was handed that is wrong. A function under test that raises fails the check that ran it; a rule that hands nothing fails `parameters` alone.
+    A case that an engine has no way to run is inconclusive once, unless it is what was provided that is wrong. A function under test that raises fails the check that ran it; a rule that provides nothing fails `parameters` alone.
     """
     try:
         if trial.unsupported is not None:
-            return [hole("engine", trial.unsupported)]
+            return [inconclusive("engine", trial.unsupported)]
         _ = trial.parameters
     except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
         return [failure("parameters", f"the quantize rule: {raised(err)}")]
     if trial.refusal is not None:
-        handed = _run("parameters", trial) if "parameters" in checks and "parameters" in trial.engine.checks else None
-        return [handed if handed is not None and handed.failing else hole("engine", trial.refusal)]
+        provided = _run("parameters", trial) if "parameters" in checks and "parameters" in trial.engine.checks else None
+        return [provided if provided is not None and provided.failing else inconclusive("engine", trial.refusal)]
     verdicts = [*_verdicts(trial, checks)]
     return [_settled(verdict, trial, verdicts) for verdict in verdicts]
 
@@ -87,7 +87,7 @@ def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, lis
 
 def _holds_of_parts(verdict: Verdict) -> bool:
     """Return whether a verdict on a stack is one on each of its parts: a pass, or a check that does not apply to the operator."""
-    return verdict.status == "pass" or (verdict.status == "hole" and verdict.check != "engine")
+    return verdict.status == "pass" or (verdict.status == "inconclusive" and verdict.check != "engine")
 
 
 def _verdicts(trial: Trial, checks: Sequence[str]) -> Iterator[Verdict]:
@@ -102,11 +102,11 @@ def _verdicts(trial: Trial, checks: Sequence[str]) -> Iterator[Verdict]:
 
 def _run(name: str, trial: Trial) -> Verdict | None:
     if trial.case.data.given and name in OF_RULES:
-        return hole(name, "scales and zero points are the model's")
+        return inconclusive(name, "scales and zero points are the model's")
     try:
         return FUNCTIONS[name](trial)
     except RefusedError as err:
-        return hole(name, str(err))
+        return inconclusive(name, str(err))
     except Exception as err:  # noqa: BLE001 - whatever an engine raises is its failure
         return failure(name, f"raised {raised(err)}")
 
@@ -223,7 +223,7 @@ def known_defect(trial: Trial, check: str) -> str | None:
         if defect.engine is not None:
             if concerns(defect, trial.engine, trial.target.platform.platform):
                 return f"{defect.id}: {defect.reason}"
-        elif type(defect) is not Defect or is_faithful(trial, check):
+        elif type(defect) is not Defect or matches_builtin(trial, check):
             return f"{defect.id}: {defect.reason}"
     return None
 

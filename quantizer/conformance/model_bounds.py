@@ -1,4 +1,4 @@
-"""What a part of a model may give on the operands that it was handed: the exact result, and how far float32 may be from it.
+"""What a part of a model may give on the operands that it was provided: the exact result, and how far float32 may be from it.
 
 Exact: the operator in float64 on the real numbers that codes and floats stand for. The radius is the error analysis of the check
 `float` (ADR 0007): gamma_n of the operator on magnitudes for sums, 4 ulps and the operands' own rounding for functions, 0 for

@@ -36,7 +36,7 @@ def model_findings(
     """Return what is found on *graph*, of ONNX's operators, quantized or not, with the values behind it.
 
     The engines run the whole model, every edge shown. Then every part runs alone, on the edges of the first engine that has the
-    model's quantizations, so that what a part adds is told from what it was handed.
+    model's quantizations, so that what a part adds is told from what it was provided.
     """
     parts = parts_of(with_constant_codes(graph))
     if not parts.edges:
@@ -95,7 +95,7 @@ def _local(engine: ModelEngine, part: Part, values: Tensor | None, enclosure: En
     if values is None:
         return Local(engine.name, "not shown", how=how)
     if enclosure is None:
-        return Local(engine.name, "hole", how=how)
+        return Local(engine.name, "inconclusive", how=how)
     judged = enclosure.outside(values)
     verdict: Verdict = "outside" if judged.outside else "inside"
     return Local(engine.name, verdict, judged.outside, judged.error, judged.ratio, judged.worst, how)
@@ -133,7 +133,7 @@ def worth_cutting(findings: ModelFindings, most: int) -> Sequence[str]:
 
 
 def cut_out(name: str, ran: Ran) -> tuple[Graph, dict[str, Tensor]]:
-    """Return a part as a graph of its own and the operands that it was handed."""
+    """Return a part as a graph of its own and the operands that it was provided."""
     part = next((part for part in ran.parts.parts if part.name == name), None)
     if part is None:
         raise QuantizerError(f"{name!r}: no part of the model.")

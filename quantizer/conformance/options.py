@@ -34,7 +34,7 @@ class Options:
     root: Path
     specs: tuple[Path, ...] = ()
     plugins: tuple[Path, ...] = ()
-    engine: str = "own"
+    engine: str = "builtin"
     engine_command: str = ""
     """The command line of a worker, in place of an engine's name."""
     isa: str = ""
@@ -77,7 +77,7 @@ class Options:
             raise UnsupportedError("--op-in-process: is this interpreter. Leave --op-plugin-python out.")
         for platform in self.platforms:
             if real is not None and not real.computes(platform, named=True):
-                home = suggestion(platform, real.entry.home, "It computes")
+                home = suggestion(platform, real.entry.variant_of_platform, "It computes")
                 raise UnsupportedError(f"--op-platform={platform}: engine {real.name} does not compute it.{home}")
 
     @cached_property
@@ -179,7 +179,7 @@ class Options:
         parts = [f" --op-specs={path}" for path in self._shown(self.specs)]
         parts += [f" --op-plugins={path}" for path in self._shown(self.plugins)]
         parts += [f" --op-plugin-python={self.shown(Path(self.plugin_python))}"] if self.plugin_python else []
-        parts += [f" --op-engine={self.engine}"] if self.engine != "own" else []
+        parts += [f" --op-engine={self.engine}"] if self.engine != "builtin" else []
         parts += [f" --op-engine-command={shlex.quote(self.engine_command)}"] if self.engine_command else []
         parts += [f" --op-reading={reading}" for reading in self.readings]
         parts += [f" --op-isa={self.isa}"] if self.isa else []

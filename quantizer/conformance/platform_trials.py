@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quantizer.conformance.failures import headline
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -68,7 +68,7 @@ def _first(session: Session, target: Target) -> str | None:
     """Return what the first failing verdict of a few cases says, None where all pass."""
     for index in range(CASES):
         try:
-            case = build_case(target, HashChooser(key(index, target.id, "lint"), {"data": "random"}))
+            case = build_case(target, HashChoices(key(index, target.id, "lint"), {"data": "random"}))
             trial = Trial(target, case, session.engine)
             failing = [verdict for verdict in judge(trial, CHECKS) if verdict.failing]
         except Exception as err:  # noqa: BLE001 - whatever a platform's rules raise is said of the platform

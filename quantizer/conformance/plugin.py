@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.claiming import claim
 from quantizer.conformance.command_line import named, options, pytest_addoption, with_usage_errors
-from quantizer.conformance.ending import pytest_sessionfinish, pytest_terminal_summary, selects_nothing
 from quantizer.conformance.item_reports import pytest_runtest_makereport
+from quantizer.conformance.run_folder_lock import lock_run_folder
+from quantizer.conformance.run_state import Run
+from quantizer.conformance.session_end import pytest_sessionfinish, pytest_terminal_summary, selects_nothing
 from quantizer.conformance.shipped import ShippedSpecs
 from quantizer.conformance.spec_files import pytest_collect_file, pytest_itemcollected, shipped_file
-from quantizer.conformance.stash import EXTRA, PLUGINS, RUN, STATE
+from quantizer.conformance.stash_keys import EXTRA, PLUGINS, RUN, STATE
 from quantizer.conformance.under_test import launch_early, load
-from quantizer.conformance.under_way import Run
 from quantizer.core.files import exists
 
 __all__ = [
@@ -47,7 +47,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         raise pytest.UsageError(f"--op-baseline: {asked.baseline} does not exist. Copy a run's records.jsonl there.")
     with_usage_errors(asked.check_named)
     if named(config):
-        claim(config)
+        lock_run_folder(config)
     load(config)
     if asked.platforms or asked.schemes:
         extra: list[Path] = config.stash[EXTRA]

@@ -9,8 +9,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from quantizer.conformance.findings import Findings
-from quantizer.conformance.generation.aims import missed
 from quantizer.conformance.generation.builder import coverage
+from quantizer.conformance.generation.dataset_assertions import missed_targets
 from quantizer.conformance.judge import SHARP_WIDTH
 from quantizer.conformance.trial import Array, Trial
 from quantizer.core.record import CheckRecord, Record
@@ -19,7 +19,7 @@ from quantizer.reporting.tally import ERROR
 
 _COUNTED = {
     "pass": "passed", "fail": "failed", "mistrusted": "mistrusted", "overflow": "overflow", "defect": "defects",
-    "hole": "holes",
+    "inconclusive": "inconclusive",
 }  # fmt: skip
 
 
@@ -58,7 +58,7 @@ class Recorder:
         reached = coverage(trial.target, trial.case)
         failing = any(verdict.failing for verdict in verdicts)
         open_ = {name for name in trial.case.data.sets if f"data={name}" not in self._coverage}
-        lost = open_ if failing else missed(trial, open_)
+        lost = open_ if failing else missed_targets(trial, open_)
         reached -= {f"data={name}" for name in lost}
         self._coverage |= reached
         for verdict in verdicts:
@@ -89,7 +89,7 @@ class Recorder:
         return replace(
             self._record, outcome=outcome, cases=self._cases, data_sets=several, checks=dict(sorted(self._checks.items())),
             coverage=tuple(sorted(self._coverage)),
-            holes=tuple(sorted({*wanted, *([SHARP] if self._blunt else [])} - self._coverage | self._missed)),
+            gaps=tuple(sorted({*wanted, *([SHARP] if self._blunt else [])} - self._coverage | self._missed)),
             metrics=metrics, failure=failure,
         )  # fmt: skip
 
@@ -97,7 +97,7 @@ class Recorder:
 def _added(known: CheckRecord, verdict: Verdict) -> CheckRecord:
     field = _COUNTED[verdict.status]
     reasons = set(known.reasons)
-    if verdict.status in ("hole", "defect", "overflow"):
+    if verdict.status in ("inconclusive", "defect", "overflow"):
         reasons.add(verdict.reason)
     ratio = verdict.ratio if verdict.status in ("pass", "fail", "mistrusted") else 0.0
     return replace(

@@ -15,8 +15,8 @@ from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
 from quantizer.ops import REGISTRY, check_declared, check_signature, load_built_ins
 from quantizer.plugins.bridge import connect
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.external import ExternalEngine
-from quantizer.runtime.engines.own import OwnEngine
 from quantizer.runtime.engines.protocol import Engine
 from quantizer.runtime.isolation.plugins import CURRENT
 
@@ -80,5 +80,5 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
             raise PluginError(f"{entry}: platform {entry.platform!r}: no such name.{known}")
         check_signature(spec, entry)
         check_declared(spec, entry)
-    engine = OwnEngine() if options.real is None else ExternalEngine(options.real, options.levels[0])
+    engine = BuiltinEngine() if options.real is None else ExternalEngine(options.real, options.levels[0])
     return Session(options, library, engine)

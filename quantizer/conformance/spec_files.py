@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quantizer.conformance.claiming import claim
 from quantizer.conformance.command_line import opened, options
+from quantizer.conformance.run_folder_lock import lock_run_folder
 from quantizer.conformance.shipped import place
-from quantizer.conformance.stash import EXTRA, STATE
+from quantizer.conformance.stash_keys import EXTRA, STATE
 from quantizer.core.files import is_file
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class SpecFile(pytest.File):
         from quantizer.core.errors import QuantizerError, UnsupportedError
 
         config = self.config
-        claim(config)
+        lock_run_folder(config)
         try:
             found = [*collect(self.path, self.nodeid, options(config), lambda: opened(config), config.stash[EXTRA])]
         except UnsupportedError as err:

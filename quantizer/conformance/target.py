@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from quantizer.conformance.given import handed_request
+from quantizer.conformance.model_cases import provided_request
 from quantizer.core.case import Case
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme, WeightPart
 from quantizer.core.spec import Spec
 from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
-from quantizer.numerics.pieces import joined
 from quantizer.numerics.rules import weight_part
+from quantizer.numerics.split_outputs import concatenate_outputs
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.oracle import oracle_function
 
@@ -44,7 +44,7 @@ class Target:
     ) -> Request:
         """Return what a quantize rule is asked for *case*."""
         if case.data.given:
-            return handed_request(self, case, constants)
+            return provided_request(self, case, constants)
         return Request(
             self.spec,
             self.scheme,
@@ -74,4 +74,4 @@ class Target:
         if (entry is None or entry.origin != BUILT_IN) and (oracle := oracle_function(self.spec)) is not None:
             return oracle(**operands, **case.attrs)
         reference = REGISTRY.get(self.spec.op, "reference") if entry is None else entry.function
-        return joined(self.spec, reference(**operands, **case.attrs), case.shapes, case.attrs)
+        return concatenate_outputs(self.spec, reference(**operands, **case.attrs), case.shapes, case.attrs)

@@ -24,7 +24,7 @@ from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
-from quantizer.runtime.engines.own import target_values
+from quantizer.runtime.engines.builtin import target_values
 from quantizer.runtime.engines.protocol import Call, Engine
 from quantizer.tiling.stacks import Part, cut_along, parts
 from quantizer.tiling.windows import slices
@@ -33,7 +33,7 @@ Array = NDArray[Any]
 
 
 class Trial:
-    """A case with its data, the handed parameters, and what the engine made of them; every part on demand."""
+    """A case with its data, the provided parameters, and what the engine made of them; every part on demand."""
 
     def __init__(self, target: Target, case: Case, engine: Engine) -> None:
         self.target = target
@@ -69,24 +69,26 @@ class Trial:
 
     @cached_property
     def parameters(self) -> Parameters:
-        """What the engine's quantize rule handed."""
+        """What the engine's quantize rule provided."""
         found = self.engine.quantize(self._request())
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
         if lacking := self._lacking(found):
             raise GraphError(f"it provided nothing for {', '.join(lacking)}. Provide the parameters of every tensor.")
-        self._handed = _copies(_handed_tensors(found))
+        self._provided = _copies(_provided_tensors(found))
         return found
 
     def _lacking(self, found: Parameters) -> list[str]:
         items = self.spec.inputs
-        handed = {name: found.inputs if items[name].role == "activation" else found.constants for name in self.tensors}
-        absent = [name for name, known in handed.items() if items[name].kind != "real" and name not in known]
+        provided = {
+            name: found.inputs if items[name].role == "activation" else found.constants for name in self.tensors
+        }
+        absent = [name for name, known in provided.items() if items[name].kind != "real" and name not in known]
         return absent + [name for name in self.spec.outputs if name not in found.outputs]
 
     @cached_property
     def built_in(self) -> Parameters | None:
-        """What the built-in rule, or the spec alone, hands for the case; None where the only rule is a plugin's."""
+        """What the built-in rule, or the spec alone, provides for the case; None where the only rule is a plugin's."""
         rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.places)
         if rule is not None and rule.origin != BUILT_IN:
             return None
@@ -104,13 +106,13 @@ class Trial:
         return self.target.request(self.case, _copies(constants), _copies(samples))
 
     def damaged(self) -> str | None:
-        """Return the handed tensor that a forward wrote into, or None."""
-        now = _handed_tensors(self.parameters)
-        return next((name for name, values in self._handed.items() if not torch.equal(values, now[name])), None)
+        """Return the provided tensor that a forward wrote into, or None."""
+        now = _provided_tensors(self.parameters)
+        return next((name for name, values in self._provided.items() if not torch.equal(values, now[name])), None)
 
     @cached_property
     def codes(self) -> dict[str, Tensor]:
-        """Codes of all operands: activations quantized under the handed parameters, constants as handed; reals as they are."""
+        """Codes of all operands: activations quantized under the provided parameters, constants as provided; reals as they are."""
         quantizer = self.target.platform.quantizer
         found = {}
         for name, values in self.tensors.items():
@@ -255,7 +257,7 @@ class Trial:
 
     @property
     def output(self) -> QParams:
-        """Handed parameters of the output."""
+        """Provided parameters of the output."""
         return self.parameters.outputs["y"]
 
     @property
@@ -264,14 +266,14 @@ class Trial:
         result: Array = self.outcome.codes.numpy()
         return result
 
-    def on(self, platform: Platform) -> Trial:
+    def under_platform(self, platform: Platform) -> Trial:
         """Return this trial, nothing run anew, as if *platform* declared the arithmetic."""
         other = copy.copy(self)
         other.target = dataclasses.replace(self.target, platform=platform)
         return other
 
     def qparams(self, name: str) -> QParams:
-        """Return the handed parameters of operand *name*."""
+        """Return the provided parameters of operand *name*."""
         constant: Constant | None = self.parameters.constants.get(name)
         return constant.params if constant else self.parameters.inputs[name]
 
@@ -338,12 +340,12 @@ class Trial:
         return tuple(parts(self.spec, self.case))
 
     def part(self, place: int) -> Trial:
-        """Return one part of a stack with its share of what was handed and computed, nothing run anew; else the trial itself."""
+        """Return one part of a stack with its share of what was provided and computed, nothing run anew; else the trial itself."""
         if self.data_sets == 1:
             return self
         piece = self._pieces[place]
         other = Trial(self.target, piece.case, self.engine)
-        other.parameters, other._handed = self.parameters, self._handed
+        other.parameters, other._provided = self.parameters, self._provided
         other.tensors = {name: values[slices(piece.inputs[name])] for name, values in self.tensors.items()}
         other.codes = {name: values[slices(piece.inputs[name])] for name, values in self.codes.items()}
         box = slices(piece.output)
@@ -371,8 +373,8 @@ class Trial:
         return {} if stack is None else cut_along(self.spec, self.case.shapes, self.case.attrs, stack.axis)
 
 
-def _handed_tensors(parameters: Parameters) -> dict[str, Tensor]:
-    """Return every tensor that a rule hands, by the words that a failure names it with."""
+def _provided_tensors(parameters: Parameters) -> dict[str, Tensor]:
+    """Return every tensor that a rule provides, by the words that a failure names it with."""
     found = {f"table {name}": table.entries for name, table in parameters.tables.items()}
     found |= {f"constant {name}": constant.codes for name, constant in parameters.constants.items()}
     constants = {name: constant.params for name, constant in parameters.constants.items()}

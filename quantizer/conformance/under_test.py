@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quantizer.conformance.claiming import try_to_claim
 from quantizer.conformance.command_line import named, options, with_usage_errors
-from quantizer.conformance.stash import EXTRA, HOST, INPUTS, PLUGINS
+from quantizer.conformance.run_folder_lock import try_to_lock_run_folder
+from quantizer.conformance.stash_keys import EXTRA, HOST, INPUTS, PLUGINS
 from quantizer.core.errors import QuantizerError
 from quantizer.plugins.discovery import Plugin, load_plugins, sources
 
@@ -40,9 +40,9 @@ def load(config: pytest.Config) -> None:
     found = with_usage_errors(lambda: sources(asked.plugins, dict(os.environ)))
     if not found and not asked.plugin_python:
         return
-    import_module("quantizer.conformance.singing")
+    import_module("quantizer.conformance.run_canary")
     if not named(config):
-        try_to_claim(config)
+        try_to_lock_run_folder(config)
     from quantizer.conformance.inputs import Inputs
 
     config.stash[INPUTS] = inputs = Inputs(config, asked)

@@ -14,7 +14,7 @@ from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import Location
 
 NAMING = frozenset(
-    {"platform", "summary", "target", "schemes", "graph_schemes", "ops", "named", "functions", "defects"}
+    {"platform", "summary", "target", "schemes", "graph_schemes", "ops", "ops_named_for", "functions", "defects"}
 )
 """Keys of a platform that say what it is called and what it has, and nothing of how it computes."""
 Form = Literal["product", "sum", "selection", "one input", "concatenation", "mean", "pooling"]
@@ -34,16 +34,16 @@ COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
     "f32_dequantized": ("sum", "selection", "concatenation", "pooling"),
     "q21_half_up": ("sum",),
     "q31_folded": ("mean",),
-    "f32_raw_even": ("mean",),
+    "f32_mean_of_codes_half_even": ("mean",),
     "area_multiplier": ("mean", "pooling"),
 }
 """Requantization -> the forms of sums that it has. What is not named here belongs to one system."""
-OF_31_BITS = ("q31_double", "q31_half_up", "q31_half_up_in_eights")
+OF_31_BITS = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
 """They multiply by 31 bits and keep the high half."""
 OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
-    **dict.fromkeys(("f32_even", "f32_even_zpin", "f32_dequantized", "f32_raw_even"), "half_even"),
+    **dict.fromkeys(("f32_even", "f32_even_zpin", "f32_dequantized", "f32_mean_of_codes_half_even"), "half_even"),
     **dict.fromkeys(
-        ("q31_single", "q31_half_up", "q31_half_up_in_eights", "q15_half_up", "q15_single", "q21_half_up"), "half_up"
+        ("q31_single", "q31_half_up", "q31_half_up_in_8_lanes", "q15_half_up", "q15_single", "q21_half_up"), "half_up"
     ),
     **dict.fromkeys(("q31_double", "q31_folded", "half_away"), "half_away"),
 }
@@ -80,7 +80,7 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
         return f"{variant} has no rule for a {form}. Write one of {', '.join(_having(form))}."
     if variant in OF_31_BITS and rule.bits != 31:
         return f"{variant} multiplies by 31 bits, got multiplier: {{bits: {rule.bits}}}. Write 31, or q31_single."
-    if variant == "multiplier_shift" and rule.bits != "activation" and min(rule.bits, rule.bits_ceiling) > RATIO_BITS:
+    if variant == "multiplier_shift" and rule.bits != "activation" and min(rule.bits, rule.max_bits) > RATIO_BITS:
         return f"multiplier_shift takes a float32 ratio, of {RATIO_BITS} bits at most, got bits: {rule.bits}."
     own, limited = OWN_ROUNDING.get(variant), "relu6" in spec.fuses and platform.activations.get("relu6") == "relu6"
     if own is None or not limited or platform.limit(variant) is not None:

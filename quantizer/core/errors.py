@@ -45,7 +45,7 @@ class UnsupportedError(QuantizerError):
 
 
 class RefusedError(QuantizerError):
-    """A real engine has no way to express a case; the message says why. Counted as a hole.
+    """A real engine has no way to express a case; the message says why. Counted as inconclusive.
 
     A plugin's function that raises it fails: what it does not support it declares when it registers.
     """

@@ -57,7 +57,7 @@ class Library:
 
     def schemes_for(self, spec: Spec, platform: Platform) -> list[str]:
         """Return the names of the schemes under which *platform* runs *spec*, in the platform's order."""
-        if platform.ops is not None and spec.op not in platform.ops and platform.named not in spec.names:
+        if platform.ops is not None and spec.op not in platform.ops and platform.ops_named_for not in spec.names:
             return []
         excluded = {item.scheme for item in spec.excludes if item.platform in (None, *platform.places)}
         if None in excluded:
@@ -324,7 +324,7 @@ def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     yield from ((("ops", index), op) for index, op in enumerate(platform.ops or []))
     yield from ((("fixed_outputs", op), op) for op in platform.fixed_outputs)
     yield from ((("fixed_ranges", op), op) for op in platform.fixed_ranges)
-    yield from ((("whole_formats", index), op) for index, op in enumerate(platform.whole_formats))
+    yield from ((("full_range_outputs", index), op) for index, op in enumerate(platform.full_range_outputs))
     yield from ((("padded_tiles", op), op) for op in platform.padded_tiles)
     yield from ((("stages", op), op) for op in platform.stages)
     sums = platform.accumulator.float32_sums
@@ -334,8 +334,8 @@ def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
 
 
 FAMILY_LISTS = (
-    "absorbs_zero_point", "negated", "per_channel_weights", "per_tensor_weights", "same_as_equal_inputs", "same_as_input",
-    "shared_parameters", "wide_units", "within_limits",
+    "absorbs_zero_point", "ones_complement_outputs", "per_channel_weights", "per_tensor_weights", "same_as_equal_inputs", "same_as_input",
+    "shared_parameters", "unit_range_above_8_bits", "clamp_range_to_output_limits",
 )  # fmt: skip
 FAMILY_KEYS = ("aligned_within", "bias_effective_bits", "output_signs", "requantize", "variants", "weight_bits")
 
@@ -345,7 +345,7 @@ def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     lists: dict[Location, Sequence[str]] = {(key,): getattr(platform, key) for key in FAMILY_LISTS}
     lists |= {
         ("multiplier", "own_shifts"): platform.multiplier.own_shifts,
-        ("tables", "unrepeated"): platform.tables.unrepeated,
+        ("tables", "no_guard_entry"): platform.tables.no_guard_entry,
         ("accumulator", "float32"): platform.accumulator.float32,
     }
     keyed: dict[Location, Mapping[str, object]] = {(key,): getattr(platform, key) for key in FAMILY_KEYS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Verdict = Literal["inside", "outside", "hole", "not shown"]
+Verdict = Literal["inside", "outside", "inconclusive", "not shown"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Local:
 
     engine: str
     verdict: Verdict
-    """inside or outside its own enclosure; hole: there is no enclosure; not shown: the engine keeps that edge to itself."""
+    """inside or outside its own enclosure; inconclusive: there is no enclosure; not shown: the engine keeps that edge to itself."""
     outside: int = 0
     """Elements outside."""
     error: float = 0.0
@@ -83,7 +83,7 @@ class ModelFindings:
         return tuple(part for part in self.parts if part.blamed)
 
     @property
-    def holes(self) -> tuple[PartFinding, ...]:
+    def inconclusive(self) -> tuple[PartFinding, ...]:
         """Parts without an enclosure."""
         return tuple(part for part in self.parts if part.reason)
 

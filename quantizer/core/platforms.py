@@ -29,14 +29,14 @@ Variant = Literal[
     "q31_single",
     "q31_double",
     "q31_half_up",
-    "q31_half_up_in_eights",
+    "q31_half_up_in_8_lanes",
     "q31_folded",
-    "q31_in_sixteens",
+    "q31_mean_in_16_lanes",
     "q21_half_up",
     "q8_half_up",
-    "raw_half_away",
-    "f32_raw_even",
-    "f32_raw_away",
+    "mean_of_codes_half_away",
+    "f32_mean_of_codes_half_even",
+    "f32_mean_of_codes_half_away",
     "half_away",
     "q15_half_up",
     "q15_single",
@@ -52,7 +52,7 @@ Variant = Literal[
     "f32_stages_bias",
     "f32_products",
     "f32_scaling",
-    "f32_lanes",
+    "f32_add_in_lanes",
     "f32_dequantized_fused",
     "f32_mean_divided",
     "f32_mean_zpin",
@@ -67,11 +67,11 @@ f32_even_bias: (acc + bias / (s_x s_w)) * (s_x s_w / s_y); per tensor the bias t
 f32_even_inverse (mul): acc * (s_x s_w * (1 / s_y)); a bias of more bits than float32 holds loses low ones.
 f32_stages_bias: (acc * (1 / (1 / s_x)) * s_w + bias) * (1 / s_y) + z_y, then one rounding to a code.
 f32_products: products of dequantized values, added in float32. f32_scaling: (x - z_x) * (w s_x / s_y) + bias / s_y, fused.
-f32_lanes: operands dequantized and added; in whole vectors fused and z_y added after rounding, in the rest not and before.
+f32_add_in_lanes: operands dequantized and added; in whole vectors fused and z_y added after rounding, in the rest not and before.
 f32_dequantized_fused: x dequantized, times 1 / s_y plus z_y in one rounding, to a code.
 f32_mean_divided: sum / n + z, then one rounding to a code. f32_mean_zpin: sum * (1 / n) + z. f32_mean_raw: the sum of raw
 codes * (1 / n); of one channel as f32_mean_zpin. f32_mean_inverse: sum * (s / (s n)), z added after rounding.
-half_up: one quotient, rounded half up (softmax). aligned_half_away: two ratios as integers of 22 bits under one shift, rounded half away; else as f32_lanes.
+half_up: one quotient, rounded half up (softmax). aligned_half_away: two ratios as integers of 22 bits under one shift, rounded half away; else as f32_add_in_lanes.
 """
 
 
@@ -137,9 +137,9 @@ class Multiplier(Model):
     """Significant bits; 'activation': as many bits as the activation has."""
     ratio: dict[str, RatioArithmetic] = {}
     """Operator family -> arithmetic of the ratio. Other families: float64."""
-    bits_ceiling: int = 31
+    max_bits: int = 31
     """The largest number of significant bits of a multiplier."""
-    shift_ceiling: int = 31
+    max_shift: int = 31
     """The largest shift."""
     unify_shifts: bool = False
     """One shift for all channels. Where a multiplier would become 0, neighbouring channels share a weight scale."""
@@ -194,7 +194,7 @@ class TableRule(Model):
     """Operator family -> how it computes exponentials under a fast scheme."""
     alignment: Literal["stride", "linspace"] = "stride"
     """stride: each entry belongs to the code that reads it; linspace: points spread evenly from the smallest to the largest code."""
-    unrepeated: list[str] = []
+    no_guard_entry: list[str] = []
     """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code of their
     format; these tables do not repeat an entry for it."""
     segments: Annotated[int, Field(ge=2, le=32768)] | None = None
@@ -278,7 +278,7 @@ class Platform(Model):
     """Further schemes that its kernels can compute in a graph, although its own quantizer makes none of them."""
     ops: list[str] | None = None
     """Operators that the system has; None: all."""
-    named: str | None = None
+    ops_named_for: str | None = None
     """A key of `names`. The platform also has every operator whose spec gives a name under this key."""
     quantizer: Quantizer = Quantizer()
     """How a real value becomes a code."""
@@ -304,7 +304,7 @@ class Platform(Model):
     """Operator -> output parameters that the system fixes."""
     fixed_ranges: dict[str, Annotated[list[Finite], Field(min_length=2, max_length=2)]] = {}
     """Operator -> range of its output, whatever was calibrated. Its codes use the full format."""
-    wide_units: list[str] = []
+    unit_range_above_8_bits: list[str] = []
     """Operator families whose output of more than 8 bits has the range [-1, 1], whatever was calibrated: the largest code is 1,
     symmetric, without the smallest code. Their tables hold one period and are read without interpolation."""
     tables: TableRule = TableRule()
@@ -318,15 +318,15 @@ class Platform(Model):
     Codes of more than 24 bits lose low bits."""
     padded_tiles: dict[str, int] = {}
     """Operator -> code of the padding in tiles that are cut along windows. If absent, padding means 0."""
-    within_limits: list[str] = []
+    clamp_range_to_output_limits: list[str] = []
     """Operator families whose calibrated range is clamped to the possible values of the output."""
-    whole_formats: list[str] = []
+    full_range_outputs: list[str] = []
     """Operators whose output has the parameters of the input but may use the full format."""
     shared_parameters: list[str] = []
     """Operator families whose inputs share parameters: those of the union of their ranges."""
     same_as_input: list[str] = []
     """Operator families whose output takes the parameters of the first input."""
-    negated: list[str] = []
+    ones_complement_outputs: list[str] = []
     """Operator families whose output has the step of the first input and signed codes of the full format. The zero point makes
     code x become -x - 1, and an unsigned one 127 - x (8 bits). No multiplication is needed."""
     same_as_equal_inputs: list[str] = []

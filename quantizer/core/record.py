@@ -27,7 +27,7 @@ class CheckRecord(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     mistrusted: Count = 0
     overflow: Count = 0
     defects: Count = 0
-    holes: Count = 0
+    inconclusive: Count = 0
     elements: Count = 0
     vacuous: Count = 0
     ratio: Ratio = 0.0
@@ -56,7 +56,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     checks: Mapping[str, CheckRecord] = {}
     coverage: tuple[str, ...] = ()
     """Attribute bins, data sets, tile bins and orders that some case reached."""
-    holes: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
     """Coverage that was asked for and not reached."""
     metrics: Mapping[str, float] = {}
     """SQNR and the like: recorded, never decisive."""
@@ -83,7 +83,7 @@ def _plain(record: Record) -> dict[str, Any]:
     }
     plain = {key: value for key, value in asdict(record).items() if value or key in ("id", "op", "kind", "outcome")}
     plain |= {"checks": checks} if checks else {}
-    for key in ("coverage", "holes"):
+    for key in ("coverage", "gaps"):
         if key in plain:
             plain[key] = list(plain[key])
     if "metrics" in plain:

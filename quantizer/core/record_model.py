@@ -33,7 +33,7 @@ class _CheckModel(Model):
     mistrusted: Count = 0
     overflow: Count = 0
     defects: Count = 0
-    holes: Count = 0
+    inconclusive: Count = 0
     elements: Count = 0
     vacuous: Count = 0
     ratio: Ratio = 0.0
@@ -59,7 +59,7 @@ class _RecordModel(Model):
     data_sets: Count = 0
     checks: dict[str, _CheckModel] = {}
     coverage: list[str] = []
-    holes: list[str] = []
+    gaps: list[str] = []
     metrics: dict[str, Real] = {}
     failure: str = ""
 
@@ -67,7 +67,7 @@ class _RecordModel(Model):
         plain = dict(self)
         del plain["version"]
         plain["checks"] = {name: check.to_check() for name, check in self.checks.items()}
-        return Record(**{**plain, "coverage": tuple(self.coverage), "holes": tuple(self.holes)})
+        return Record(**{**plain, "coverage": tuple(self.coverage), "gaps": tuple(self.gaps)})
 
 
 def read_record(raw: object, place: str) -> Record:

@@ -48,8 +48,8 @@ class Pins:
     """What an engine lets us pin."""
 
     pins: tuple[Pin, ...]
-    handed_on: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Variant -> the instruction set without which the system hands its work to another variant, and that variant.
+    provided_on: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Variant -> the instruction set without which the system provides its work to another variant, and that variant.
 
     The system asks the processor, not a variable: at a level below we call the other variant as it would.
     """
@@ -71,7 +71,7 @@ class Engine:
     """The module, or the Python file, that runs them in a process of its own (quantizer.runtime.engines.serve)."""
     distributions: tuple[str, ...]
     """What must be installed; the first one's version counts."""
-    home: Mapping[str, str]
+    variant_of_platform: Mapping[str, str]
     """Platform -> the variant of the system that computes it."""
     extra: str = "engines"
     """The extra of this package that installs it; empty: its own distribution does."""
@@ -242,7 +242,7 @@ def _loaded(entry: EntryPoint) -> Room:
             if not all(place.partition(":")):
                 raise PluginError(f"{_shown(entry)}: oracle of {oracle.family}: {place!r}: write module:function.")
     for engine in room.engines:
-        if foreign := sorted(engine.home.keys() - set(room.platforms)):
+        if foreign := sorted(engine.variant_of_platform.keys() - set(room.platforms)):
             raise PluginError(f"{_shown(entry)}: engine {engine.name}: platform {foreign[0]!r} is not of this room.")
     return replace(room, folder=room.folder.resolve(), name=entry.name)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Status = Literal["pass", "fail", "mistrusted", "overflow", "defect", "hole"]
-"""hole: the check could not be made; defect: it failed as the platform declares; `reason` says why."""
+Status = Literal["pass", "fail", "mistrusted", "overflow", "defect", "inconclusive"]
+"""inconclusive: the check could not be made; defect: it failed as the platform declares; `reason` says why."""
 
 CHECKS = (
     "parameters", "float", "arithmetic", "accuracy", "exact", "tiled", "round_trip", "pipeline", "properties", "repeat",
@@ -52,7 +52,7 @@ class Verdict:
     failed: int = 0
     vacuous: int = 0
     width: float = 0.0
-    """Widest allowed interval, in codes; above 2 is a hole in sharpness."""
+    """Widest allowed interval, in codes; above 2 is inconclusive."""
     worst: Worst | None = None
     reason: str = ""
 
@@ -67,9 +67,9 @@ def passed(check: str, *, ratio: float = 0.0, elements: int = 0) -> Verdict:
     return Verdict(check, "pass", ratio=ratio, elements=elements)
 
 
-def hole(check: str, reason: str) -> Verdict:
+def inconclusive(check: str, reason: str) -> Verdict:
     """Return the verdict of a check that could not be made."""
-    return Verdict(check, "hole", reason=reason)
+    return Verdict(check, "inconclusive", reason=reason)
 
 
 def failure(check: str, reason: str, worst: Worst | None = None, *, elements: int = 1, failed: int = 1) -> Verdict:

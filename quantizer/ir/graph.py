@@ -83,7 +83,7 @@ class Node:
     extra: Mapping[str, object] = field(default_factory=dict)
     """What a format must keep: parameters under the format's own names, or constants as `Tensor`."""
     parameters: object | None = None
-    """What the quantize rule handed (numerics.qparams.Parameters), once the node is quantized."""
+    """What the quantize rule provided (numerics.qparams.Parameters), once the node is quantized."""
     activation: str = "none"
     """The fused activation: none, relu, relu6, clip, leakyrelu or prelu."""
     activation_attrs: Mapping[str, object] = field(default_factory=dict)

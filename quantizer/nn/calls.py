@@ -15,7 +15,7 @@ from quantizer.core.case import AttrValue
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.nn.conv_bn import ConvBN_fix
 from quantizer.nn.fixed import Fixed
-from quantizer.nn.handed import activation_params, bias_in_sums, constant
+from quantizer.nn.graph_parameters import activation_params, bias_in_sums, constant
 from quantizer.nn.lower import Builder, Coded, Moved, Shape, Value, Waiting
 from quantizer.nn.modules import Activation_fix
 from quantizer.numerics.rules import same_numbers
@@ -99,7 +99,7 @@ def convolved(call: Call) -> Value:
     return Waiting(op, call.label, {"x": x}, call.shape, attrs, _constants(call, x, weight, bias))
 
 
-def multiplied(call: Call) -> Value:
+def fully_connected(call: Call) -> Value:
     """A fully connected layer on rows."""
     module: Any = call.module
     x = call.builder.coded(call.args[0])
@@ -214,7 +214,7 @@ class _Nothing:
 _NOTHING: Any = _Nothing()
 MODULES: tuple[tuple[type[nn.Module], Meaning], ...] = (
     (Activation_fix, on_grid), (ConvBN_fix, convolved), (nn.Conv1d, convolved), (nn.Conv2d, convolved),
-    (nn.Conv3d, convolved), (nn.Linear, multiplied), (nn.ReLU, rectified("relu")), (nn.ReLU6, rectified("relu6")),
+    (nn.Conv3d, convolved), (nn.Linear, fully_connected), (nn.ReLU, rectified("relu")), (nn.ReLU6, rectified("relu6")),
     (nn.MaxPool2d, largest), (nn.AvgPool2d, averaged), (nn.AdaptiveAvgPool2d, averaged_to), (nn.Flatten, reshaped),
     (nn.Identity, same), (nn.Dropout, same), (nn.Dropout2d, same),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.ir.formats import compass
-from quantizer.ir.formats.compass_handed import filed, handed_layer
+from quantizer.ir.formats.compass_quantized import filed, provided_layer
 from quantizer.ir.graph import Graph
 from quantizer.numerics.qparams import Parameters
 
@@ -29,14 +29,18 @@ def compass_layers(graph: Graph) -> Graph:
         tensors[name] = replace(tensors[name], dtype=kept.dtype, qparams=kept)
     nodes = []
     for node in graph.nodes:
-        handed = node.parameters
-        if not isinstance(handed, Parameters) or handed.platform.platform != PLATFORM or node.order != "channels_last":
+        provided = node.parameters
+        if (
+            not isinstance(provided, Parameters)
+            or provided.platform.platform != PLATFORM
+            or node.order != "channels_last"
+        ):
             raise UnsupportedError(
                 f"node {node.name!r}: not for Compass. Make the graph by to_graph(..., platform='compass', "
                 "order='channels_last')."
             )
-        bits = next(iter(handed.outputs.values())).bits
-        changed, made = handed_layer(graph, node, specs[node.op], multiplier_bits=bits)
+        bits = next(iter(provided.outputs.values())).bits
+        changed, made = provided_layer(graph, node, specs[node.op], multiplier_bits=bits)
         nodes.append(changed)
         tensors |= {tensor.name: tensor for tensor in made}
     return compass.foreign(graph.with_(nodes=tuple(nodes), tensors=tensors), specs)

@@ -62,8 +62,8 @@ def run_graph(graph: Graph, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         raise GraphError(f"graph {graph.name!r}: {len(graph.inputs)} inputs, {len(inputs)} given.")
     load_built_ins()
     last = any(node.order == "channels_last" for node in graph.nodes)
-    handed = (node.parameters for node in graph.nodes if isinstance(node.parameters, Parameters))
-    quantizer = next((parameters.platform.quantizer for parameters in handed), Quantizer())
+    provided = (node.parameters for node in graph.nodes if isinstance(node.parameters, Parameters))
+    quantizer = next((parameters.platform.quantizer for parameters in provided), Quantizer())
     feeds = {}
     for name, values in zip(graph.inputs, inputs, strict=True):
         params = graph.tensor(name).qparams

@@ -14,7 +14,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph, Node, Tensor, container
 from quantizer.ir.verify import verify
-from quantizer.nn.handed import parameters
+from quantizer.nn.graph_parameters import parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.rules import same_numbers
 
@@ -122,7 +122,7 @@ class Builder:
         shapes = {name: item.shape for name, item in value.operands.items()}
         shapes |= {name: tuple(item.codes.shape) for name, item in constants.items()}
         grids = {name: item.params for name, item in value.operands.items()}
-        handed = parameters(spec, self.platform, shapes, value.attrs, grids, params, constants, value.activation)
+        provided = parameters(spec, self.platform, shapes, value.attrs, grids, params, constants, value.activation)
         inputs: list[str | None] = []
         for name in spec.inputs:
             if name in constants:
@@ -131,7 +131,7 @@ class Builder:
                 )
             else:
                 inputs.append(value.operands[name].name if name in value.operands else None)
-        return self._node(value, tuple(inputs), params, handed)
+        return self._node(value, tuple(inputs), params, provided)
 
     def _with_zero_bias(self, spec: Spec, value: Waiting) -> dict[str, Constant]:
         """Return the constants, zeros for a bias that the platform's files must hold."""
@@ -147,13 +147,13 @@ class Builder:
         params = QParams(dtype("int32"), scale, zero, -limit, limit - 1, axis=0 if scale.dim() else None)
         return {**found, "bias": Constant(torch.zeros(weight.codes.shape[0], dtype=torch.int64), params)}
 
-    def _node(self, value: Waiting, inputs: tuple[str | None, ...], params: QParams, handed: Parameters) -> Coded:
+    def _node(self, value: Waiting, inputs: tuple[str | None, ...], params: QParams, provided: Parameters) -> Coded:
         name = self._tensor(value.label, value.shape, params)
         attrs = dict(value.attrs)
         if self.order == "channels_last" and "axis" in attrs:
             attrs["axis"] = _last_axis(int(attrs["axis"]), len(value.shape))  # type: ignore[arg-type]
         self.nodes.append(
-            Node(name, value.op, inputs, (name,), attrs, self.order, parameters=handed, activation=value.activation)
+            Node(name, value.op, inputs, (name,), attrs, self.order, parameters=provided, activation=value.activation)
         )
         return Coded(name, value.shape, params)
 
@@ -169,9 +169,9 @@ class Builder:
     ) -> Coded:
         """Add a node whose output has the grid of its input; *plain*: the output's shape counts as it stands."""
         spec, params = self.specs[op], coded.params
-        handed = parameters(spec, self.platform, {"x": coded.shape}, attrs, {"x": params}, params, {}, "none")
+        provided = parameters(spec, self.platform, {"x": coded.shape}, attrs, {"x": params}, params, {}, "none")
         name = self._tensor(label, shape, params, plain=plain)
-        self.nodes.append(Node(name, op, (coded.name,), (name,), dict(attrs), self.order, parameters=handed))
+        self.nodes.append(Node(name, op, (coded.name,), (name,), dict(attrs), self.order, parameters=provided))
         return Coded(name, shape, params)
 
     def _constant(self, label: str, constant: Constant, *, spatial: bool) -> str:

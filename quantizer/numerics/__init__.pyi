@@ -1,7 +1,7 @@
-from .finish import finish_each, finish_mean, finish_reduced, finish_sum
 from .parameters import Request, default_parameters
 from .qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope, Staged, Table
 from .quantize import centred, dequantize
+from .requantize_accumulator import requantize_each_term, requantize_mean, requantize_reduction, requantize_terms
 from .rounding import divide, round_tensor, shift_right
 from .tables import full_table, interpolated_table, lookup, tabulated
 
@@ -19,13 +19,13 @@ __all__ = [
     "default_parameters",
     "dequantize",
     "divide",
-    "finish_each",
-    "finish_mean",
-    "finish_reduced",
-    "finish_sum",
     "full_table",
     "interpolated_table",
     "lookup",
+    "requantize_each_term",
+    "requantize_mean",
+    "requantize_reduction",
+    "requantize_terms",
     "round_tensor",
     "shift_right",
     "tabulated",

@@ -9,10 +9,10 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from quantizer.numerics.fused_activations import STAGED, activate_staged
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rounding import round_scalar
-from quantizer.numerics.staged_activations import STAGED, activate_staged
 
 SIX = 6
 LIMITS = {"none": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6": (0.0, float(SIX))}

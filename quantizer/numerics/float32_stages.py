@@ -17,7 +17,7 @@ from quantizer.numerics.qparams import Parameters, QParams, Rescale
 
 FLOAT_SUMS = ("f32_even_bias", "f32_even_inverse", "f32_stages_bias", "f32_products")
 """Variants of sums of products whose bias is a float32 number; f32_even_inverse makes a code of it again."""
-TERMS = ("f32_lanes", "f32_dequantized_fused", "aligned_half_away")
+TERMS = ("f32_add_in_lanes", "f32_dequantized_fused", "aligned_half_away")
 MEANS = ("f32_mean_divided", "f32_mean_zpin", "f32_mean_raw", "f32_mean_inverse")
 ALIGNED_BITS = 21
 """Fraction bits of the larger of two aligned ratios, which is then in [2**21, 2**22)."""
@@ -35,7 +35,9 @@ def to_codes(values: Tensor, out: QParams) -> Tensor:
     return _clamped(fused.round(), out)
 
 
-def finish_real_bias(acc: Tensor, parameters: Parameters, rescale: Rescale, out: QParams, axis: int | None) -> Tensor:
+def requantize_with_real_bias(
+    acc: Tensor, parameters: Parameters, rescale: Rescale, out: QParams, axis: int | None
+) -> Tensor:
     """Return codes of sums whose bias is the float32 value of its codes, in the order of the variant.
 
     f32_products: of the exact sum, where it was added up in parts.
@@ -66,7 +68,9 @@ def finish_real_bias(acc: Tensor, parameters: Parameters, rescale: Rescale, out:
     return _clamped((held * mantissa).round() + out.zero_point, out)
 
 
-def finish_float_sum(terms: Mapping[str, Tensor], parameters: Parameters, rescale: Rescale, out: QParams) -> Tensor:
+def requantize_float32_terms(
+    terms: Mapping[str, Tensor], parameters: Parameters, rescale: Rescale, out: QParams
+) -> Tensor:
     """Return codes of a sum of centred codes, or of one operand, dequantized one by one."""
     names = [name for name in rescale.factors if name in terms]
     scales = [torch.tensor(rescale.factors[name]).float() for name in names]
@@ -108,7 +112,7 @@ def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Tensor:
     return (torch.arange(total) % max(row, 1) < row // lanes * lanes).reshape(shape)
 
 
-def finish_float_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out: QParams) -> Tensor:
+def requantize_float32_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out: QParams) -> Tensor:
     """Return codes of *sums* of centred codes over *counts* terms; the output has the input's parameters."""
     zero, n = out.zero_point.float(), counts.float()
     if rescale.variant == "f32_mean_divided":

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.numerics.lanes import softmax
-from quantizer.numerics.multipliers import FLOAT32_EPSILON, float32_multiplier
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Staged, Table
 from quantizer.numerics.quotient import floor_divide
+from quantizer.numerics.ratio_to_multiplier import FLOAT32_EPSILON, float32_multiplier
 from quantizer.numerics.rules import activation_params
 from quantizer.numerics.tables import linspace, lookup
 
@@ -36,7 +36,7 @@ def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
     return {SHARES: shares, LOGARITHMS: torch.log(shares)}
 
 
-def handed(request: Request) -> Parameters:
+def provided(request: Request) -> Parameters:
     """Hand both tables, the multiplier of the shares' steps, and an output with the logarithms' parameters.
 
     GraphError where shares have more codes than the table of logarithms, which has those of the input.

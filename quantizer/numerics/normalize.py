@@ -1,4 +1,4 @@
-"""Normalisation of rows of codes: what its rule hands, the exact arithmetic, and integers with a table of inverse roots."""
+"""Normalisation of rows of codes: what its rule provides, the exact arithmetic, and integers with a table of inverse roots."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from quantizer.numerics.finish import finish
-from quantizer.numerics.multipliers import float32_multiplier, rescale
 from quantizer.numerics.parameters import Request, default_parameters, group_sizes
 from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.ratio_to_multiplier import float32_multiplier, rescale
 from quantizer.numerics.requantize import exact_sum
+from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.numerics.roots import QUOTIENT_BITS, inverse_root_table, quotient, square_root, table_inverse_root
 from quantizer.numerics.rounding import divide, shift_right
 from quantizer.numerics.rules import activation_params, effective_bits
@@ -205,4 +205,4 @@ def _affine(
     acc = normalized if gamma is None else normalized * centred(gamma, parameters.constants["gamma"].params)
     if beta is not None:
         acc = acc + effective_bits(beta, parameters.platform.bias_effective_bits.get(family))
-    return finish(acc, parameters, channel_axis=channel_axis)
+    return requantize_accumulator(acc, parameters, channel_axis=channel_axis)

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics.qparams import QParams, Rescale
-from quantizer.numerics.requantize import in_eights, round_fixed_point
+from quantizer.numerics.requantize import in_8_lanes, round_fixed_point
 
 INT32 = 32
 CONVERTED = ("half_away", "q15_half_up")
 """Variants whose rounded product is converted to 32 bits."""
 COUNTS = 64
 """Shift counts of 64-bit instructions are taken modulo this."""
-SHIFTED = ("q31_double", "q31_half_up", "q31_half_up_in_eights")
+SHIFTED = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
 """Variants that shift a sum of 32 bits to the left, where their multiplier is 1 and more."""
 
 
@@ -40,9 +40,9 @@ def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Ten
     vanishes = places >= INT32
     scalar = torch.full_like(vanishes, rescale.variant == "q31_double")
     axis = 0 if channel_axis is None else channel_axis % acc.dim()
-    if rescale.variant == "q31_half_up_in_eights":
+    if rescale.variant == "q31_half_up_in_8_lanes":
         places, vanishes = (t.expand(acc.shape[axis]) for t in (places, vanishes))
-        scalar = torch.arange(acc.shape[axis]) >= in_eights(acc.shape[axis])
+        scalar = torch.arange(acc.shape[axis]) >= in_8_lanes(acc.shape[axis])
     shape = [-1 if place == axis else 1 for place in range(acc.dim())]
     kept = (scalar | ~vanishes).to(torch.int64).reshape(shape)
     held = _wrapped((acc.long() * kept) << (places % INT32).reshape(shape))

@@ -20,26 +20,26 @@ from quantizer.core.platforms import CHOICE_NAMES, NARROW_BITS, SIGNS, Platform,
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
-from quantizer.numerics.multipliers import rescale
+from quantizer.numerics.fused_activations import STAGED, bounds_of, slope_of
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope
 from quantizer.numerics.quantize import quantize
+from quantizer.numerics.ratio_to_multiplier import rescale
 from quantizer.numerics.rules import (
     Ends,
     activation_params,
     bias_params,
     fixed_params,
+    full_range,
     held_with_zero_point,
     holding_bias,
     index_params,
-    negated,
+    ones_complement,
     own_codes,
     same_numbers,
     weight_params,
     weight_part,
-    whole,
 )
 from quantizer.numerics.stage_formats import formats_of, stage_params
-from quantizer.numerics.staged_activations import STAGED, bounds_of, slope_of
 from quantizer.numerics.sums import rescale_sum
 
 
@@ -103,25 +103,25 @@ class Request:
         rule = self.spec.quantization.outputs.get(name, "calibrated")
         if rule.startswith("same_as("):
             same = self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
-            return whole(same) if self.spec.op in self.platform.whole_formats else same
+            return full_range(same) if self.spec.op in self.platform.full_range_outputs else same
         family, first = self.spec.quantization.family, next(iter(self.inputs.values()), None)
         equal = first is not None and all(same_numbers(first, params) for params in self.inputs.values())
         if first is not None and (
             family in self.platform.same_as_input or (equal and family in self.platform.same_as_equal_inputs)
         ):
             return first
-        if first is not None and family in self.platform.negated:
-            return negated(first)
+        if first is not None and family in self.platform.ones_complement_outputs:
+            return ones_complement(first)
         if rule == "index":
             return index_params(dtype(self.platform.index_dtype), mask=self.spec.outputs[name].kind == "mask")
         bits = self.scheme.activation.bits
         if fixed := self.platform.fixed_outputs.get(self.spec.op):
             return fixed_params(fixed.of(bits), bits, signed=self._output_signed())
-        if family in self.platform.wide_units and bits > NARROW_BITS:
+        if family in self.platform.unit_range_above_8_bits and bits > NARROW_BITS:
             unit = self.scheme.activation.model_copy(update={"symmetry": "symmetric", "range": "restricted"})
             return activation_params(-1.0, 1.0, unit, self.platform.parameters, signed=True)
         low, high = self.platform.fixed_ranges.get(self.spec.op) or self._range(name)
-        if family in self.platform.within_limits:
+        if family in self.platform.clamp_range_to_output_limits:
             low, high = self._limited(name, low, high)
         return activation_params(
             low, high, self.scheme.activation, self.platform.parameters, signed=self._output_signed()

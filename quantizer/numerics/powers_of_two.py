@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.numerics.multipliers import float32_multiplier
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.ratio_to_multiplier import float32_multiplier
 from quantizer.numerics.rules import activation_params
 
 HALVES = {"power_of_two": 0, "power_of_two_halves": 1}

@@ -1,4 +1,4 @@
-"""What a quantize rule hands to an integer forward: parameters, codes of constants, multipliers, tables."""
+"""What a quantize rule provides to an integer forward: parameters, codes of constants, multipliers, tables."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Everything that is handed: decided before the integer forward runs."""
+    """Everything that is provided: decided before the integer forward runs."""
 
     platform: Platform
     inputs: Mapping[str, QParams]

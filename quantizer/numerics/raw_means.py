@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from quantizer.numerics.multipliers import fixed_point
 from quantizer.numerics.overflow import as_x86
 from quantizer.numerics.qparams import QParams, Rescale
+from quantizer.numerics.ratio_to_multiplier import fixed_point
 from quantizer.numerics.requantize import round_fixed_point
 
 VECTOR = 16

@@ -59,12 +59,12 @@ def _of_range(
     )  # fmt: skip
 
 
-def whole(params: QParams) -> QParams:
+def full_range(params: QParams) -> QParams:
     """Return parameters under which all codes of the format are used, those too that a restricted range leaves out."""
     return replace(params, qmin=params.dtype.min, qmax=params.dtype.max)
 
 
-def negated(params: QParams) -> QParams:
+def ones_complement(params: QParams) -> QParams:
     """Return the parameters under which -x - 1 is the code of the negative value, of an unsigned code x (qmax >> 1) - x.
 
     Source: the Compass Optimizer's Negative.

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.platforms import Platform, Variant
-from quantizer.numerics import fixed_point_sums
-from quantizer.numerics.multipliers import (
+from quantizer.numerics import sum_rescaling
+from quantizer.numerics.qparams import QParams, Rescale
+from quantizer.numerics.ratio_to_multiplier import (
     fixed,
     float32_multiplier,
     rescale_widened,
     whole,
 )
-from quantizer.numerics.qparams import QParams, Rescale
 
 SEPARATE = ("concatenation",)
 """Families whose operands go to the output one by one; others are brought to one scale before they meet."""
@@ -55,7 +55,7 @@ def rescale_sum(
         case (
             "exact"
             | "f32_dequantized"
-            | "f32_lanes"
+            | "f32_add_in_lanes"
             | "f32_dequantized_fused"
             | "aligned_half_away"
             | "f32_mean_divided"
@@ -83,8 +83,8 @@ def rescale_sum(
             unit = float(output.scale) * count
             ends = {n: whole(*fixed(platform, variant, scale / unit, activation_bits)) for n, scale in scales.items()}
             return Rescale(variant, one, none, factors=ends)
-        case _ if variant in fixed_point_sums.VARIANTS:
-            return fixed_point_sums.rescale(variant, inputs, output, platform.multiplier.places(activation_bits), count)
+        case _ if variant in sum_rescaling.VARIANTS:
+            return sum_rescaling.rescale(variant, inputs, output, platform.multiplier.places(activation_bits), count)
         case _:
             raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
 
@@ -114,8 +114,8 @@ def _ratio_of_each(
         name: float32_multiplier(
             share * (_steps(output) / _steps(params)),
             bits,
-            rule.bits_ceiling,
-            rule.shift_ceiling,
+            rule.max_bits,
+            rule.max_shift,
             positive=rule.positive_shifts,
         )
         for name, params in inputs.items()
@@ -173,8 +173,8 @@ def _crossed_sum(
         mantissa, shift = float32_multiplier(
             steps_y / steps_a if rescaled else one,
             bits,
-            rule.bits_ceiling,
-            rule.shift_ceiling,
+            rule.max_bits,
+            rule.max_shift,
             positive=rule.positive_shifts,
         )
         return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors={first: 1.0, second: 1.0})
@@ -187,7 +187,7 @@ def _crossed_sum(
     shrink = torch.maximum(factor_a, factor_b) / FACTOR_LIMIT
     if bool(shrink > 1.0):
         factor_a, factor_b, ratio = factor_a / shrink, factor_b / shrink, ratio * shrink
-    mantissa, shift = float32_multiplier(ratio, bits, rule.bits_ceiling, rule.shift_ceiling)
+    mantissa, shift = float32_multiplier(ratio, bits, rule.max_bits, rule.max_shift)
     if int(shift) < 0:
         mantissa = (mantissa.float() * 2.0 ** -int(shift)).clamp(1, FACTOR_LIMIT)
         shift = torch.zeros_like(shift)

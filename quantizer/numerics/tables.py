@@ -90,7 +90,7 @@ def tabulated(request: Request, f: Function) -> Parameters:
         table = full_table(f, x, y, request.platform.rounding, float32=rule.arithmetic == "float32")
     else:
         bits = request.scheme.activation.lut_bits
-        repeated = request.spec.quantization.family not in rule.unrepeated
+        repeated = request.spec.quantization.family not in rule.no_guard_entry
         table = interpolated_table(
             f, x, y, bits, request.platform.rounding, alignment=rule.alignment, repeated=repeated
         )

@@ -20,9 +20,9 @@ from quantizer.core.rooms import Room, rooms
 from quantizer.core.shield import shielded
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
-from quantizer.numerics.finish import finish
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.numerics.tables import lookup, tabulated
 
 __all__ = ["REGISTRY", "Place", "Registration", "Registry", "load_built_ins", "operator"]
@@ -42,7 +42,7 @@ quantized(*inputs, parameters, **attrs) -> Tensor | Staged: int64 codes in, int6
 what `finish` makes of its accumulate.
 accumulate(*inputs, parameters, **attrs) -> Tensor: the exact sum before requantization.
 function(x, **attrs) -> Tensor: a function of one input, in the float type in which a platform builds its table; where a
-module has no quantize and no quantized, the table is handed and looked up.
+module has no quantize and no quantized, the table is provided and looked up.
 tile(...): only where the spec cannot say it, see quantizer.tiling.
 """
 
@@ -62,7 +62,7 @@ class Registration:
     activates: bool = False
     """Whether it applies a fused activation itself; a reference is then told which, by `activation`."""
     unsupported: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Predicate over a case, without its values -> why the function does not support it: such cases are counted as holes."""
+    """Predicate over a case, without its values -> why the function does not support it: such cases are counted as inconclusive."""
     apart: bool = False
     """Whether it stands for a function that runs in another process."""
 
@@ -75,7 +75,7 @@ class Registration:
         """The integer forward that follows from exact sums: the sums, requantized."""
 
         def quantized(*operands: Any, parameters: Parameters, **named: Any) -> Any:
-            return finish(self.function(*operands, parameters=parameters, **named), parameters)
+            return requantize_accumulator(self.function(*operands, parameters=parameters, **named), parameters)
 
         return replace(self, kind="quantized", function=quantized)
 
@@ -90,7 +90,7 @@ class Registration:
 
     @cached_property
     def looked_up(self) -> Registration:
-        """The integer forward that follows from a function of one input: the handed table, looked up."""
+        """The integer forward that follows from a function of one input: the provided table, looked up."""
 
         def quantized(x: Tensor, *, parameters: Parameters, **_: Any) -> Tensor:
             return lookup(x, parameters.tables["lut"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_terms
 from quantizer.ops import operator
 
 
@@ -20,4 +20,4 @@ def reference(a: Tensor, b: Tensor) -> Tensor:
 def quantized(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     """Bring both operands to one scale, add, round once."""
     terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
-    return finish_sum(terms, parameters)
+    return requantize_terms(terms, parameters)

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_mean
 from quantizer.numerics.kernels import pool_sum
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_mean
 from quantizer.numerics.windows import pool_padding, window_slices
 from quantizer.ops import operator
 
@@ -61,12 +61,12 @@ def quantized(
         parameters = replace(parameters, rescale=replace(parameters.rescale, variant="f32_mean_zpin"))
     sums = accumulate(x, parameters=parameters, count_include_pad=count_include_pad, **named)
     if count_include_pad:
-        return finish_mean(sums, kernel[0] * kernel[1], parameters)
+        return requantize_mean(sums, kernel[0] * kernel[1], parameters)
     (top, bottom), (left, right) = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
     inside = torch.zeros(x.shape[2] + top + bottom, x.shape[3] + left + right, dtype=torch.int64)
     inside[top : top + x.shape[2], left : left + x.shape[3]] = 1
     counts = sum(inside[index[2:]] for index in window_slices(list(inside.shape), kernel, stride))
-    return finish_mean(sums, counts, parameters)
+    return requantize_mean(sums, counts, parameters)
 
 
 def _dequantized(

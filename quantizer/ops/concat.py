@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_each
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_each_term
 from quantizer.ops import operator
 
 
@@ -24,4 +24,4 @@ def quantized(
     """Bring every operand to the output's scale, round each once."""
     operands = {"a": a, "b": b, "c": c, "d": d}
     terms = {name: centred(x, parameters.inputs[name]) for name, x in operands.items() if x is not None}
-    return torch.cat(list(finish_each(terms, parameters).values()), dim=axis)
+    return torch.cat(list(requantize_each_term(terms, parameters).values()), dim=axis)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_terms
 from quantizer.ops import operator
 
 
@@ -35,4 +35,4 @@ def accumulate(x: Tensor, *, parameters: Parameters, axis: int, exclusive: bool,
 def quantized(x: Tensor, *, parameters: Parameters, axis: int, exclusive: bool, reverse: bool) -> Tensor:
     """Bring each exact sum to the output's scale, round once."""
     sums = accumulate(x, parameters=parameters, axis=axis, exclusive=exclusive, reverse=reverse)
-    return finish_sum({"x": sums}, parameters)
+    return requantize_terms({"x": sums}, parameters)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_mean
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_mean
 from quantizer.ops import operator
 
 
@@ -27,4 +27,4 @@ def accumulate(x: Tensor, *, parameters: Parameters) -> Tensor:
 @operator("global_avg_pool2d")
 def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
     """Divide the exact sum by the places, round once."""
-    return finish_mean(accumulate(x, parameters=parameters), x.shape[2] * x.shape[3], parameters)
+    return requantize_mean(accumulate(x, parameters=parameters), x.shape[2] * x.shape[3], parameters)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_each
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_each_term
 from quantizer.ops import operator
 
 
@@ -21,5 +21,5 @@ def reference(a: Tensor, b: Tensor) -> Tensor:
 def quantized(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     """Bring both operands to codes of the output and take the smaller: rounding rises."""
     terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
-    codes = finish_each(terms, parameters)
+    codes = requantize_each_term(terms, parameters)
     return torch.minimum(codes["a"], codes["b"])

@@ -6,9 +6,9 @@ import math
 
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_mean
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_mean
 from quantizer.ops import operator
 
 
@@ -31,4 +31,4 @@ def accumulate(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keep
 def quantized(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Divide the exact sum by the number of its terms, round once."""
     sums = accumulate(x, parameters=parameters, axes=axes, keepdims=keepdims)
-    return finish_mean(sums, math.prod(x.shape[axis] for axis in axes), parameters)
+    return requantize_mean(sums, math.prod(x.shape[axis] for axis in axes), parameters)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_terms
 from quantizer.ops import operator
 
 
@@ -19,4 +19,4 @@ def reference(x: Tensor) -> Tensor:
 @operator("relu")
 def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
     """Cut at the zero point, bring to the output's scale, round once."""
-    return finish_sum({"x": centred(x, parameters.inputs["x"]).clamp(min=0)}, parameters)
+    return requantize_terms({"x": centred(x, parameters.inputs["x"]).clamp(min=0)}, parameters)

@@ -73,8 +73,8 @@ def adaquant(trained: Trained, method: Method, specs: Mapping[str, Spec]) -> Lea
     ranges: dict[str, tuple[float, float]] = {}
     layers: dict[str, Own] = {}
     for node in graph.order:
-        handed = trained.decided.handed.get(node.name)
-        if handed is None or not method.concerns(trained.keys[node.name]):
+        provided = trained.decided.provided.get(node.name)
+        if provided is None or not method.concerns(trained.keys[node.name]):
             continue
         if node.op not in WEIGHTED and any(item.role == "weight" for item in specs[node.op].inputs.values()):
             raise UnsupportedError(
@@ -83,7 +83,7 @@ def adaquant(trained: Trained, method: Method, specs: Mapping[str, Spec]) -> Lea
             )
         keys = [key for key, name in zip(specs[node.op].inputs, node.inputs, strict=True) if name is not None]
         found = _Layer(
-            trained, graph, node, handed, {k: n for k, n in zip(keys, node.inputs, strict=False) if n in values}
+            trained, graph, node, provided, {k: n for k, n in zip(keys, node.inputs, strict=False) if n in values}
         )
         found.learn(values, count, size, numbers)
         for name, grid in found.reads.items():
@@ -98,20 +98,20 @@ class _Layer:
     """One layer while it learns."""
 
     def __init__(
-        self, trained: Trained, graph: Graph, node: Node, handed: Parameters, operands: Mapping[str, str | None]
+        self, trained: Trained, graph: Graph, node: Node, provided: Parameters, operands: Mapping[str, str | None]
     ) -> None:
         self.trained, self.graph, self.node = trained, graph, node
         self.reads = {
-            str(name): Grid.of(handed.inputs[key], len(graph.tensor(str(name)).shape))
-            for key, name in operands.items() if key in handed.inputs
+            str(name): Grid.of(provided.inputs[key], len(graph.tensor(str(name)).shape))
+            for key, name in operands.items() if key in provided.inputs
         }  # fmt: skip
         self.weight: Grid | None = None
         self.bias: Constant | None = None
         if node.op in WEIGHTED:
-            self.weights, self.fixed = weights_of(trained.graph, node), handed.constants["weight"].params
+            self.weights, self.fixed = weights_of(trained.graph, node), provided.constants["weight"].params
             self.weight = Grid.of(self.fixed, self.weights.dim())
             self.change = torch.zeros_like(self.weights, requires_grad=True)
-            self.bias = handed.constants.get("bias")
+            self.bias = provided.constants.get("bias")
             if self.bias is not None:
                 data = trained.graph.tensor(str(node.inputs[2])).data
                 assert data is not None

@@ -24,9 +24,9 @@ from quantizer.ir.formats.compass_read_back import with_parameters
 from quantizer.ir.formats.npz import read_npz
 from quantizer.ir.graph import Graph
 from quantizer.optimize.cfg import read_cfg
-from quantizer.optimize.forgiving import SHOWN, LastBits
+from quantizer.optimize.last_bit_tolerance import SHOWN, LastBits
+from quantizer.optimize.layers_without_spec import with_own_layers
 from quantizer.optimize.loader import Loader
-from quantizer.optimize.lone_layers import with_own_layers
 from quantizer.optimize.registered import dataset_named
 from quantizer.optimize.running import Runner
 from quantizer.optimize.steps import quantized, template_of

@@ -9,14 +9,14 @@ from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
-from quantizer.ir.formats.compass_handed import filed
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
+from quantizer.ir.formats.compass_quantized import filed
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.optimize.generations import by_generation
 from quantizer.optimize.quantizing import Decided, Layers, quantized_graph, source_layers
 from quantizer.optimize.running import DEQUANTIZE, QUANTIZE
 from quantizer.optimize.settings import Settings
-from quantizer.plugins.alone import activations
+from quantizer.plugins.layers_without_spec import activations
 
 MAKER = "compass.maker"
 """Node.extra of a conversion: the layer that makes what it converts, whose settings are shown for it."""

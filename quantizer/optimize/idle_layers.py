@@ -32,10 +32,10 @@ def without_idle_layers(
 
 def _idle(graph: Graph, node: Node) -> bool:
     read, made = graph.tensor(str(node.inputs[0])), graph.tensor(node.outputs[0])
-    return node.attrs["shape"] == read.shape == made.shape and _same(read, made)
+    return node.attrs["shape"] == read.shape == made.shape and _same_shape_and_type(read, made)
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _same_shape_and_type(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors hold the same values where they hold the same bits."""
     if a.qparams is None or b.qparams is None:
         return a.dtype == b.dtype and a.qparams is b.qparams

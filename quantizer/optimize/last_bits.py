@@ -19,7 +19,7 @@ from torch import Tensor
 from quantizer.ir.graph import Graph, Node
 from quantizer.optimize.measuring import dequantized
 from quantizer.optimize.running import QUANTIZE, Runner
-from quantizer.plugins.alone import LoneLayer
+from quantizer.plugins.layers_without_spec import LoneLayer
 
 UNIT, WIDE_UNIT = 2.0**-24, 2.0**-53
 CALL = 2
@@ -73,7 +73,7 @@ def distances(runner: Runner, graph: Graph, feeds: Mapping[str, Tensor]) -> dict
         elif node.parameters is not None and not isinstance(node.parameters, LoneLayer):
             radius = zero
         else:
-            radius = _own(node, operands, real) + _handed_on(runner, graph, node, operands, radii, real)
+            radius = _own(node, operands, real) + _provided_on(runner, graph, node, operands, radii, real)
         found[name] = Moved(real, radius)
     return found
 
@@ -118,7 +118,7 @@ def _relative(roundings: int, size: Tensor) -> Tensor:
     return 2.0 * (gamma(roundings) * size + roundings * float(np.finfo(np.float32).smallest_subnormal))
 
 
-def _handed_on(
+def _provided_on(
     runner: Runner, graph: Graph, node: Node, operands: Sequence[Tensor | None], radii: Sequence[Tensor | None], y: Tensor
 ) -> Tensor:  # fmt: skip
     """Return what the operands' distances become: the sizes of the layer's derivatives times them; nothing where they are too many."""

@@ -14,14 +14,14 @@ from torch import Tensor
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.ir.formats.compass_graph import CONSTANTS
-from quantizer.ir.formats.compass_handed import filed
 from quantizer.ir.formats.compass_params import scale_of
+from quantizer.ir.formats.compass_quantized import filed
 from quantizer.ir.formats.compass_text import format_loosely
 from quantizer.ir.graph import LARGEST, AttrValue, Graph, Node, check_size
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.qparams import QParams
-from quantizer.numerics.rules import whole
-from quantizer.plugins.alone import LoneLayer, activations
+from quantizer.numerics.rules import full_range
+from quantizer.plugins.layers_without_spec import LoneLayer, activations
 
 WHOLE = ("Crop",)
 """Layers whose outputs may hold all codes of their format, whatever the input leaves out (Compass)."""
@@ -66,7 +66,7 @@ class MovingLayer(LoneLayer):
     @property
     def outputs(self) -> list[QParams]:
         """What the codes of each output mean: what those of the first input mean."""
-        return [whole(self.inputs[0]) if self.kind in WHOLE else self.inputs[0]] * self.count
+        return [full_range(self.inputs[0]) if self.kind in WHOLE else self.inputs[0]] * self.count
 
     def constants(self) -> dict[str, GraphTensor]:
         """Return none: such a layer has no constants."""

@@ -257,15 +257,15 @@ def _one_factor(graph: Graph, node: Node) -> bool:
     if node.op == "mul" and node.activation == "none":
         constants = [data for name in node.inputs if name and (data := graph.tensor(name).data) is not None]
         sizes = {graph.tensor(name).shape for name in node.inputs if name and graph.tensor(name).data is None}
-        return len(constants) == 1 and _same(constants[0]) and {graph.tensor(node.outputs[0]).shape} == sizes
+        return len(constants) == 1 and _all_equal(constants[0]) and {graph.tensor(node.outputs[0]).shape} == sizes
     if node.op != "batch_norm" or node.inputs[1] is None:
         return False
     weight = graph.tensor(node.inputs[1]).data
     bias = graph.tensor(node.inputs[2]).data if len(node.inputs) > 2 and node.inputs[2] else None
-    return weight is not None and _same(weight) and (bias is None or not bool(bias.any()))
+    return weight is not None and _all_equal(weight) and (bias is None or not bool(bias.any()))
 
 
-def _same(values: torch.Tensor) -> bool:
+def _all_equal(values: torch.Tensor) -> bool:
     return float(values.min()) == float(values.max()) > 0
 
 

@@ -17,9 +17,9 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
-from quantizer.ir.formats.compass_handed import file_format, filed, float_layer, handed_layer
 from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import AXES, TOP_RANGE, TOP_SCALE, TOP_ZP, scale_of
+from quantizer.ir.formats.compass_quantized import file_format, filed, float_layer, provided_layer
 from quantizer.ir.formats.compass_text import format_loosely
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
 from quantizer.numerics.logarithm_tables import LOGARITHMS, SHARES
@@ -27,12 +27,12 @@ from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rules import Ends, activation_params, weight_part
-from quantizer.optimize import lone_layers
+from quantizer.optimize import layers_without_spec
 from quantizer.optimize.running import WINOGRAD
 from quantizer.optimize.scaled_products import SCALED, as_scaled
 from quantizer.optimize.settings import TWO_TABLES, Settings
-from quantizer.plugins.alone import LoneLayer
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.plugins.layers_without_spec import LoneLayer
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 FLOAT_BIASES = ("biases", "negative_slope")
 """Constants that stay float32 in a layer of 16-bit floats."""
@@ -113,10 +113,10 @@ class Layers:
 
 @dataclass(frozen=True)
 class Decided:
-    """Parameters of every tensor that a layer makes, and what each layer's rule handed."""
+    """Parameters of every tensor that a layer makes, and what each layer's rule provided."""
 
     tensors: Mapping[str, QParams]
-    handed: Mapping[str, Parameters]
+    provided: Mapping[str, Parameters]
     lone: Mapping[str, LoneLayer] = field(default_factory=dict)
     """Layers that plugins alone know, quantized."""
 
@@ -124,7 +124,7 @@ class Decided:
 def decide(graph: Graph, layers: Layers) -> Decided:
     """Return the parameters of every layer of a native float graph, those that stay in floating point included."""
     tensors: dict[str, QParams] = {}
-    handed: dict[str, Parameters] = {}
+    provided: dict[str, Parameters] = {}
     lone: dict[str, LoneLayer] = {}
     for name, node in source_layers(graph).items():
         tensors[name] = source_params(graph.tensor(name), node, layers)
@@ -132,15 +132,17 @@ def decide(graph: Graph, layers: Layers) -> Decided:
         if isinstance(node.parameters, LoneLayer):
             spans = [layers.ranges[name].range for name in node.outputs]
             own = layers.settings[node.name]
-            lone[node.name] = made = lone_layers.decided(node.parameters, node, own, layers.samples, tensors, spans)
+            lone[node.name] = made = layers_without_spec.decided(
+                node.parameters, node, own, layers.samples, tensors, spans
+            )
             tensors |= dict(zip(node.outputs, made.outputs, strict=True))
             continue
         if node.op not in layers.specs:
             raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator of ours is that layer.")
-        handed[node.name] = parameters = _parameters(graph, node, tensors, layers)
+        provided[node.name] = parameters = _parameters(graph, node, tensors, layers)
         for key, name in layers.specs[node.op].keys_of(node.outputs):
             tensors[name] = parameters.outputs[key]
-    return Decided(tensors, handed, lone)
+    return Decided(tensors, provided, lone)
 
 
 def source_layers(graph: Graph) -> dict[str, Node]:
@@ -228,7 +230,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
     )  # fmt: skip
     try:
-        return OwnEngine().quantize(request)
+        return BuiltinEngine().quantize(request)
     except GraphError as err:
         raise GraphError(f"layer {node.name!r}: {err}") from None
 
@@ -325,9 +327,9 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
         perf = bool(settings["perf_mode_for_lib"])
         if isinstance(node.parameters, LoneLayer):
             changed, made = (
-                lone_layers.float_layer(graph, node, floats[node.name], perf_mode=perf)
+                layers_without_spec.float_layer(graph, node, floats[node.name], perf_mode=perf)
                 if node.name in floats
-                else lone_layers.quantized_layer(graph, node, decided.lone[node.name], perf_mode=perf)
+                else layers_without_spec.quantized_layer(graph, node, decided.lone[node.name], perf_mode=perf)
             )
             nodes.append(changed)
             tensors |= {tensor.name: tensor for tensor in made}
@@ -338,7 +340,7 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
             made += _float_constants(graph, spec, node, floats[node.name])
             changed = replace(changed, extra=_before_axes(changed.extra, _unit_scales(spec, node)))
         else:
-            ready = replace(node, parameters=decided.handed[node.name])
+            ready = replace(node, parameters=decided.provided[node.name])
             if SCALED in node.extra:
                 changed, made = as_scaled(graph, ready, spec, perf_mode=perf)
                 nodes.append(changed)
@@ -346,7 +348,7 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
                 continue
             bits = settings.multiplier_bits_of(spec.quantization.family)
             more = BY_WINOGRAD if node.extra.get(WINOGRAD) is True else None
-            changed, made = handed_layer(graph, ready, spec, multiplier_bits=bits, perf_mode=perf, more=more)
+            changed, made = provided_layer(graph, ready, spec, multiplier_bits=bits, perf_mode=perf, more=more)
         nodes.append(changed)
         tensors |= {tensor.name: tensor for tensor in made}
     found = graph.with_(nodes=tuple(nodes), tensors=tensors)

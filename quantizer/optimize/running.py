@@ -21,16 +21,16 @@ from quantizer.ir.graph import Graph, Node, container
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics import winograd
 from quantizer.numerics.activations import activate
-from quantizer.numerics.finish import finish
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import quantize
+from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.optimize.moving_layers import boxed
-from quantizer.plugins.alone import LoneLayer, activations
+from quantizer.plugins.layers_without_spec import LoneLayer, activations
 from quantizer.runtime.executor import activated, run_node, to_node_order
 
 FLOAT64_SUMS = ("convolution", "depthwise_convolution", "resizing")
-"""Families whose float forward reads and adds float64, and hands it on if no activation is fused, as Compass's does.
+"""Families whose float forward reads and adds float64, and provides it on if no activation is fused, as Compass's does.
 
 Statistics see it rounded to float32.
 """
@@ -211,14 +211,17 @@ def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int
     x, weights, bias = (*operands, None)[:3]
     assert x is not None
     assert weights is not None
-    handed, weights = node.parameters, weights.movedim(-1, 1)
-    if isinstance(handed, Parameters):
-        weights, bias = handed.constants["weight"].codes, handed.constants["bias"].codes if bias is not None else None
+    provided, weights = node.parameters, weights.movedim(-1, 1)
+    if isinstance(provided, Parameters):
+        weights, bias = (
+            provided.constants["weight"].codes,
+            provided.constants["bias"].codes if bias is not None else None,
+        )
     padding = cast("tuple[int, int, int, int]", node.attrs["padding"])
     made = winograd.convolved(x.movedim(-1, 1), weights, padding, (shape[1], shape[2])).double()
     made = made if bias is None else made + bias.double().reshape(-1, 1, 1)
-    if isinstance(handed, Parameters):
-        codes = activated(finish(made.long(), handed), handed, node.activation)
+    if isinstance(provided, Parameters):
+        codes = activated(requantize_accumulator(made.long(), provided), provided, node.activation)
         assert isinstance(codes, Tensor)
         return codes.movedim(1, -1)
     made = activate(made, node.activation, node.activation_attrs, 1).movedim(1, -1)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import cast
 
 from quantizer.core.spec import Spec
-from quantizer.ir.formats.compass_handed import scaled_layer
 from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import AXES
+from quantizer.ir.formats.compass_quantized import scaled_layer
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.global_methods import methods_of

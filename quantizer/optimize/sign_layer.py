@@ -15,7 +15,7 @@ from quantizer.ir.graph import AttrValue, Graph, Node
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.quantize import centred
-from quantizer.plugins.alone import LoneLayer, activations
+from quantizer.plugins.layers_without_spec import LoneLayer, activations
 
 SIGN = "Sign"
 

@@ -30,8 +30,8 @@ from quantizer.optimize.generations import in_generations
 from quantizer.optimize.global_calibration import moved
 from quantizer.optimize.global_methods import Method, methods_of
 from quantizer.optimize.kept_statistics import read_statistics, with_kept
+from quantizer.optimize.layers_without_spec import with_lone_layers
 from quantizer.optimize.loader import Loader
-from quantizer.optimize.lone_layers import with_lone_layers
 from quantizer.optimize.measuring import Score, compare_layers, measure
 from quantizer.optimize.mvn_correction import Corrected, mvn_corrected
 from quantizer.optimize.passes import AFTER, AT, BEFORE, degraded, symmetric_where_wide
@@ -45,7 +45,7 @@ from quantizer.optimize.template import opt_template
 from quantizer.optimize.tiling import tiled
 from quantizer.optimize.weight_codes import Trained, rounded
 from quantizer.optimize.work import PLATFORM, Say, Work, calibration_batches, ir_batches, zeros
-from quantizer.plugins.alone import LoneLayer
+from quantizer.plugins.layers_without_spec import LoneLayer
 from quantizer.runtime.executor import output_shapes
 
 TABLE_BITS_BEHIND = 2

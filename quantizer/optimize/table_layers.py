@@ -14,19 +14,19 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import ActivationPart
 from quantizer.ir.formats.compass_graph import CONSTANTS
-from quantizer.ir.formats.compass_handed import SHIFT_FIRST, SHIFT_TYPE, file_format, filed
 from quantizer.ir.formats.compass_mapping import SLOPES, slopes_of
+from quantizer.ir.formats.compass_quantized import SHIFT_FIRST, SHIFT_TYPE, file_format, filed
 from quantizer.ir.graph import AttrValue, Graph, Node, container
 from quantizer.ir.graph import Tensor as GraphTensor
+from quantizer.numerics.fused_activations import SLOPES as SLOPE_FORMAT
+from quantizer.numerics.fused_activations import activate_staged, requantize_activated, slope_of
 from quantizer.numerics.qparams import QParams, Rescale, Slope, Table
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.requantize import requantize
 from quantizer.numerics.rules import activation_params
-from quantizer.numerics.staged_activations import SLOPES as SLOPE_FORMAT
-from quantizer.numerics.staged_activations import activate_staged, finish_staged, slope_of
 from quantizer.numerics.sums import rescale_alone
 from quantizer.numerics.tables import interpolated_table, lookup
-from quantizer.plugins.alone import LoneLayer, activations
+from quantizer.plugins.layers_without_spec import LoneLayer, activations
 
 Function = Callable[..., Tensor]
 Sign = Literal["signed", "unsigned", "by_force"]
@@ -234,7 +234,7 @@ class RectifiedLayer(OneInputLayer):
         assert self.ratio is not None
         codes = centred(x, self.x)
         if self.slopes is not None:
-            return [finish_staged(codes, self.slopes, self.ratio, self.y, self.platform.rounding, None)]
+            return [requantize_activated(codes, self.slopes, self.ratio, self.y, self.platform.rounding, None)]
         return [requantize(self._sides(codes), self.ratio, self.y, rounding=self.platform.rounding)]
 
     def _sides(self, x: Tensor) -> Tensor:

@@ -29,9 +29,9 @@ from quantizer.plugins.aipu.node import PyGraph as LayerGraph
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.optypes import OpTypeValue
 from quantizer.plugins.aipu.tensor import PyTensor, TensorShape
-from quantizer.plugins.alone import activations
-from quantizer.plugins.handed import apply
 from quantizer.plugins.layer import held_codes, theirs
+from quantizer.plugins.layer_parameters import apply
+from quantizer.plugins.layers_without_spec import activations
 
 
 class PyGraph(LayerGraph):

@@ -116,13 +116,13 @@ def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dic
     found: dict[str, Tensor] = {}
 
     def learn(coded: Node, operands: Sequence[Tensor | None]) -> Node:
-        node, handed = layers.get(coded.name), coded.parameters
-        if node is None or not isinstance(handed, Parameters):
+        node, provided = layers.get(coded.name), coded.parameters
+        if node is None or not isinstance(provided, Parameters):
             return coded
-        weights, constant = weights_of(trained.graph, node), handed.constants["weight"]
+        weights, constant = weights_of(trained.graph, node), provided.constants["weight"]
         grid = Grid.of(constant.params, weights.dim())
         assert operands[0] is not None
-        read, made = real(operands[0], handed.inputs["x"]), wanted[node.outputs[0]]
+        read, made = real(operands[0], provided.inputs["x"]), wanted[node.outputs[0]]
         rest = [graph.tensor(name).data if name else None for name in node.inputs[2:]]
 
         def error(codes: Tensor, places: slice) -> Tensor:
@@ -135,8 +135,8 @@ def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dic
         steps = weights * grid.steps
         codes = (steps.floor() + adaround(steps, schedule, count, error) + grid.zero).clamp(grid.low, grid.high)
         found[node.name] = grid.real(codes)
-        constants = {**handed.constants, "weight": replace(constant, codes=in_order(node, codes).long())}
-        return replace(coded, parameters=replace(handed, constants=constants))
+        constants = {**provided.constants, "weight": replace(constant, codes=in_order(node, codes).long())}
+        return replace(coded, parameters=replace(provided, constants=constants))
 
     for _ in runner.forward_in_types(trained.coded(), feeds, learn):
         pass
@@ -182,7 +182,7 @@ def as_it_calibrates(trained: Trained) -> Graph:
     graph = trained.graph
     changed = []
     for node in graph.nodes:
-        if node.op == "fully_connected" and node.name in trained.decided.handed:
+        if node.op == "fully_connected" and node.name in trained.decided.provided:
             constant = _constant(trained.decided, node)
             tensor = graph.tensor(str(node.inputs[1]))
             if tensor.data is not None:
@@ -220,4 +220,4 @@ def activated(trained: Trained, graph: Graph, node: Node, values: Tensor, output
 
 
 def _constant(decided: Decided, node: Node) -> Constant:
-    return decided.handed[node.name].constants["weight"]
+    return decided.provided[node.name].constants["weight"]

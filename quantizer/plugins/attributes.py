@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from quantizer.numerics.fused_activations import RELAY_BITS
 from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.staged_activations import RELAY_BITS
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.layer import Layer
 
@@ -42,7 +42,7 @@ def attribute_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> 
 
 
 def put_attributes(node: PyNode, layer: Layer, parameters: Parameters) -> None:
-    """Write the numbers that another rule than a plugin's handed, as Compass's own quantize functions write them."""
+    """Write the numbers that another rule than a plugin's provided, as Compass's own quantize functions write them."""
     numbers = parameters.numbers
     for name, key in float_keys(layer).items():
         if name in numbers:

@@ -22,8 +22,8 @@ from quantizer.plugins import flow
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.registration import LayerFunction
 from quantizer.plugins.flow import PluginForward
-from quantizer.plugins.handed import codes_of
 from quantizer.plugins.layer import Layer, layer_order, operator_order
+from quantizer.plugins.layer_parameters import codes_of
 from quantizer.plugins.loading import LAYERS
 from quantizer.plugins.rebuild import rebuilt
 

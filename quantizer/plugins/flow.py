@@ -20,8 +20,8 @@ from quantizer.plugins.aipu.modules import answering
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.registration import LayerFunction
 from quantizer.plugins.aipu.tensor import PyTensor
-from quantizer.plugins.handed import LAYER_ATTRS, apply, plain, read, require_decided
 from quantizer.plugins.layer import Layer, layer_attrs
+from quantizer.plugins.layer_parameters import LAYER_ATTRS, apply, plain, read, require_decided
 from quantizer.plugins.loading import explain, place
 
 Forward = Callable[[PyNode], None]
@@ -66,7 +66,7 @@ def _where(function: LayerFunction) -> str:
 
 
 def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFunction) -> Parameters:
-    """Return what *function* hands for *request*, after every forward has run.
+    """Return what *function* provides for *request*, after every forward has run.
 
     The all-zero trial run and the run on the samples come first; then the function runs on two clones and on the layer,
     and must leave the same each time.
@@ -75,8 +75,8 @@ def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFu
     node = _calibrated(request, layer, forward, attrs)
     before = node.params.clone()
     decide(node, function)
-    handed = read(node, layer, request, before)
-    return replace(handed, extra={**handed.extra, LAYER_ATTRS: attrs})
+    provided = read(node, layer, request, before)
+    return replace(provided, extra={**provided.extra, LAYER_ATTRS: attrs})
 
 
 def decide(node: PyNode, function: LayerFunction) -> None:

@@ -16,9 +16,9 @@ from quantizer.plugins.aipu.dtypes import bits2dtype, bits2range, from_ours, is_
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.tensor import PyTensor
 from quantizer.plugins.attributes import put_attributes
-from quantizer.plugins.handed import ABSORBED, LAYER_ATTRS, absorbed, apply
 from quantizer.plugins.layer import Layer, held_codes, theirs
-from quantizer.plugins.multipliers import LUT, SCALE, SHIFT, SUMS, numbers_of
+from quantizer.plugins.layer_multipliers import LUT, SCALE, SHIFT, SUMS, numbers_of
+from quantizer.plugins.layer_parameters import ABSORBED, LAYER_ATTRS, absorbed, apply
 
 TABLES = (LUT, "exp", "inverse_root")
 """Our names of what a layer has as `lut`."""
@@ -73,7 +73,7 @@ def _read_back(key: str, stored: GraphTensor) -> PyTensor:
 
 
 def _bits(parameters: Parameters) -> dict[str, Any]:
-    """Return the attributes that handed parameters imply, where another rule than a plugin's chose them."""
+    """Return the attributes that provided parameters imply, where another rule than a plugin's chose them."""
     output = next(iter(parameters.outputs.values()))
     found: dict[str, Any] = {"q_bits_activation": output.dtype.bits, "lut_items_in_bits": 8}
     for constant in parameters.constants.values():

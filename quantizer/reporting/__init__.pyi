@@ -1,8 +1,8 @@
+from .complete_run import IncompleteRunError, read_complete_run
 from .store import read_run
-from .whole import NotWholeError, read_whole
 
 __all__ = [
-    "NotWholeError",
+    "IncompleteRunError",
+    "read_complete_run",
     "read_run",
-    "read_whole",
 ]

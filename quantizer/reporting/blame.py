@@ -68,4 +68,4 @@ def _who(op: str, facts: Facts | None) -> str | None:
     own = [f"{one.name} ({one.origin})" for one in facts.functions if one.name.split(".")[0] == op and not one.by]
     if own:
         return f"Functions of plugins: {', '.join(own)}"
-    return f"Engine: {facts.under_test}" if facts.under_test != "own" else "Functions: the built-in ones"
+    return f"Engine: {facts.under_test}" if facts.under_test != "builtin" else "Functions: the built-in ones"

@@ -75,7 +75,7 @@ def positive(text: str) -> int:
 
 def _annotate(args: argparse.Namespace) -> int:
     from quantizer.reporting.annotations import annotate
-    from quantizer.reporting.whole import read_either
+    from quantizer.reporting.complete_run import read_either
 
     records, facts = read_either(args.candidate)
     found = annotate(records, facts, prefix=args.prefix, limit=args.limit)
@@ -85,9 +85,9 @@ def _annotate(args: argparse.Namespace) -> int:
 
 def _junit(args: argparse.Namespace) -> int:
     from quantizer.core.files import check_apart, replace_files
+    from quantizer.reporting.complete_run import read_either
     from quantizer.reporting.junit import render
     from quantizer.reporting.store import run_files
-    from quantizer.reporting.whole import read_either
 
     check_apart(run_files(args.candidate), [args.output])
     replace_files({args.output: render(*read_either(args.candidate))})
@@ -97,14 +97,14 @@ def _junit(args: argparse.Namespace) -> int:
 def _statement(args: argparse.Namespace) -> int:
     from quantizer.core.errors import CaseError
     from quantizer.core.files import check_apart, replace_files
+    from quantizer.reporting.complete_run import read_complete_run
     from quantizer.reporting.statement import state
     from quantizer.reporting.statement_markdown import render
     from quantizer.reporting.store import run_files
-    from quantizer.reporting.whole import read_whole
 
     data, text = (args.output.parent / f"{args.output.name}{suffix}" for suffix in (".json", ".md"))
     check_apart(run_files(args.candidate), [data, text])
-    records, facts = read_whole(args.candidate)
+    records, facts = read_complete_run(args.candidate)
     if facts.shard:
         raise CaseError(f"{args.candidate}: is shard {facts.shard} of a run. Merge the shards: quantizer report merge.")
     stated = state(records, facts)

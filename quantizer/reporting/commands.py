@@ -33,7 +33,7 @@ reasons to fail (--fail-on):
   new-failure  an item fails that did not fail in BASE
   regression   a worst ratio grew beyond 1, or, of accuracy and float, by more than the factor;
                or the worst error end to end grew by more than so many LSB
-  coverage     an item is missing, or has fewer cases, more holes or less coverage than in BASE
+  coverage     an item is missing, or has fewer cases, more gaps or less coverage than in BASE
 
 thresholds of a project, in tox.ini or as [tool.quantizer] in pyproject.toml:
   [quantizer]
@@ -86,7 +86,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--filtered", action="store_true", help="RUN was a selection (-k, --op-...): what it leaves out is no loss"
     )
     show = verbs.add_parser(
-        "show", help="show one run", description="Show one run: failures, the worst items, coverage, holes."
+        "show", help="show one run", description="Show one run: failures, the worst items, coverage, gaps."
     )
     show.add_argument("candidate", metavar="RUN", type=Path, help="a records file, or the directory of a run")
     show.add_argument("--format", choices=_FORMATS[:2], default="terminal", help="how to write it (default: terminal)")
@@ -168,16 +168,16 @@ def _show(args: argparse.Namespace) -> int:
 
 def _run_to_show(path: Path, *, check: bool) -> tuple[list[Record], Facts | None, list[str]]:
     """Return records, facts and, with *check*, why the run may not pass; without, a run that is not whole is shown with a warning."""
+    from quantizer.reporting.complete_run import IncompleteRunError, read_complete_run, read_either, unaccounted
     from quantizer.reporting.store import read_run
     from quantizer.reporting.tally import reasons_against
-    from quantizer.reporting.whole import NotWholeError, read_either, read_whole, unaccounted
 
     if check:
-        records, said = read_whole(path)
+        records, said = read_complete_run(path)
         return records, said, [*reasons_against(records, said.exit), *(f"not judged: {t}" for t in unaccounted(said))]
     try:
         return *read_either(path), []
-    except NotWholeError as err:
+    except IncompleteRunError as err:
         return read_run(path), None, [_one_line(err)]
 
 
@@ -186,10 +186,10 @@ def _html(args: argparse.Namespace) -> int:
     from quantizer.core.files import check_apart, is_folder, replace_files
     from quantizer.core.wording import suggestion
     from quantizer.reporting.blame import since
+    from quantizer.reporting.complete_run import read_either
     from quantizer.reporting.history import ratios, trend
     from quantizer.reporting.page import render
     from quantizer.reporting.store import read_kills, run_files
-    from quantizer.reporting.whole import read_either
 
     runs = [file for run in (args.candidate, args.baseline) if run for file in run_files(run)]
     check_apart([*runs, *filter(None, (args.history, args.faults))], [args.output])
@@ -233,10 +233,10 @@ def _against(
 
 
 def _diff(args: argparse.Namespace) -> int:
+    from quantizer.reporting.complete_run import read_either
     from quantizer.reporting.diff_views import render
     from quantizer.reporting.gate import reasons_to_fail
     from quantizer.reporting.thresholds import FACTOR, Thresholds, read_thresholds
-    from quantizer.reporting.whole import read_either
 
     asked = Thresholds(args.fail_on, args.factor, args.lsb).over(read_thresholds(Path()))
     before, after = read_either(args.base)[0], read_either(args.candidate)[0]

@@ -13,7 +13,7 @@ from quantizer.reporting.tally import CASES, COVERAGE, check_order, check_totals
 
 
 def coverage_table(records: Iterable[Record]) -> Section:
-    """Return operator x check with the counts of pass, fail and hole; item checks count items, the others cases."""
+    """Return operator x check with the counts of pass, fail and inconclusive; item checks count items, the others cases."""
     counts = check_totals(records)
     names = sorted({name for cells in counts.values() for name in cells}, key=check_order)
     columns = (Column("op", code=True), *(Column(heading(name), right=True) for name in names))
@@ -22,7 +22,7 @@ def coverage_table(records: Iterable[Record]) -> Section:
         "Coverage",
         columns,
         rows,
-        note="Passed / failed / holes, in cases; one number where nothing failed or is missing. "
+        note="Passed / failed / inconclusive, in cases; one number where nothing failed or is missing. "
         f"Mistrusted and overflow cases are in none. {', '.join(ITEM_CHECKS)}: in items.",
     )
 
@@ -36,7 +36,7 @@ def platform_table(records: Iterable[Record]) -> Section:
     return Section("Platforms", columns, rows, note="Schemes under which the operator passed on each platform.")
 
 
-def hole_table(records: Iterable[Record]) -> Section:
+def gap_table(records: Iterable[Record]) -> Section:
     """Return operator x check with the targets where the check could not be made, and in how many of their cases.
 
     Of `coverage` the entries are counted that were asked for and not reached.
@@ -53,7 +53,7 @@ def hole_table(records: Iterable[Record]) -> Section:
     for op in sorted(targets):
         by_check: dict[str, list[tuple[Record, int]]] = defaultdict(list)
         for record in targets[op]:
-            for name, number in _holes(record).items():
+            for name, number in _gaps(record).items():
                 by_check[name].append((record, number))
         for check in sorted(by_check, key=check_order):
             missing = [record for record, _ in by_check[check]]
@@ -61,26 +61,26 @@ def hole_table(records: Iterable[Record]) -> Section:
             cases = f"{count:,}" if check == COVERAGE else f"{count:,} of {sum(r.cases for r in missing):,}"
             rows.append((op, check, f"{len(missing):,} of {len(targets[op]):,}", cases, _where(missing, targets[op])))
     return Section(
-        "Targets with holes", columns, tuple(rows), note="Where a check could not be made, and in how many cases."
+        "Targets with gaps", columns, tuple(rows), note="Where a check could not be made, and in how many cases."
     )
 
 
 def compact_table(records: Iterable[Record]) -> Section:
-    """Return one line an operator, those that lack something first: schemes passed on each platform, holes by check."""
+    """Return one line an operator, those that lack something first: schemes passed on each platform, gaps by check."""
     found = _by_platform(records)
     platforms = _platforms(found)
     lines = []
     for op in sorted(found):
-        holes: dict[str, int] = defaultdict(int)
+        gaps: dict[str, int] = defaultdict(int)
         for record in (record for own in found[op].values() for record in own):
-            for check, count in _holes(record).items():
-                holes[check] += count
-        text = ", ".join(f"{check} {holes[check]:,}" for check in sorted(holes, key=check_order))
+            for check, count in _gaps(record).items():
+                gaps[check] += count
+        text = ", ".join(f"{check} {gaps[check]:,}" for check in sorted(gaps, key=check_order))
         lines.append((op, *(_passed(found[op].get(name, ())) for name in platforms), text or NOTHING))
     lines.sort(key=lambda line: (line[-1] == NOTHING and not any("/" in cell for cell in line[1:-1]), line[0]))
     columns = (
         Column("op", cut="middle", code=True), *(Column(heading(name), right=True) for name in platforms),
-        Column("holes", cut="end"),
+        Column("gaps", cut="end"),
     )  # fmt: skip
     return Section("Coverage", columns, tuple(lines))
 
@@ -90,10 +90,10 @@ def heading(name: str) -> str:
     return "".join(c if c.isalnum() or c in "_-." else "?" for c in name)[:40]
 
 
-def _holes(record: Record) -> dict[str, int]:
+def _gaps(record: Record) -> dict[str, int]:
     """Return how much of a value item is missing, by check."""
-    found = {name: check.holes for name, check in record.checks.items() if check.holes}
-    return found | ({COVERAGE: len(set(record.holes))} if record.holes else {})
+    found = {name: check.inconclusive for name, check in record.checks.items() if check.inconclusive}
+    return found | ({COVERAGE: len(set(record.gaps))} if record.gaps else {})
 
 
 def _by_platform(records: Iterable[Record]) -> dict[str, dict[str, list[Record]]]:

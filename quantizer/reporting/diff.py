@@ -20,15 +20,15 @@ from quantizer.reporting.tally import (
     decided,
     failing_checks,
     is_failing,
-    item_holes,
+    item_gaps,
     standing,
     worst_ratio,
 )
 
 SHARP = 2.0
-"""Widest interval, in codes, that still tells one code from the next; a wider one is a hole in sharpness."""
+"""Widest interval, in codes, that still tells one code from the next; a wider one is inconclusive."""
 
-OWN = "own"
+OWN = "builtin"
 """The engine that is our own functions."""
 _RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
 """How much an item that stands so is worth; passed -> failed is a new failure, every other step down lost coverage."""
@@ -85,8 +85,8 @@ class CoverageChange:
     """Something that one run checked and the other did not, or less."""
 
     id: str
-    what: Literal["outcome", "cases", "data sets", "check", "verdicts", "holes", "sharpness", "reached", "hole"]
-    """verdicts: of a check, beyond what fewer cases or more holes explain; reached, hole: an entry of the coverage."""
+    what: Literal["outcome", "cases", "data sets", "check", "verdicts", "inconclusive", "sharpness", "reached", "gap"]
+    """verdicts: of a check, beyond what fewer cases or more gaps explain; reached, gap: an entry of the coverage."""
     name: str
     """The check, or the entry of the coverage."""
     before: int | float | str
@@ -101,8 +101,8 @@ class ItemAppearance:
     kind: str
     outcome: str
     cases: int
-    holes: int
-    """Distinct holes of the item."""
+    gaps: int
+    """Distinct gaps of the item."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _new_failures(before: Mapping[str, Record], after: Mapping[str, Record]) -> 
 
 
 def _appearance(record: Record) -> ItemAppearance:
-    return ItemAppearance(record.id, record.kind, record.outcome, record.cases, len(item_holes(record)))
+    return ItemAppearance(record.id, record.kind, record.outcome, record.cases, len(item_gaps(record)))
 
 
 def _moves(record: Record, *, elsewhere: bool) -> bool:
@@ -264,11 +264,11 @@ def _swapped(loss: CoverageChange) -> CoverageChange:
 
 def _beside_checks(record: Record) -> tuple[object, ...]:
     """Return what a record covers beside its checks."""
-    return record.outcome, record.cases, record.coverage, record.holes
+    return record.outcome, record.cases, record.coverage, record.gaps
 
 
 def _covered_otherwise(old: Record, new: Record) -> list[str]:
-    """Return the checks that one record has alone, or whose verdicts, holes or widths are others."""
+    """Return the checks that one record has alone, or whose verdicts, inconclusive cases or widths are others."""
     known, checks = old.checks, new.checks
     found = [name for name in checks if name not in known]
     for name, was in known.items():
@@ -277,7 +277,7 @@ def _covered_otherwise(old: Record, new: Record) -> list[str]:
             now is None
             or was.passed != now.passed
             or was.failed != now.failed
-            or was.holes != now.holes
+            or was.inconclusive != now.inconclusive
             or was.width != now.width
         ):
             found.append(name)
@@ -330,20 +330,20 @@ def _check_losses(
     item: str, name: str, was: CheckRecord, now: CheckRecord, fewer: int, moved: int
 ) -> Iterator[CoverageChange]:
     """Yield what a check covers no more; *moved* cases show a defect on one of two processors alone."""
-    more_holes = now.holes - was.holes - max(-moved, 0)
-    if more_holes > 0:
-        yield CoverageChange(item, "holes", name, was.holes, now.holes)
-    if decided(was) - decided(now) > fewer + max(moved, 0) + max(more_holes, 0):
+    more_inconclusive = now.inconclusive - was.inconclusive - max(-moved, 0)
+    if more_inconclusive > 0:
+        yield CoverageChange(item, "inconclusive", name, was.inconclusive, now.inconclusive)
+    if decided(was) - decided(now) > fewer + max(moved, 0) + max(more_inconclusive, 0):
         yield CoverageChange(item, "verdicts", name, decided(was), decided(now))
     if was.width <= SHARP < now.width and decided(was):
         yield CoverageChange(item, "sharpness", name, was.width, now.width)
 
 
 def _entry_losses(old: Record, new: Record) -> Iterator[CoverageChange]:
-    if old.coverage == new.coverage and old.holes == new.holes:
+    if old.coverage == new.coverage and old.gaps == new.gaps:
         return
-    reached, holes = set(old.coverage), set(new.holes)
+    reached, gaps = set(old.coverage), set(new.gaps)
     for entry in sorted(reached - set(new.coverage)):
-        yield CoverageChange(new.id, "reached", entry, "reached", "hole" if entry in holes else "")
-    for entry in sorted(holes - set(old.holes) - reached):
-        yield CoverageChange(new.id, "hole", entry, "", "hole")
+        yield CoverageChange(new.id, "reached", entry, "reached", "gap" if entry in gaps else "")
+    for entry in sorted(gaps - set(old.gaps) - reached):
+        yield CoverageChange(new.id, "gap", entry, "", "gap")

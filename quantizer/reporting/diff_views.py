@@ -174,7 +174,7 @@ def subject(change: CoverageChange) -> str:
         "data sets": "data sets",
         "check": f"{change.name}: verdicts",
         "verdicts": f"{change.name}: verdicts",
-        "holes": f"{change.name}: holes",
+        "inconclusive": f"{change.name}: inconclusive",
         "sharpness": f"{change.name}: codes in the widest interval",
     }.get(change.what, change.name)
 
@@ -199,10 +199,10 @@ def _appearances(title: str, items: Sequence[ItemAppearance]) -> Section:
         Column("kind", code=True),
         Column("outcome", code=True),
         Column("cases", right=True),
-        Column("holes", right=True),
+        Column("gaps", right=True),
     )
     return Section(title, columns, Rows(items, _appearance_row))
 
 
 def _appearance_row(item: ItemAppearance) -> Row:
-    return item.id, item.kind, item.outcome, count_text(item.cases), count_text(item.holes)
+    return item.id, item.kind, item.outcome, count_text(item.cases), count_text(item.gaps)

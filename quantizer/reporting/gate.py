@@ -89,8 +89,8 @@ def _coverage(diff: Diff) -> Iterator[str]:
         cases = f" with {counted(item.cases, 'case')}" if item.cases else ""
         yield f"{item.id}: missing from the run, and in the baseline{cases}."
     for item in diff.added:
-        if item.holes:
-            yield f"{item.id}: has {counted(item.holes, 'hole')}, and is not in the baseline."
+        if item.gaps:
+            yield f"{item.id}: has {counted(item.gaps, 'gap')}, and is not in the baseline."
     yield from map(_lost, diff.lost)
 
 
@@ -103,9 +103,9 @@ def _lost(change: CoverageChange) -> str:
         "data sets": f"ran {now} data sets, {before} in the baseline",
         "check": f"{name} did not run, and gave {before} verdicts in the baseline",
         "verdicts": f"{name} gave {now} verdicts, {before} in the baseline",
-        "holes": f"{name} could not be made in {now} {cases}, {before} in the baseline",
+        "inconclusive": f"{name} could not be made in {now} {cases}, {before} in the baseline",
         "sharpness": f"{name} allows intervals of {now} codes, {before} in the baseline",
         "reached": f"{name} is no longer reached",
-        "hole": f"{name} is a hole, and was none in the baseline",
+        "gap": f"{name} is a gap, and was none in the baseline",
     }
     return f"{change.id}: {said[change.what]}."

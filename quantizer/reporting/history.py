@@ -15,7 +15,7 @@ from quantizer.core.files import exists, is_file
 from quantizer.core.reading import Readable, one_line, shown_value
 from quantizer.core.record import Record
 from quantizer.reporting.gate import GRADED
-from quantizer.reporting.tally import CASES, is_failing, item_holes, worst_ratio
+from quantizer.reporting.tally import CASES, is_failing, item_gaps, worst_ratio
 
 APPLICATION = 0x716E7472
 """Marks the file as a history, in SQLite's own field for that."""
@@ -40,7 +40,7 @@ class Figures:
     cases: int
     failed: int
     """Items that failed."""
-    holes: int
+    gaps: int
     killed: int | None
     """Faults killed, of `planted`, those that have an effect."""
     planted: int | None
@@ -53,7 +53,7 @@ CREATE TABLE runs (position INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NUL
 CREATE TABLE figures (
   position INTEGER NOT NULL REFERENCES runs, op TEXT NOT NULL,
   ratio REAL NOT NULL, sqnr_db REAL, seconds REAL, cases INTEGER NOT NULL, failed INTEGER NOT NULL,
-  holes INTEGER NOT NULL, killed INTEGER, planted INTEGER, PRIMARY KEY (op, position)) WITHOUT ROWID;
+  gaps INTEGER NOT NULL, killed INTEGER, planted INTEGER, PRIMARY KEY (op, position)) WITHOUT ROWID;
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
@@ -86,7 +86,7 @@ def _figures(records: Sequence[Record], seconds: Mapping[str, float], kills: tup
         seconds=sum(timed) if timed else None,
         cases=sum(record.cases for record in records if record.kind == CASES),
         failed=sum(map(is_failing, records)),
-        holes=sum(len(item_holes(record)) for record in records),
+        gaps=sum(len(item_gaps(record)) for record in records),
         killed=kills[0] if kills else None,
         planted=kills[1] if kills else None,
     )
@@ -177,7 +177,7 @@ def _read(row: Sequence[object], file: Path) -> Figures:
 
 
 def _number(value: object, name: str, file: Path) -> float:
-    whole = name in ("cases", "failed", "holes", "killed", "planted")
+    whole = name in ("cases", "failed", "gaps", "killed", "planted")
     if not isinstance(value, int if whole else int | float):
         text = f"{name}: {shown_value(value)} where a number must be"
         raise CaseError(f"{file}: damaged ({text}). It was left as it is; restore it, or name another.")

@@ -66,9 +66,9 @@ def _verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str,
 
 
 def _add(args: argparse.Namespace) -> int:
+    from quantizer.reporting.complete_run import read_either
     from quantizer.reporting.history import append, figures_of
     from quantizer.reporting.store import read_kills, read_timings
-    from quantizer.reporting.whole import read_either
 
     records, _ = read_either(args.run)
     seconds = read_timings(args.run) if is_folder(args.run) else {}

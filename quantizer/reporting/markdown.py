@@ -1,4 +1,4 @@
-"""A run as GitHub markdown: what failed, the worst items, coverage, holes, known failures."""
+"""A run as GitHub markdown: what failed, the worst items, coverage, gaps, known failures."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from quantizer.core.facts import Facts
 from quantizer.core.record import Record
-from quantizer.reporting.coverage import coverage_table, hole_table, platform_table
+from quantizer.reporting.coverage import coverage_table, gap_table, platform_table
 from quantizer.reporting.exceptions import exceptions, exceptions_table
 from quantizer.reporting.figures import printable, ratio_text
 from quantizer.reporting.tables import MAX_BYTES, Column, Section, capped
-from quantizer.reporting.tally import Standing, coverage_holes, failing_checks, standing, totals
+from quantizer.reporting.tally import Standing, coverage_gaps, failing_checks, standing, totals
 from quantizer.reporting.terminal import totals_lines, worst_items
 
 
@@ -69,7 +69,7 @@ def _sections(records: list[Record], limit: int) -> list[Section]:
         shown,
         coverage_table(records),
         platform_table(records),
-        hole_table(records),
+        gap_table(records),
         reasons_table(records),
         items_table("Known failures", records, "known"),
     ]
@@ -92,12 +92,12 @@ def failing_text(record: Record) -> str:
 
 
 def reasons_table(records: Iterable[Record]) -> Section:
-    """Return the reasons of holes, the most common first."""
+    """Return the reasons of gaps, the most common first."""
     columns = (
         Column("items", right=True),
         Column("check", code=True),
         Column("reason", code=True),
         Column("for example", code=True),
     )
-    rows = tuple((f"{len(hole.items):,}", hole.check, hole.reason, hole.items[0]) for hole in coverage_holes(records))
-    return Section("Reasons of holes", columns, rows)
+    rows = tuple((f"{len(gap.items):,}", gap.check, gap.reason, gap.items[0]) for gap in coverage_gaps(records))
+    return Section("Reasons of gaps", columns, rows)

@@ -61,7 +61,7 @@ def summary(findings: ModelFindings) -> list[str]:
     if not findings.outside:
         judged = sum(not part.reason for part in findings.parts)
         lines.append(f"no engine lies outside an enclosure: {judged} of {len(findings.parts)} edges were judged.")
-    for reason in sorted({part.reason for part in findings.holes}):
+    for reason in sorted({part.reason for part in findings.inconclusive}):
         count = sum(part.reason == reason for part in findings.parts)
         lines.append(f"not judged: {count} edge{'s' if count > 1 else ''}: {reason}.")
     return [*lines, *(f"cut out: {folder}" for folder in findings.cuts)]

@@ -18,7 +18,7 @@ from quantizer.core.facts import Facts
 from quantizer.core.record import Record
 from quantizer.reporting import charts
 from quantizer.reporting.blame import Since, against, notes
-from quantizer.reporting.coverage import coverage_table, heading, hole_table
+from quantizer.reporting.coverage import coverage_table, gap_table, heading
 from quantizer.reporting.diff import Diff
 from quantizer.reporting.diff_views import diff_headline, diff_sections
 from quantizer.reporting.exceptions import exceptions, exceptions_table
@@ -32,7 +32,7 @@ from quantizer.reporting.tally import (
     Row,
     Standing,
     check_order,
-    coverage_holes,
+    coverage_gaps,
     decided,
     failing_checks,
     is_failing,
@@ -198,7 +198,7 @@ def _first(section: Section, *, whole: bool) -> Section:
 
 
 def _sections(records: Sequence[Record]) -> list[Section]:
-    return [coverage_table(records), hole_table(records), reasons_table(records)]
+    return [coverage_table(records), gap_table(records), reasons_table(records)]
 
 
 def _exceptions(records: Sequence[Record], facts: Facts | None, as_of: str) -> Section:
@@ -220,7 +220,7 @@ def _tiles(records: Sequence[Record], kills: Mapping[str, tuple[int, int]] | Non
         ("mistrusted", f"{sums.mistrusted:,}", "warn" if sums.mistrusted else ""),
         ("vacuous elements", share_text(sums.vacuous), ""),
         ("known defects met", f"{defects + count['known']:,}", ""),
-        ("reasons of holes", f"{len(coverage_holes(records)):,}", ""),
+        ("reasons of gaps", f"{len(coverage_gaps(records)):,}", ""),
     ]
     if kills:
         killed, planted = (sum(pair[side] for pair in kills.values()) for side in (0, 1))

@@ -11,8 +11,8 @@ from pathlib import Path
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.facts import Facts, FunctionFacts, SpecFacts
 from quantizer.core.record import Record
+from quantizer.reporting.complete_run import read_complete_run
 from quantizer.reporting.store import read_timings
-from quantizer.reporting.whole import read_whole
 
 MOST = 10_000
 OWN = ("shard", "specs", "functions", "items", "exit", "lacks", "digests")
@@ -105,7 +105,7 @@ def _functions(every: Sequence[Facts]) -> list[FunctionFacts]:
 
 
 def _shard_of(folder: Path) -> tuple[Shard, Facts, list[Record]]:
-    records, facts = read_whole(folder)
+    records, facts = read_complete_run(folder)
     if not facts.shard:
         raise CaseError(f"{folder}: is no shard of a run. Name folders that `pytest --op-shard K/N` wrote.")
     return read_shard(facts.shard, f"{folder}: shard"), facts, records

@@ -15,6 +15,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, TreeFacts
 from quantizer.core.model import Model
 from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.complete_run import unaccounted
 from quantizer.reporting.exceptions import exceptions
 from quantizer.reporting.store import record_lines
 from quantizer.reporting.tally import (
@@ -22,13 +23,12 @@ from quantizer.reporting.tally import (
     COVERAGE,
     Standing,
     check_order,
-    coverage_holes,
+    coverage_gaps,
     decided,
     reasons_against,
     standing,
     value_rows,
 )
-from quantizer.reporting.whole import unaccounted
 
 
 class CheckStatement(Model):
@@ -40,7 +40,7 @@ class CheckStatement(Model):
     overflow: int = 0
     defects: int = 0
     """Failed as a declared exception says."""
-    holes: int = 0
+    inconclusive: int = 0
     elements: int = 0
     vacuous: int = 0
     """Elements whose allowance holds the whole range: they prove nothing."""
@@ -81,7 +81,7 @@ class ExceptionStatement(Model):
     items: list[str]
 
 
-class HoleStatement(Model):
+class GapStatement(Model):
     """Something that was not checked, and where."""
 
     what: str
@@ -112,7 +112,7 @@ class Statement(Model):
     checks: dict[str, CheckStatement]
     operators: list[OperatorStatement]
     exceptions: list[ExceptionStatement]
-    holes: list[HoleStatement]
+    gaps: list[GapStatement]
 
     def to_json(self) -> str:
         """Return it as JSON with sorted keys."""
@@ -156,7 +156,7 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
             for met in exceptions(everything, facts)
             if met.items
         ],
-        holes=[*_run_holes(everything, facts), *_holes(everything)],
+        gaps=[*_run_gaps(everything, facts), *_gaps(everything)],
     )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def _target(record: Record, ratio: float) -> TargetStatement:
     )  # fmt: skip
 
 
-def _run_holes(records: Sequence[Record], facts: Facts) -> list[HoleStatement]:
+def _run_gaps(records: Sequence[Record], facts: Facts) -> list[GapStatement]:
     """Return what the run as a whole left open."""
     said = []
     if facts.selection:
@@ -221,14 +221,14 @@ def _run_holes(records: Sequence[Record], facts: Facts) -> list[HoleStatement]:
     said += [f"a plugin was judged by a reading, not by the platform's arithmetic: {name}" for name in facts.readings]
     if facts.profile != "gate" and facts.seed is None:
         said.append("the seed of generated cases was not fixed: another run judges other cases")
-    found = [HoleStatement(what="run", reason=reason) for reason in said]
-    found += [HoleStatement(what="plugin", reason=f"not judged: {text}") for text in unaccounted(facts)]
+    found = [GapStatement(what="run", reason=reason) for reason in said]
+    found += [GapStatement(what="plugin", reason=f"not judged: {text}") for text in unaccounted(facts)]
     silent = [record.id for record in records if standing(record) == "skipped"]
-    return found + ([HoleStatement(what="run", reason="items were skipped", items=silent)] if silent else [])
+    return found + ([GapStatement(what="run", reason="items were skipped", items=silent)] if silent else [])
 
 
-def _holes(records: Sequence[Record]) -> list[HoleStatement]:
+def _gaps(records: Sequence[Record]) -> list[GapStatement]:
     return [
-        HoleStatement(what=hole.check, reason=f"not reached: {hole.reason}" if hole.check == COVERAGE else hole.reason, items=list(hole.items))
-        for hole in coverage_holes(records)
+        GapStatement(what=gap.check, reason=f"not reached: {gap.reason}" if gap.check == COVERAGE else gap.reason, items=list(gap.items))
+        for gap in coverage_gaps(records)
     ]  # fmt: skip

@@ -19,7 +19,7 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
         f"{counted(counts['elements'], 'element')} judged.", "",
         *(f"* {printable(line)}" for line in _versions(statement)),
     ]  # fmt: skip
-    sections = [_holes(statement), _exceptions(statement), _operators(statement), _checks(statement), _files(statement)]
+    sections = [_gaps(statement), _exceptions(statement), _operators(statement), _checks(statement), _files(statement)]
     return visible(capped(head, sections, max_bytes))
 
 
@@ -37,14 +37,14 @@ def _versions(statement: Statement) -> list[str]:
     return [*lines, f"records.jsonl: SHA-256 {statement.records_sha256}"]
 
 
-def _holes(statement: Statement) -> Section:
+def _gaps(statement: Statement) -> Section:
     columns = (
         Column("what", code=True),
         Column("reason", code=True),
         Column("items", right=True),
         Column("for example", code=True),
     )
-    rows = tuple((h.what, h.reason, count_text(len(h.items)), next(iter(h.items), NOTHING)) for h in statement.holes)
+    rows = tuple((h.what, h.reason, count_text(len(h.items)), next(iter(h.items), NOTHING)) for h in statement.gaps)
     return Section("Not checked", columns, rows, note="What this statement does not cover.")
 
 
@@ -88,7 +88,7 @@ def _operator(one: OperatorStatement) -> tuple[str, ...]:
 
 
 def _checks(statement: Statement) -> Section:
-    names = ("passed", "failed", "mistrusted", "overflow", "defects", "holes", "elements", "vacuous")
+    names = ("passed", "failed", "mistrusted", "overflow", "defects", "inconclusive", "elements", "vacuous")
     columns = (Column("check", code=True), *(Column(name, right=True) for name in names))
     rows = tuple((name, *(count_text(getattr(check, n)) for n in names)) for name, check in statement.checks.items())
     return Section("Checks", columns, rows, note="Verdicts by how they came out, and the elements that they judged.")

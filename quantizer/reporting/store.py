@@ -149,7 +149,7 @@ def _sorted_sets(record: Record) -> Record:
         record,
         checks={name: check(value) for name, value in record.checks.items()},
         coverage=tuple(sorted(set(record.coverage))),
-        holes=tuple(sorted(set(record.holes))),
+        gaps=tuple(sorted(set(record.gaps))),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run amounts to: how an item stands, its worst check, its holes, and the totals over all items."""
+"""What a run amounts to: how an item stands, its worst check, its gaps, and the totals over all items."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ERROR = "error_lsb"
 """The metric that holds the worst error end to end, in steps of the output."""
 
 COVERAGE = "coverage"
-"""Stands in for a check where a hole is coverage that was asked for and not reached."""
+"""Stands in for a check where a gap is coverage that was asked for and not reached."""
 
 _ORDER = {name: place for place, name in enumerate(CHECKS + ITEM_CHECKS)}
 _STANDING: Mapping[str, Standing] = {"passed": "passed", "xfailed": "known", "skipped": "skipped"}
@@ -71,22 +71,22 @@ def failing_checks(record: Record) -> tuple[tuple[str, float], ...]:
 
 
 def defect_reasons(check: CheckRecord) -> set[str]:
-    """Return the reasons that name a declared exception, `id: reason`; the others say why there is a hole."""
+    """Return the reasons that name a declared exception, `id: reason`; the others say why there is inconclusive."""
     if not check.defects:
         return set()
     return {reason for reason in check.reasons if ": " in reason and reason.partition(": ")[0].isidentifier()}
 
 
-def item_holes(record: Record) -> tuple[tuple[str, str], ...]:
-    """Return the distinct holes of an item as (check, reason), coverage that was not reached last."""
+def item_gaps(record: Record) -> tuple[tuple[str, str], ...]:
+    """Return the distinct gaps of an item as (check, reason), coverage that was not reached last."""
     found: list[tuple[str, str]] = []
-    left = [name for name, check in record.checks.items() if check.holes]
-    if not left and not record.holes:
+    left = [name for name, check in record.checks.items() if check.inconclusive]
+    if not left and not record.gaps:
         return ()
     for name in sorted(left, key=check_order):
         reasons = set(record.checks[name].reasons) - defect_reasons(record.checks[name]) or {"no reason given"}
         found += [(name, reason) for reason in sorted(reasons)]
-    return (*found, *((COVERAGE, hole) for hole in sorted(set(record.holes))))
+    return (*found, *((COVERAGE, gap) for gap in sorted(set(record.gaps))))
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Row:
     mistrusted: int
     vacuous: float
     """Share of vacuous elements, of the check that has most."""
-    holes: int
-    """Distinct holes: reasons per check, and coverage that was not reached."""
+    gaps: int
+    """Distinct gaps: reasons per check, and coverage that was not reached."""
     failed: int
     """Failed verdicts."""
 
@@ -119,7 +119,7 @@ def _row(record: Record) -> Row:
                 worst, ratio = name, own
     return Row(
         record=record, check=worst, ratio=max(ratio, 0.0), mistrusted=mistrusted, vacuous=vacuous,
-        holes=len(item_holes(record)), failed=failed,
+        gaps=len(item_gaps(record)), failed=failed,
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def value_rows(records: Iterable[Record]) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class Hole:
+class Gap:
     """Something that is not checked, and where."""
 
     check: str
@@ -138,14 +138,14 @@ class Hole:
     items: tuple[str, ...]
 
 
-def coverage_holes(records: Iterable[Record]) -> tuple[Hole, ...]:
-    """Return the declared holes of all items, one per check and reason, the most common first."""
+def coverage_gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
+    """Return the declared gaps of all items, one per check and reason, the most common first."""
     where: dict[tuple[str, str], list[str]] = defaultdict(list)
     for record in records:
-        for hole in item_holes(record):
-            where[hole].append(record.id)
-    holes = [Hole(check, reason, tuple(sorted(items))) for (check, reason), items in where.items()]
-    return tuple(sorted(holes, key=lambda hole: (-len(hole.items), check_order(hole.check), hole.reason)))
+        for gap in item_gaps(record):
+            where[gap].append(record.id)
+    gaps = [Gap(check, reason, tuple(sorted(items))) for (check, reason), items in where.items()]
+    return tuple(sorted(gaps, key=lambda gap: (-len(gap.items), check_order(gap.check), gap.reason)))
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Totals:
     failed: int
     mistrusted: int
     overflow: int
-    holes: int
+    gaps: int
     vacuous: float
     """Share of vacuous elements, over the checks that have any."""
     judged: Mapping[str, int]
@@ -203,7 +203,7 @@ def totals(records: Iterable[Record]) -> Totals:
             vacuous[name] += check.vacuous
             known = name if name in _ORDER else "other"
             judged[known] += (
-                check.passed + check.failed + check.mistrusted + check.overflow + check.defects + check.holes
+                check.passed + check.failed + check.mistrusted + check.overflow + check.defects + check.inconclusive
             )
     seen = sum(elements[name] for name, count in vacuous.items() if count)
     return Totals(
@@ -214,7 +214,7 @@ def totals(records: Iterable[Record]) -> Totals:
         failed=failed,
         mistrusted=mistrusted,
         overflow=overflow,
-        holes=sum(len(item_holes(record)) for record in values),
+        gaps=sum(len(item_gaps(record)) for record in values),
         vacuous=sum(vacuous.values()) / max(seen, 1),
         judged={name: judged[name] for name in sorted(judged, key=check_order)},
         others={kind: _stand(others[kind]) for kind in sorted(others, key=kind_order)},
@@ -222,10 +222,10 @@ def totals(records: Iterable[Record]) -> Totals:
 
 
 def check_totals(records: Iterable[Record]) -> dict[str, dict[str, list[int]]]:
-    """Return operator -> check -> [passed, failed, holes]: in cases; of item checks in items."""
+    """Return operator -> check -> [passed, failed, inconclusive]: in cases; of item checks in items."""
     counts: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for record in records:
-        found = {name: (check.passed, check.failed, check.holes) for name, check in record.checks.items()}
+        found = {name: (check.passed, check.failed, check.inconclusive) for name, check in record.checks.items()}
         if record.kind != CASES and record.kind not in found:
             how = standing(record)
             found[record.kind] = (int(how == "passed"), int(how == "failed"), int(how == "skipped"))
@@ -236,6 +236,6 @@ def check_totals(records: Iterable[Record]) -> dict[str, dict[str, list[int]]]:
 
 
 def summary_of(records: Iterable[Record]) -> dict[str, object]:
-    """Return the totals, and [passed, failed, holes] by operator and check, as JSON values, for summary.json."""
+    """Return the totals, and [passed, failed, inconclusive] by operator and check, as JSON values, for summary.json."""
     everything = list(records)
     return {"version": 1, **asdict(totals(everything)), "coverage": check_totals(everything)}

@@ -21,11 +21,11 @@ from quantizer.reporting.tables import Column, Rows, Section, text_table
 from quantizer.reporting.tally import (
     CASES,
     STANDINGS,
-    Hole,
+    Gap,
     Row,
     Standing,
     Totals,
-    coverage_holes,
+    coverage_gaps,
     is_failing,
     kind_order,
     standing,
@@ -41,7 +41,7 @@ _COLUMNS = (
     Column("worst", code=True),
     Column("mistrust", right=True),
     Column("vacuous", right=True),
-    Column("holes", right=True),
+    Column("gaps", right=True),
     Column("failed", right=True),
 )
 
@@ -59,9 +59,9 @@ def render(records: Iterable[Record], *, limit: int = 20, width: int = 100, path
     if covered.rows:
         lines += ["", "coverage: schemes that passed on each platform, cases that a check left out"]
         lines += text_table(covered, limit=limit, width=width, path=path)
-    holes = coverage_holes(everything)
-    if holes:
-        lines += ["", *_hole_lines(holes, limit, width)]
+    gaps = coverage_gaps(everything)
+    if gaps:
+        lines += ["", *_gap_lines(gaps, limit, width)]
     return lines
 
 
@@ -88,7 +88,7 @@ def _cells(row: Row, *, several: bool) -> tuple[str, ...]:
         f"{row.check:<10} {ratio_text(row.ratio):>4}" if row.check else NOTHING,
         count_text(row.mistrusted),
         share_text(row.vacuous),
-        count_text(row.holes),
+        count_text(row.gaps),
         _failed_text(row),
     )
 
@@ -116,7 +116,7 @@ def totals_lines(sums: Totals) -> list[str]:
     ]
     facts += [f"{sums.overflow:,} overflow"] * bool(sums.overflow)
     facts += [f"{share_text(sums.vacuous)} vacuous"] * bool(sums.vacuous)
-    facts += [counted(sums.holes, "hole")]
+    facts += [counted(sums.gaps, "gap")]
     lines = [f"{counted(items, 'item')}: {standings_text(sums.items)}; {', '.join(facts)}"] if items else []
     if any(count < sums.cases for count in sums.judged.values()):
         lines.append(f"cases by check: {', '.join(f'{name} {count:,}' for name, count in sums.judged.items())}")
@@ -134,15 +134,15 @@ def _other_failures(records: Iterable[Record], limit: int, width: int) -> list[s
     return lines + [f"  and {len(failing) - limit:,} more"] * (len(failing) > limit)
 
 
-def _hole_lines(holes: tuple[Hole, ...], limit: int, width: int) -> list[str]:
-    """Count the holes by reason, the most common first."""
-    shown = holes[:limit]
-    counts = [counted(len(hole.items), "item") for hole in shown]
+def _gap_lines(gaps: tuple[Gap, ...], limit: int, width: int) -> list[str]:
+    """Count the gaps by reason, the most common first."""
+    shown = gaps[:limit]
+    counts = [counted(len(gap.items), "item") for gap in shown]
     aside = max((len(count) for count in counts), default=0)
-    across = max((len(printable(hole.check)) for hole in shown), default=0)
+    across = max((len(printable(gap.check)) for gap in shown), default=0)
     lines = [
-        shortened(f"  {count:>{aside}}  {printable(hole.check):<{across}}  {printable(hole.reason)}", width)
-        for count, hole in zip(counts, shown, strict=True)
+        shortened(f"  {count:>{aside}}  {printable(gap.check):<{across}}  {printable(gap.reason)}", width)
+        for count, gap in zip(counts, shown, strict=True)
     ]
-    more = [f"  and {len(holes) - limit:,} more"] * (len(holes) > limit)
-    return ["holes, by reason", *lines, *more]
+    more = [f"  and {len(gaps) - limit:,} more"] * (len(gaps) > limit)
+    return ["gaps, by reason", *lines, *more]

@@ -1,4 +1,4 @@
-"""What a platform declares about a node of an integer graph: one scheme that fits everything the node was handed, or a reason.
+"""What a platform declares about a node of an integer graph: one scheme that fits everything the node was provided, or a reason.
 
 A scheme names bits, symmetry and granularity together; the platform says which it has, and for which operators. A node that no
 declared scheme fits has no integer function, whatever would come out of one.
@@ -25,7 +25,7 @@ CONSTANT_FACTORS = ("matrix_product",)
 
 
 @dataclass(frozen=True)
-class Handed:
+class Provided:
     """What a node of the registry's operators has: parameters by the spec's names, and how the graph calls its tensors."""
 
     spec: Spec
@@ -52,37 +52,37 @@ class Handed:
         return {**self.activations, **({} if self.output is None else {result: self.output})}
 
 
-def declared_scheme(handed: Handed, platform: Platform, library: Library | None = None) -> Scheme:
-    """Return the first scheme of *platform* that fits *handed*.
+def declared_scheme(provided: Provided, platform: Platform, library: Library | None = None) -> Scheme:
+    """Return the first scheme of *platform* that fits *provided*.
 
     Raises UnsupportedError where none does: tensor, what it has, what the platform declares, and platforms that have it.
     """
     library = library or load_library()
-    schemes = _schemes(handed.spec, platform, library)
+    schemes = _schemes(provided.spec, platform, library)
     if not schemes:
-        raise UnsupportedError(f"platform {platform.platform!r} has no operator {handed.spec.op}")
+        raise UnsupportedError(f"platform {platform.platform!r} has no operator {provided.spec.op}")
     for misfit in _misfits(platform):
-        left = [scheme for scheme in schemes if misfit(handed, scheme) is None]
+        left = [scheme for scheme in schemes if misfit(provided, scheme) is None]
         if not left:
-            raise UnsupportedError(_reason(misfit(handed, schemes[0]) or "", handed, platform, schemes, library))
+            raise UnsupportedError(_reason(misfit(provided, schemes[0]) or "", provided, platform, schemes, library))
         schemes = left
-    reason = _mixed(handed, platform)
+    reason = _mixed(provided, platform)
     if reason is not None:
         raise UnsupportedError(reason)
     return schemes[0]
 
 
-def check_accumulator(handed: Handed, platform: Platform, bits: int, terms: int) -> None:
+def check_accumulator(provided: Provided, platform: Platform, bits: int, terms: int) -> None:
     """Raise UnsupportedError where a sum of products of possible codes leaves the accumulator of *bits* bits.
 
     terms: how many products one element adds up, for operands that are no constants.
     """
-    if platform.accumulator.overflow == "unbounded" or handed.spec.error_model.kind != "bilinear":
+    if platform.accumulator.overflow == "unbounded" or provided.spec.error_model.kind != "bilinear":
         return
-    largest, limit = _largest_sum(handed, terms), 2 ** (bits - 1) - 1
+    largest, limit = _largest_sum(provided, terms), 2 ** (bits - 1) - 1
     if largest > limit:
         raise UnsupportedError(
-            f"{_called(handed, next(iter(handed.spec.outputs)))}: its sums reach {largest}, platform {platform.platform!r} "
+            f"{_called(provided, next(iter(provided.spec.outputs)))}: its sums reach {largest}, platform {platform.platform!r} "
             f"declares an accumulator of {bits} bits, up to {limit}, and what leaves it: {platform.accumulator.overflow}"
         )
 
@@ -94,92 +94,92 @@ def _schemes(spec: Spec, platform: Platform, library: Library) -> list[Scheme]:
     return [scheme for scheme in found if not scheme.activation.fast]
 
 
-Misfit = Callable[[Handed, Scheme], str | None]
+Misfit = Callable[[Provided, Scheme], str | None]
 
 
 def _misfits(platform: Platform) -> tuple[Misfit, ...]:
     """Return what may keep a scheme from fitting, each as a function that says it or gives None."""
 
-    def weights(handed: Handed, scheme: Scheme, wrong: Callable[[QParams, WeightPart], str | None]) -> str | None:
-        for key, constant in handed.weights.items():
+    def weights(provided: Provided, scheme: Scheme, wrong: Callable[[QParams, WeightPart], str | None]) -> str | None:
+        for key, constant in provided.weights.items():
             assert scheme.weight is not None
-            part = weight_part(scheme.weight, platform, handed.spec.quantization.family)
+            part = weight_part(scheme.weight, platform, provided.spec.quantization.family)
             if (said := wrong(constant.params, part)) is not None:
-                return f"{_called(handed, key)} has {said}"
+                return f"{_called(provided, key)} has {said}"
         return None
 
-    def weight_bits(handed: Handed, scheme: Scheme) -> str | None:
-        return weights(handed, scheme, lambda p, part: None if p.dtype.bits == part.bits else f"weights of {p.dtype}")
+    def weight_bits(provided: Provided, scheme: Scheme) -> str | None:
+        return weights(provided, scheme, lambda p, part: None if p.dtype.bits == part.bits else f"weights of {p.dtype}")
 
-    def sign(handed: Handed, scheme: Scheme) -> str | None:
+    def sign(provided: Provided, scheme: Scheme) -> str | None:
         kind = "uint" if platform.parameters.weight_sign == "unsigned" else "int"
         free = scheme.name in platform.graph_schemes
         return weights(
-            handed,
+            provided,
             scheme,
             lambda p, _: None if free or p.dtype.kind == kind else f"weights of {p.dtype}, a sign that it lacks",
         )
 
-    def grain(handed: Handed, scheme: Scheme) -> str | None:
+    def grain(provided: Provided, scheme: Scheme) -> str | None:
         return weights(
-            handed, scheme, lambda p, part: "a scale for each channel" if p.axis is not None and part.granularity == "tensor"
+            provided, scheme, lambda p, part: "a scale for each channel" if p.axis is not None and part.granularity == "tensor"
             else None,
         )  # fmt: skip
 
-    def offset(handed: Handed, scheme: Scheme) -> str | None:
+    def offset(provided: Provided, scheme: Scheme) -> str | None:
         return weights(
-            handed, scheme, lambda p, part: f"zero point {_first(p.zero_point)}" if part.symmetry == "symmetric"
+            provided, scheme, lambda p, part: f"zero point {_first(p.zero_point)}" if part.symmetry == "symmetric"
             and bool(p.zero_point.any()) else None,
         )  # fmt: skip
 
     return _activation_bits, _zero_points, _activation_rule, weight_bits, sign, grain, offset, _bias_bits
 
 
-def _activation_bits(handed: Handed, scheme: Scheme) -> str | None:
-    for key, params in handed.formats.items():
+def _activation_bits(provided: Provided, scheme: Scheme) -> str | None:
+    for key, params in provided.formats.items():
         if params.dtype.bits != scheme.activation.bits:
-            return f"{_called(handed, key)} has codes of {params.dtype}"
+            return f"{_called(provided, key)} has codes of {params.dtype}"
     return None
 
 
-def _zero_points(handed: Handed, scheme: Scheme) -> str | None:
+def _zero_points(provided: Provided, scheme: Scheme) -> str | None:
     if scheme.activation.symmetry == "asymmetric":
         return None
-    for key, params in handed.formats.items():
+    for key, params in provided.formats.items():
         if bool(params.zero_point.any()):
-            return f"{_called(handed, key)} has zero point {_first(params.zero_point)} at {params.dtype.bits} bits"
+            return f"{_called(provided, key)} has zero point {_first(params.zero_point)} at {params.dtype.bits} bits"
     return None
 
 
-def _activation_rule(handed: Handed, scheme: Scheme) -> str | None:
+def _activation_rule(provided: Provided, scheme: Scheme) -> str | None:
     if scheme.activation.rule != "power_of_two":
         return None
-    for key, params in handed.formats.items():
+    for key, params in provided.formats.items():
         if bool((torch.frexp(params.scale).mantissa != 0.5).any()):
-            return f"{_called(handed, key)} has scale {float(params.scale.reshape(-1)[0]):.9g}"
+            return f"{_called(provided, key)} has scale {float(params.scale.reshape(-1)[0]):.9g}"
     return None
 
 
-def _bias_bits(handed: Handed, scheme: Scheme) -> str | None:
-    for key, constant in handed.constants.items():
+def _bias_bits(provided: Provided, scheme: Scheme) -> str | None:
+    for key, constant in provided.constants.items():
         bits = constant.params.dtype.bits
-        if handed.spec.inputs[key].role == "bias" and scheme.weight is not None and bits > scheme.weight.bias_bits:
-            return f"{_called(handed, key)} has a bias of {bits} bits"
+        if provided.spec.inputs[key].role == "bias" and scheme.weight is not None and bits > scheme.weight.bias_bits:
+            return f"{_called(provided, key)} has a bias of {bits} bits"
     return None
 
 
-def _mixed(handed: Handed, platform: Platform) -> str | None:
+def _mixed(provided: Provided, platform: Platform) -> str | None:
     """Return why signs differ, where the platform does not choose them tensor by tensor."""
     if platform.parameters.activation_sign == "by_range":
         return None
     kept = {
-        key: params for key, params in handed.formats.items()
-        if not (key in handed.fixed and handed.spec.quantization.family in CONSTANT_FACTORS)
+        key: params for key, params in provided.formats.items()
+        if not (key in provided.fixed and provided.spec.quantization.family in CONSTANT_FACTORS)
     }  # fmt: skip
     kinds = {params.dtype.name: key for key, params in kept.items()}
     if len(kinds) < 2:
         return None
-    shown = ", ".join(f"{_called(handed, key)} of {name}" for name, key in kinds.items())
+    shown = ", ".join(f"{_called(provided, key)} of {name}" for name, key in kinds.items())
     return (
         f"{shown}: platform {platform.platform!r} has one format for the activations of an operator. "
         "Quantize them alike, or run the model in float with its quantizations (TorchExecutor)"
@@ -187,27 +187,29 @@ def _mixed(handed: Handed, platform: Platform) -> str | None:
 
 
 def _reason(
-    misfit: str, handed: Handed, platform: Platform, schemes: Iterable[Scheme], library: Library
+    misfit: str, provided: Provided, platform: Platform, schemes: Iterable[Scheme], library: Library
 ) -> str:  # fmt: skip
     names = ", ".join(scheme.name for scheme in schemes)
     others = [
-        p.platform for p in library.platforms.values() if p.platform != platform.platform and _fits(handed, p, library)
+        p.platform
+        for p in library.platforms.values()
+        if p.platform != platform.platform and _fits(provided, p, library)
     ]
     instead = f"name a platform that has it ({', '.join(others)}), or " if others else ""
     return (
-        f"{misfit}: platform {platform.platform!r} declares {names} for {handed.spec.op}. Quantize it so, {instead}run the "
+        f"{misfit}: platform {platform.platform!r} declares {names} for {provided.spec.op}. Quantize it so, {instead}run the "
         "model in float with its quantizations (TorchExecutor)"
     )
 
 
-def _fits(handed: Handed, platform: Platform, library: Library) -> bool:
-    schemes = _schemes(handed.spec, platform, library)
-    fits = [scheme for scheme in schemes if all(misfit(handed, scheme) is None for misfit in _misfits(platform))]
-    return bool(fits) and _mixed(handed, platform) is None
+def _fits(provided: Provided, platform: Platform, library: Library) -> bool:
+    schemes = _schemes(provided.spec, platform, library)
+    fits = [scheme for scheme in schemes if all(misfit(provided, scheme) is None for misfit in _misfits(platform))]
+    return bool(fits) and _mixed(provided, platform) is None
 
 
-def _called(handed: Handed, key: str) -> str:
-    return repr(handed.names.get(key, key))
+def _called(provided: Provided, key: str) -> str:
+    return repr(provided.names.get(key, key))
 
 
 def _first(zero: Tensor) -> int:
@@ -216,26 +218,26 @@ def _first(zero: Tensor) -> int:
     return int(flat[flat != 0][0])
 
 
-def _largest_sum(handed: Handed, terms: int) -> int:
+def _largest_sum(provided: Provided, terms: int) -> int:
     """Return the largest magnitude of a sum of products of codes less their zero points, the bias included."""
-    reach = [max(abs(p.qmin - z), abs(p.qmax - z)) for p in handed.activations.values() for z in (int(p.zero_point),)]
-    if not handed.weights:
+    reach = [max(abs(p.qmin - z), abs(p.qmax - z)) for p in provided.activations.values() for z in (int(p.zero_point),)]
+    if not provided.weights:
         product = terms
         for item in reach:
             product *= item
         return product
     low = high = torch.zeros((), dtype=torch.int64)
-    for key, constant in handed.weights.items():
-        first = next(iter(handed.activations.values()))
+    for key, constant in provided.weights.items():
+        first = next(iter(provided.activations.values()))
         ends = torch.tensor([first.qmin, first.qmax]) - first.zero_point
-        axis = handed.spec.inputs[key].channel_axis or 0
+        axis = provided.spec.inputs[key].channel_axis or 0
         centred = constant.codes - constant.params.along(constant.params.zero_point, constant.codes.dim())
         rows = centred.movedim(axis, 0).reshape(centred.shape[axis], -1)
         products = rows.unsqueeze(-1) * ends
         low = products.amin(-1).clamp(max=0).sum(1)
         high = products.amax(-1).clamp(min=0).sum(1)
-    for key, constant in handed.constants.items():
-        if handed.spec.inputs[key].role == "bias":
+    for key, constant in provided.constants.items():
+        if provided.spec.inputs[key].role == "bias":
             bias = constant.codes.reshape(-1)
             repeats = bias.numel() // max(low.numel(), 1)
             low, high = (end.repeat(max(repeats, 1)) + bias for end in (low, high))

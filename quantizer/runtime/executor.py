@@ -46,7 +46,7 @@ def to_node_order(values: Tensor, order: AxisOrder, *, spatial: bool) -> Tensor:
 def execute(
     graph: Graph, feeds: Mapping[str, Tensor], specs: Mapping[str, Spec], platform: str | None = None
 ) -> Result:
-    """Run *graph* on *feeds*; a node with handed parameters runs on codes, any other in the feeds' float type.
+    """Run *graph* on *feeds*; a node with provided parameters runs on codes, any other in the feeds' float type.
 
     platform: whose float forwards run, where a plugin has replaced them there.
 
@@ -86,12 +86,12 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: P
     """
     arranged = _arranged(spec, node, operands)
     wanted = _made_shapes(spec, node, arranged)
-    handed = node.parameters
-    if isinstance(handed, Parameters):
-        entry = REGISTRY.entry(spec.op, "quantized", handed.platform.places)
-        outcome = entry.function(**arranged, parameters=handed, **node.attrs)
+    provided = node.parameters
+    if isinstance(provided, Parameters):
+        entry = REGISTRY.entry(spec.op, "quantized", provided.platform.places)
+        outcome = entry.function(**arranged, parameters=provided, **node.attrs)
         if not entry.activates:
-            outcome = activated(outcome, handed, node.activation)
+            outcome = activated(outcome, provided, node.activation)
     else:
         entry = REGISTRY.entry(spec.op, "reference", platform)
         own = {"activation": node.activation} if entry.activates else {}
@@ -142,14 +142,14 @@ def _checked_pieces(spec: Spec, made: object, wanted: tuple[tuple[int, ...], ...
     return pieces
 
 
-def activated(outcome: Tensor | Staged, handed: Parameters, activation: str) -> Tensor | Staged:
+def activated(outcome: Tensor | Staged, provided: Parameters, activation: str) -> Tensor | Staged:
     """Return codes after the fused activation, as the platform computes it."""
     if activation == "none":
         return outcome
-    name, output = handed.platform.activations.get(activation, activation), next(iter(handed.outputs.values()))  # type: ignore[call-overload]
+    name, output = provided.platform.activations.get(activation, activation), next(iter(provided.outputs.values()))  # type: ignore[call-overload]
     if isinstance(outcome, Staged):
-        return Staged(activate_codes(outcome.codes, output, name, handed), outcome.stages)
-    return activate_codes(outcome, output, name, handed)
+        return Staged(activate_codes(outcome.codes, output, name, provided), outcome.stages)
+    return activate_codes(outcome, output, name, provided)
 
 
 def _one_type(operands: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ class RuntimeHook:
 class QuantOPRuntimeHook(RuntimeHook):
     """Runs around one quantized operation, and sees its operands and results before and after their quantization.
 
-    As keywords it is handed `quant_inputs` or `quant_outputs`, and `quant_configs`; `inputs` and `outputs` are raw.
+    As keywords it is provided `quant_inputs` or `quant_outputs`, and `quant_configs`; `inputs` and `outputs` are raw.
     """
 
     def __init__(self, operation: Node) -> None:

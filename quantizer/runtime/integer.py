@@ -1,7 +1,7 @@
 """Quantized ONNX graphs on integers: each operator that a platform has runs by that platform's integer function.
 
 Between quantizations an ONNX model computes in float. Here the parameters of every tensor are read off the quantizations,
-and an operator of the registry whose operands and result have parameters gets what the platform hands for them, where a scheme
+and an operator of the registry whose operands and result have parameters gets what the platform provides for them, where a scheme
 of the platform fits. What the platform does not declare stays float, on the values of codes, and its result is quantized.
 """
 
@@ -22,15 +22,15 @@ from quantizer.core.shapes import variables
 from quantizer.core.spec import Input, Spec
 from quantizer.ir.graph import Graph, Node, Tensor, container, nearest
 from quantizer.ir.verify import verify
-from quantizer.numerics.handed_request import HandedRequest
 from quantizer.numerics.parameters import Request
+from quantizer.numerics.provided_request import ProvidedRequest
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.numerics.rules import own_codes, same_numbers
 from quantizer.numerics.sums import UNSCALED
 from quantizer.ops import REGISTRY
-from quantizer.runtime.declared import Handed, check_accumulator, declared_scheme
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.declared import Provided, check_accumulator, declared_scheme
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.grids import EXACT, Grids, spread
 from quantizer.runtime.hooks import is_quantable
 from quantizer.runtime.onnx.kernels import specs
@@ -123,9 +123,9 @@ class _Work:
         return quantize(values.double(), params, EXACT)
 
     def _integer(self, node: Node, tensors: dict[str, Tensor]) -> Node:
-        """Return the node with what the platform hands; UnsupportedError or GraphError that says why it stays float."""
+        """Return the node with what the platform provides; UnsupportedError or GraphError that says why it stays float."""
         spec, name = specs()[node.op], self.platform.platform
-        named = self.platform.named is not None and self.platform.named in spec.names
+        named = self.platform.ops_named_for is not None and self.platform.ops_named_for in spec.names
         if not named and self.platform.ops is not None and node.op not in self.platform.ops:
             raise UnsupportedError(f"platform {name!r} has no operator {node.op}")
         if REGISTRY.find(node.op, "quantized", self.platform.places) is None or len(spec.outputs) != 1:
@@ -148,7 +148,7 @@ class _Work:
         for key, params in given.items():
             if _is_across(spec.inputs[key], params, tensors[operands[key]]):
                 raise UnsupportedError(f"{operands[key]!r} has scales along another axis than the result's channels")
-        return self._handed(node, spec, operands, given, inputs, output, tensors)
+        return self._provided(node, spec, operands, given, inputs, output, tensors)
 
     def _output(self, node: Node, spec: Spec) -> QParams | None:
         """Return the parameters of the result; of an index those of any integer."""
@@ -163,7 +163,7 @@ class _Work:
             return params
         return replace(params, steps=(1.0 / params.scale).float())
 
-    def _handed(
+    def _provided(
         self, node: Node, spec: Spec, operands: Mapping[str, str], given: Mapping[str, QParams],
         inputs: Mapping[str, QParams], output: QParams, tensors: dict[str, Tensor],
     ) -> Node:  # fmt: skip
@@ -189,9 +189,9 @@ class _Work:
                 floats[key] = data
         shapes = {key: tuple(source.tensor(name).shape) for key, name in operands.items()}
         attrs = cast("Mapping[str, AttrValue]", node.attrs)
-        scheme = declared_scheme(_as_handed(node, source, inputs, output, weights), self.platform)
+        scheme = declared_scheme(_as_provided(node, source, inputs, output, weights), self.platform)
         plain = Request(spec, scheme, self.platform, shapes, attrs, _ranges(inputs, output), floats, inputs)
-        request = HandedRequest(
+        request = ProvidedRequest(
             spec, scheme, self.platform, shapes, attrs, {}, floats, inputs, output_params=output, weights=weights
         )
         if not _allowed(plain, output):
@@ -199,32 +199,34 @@ class _Work:
                 f"platform {self.platform.platform!r} fixes the parameters of {node.outputs[0]!r}, or has its operands share "
                 "theirs: the file has others"
             )
-        handed = OwnEngine().quantize(request)
-        self._check_answer(handed, inputs, output, node)
-        check_declared(replace(node, parameters=handed), source)
-        for key, constant in handed.constants.items():
+        provided = BuiltinEngine().quantize(request)
+        self._check_answer(provided, inputs, output, node)
+        check_declared(replace(node, parameters=provided), source)
+        for key, constant in provided.constants.items():
             if spec.inputs[key].role == "bias" and key not in weights and _saturates(constant, floats[key]):
                 raise UnsupportedError(
                     f"{operands[key]!r} is a bias that leaves {constant.params.dtype} at its sums' scale"
                 )
-        for key, constant in handed.constants.items():
+        for key, constant in provided.constants.items():
             held = operands.get(key)
             if held is not None and key not in weights:
                 tensors[held] = _constant(held, constant)
-        return replace(node, parameters=handed)
+        return replace(node, parameters=provided)
 
-    def _check_answer(self, handed: Parameters, inputs: Mapping[str, QParams], output: QParams, node: Node) -> None:
+    def _check_answer(self, provided: Parameters, inputs: Mapping[str, QParams], output: QParams, node: Node) -> None:
         """Raise UnsupportedError where the platform's rule answers with other parameters than the file's."""
         spec, name = specs()[node.op], self.platform.platform
-        if not all(same_numbers(params, handed.inputs[key]) for key, params in inputs.items() if key in handed.inputs):
+        if not all(
+            same_numbers(params, provided.inputs[key]) for key, params in inputs.items() if key in provided.inputs
+        ):
             raise UnsupportedError(f"platform {name!r} changes the parameters of its operands")
-        if not same_numbers(next(iter(handed.outputs.values())), output):
+        if not same_numbers(next(iter(provided.outputs.values())), output):
             raise UnsupportedError(
                 f"platform {name!r} fixes the parameters of {node.outputs[0]!r}: the file has others"
             )
         alike = len(inputs) > 1 and all(same_numbers(next(iter(inputs.values())), params) for params in inputs.values())
-        unscaled = spec.quantization.family in UNSCALED and handed.rescale is not None and alike
-        if unscaled and handed.rescale is not None and handed.rescale.variant == "multiplier_shift":
+        unscaled = spec.quantization.family in UNSCALED and provided.rescale is not None and alike
+        if unscaled and provided.rescale is not None and provided.rescale.variant == "multiplier_shift":
             first = next(iter(inputs.values()))
             if not torch.equal(first.scale, output.scale):
                 raise UnsupportedError(
@@ -243,33 +245,33 @@ def _along(constant: Constant) -> torch.Tensor:
 
 
 def check_declared(node: Node, graph: Graph) -> Scheme:
-    """Return the scheme under which the node's platform declares what the node was handed.
+    """Return the scheme under which the node's platform declares what the node was provided.
 
     Raises UnsupportedError that names the tensor, its value and what the platform declares, where it declares no such thing or
     a sum of the node may leave the accumulator.
     """
-    handed, spec = node.parameters, specs()[node.op]
-    assert isinstance(handed, Parameters)
-    output = next(iter(handed.outputs.values()))
-    known = _as_handed(node, graph, handed.inputs, output, handed.constants)
-    scheme = declared_scheme(known, handed.platform)
+    provided, spec = node.parameters, specs()[node.op]
+    assert isinstance(provided, Parameters)
+    output = next(iter(provided.outputs.values()))
+    known = _as_provided(node, graph, provided.inputs, output, provided.constants)
+    scheme = declared_scheme(known, provided.platform)
     count, terms = 1, spec.error_model.terms
     if terms is not None and not known.weights:
         named = zip(spec.inputs, node.inputs, strict=False)
         shapes = {key: tuple(graph.tensor(name).shape) for key, name in named if name is not None}
         count = int(terms(variables(spec, shapes, cast("Mapping[str, AttrValue]", node.attrs))))
-    check_accumulator(known, handed.platform, handed.accumulator_bits, count)
+    check_accumulator(known, provided.platform, provided.accumulator_bits, count)
     return scheme
 
 
-def _as_handed(
+def _as_provided(
     node: Node, graph: Graph, inputs: Mapping[str, QParams], output: QParams, constants: Mapping[str, Constant]
-) -> Handed:
+) -> Provided:
     """Return what a platform has to declare: an index has no parameters of its own."""
     spec = specs()[node.op]
     named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
     index = next(iter(spec.quantization.outputs.values()), "") == "index"
-    return Handed(
+    return Provided(
         spec, named | {next(iter(spec.outputs)): node.outputs[0]},
         {key: params for key, params in inputs.items() if spec.inputs[key].kind == "value"},
         None if index else output, {key: constant for key, constant in constants.items() if key in spec.inputs},
@@ -334,9 +336,9 @@ def _allowed(request: Request, output: QParams) -> bool:
     rule = request.spec.quantization.outputs.get("y", "calibrated")
     family, op, platform = request.spec.quantization.family, request.spec.op, request.platform
     fixed = (
-        rule not in ("calibrated", "index") or family in platform.same_as_input or family in platform.negated
+        rule not in ("calibrated", "index") or family in platform.same_as_input or family in platform.ones_complement_outputs
         or op in platform.fixed_outputs or family in platform.same_as_equal_inputs
-        or (family in platform.wide_units and output.dtype.bits > NARROW_BITS)
+        or (family in platform.unit_range_above_8_bits and output.dtype.bits > NARROW_BITS)
     )  # fmt: skip
     if family in platform.shared_parameters and len({id(p) for p in request.given.values()}) > 1:
         first, *rest = request.given.values()

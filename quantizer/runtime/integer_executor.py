@@ -23,7 +23,7 @@ class IntegerExecutor:
     def __init__(self, graph: Graph) -> None:
         """Take *graph*; GraphError where none of its nodes computes on codes.
 
-        Raises UnsupportedError that names every node whose platform does not declare what the node was handed: bits,
+        Raises UnsupportedError that names every node whose platform does not declare what the node was provided: bits,
         granularity, zero points, signs, sums that may leave the accumulator. Whoever made the graph, none such runs.
         """
         self.graph = graph

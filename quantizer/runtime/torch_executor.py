@@ -334,7 +334,7 @@ class _Body(TorchExecutor):
         self._values, self._plans, self._baked = {}, {}, {}
 
     def run(self, feeds: Mapping[str, Tensor]) -> list[Tensor]:
-        """Run the body on what control flow hands it."""
+        """Run the body on what control flow provides it."""
         return self._run(self._plan(self.graph.outputs, feeds), feeds, self.graph.outputs, {})
 
 

@@ -1,4 +1,4 @@
-"""Cutting operands and handed parameters to what one tile sees, and putting tiles together."""
+"""Cutting operands and provided parameters to what one tile sees, and putting tiles together."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ SQL = (
     "CREATE VIEW v AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c",
     "ALTER TABLE figures ADD COLUMN y AS (zeroblob(1000000000))", "UPDATE figures SET {column} = 9223372036854775807",
 )  # fmt: skip
-COLUMNS = ("ratio", "sqnr_db", "seconds", "cases", "failed", "holes", "killed", "planted")
+COLUMNS = ("ratio", "sqnr_db", "seconds", "cases", "failed", "gaps", "killed", "planted")
 
 
 def database(folder: Path) -> Mutation:

@@ -108,7 +108,7 @@ PLANNED = Plan(("relu-a8-ideal", "add-a8-ort"), 130, 1)
 SOUND = read_run(ROOT / "reports/baselines/gate.jsonl")[:6]
 RECORDS = b"".join((ROOT / "reports/baselines/gate.jsonl").read_bytes().splitlines(keepends=True)[:6])
 FACTS = {
-    "quantizer": "1", "python": "3.11.0", "packages": {"numpy": "2"}, "engine": "own", "profile": "gate", "seed": None, "checks": ["float"],
+    "quantizer": "1", "python": "3.11.0", "packages": {"numpy": "2"}, "engine": "builtin", "profile": "gate", "seed": None, "checks": ["float"],
     "selection": [], "arguments": "", "files": {"op_specs/schemes.yaml": "0" * 64}, "shard": "1/3",
     "specs": {"abs": {"version": "1", "path": "op_specs/abs.yaml", "sha256": "0" * 64, "lines": {"op": 1}}},
     "tree": {"commit": "0" * 40, "tree": "0" * 40, "date": "2026-01-01", "clean": True},

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantizer.conformance import restated
+from quantizer.conformance import expected_parameters
 from quantizer.core.platforms import ParameterRule
 from quantizer.core.schemes import ActivationPart
 from quantizer.numerics.rules import activation_params
@@ -30,7 +30,7 @@ RULES = st.builds(
 def test_rule_and_restatement_agree(a: float, b: float, part: ActivationPart, rule: ParameterRule) -> None:
     low, high = min(a, b), max(a, b)
     chosen = activation_params(low, high, part, rule, signed=True)
-    expected = restated.activation((low, high), part, rule, signed=True)
+    expected = expected_parameters.activation((low, high), part, rule, signed=True)
     assert float(chosen.scale) == float(expected.scale)
     assert int(chosen.zero_point) == int(expected.zero_point)
 

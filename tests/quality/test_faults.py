@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.faults import CATALOGUE, Fault, Subject, explicit_cases, gate_cases, kills, pairs
-from quantizer.conformance.faults.changes import handed
+from quantizer.conformance.faults.changes import provided
 from quantizer.conformance.faults.matrix import Job, examined
 from quantizer.conformance.faults.places import KILLED, STALE, UNDECIDED, WITHOUT, Places
 from quantizer.conformance.faults.policies import POLICIES, Share, shares
@@ -155,7 +155,7 @@ def _other_table(parameters: Parameters) -> Parameters:
 @pytest.mark.parametrize("change", [_twice_the_scale, _other_table])
 def test_a_declared_defect_excuses_only_what_the_real_system_does(session: Session, change):
     spoiled = [(target, case) for target, case in gate_cases(session, "softmax") if target.id == "softmax-a16-compass"]
-    fault = Fault("spoiled", "handed", ("softmax",), "quantize", handed(change))
+    fault = Fault("spoiled", "provided", ("softmax",), "quantize", provided(change))
     assert Subject(session, "softmax", spoiled).examine(fault).kills
 
 
@@ -208,7 +208,7 @@ def fault_named(name: str) -> Fault:
 
 
 @pytest.mark.parametrize(
-    "name", ["multiplier_half", "rounding_half_up", "rounding_down", "slope_next", "slope_handed_next"]
+    "name", ["multiplier_half", "rounding_half_up", "rounding_down", "slope_next", "slope_provided_next"]
 )
 def test_a_fault_is_planted_by_the_kind_of_number_whatever_a_platform_calls_it(session: Session, name: str):
     places = Places(of_platform(session, "leaky_relu", "tflite_ref", 93)).examined(fault_named(name), {})

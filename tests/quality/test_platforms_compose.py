@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -55,7 +55,7 @@ def failures(platform: Platform, op: str, cases: int) -> list[str]:
             continue
         own = Target(spec, target.scheme, platform)
         for index in range(cases):
-            case = build_case(own, HashChooser(key(index, own.id), {"data": DATA[index % len(DATA)]}))
+            case = build_case(own, HashChoices(key(index, own.id), {"data": DATA[index % len(DATA)]}))
             found += [
                 f"{own.id}: {verdict.check}: {verdict.reason or verdict.worst}"
                 for verdict in judge(Trial(own, case, SESSION.engine), ("parameters", "arithmetic", "accuracy"))
@@ -114,7 +114,7 @@ def linted(folder: Path, ops: str, variant: str, rounding: str = "half_even", bi
     [
         ("add", "q31_half_up", "half_even", 31, "q31_half_up has no rule for a sum"),
         ("conv2d", "q31_folded", "half_even", 31, "q31_folded has no rule for a product"),
-        ("conv2d", "f32_lanes", "half_even", 31, "the arithmetic of one system"),
+        ("conv2d", "f32_add_in_lanes", "half_even", 31, "the arithmetic of one system"),
         ("mul", "q31_double", "half_away", 16, "multiplies by 31 bits"),
         ("mul", "multiplier_shift", "half_even", 31, "of 24 bits at most"),
         ("add", "f32_even", "half_down", 31, "rounds half_even, the limit of a fused relu6 half_down"),

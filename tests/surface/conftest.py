@@ -27,7 +27,7 @@ oracle: {oracle}
 
 MODULE = '''\
 """Twice the input."""
-from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.requantize_accumulator import requantize_terms
 from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
 
@@ -44,7 +44,7 @@ def quantized(x, *, parameters):
     return {result}
 '''
 
-RIGHT = 'finish_sum({"x": 2 * centred(x, parameters.inputs["x"])}, parameters)'
+RIGHT = 'requantize_terms({"x": 2 * centred(x, parameters.inputs["x"])}, parameters)'
 OFF_BY_ONE = RIGHT + " + 1"
 
 

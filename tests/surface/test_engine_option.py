@@ -72,14 +72,14 @@ def test_a_wrong_engine_is_a_usage_error(run, args, text):
 def test_a_broken_formula_of_ours_is_the_engine_checks_to_find(run, pytester):
     pytester.makepyfile(
         wrong="""
-        from quantizer.numerics.finish import finish_sum
+        from quantizer.numerics.requantize_accumulator import requantize_terms
         from quantizer.numerics.quantize import centred
         from quantizer.ops import operator
 
         @operator("add", version="2.0", platform="ort")
         def quantized(a, b, *, parameters):
             operands = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
-            return (finish_sum(operands, parameters) + 1).clamp(max=255)
+            return (requantize_terms(operands, parameters) + 1).clamp(max=255)
         """
     )
     result = run("--op-engine", "onnxruntime", "--op-plugins", "wrong.py")

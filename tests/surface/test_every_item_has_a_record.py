@@ -64,7 +64,7 @@ def test_a_kernel_that_steers_the_run_fails(vendor, name):
     (record,) = records(vendor.root).values()
     assert record["outcome"] == "failed"
     assert said in record["failure"]
-    assert not any(check.get("holes") for name, check in record["checks"].items() if name != "round_trip")
+    assert not any(check.get("inconclusive") for name, check in record["checks"].items() if name != "round_trip")
 
 
 def test_a_kernel_that_ends_the_process_leaves_a_run_that_nothing_reads(vendor, capsys):
@@ -179,7 +179,7 @@ def test_an_item_that_compared_nothing_is_not_passed(vendor):
     assert record["outcome"] == "skipped"
 
 
-def test_what_a_plugin_declares_is_a_hole_and_what_it_declares_wrongly_an_error(vendor):
+def test_what_a_plugin_declares_is_a_gap_and_what_it_declares_wrongly_an_error(vendor):
     vendor.write(result=f"steer(0, {RIGHT}) if x.dim() == 3 else {RIGHT}")
     steering_plugin = vendor.root / "my_plugins/double.py"
     text = steering_plugin.read_text()
@@ -192,7 +192,7 @@ def test_what_a_plugin_declares_is_a_hole_and_what_it_declares_wrongly_an_error(
     steering_plugin.write_text(text.replace('@operator("double")\ndef quantized', declared))
     assert vendor.run("-k", "a8-ideal").ret == 0
     (record,) = records(vendor.root).values()
-    assert record["checks"]["engine"]["holes"] > 0
+    assert record["checks"]["engine"]["inconclusive"] > 0
     assert record["checks"]["engine"]["reasons"] == ["declared: no cubes"]
     everything = declared.replace("len(shape) == 3", "activation_bits == 8")
     steering_plugin.write_text(text.replace('@operator("double")\ndef quantized', everything))

@@ -95,5 +95,5 @@ def test_what_a_custom_error_model_leaves_unjudged_is_said_in_the_run_and_in_the
         cwd=tmp_path,
         check=False,
     )
-    holes = {hole["what"]: hole["reason"] for hole in json.loads((tmp_path / "stated.json").read_text())["holes"]}
-    assert "declare stages" in holes["accuracy"]
+    gaps = {gap["what"]: gap["reason"] for gap in json.loads((tmp_path / "stated.json").read_text())["gaps"]}
+    assert "declare stages" in gaps["accuracy"]

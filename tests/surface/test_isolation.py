@@ -25,7 +25,7 @@ import time
 import numpy as np
 import torch
 
-from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.requantize_accumulator import requantize_terms
 from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
@@ -69,7 +69,7 @@ def is_pipe(number):
 CACHE = "found = KEPT.setdefault((x.data_ptr(), tuple(x.shape)), right)"
 BUFFER = "found = KEPT.setdefault(tuple(right.shape), torch.empty_like(right)).copy_(right)"
 STRIDES = "flat = torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), x.storage_offset())"
-RAW = 'finish_sum({"x": 2 * centred(flat, parameters.inputs["x"])}, parameters)'
+RAW = 'requantize_terms({"x": 2 * centred(flat, parameters.inputs["x"])}, parameters)'
 WRONG = {
     "crashes": ("ctypes.string_at(0)", "right", "its process was killed by SIGSEGV"),
     "exits": ("os._exit(3)", "right", "its process ended with exit code 3"),

@@ -9,7 +9,7 @@ from quantizer.cli import main
 
 RELU = '''\
 """The vendor's relu."""
-from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.requantize_accumulator import requantize_terms
 from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
 
@@ -17,7 +17,7 @@ from quantizer.ops import operator
 @operator("relu", version="{version}")
 def quantized(x, *, parameters):
     """Cut at the zero point, round once."""
-    return finish_sum({{"x": centred(x, parameters.inputs["x"]).clamp(min=0)}}, parameters) + 1
+    return requantize_terms({{"x": centred(x, parameters.inputs["x"]).clamp(min=0)}}, parameters) + 1
 '''
 TAMPERS = {
     "judge": "from quantizer.conformance import items\nitems.judge = lambda trial, checks=(): []",

@@ -4,7 +4,7 @@ import json
 import sys
 import xml.etree.ElementTree as ET
 
-OFF_BY_ONE = 'finish_sum({"x": 2 * centred(x, parameters.inputs["x"])}, parameters) + 1'
+OFF_BY_ONE = 'requantize_terms({"x": 2 * centred(x, parameters.inputs["x"])}, parameters) + 1'
 HALF_UP = (
     '(2.0 * centred(x, parameters.inputs["x"]) * parameters.rescale.factors["x"] / parameters.rescale.divisor + 0.5)'
     '.floor().long().add(parameters.outputs["y"].zero_point)'
@@ -180,7 +180,7 @@ def test_markers_select_exactly(vendor):
     result.stdout.no_fnmatch_line("*a16*")
 
 
-def test_a_baseline_with_fewer_holes_or_more_items_gates(vendor):
+def test_a_baseline_with_fewer_gaps_or_more_items_gates(vendor):
     vendor.write()
     vendor.run("--op-golden-update", "first")
     records = vendor.root / "reports/out/records.jsonl"

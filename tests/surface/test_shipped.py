@@ -2,7 +2,7 @@
 
 PLUGIN = '''\
 """The vendor's relu of platform compass."""
-from quantizer.numerics.finish import finish_sum
+from quantizer.numerics.requantize_accumulator import requantize_terms
 from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
 
@@ -12,7 +12,7 @@ def quantized_compass(x, *, parameters):
     """Cut at the zero point, round once."""
     return {result}
 '''
-RIGHT = 'finish_sum({"x": centred(x, parameters.inputs["x"]).clamp(min=0)}, parameters)'
+RIGHT = 'requantize_terms({"x": centred(x, parameters.inputs["x"]).clamp(min=0)}, parameters)'
 OFF_BY_ONE = RIGHT + " + 1"
 
 

@@ -13,8 +13,8 @@ import torch
 from ort_oracle import Array
 
 from quantizer.conformance.checks.float_forward import float_forward
-from quantizer.conformance.generation.builder import build_case, rows
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.builder import build_case, covering_rows_by_id
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.generation.ranges import range_of
@@ -29,9 +29,9 @@ from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
 from quantizer.ops import load_built_ins
 from quantizer.platforms.onnxruntime.engine import lower
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.external import ExternalEngine
-from quantizer.runtime.engines.own import OwnEngine
 
 Pair = tuple[Trial, Trial]
 """One case on our engine, and on ONNX Runtime with our parameters and codes."""
@@ -97,7 +97,7 @@ def both(trial: Trial) -> Pair:
 def pairs(item: str, population: str) -> list[Pair]:
     """Return COUNT cases of one population that the kernel computes; `rows` takes every data set in turn."""
     target = target_of(item)
-    known = rows(target.spec, ["only"], "only")
+    known = covering_rows_by_id(target.spec, ["only"], "only")
     seeds = itertools.count(COUNT * POPULATIONS.index(population))
     made = (_pair(target, population, seed, known[seed % len(known)]) for seed in seeds)
     return list(itertools.islice((pair for pair in made if not _refused(pair[0])), COUNT))
@@ -105,9 +105,9 @@ def pairs(item: str, population: str) -> list[Pair]:
 
 def _pair(target: Target, population: str, seed: int, row: Mapping[str, str]) -> Pair:
     data = {"rows": {}, "ties": {"data": "ties"}}.get(population, {"data": "random"})
-    case = build_case(target, HashChooser(seed, {**row, **data}))
+    case = build_case(target, HashChoices(seed, {**row, **data}))
     scaled = population in ("powers", "eighths")
-    return both(_on_scales(target, case, population) if scaled else Trial(target, case, OwnEngine()))
+    return both(_on_scales(target, case, population) if scaled else Trial(target, case, BuiltinEngine()))
 
 
 def _refused(trial: Trial) -> bool:
@@ -152,7 +152,7 @@ def _on_scales(target: Target, case: Case, kind: str) -> Trial:
         steps.append(float(np.median(weight_steps)))
     if "y" in ranges:
         ranges["y"] = _output_range(target, kind, seed, steps)
-    trial = Trial(target, case.but(ranges=ranges), OwnEngine())
+    trial = Trial(target, case.but(ranges=ranges), BuiltinEngine())
     trial.tensors = {name: torch.from_numpy(tensors[name].astype(np.float32)) for name in case.shapes}
     return trial
 
@@ -188,7 +188,7 @@ def given(
     shapes = {name: tuple(values.shape) for name, values in (codes | constants).items()}
     ranges = {} if y is None else {"y": range_of(target, float(y.scale), int(y.zero_point))}
     request = Request(target.spec, target.scheme, ORT, shapes, attrs, ranges, constants, params)
-    trial = Trial(target, build_case(target, HashChooser(0, {})).but(shapes=shapes, attrs=attrs), OwnEngine())
+    trial = Trial(target, build_case(target, HashChoices(0, {})).but(shapes=shapes, attrs=attrs), BuiltinEngine())
     trial.tensors, trial.parameters = constants, trial.engine.quantize(request)
     trial.codes = {name: torch.from_numpy(values.astype(np.int64)) for name, values in codes.items()}
     trial.codes |= {name: constant.codes for name, constant in trial.parameters.constants.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.readings import with_readings
@@ -22,7 +22,7 @@ from quantizer.plugins import bridge, loading
 from quantizer.plugins.aipu.optypes import forget_optypes, known_optypes
 from quantizer.plugins.classes import CLASSES
 from quantizer.plugins.discovery import load_plugins, spec_folders
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 HEADER = """
 import torch
@@ -79,7 +79,7 @@ def target(library: Library, op: str, scheme: str, platform: str = "compass", re
 
 def trials(judged: Target, count: int, first: int = 0) -> Iterator[Trial]:
     for index in range(first, first + count):
-        yield Trial(judged, build_case(judged, HashChooser(key(index, judged.id), {})), OwnEngine())
+        yield Trial(judged, build_case(judged, HashChoices(key(index, judged.id), {})), BuiltinEngine())
 
 
 def verdicts(judged: Target, count: int) -> list[Verdict]:

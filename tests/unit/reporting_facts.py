@@ -15,7 +15,7 @@ LINES = {"op": 2, "quantization": 30, "error_model": 28, "tiling": 40, "constrai
 def facts(**changes: object) -> Facts:
     """Return the facts of a run of conv2d and relu."""
     whole = Facts(
-        quantizer="1.0", python="3.11.2", packages={"numpy": "2.0", "torch": "2.13.0"}, engine="own", profile="gate",
+        quantizer="1.0", python="3.11.2", packages={"numpy": "2.0", "torch": "2.13.0"}, engine="builtin", profile="gate",
         checks=["arithmetic", "accuracy"], files={"op_specs/schemes.yaml": "0" * 64},
         specs={
             op: SpecFacts(version="1.0", path=f"my_specs/{op}.yaml", sha256=str(n) * 64, lines=LINES)

@@ -25,10 +25,10 @@ from quantizer.plugins.aipu.registration import LayerFunction
 from quantizer.plugins.aipu.tensor import PyTensor
 from quantizer.plugins.discovery import load_plugins
 from quantizer.plugins.flow import PluginForward
-from quantizer.plugins.handed import LAYER_ATTRS
 from quantizer.plugins.layer import Layer
+from quantizer.plugins.layer_parameters import LAYER_ATTRS
 from quantizer.plugins.rebuild import rebuilt
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "third_party_plugin"
 
@@ -112,7 +112,7 @@ def test_a_right_convolution_with_its_own_shifts_passes_every_check(tmp_path, sc
     for check in ("parameters", "float", "arithmetic", "round_trip", "repeat", "properties"):
         assert sum(v.check == check and passes(v) for v in found) == 30
     assert all(v.width <= 1 for v in found if v.check == "arithmetic")
-    assert all(v.status == "hole" for v in found if v.check == "exact")
+    assert all(v.status == "inconclusive" for v in found if v.check == "exact")
 
 
 FAULTS = {
@@ -358,7 +358,7 @@ def test_a_request_without_samples_cannot_calibrate_a_placeholder(tmp_path):
     judged = dummy(tmp_path)
     trial = next(trials(judged, 1))
     with pytest.raises(PluginError, match=r"placeholder .*inner_temp_vars.* brings no samples"):
-        OwnEngine().quantize(judged.request(trial.case, {}))
+        BuiltinEngine().quantize(judged.request(trial.case, {}))
 
 
 STALE = DUMMY.replace("    else:\n        self.placeholders[0].betensor = kept\n", "")
@@ -642,7 +642,7 @@ def test_tiles_and_reversed_channels_reach_the_plugin(tmp_path):
     assert rescale is not None
     assert rescale.mantissa.dim() == 1
     changed = replace(trial.parameters, rescale=replace(rescale, mantissa=rescale.mantissa * 0))
-    got = OwnEngine().run(trial.call, trial.codes, changed).codes.numpy()
+    got = BuiltinEngine().run(trial.call, trial.codes, changed).codes.numpy()
     assert np.array_equal(np.unique(got), [int(trial.output.zero_point)])
 
 

@@ -13,13 +13,13 @@ from aipu_specs import SPECS
 from plugin_sandbox import open_library, sandbox, target
 
 from quantizer.conformance.generation.builder import build_case, factors
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.ops import REGISTRY
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 TWINS = Path(__file__).parent / "aipu_twins"
 OPERATORS = {
@@ -67,7 +67,7 @@ def drawn(judged: Target, count: int, first: int = 0, **row: str):
     known = factors(judged.spec, [judged.id])
     asked = {name: value for name, value in row.items() if value in known.get(name, ())}
     for index in range(first, first + count):
-        yield Trial(judged, build_case(judged, HashChooser(key(index, judged.id), asked)), OwnEngine())
+        yield Trial(judged, build_case(judged, HashChoices(key(index, judged.id), asked)), BuiltinEngine())
 
 
 def red(judged: Target, count: int, **row: str) -> list[str]:
@@ -99,7 +99,7 @@ def test_a_twin_of_every_method_of_a_layer_type_passes(tmp_path, name):
 
 @pytest.mark.parametrize("drop", ["op_register", "quant_register"])
 @pytest.mark.parametrize("op", ["leaky_relu", "clip", "pad", "concat", "avg_pool2d", "conv_transpose2d", "layer_norm"])
-def test_one_function_alone_meets_what_the_built_in_one_hands_or_needs(tmp_path, op, drop):
+def test_one_function_alone_meets_what_the_built_in_one_provides_or_needs(tmp_path, op, drop):
     found = library(tmp_path, FILES[op], drop=drop)
     for scheme in (schemes(op)[0], schemes(op)[-1]):
         assert red(target(found, op, scheme), 4) == []
@@ -130,7 +130,7 @@ VARIANTS: dict[str, tuple[str, dict[str, list[Edit]]]] = {
     "division by the area": ("avg_pool2d global_avg_pool2d", {"pooling": [(POOLED, "y = linear_requantize(sums / area, 1, 0, out.zerop, out.qmin, out.qmax)"),
         ("linear_requantize(sums, int(m), int(n),", "linear_requantize(sums / (x.shape[1] * x.shape[2]), 1, 0,")]}),
     "15 bits of 1 / area": ("avg_pool2d global_avg_pool2d", {"pooling": [("1.0 / area.float(), 8", "1.0 / area.float(), 15"), ("x.shape[2]), 8)", "x.shape[2]), 15)")]}),
-    "1 / area handed": ("global_avg_pool2d", {"pooling": [
+    "1 / area provided": ("global_avg_pool2d", {"pooling": [
         ("def globalpool_quantize(self, *args):\n", "def globalpool_quantize(self, *args):\n    put(self, *approx(torch.tensor(1.0) / math.prod(self.inputs[0].ir_shape[1:3]), 11))\n"),
         ("sums, int(m), int(n),", "sums, self.get_param('scale_value'), self.get_param('shift_value'),")]}),
     "leaky in one rounding": ("leaky_relu", {"activation": [(LEAKY_FIRST, "low = c.clamp(max=0) * slope * 2.0**-out.qbits")]}),
@@ -147,7 +147,7 @@ VARIANTS: dict[str, tuple[str, dict[str, list[Edit]]]] = {
     "a larger table": ("sigmoid", {"activation": [('self.get_attrs("lut_items_in_bits")', "13")]}),
     "factors even for equal scales": ("sub maximum", {"eltwise": [("if float(ratio) <= 1.0 and int(a.zerop) == int(b.zerop):", "if False:")]}),
     "rescaled within five percent": ("concat", {"movement": [("<= 1.05 and", "<= 0 and")]}),
-    "nothing handed": ("reduce_mean", {"sums": [("    put(self, *approx(ratio, out.qbits))\n", ""),
+    "nothing provided": ("reduce_mean", {"sums": [("    put(self, *approx(ratio, out.qbits))\n", ""),
         ('linear_requantize(\n        acc, self.get_param("scale_value"), self.get_param("shift_value"),', "linear_requantize(\n        acc * float(out.scale) / float(inp.scale) / (x.numel() // max(1, acc.numel())), 1, 0,")]}),
 }  # fmt: skip
 
@@ -156,10 +156,10 @@ READINGS = {
     "float32 matrix product": "float32_sums",
     "division by the area": "own_mean",
     "15 bits of 1 / area": "own_mean",
-    "1 / area handed": "own_mean",
+    "1 / area provided": "own_mean",
     "leaky with a real slope": "real_attributes",
     "leaky in one rounding": "undisclosed_stages",
-    "nothing handed": "rounded_once",
+    "nothing provided": "rounded_once",
 }
 """Variant -> the reading without which the platform's arithmetic finds it wrong."""
 
@@ -237,7 +237,7 @@ def test_a_wrong_plugin_fails_the_check_that_sees_it(tmp_path, fault):
     pytest.fail(f"{fault}: survives")
 
 
-# -- what is handed ------------------------------------------------------------------------------------------------
+# -- what is provided ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import GraphError, PluginError
 from quantizer.core.library import load_library
 from quantizer.core.schemes import ActivationPart
-from quantizer.numerics.multipliers import float32_multiplier
 from quantizer.numerics.qparams import Rescale
 from quantizer.numerics.quantize import quantize
+from quantizer.numerics.ratio_to_multiplier import float32_multiplier
 from quantizer.numerics.requantize import requantize
 from quantizer.numerics.rules import activation_params
 from quantizer.plugins.aipu import arithmetic, dtypes, log

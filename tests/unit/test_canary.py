@@ -8,7 +8,7 @@ import pytest
 
 from quantizer.conformance.canary import faults, witness
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -32,7 +32,7 @@ def test_a_planted_fault_is_seen(session: Session, op: str, cases: int) -> None:
         if planted and index >= cases:
             break
         target = targets[key(index, op) % len(targets)]
-        case = build_case(target, HashChooser(key(index, target.id), {}))
+        case = build_case(target, HashChoices(key(index, target.id), {}))
         trial = Trial(target, case, session.engine)
         found = witness(trial, judge(trial))
         if found is None:

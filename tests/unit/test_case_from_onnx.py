@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from quantizer.cli import main
-from quantizer.conformance.given import check_given
+from quantizer.conformance.model_cases import check_given
 from quantizer.conformance.stored import read_replay
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError

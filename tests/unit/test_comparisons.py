@@ -56,16 +56,16 @@ def test_codes_are_compared_by_what_they_are_worth(op, scheme, ranges):
         LIBRARY.spec(op), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"], {"a": (40, 1), "b": (40,)}, {},
         dict(zip("ab", ranges, strict=True)),
     )  # fmt: skip
-    handed = default_parameters(request)
-    codes = {n: torch.linspace(p.qmin, p.qmax, 40).round().long() for n, p in handed.inputs.items()}
+    provided = default_parameters(request)
+    codes = {n: torch.linspace(p.qmin, p.qmax, 40).round().long() for n, p in provided.inputs.items()}
     worth = {
         name: [(int(code) - int(own.zero_point)) * Fraction(float(own.scale)) for code in codes[name]]
-        for name, own in handed.inputs.items()
+        for name, own in provided.inputs.items()
     }
-    got = REGISTRY.get(op, "quantized", "ideal")(codes["a"].reshape(40, 1), codes["b"], parameters=handed)
+    got = REGISTRY.get(op, "quantized", "ideal")(codes["a"].reshape(40, 1), codes["b"], parameters=provided)
     wanted = [[int(RELATIONS[op][1](left, right)) for right in worth["b"]] for left in worth["a"]]
     assert got.tolist() == wanted
-    assert (handed.outputs["y"].qmin, handed.outputs["y"].qmax) == (0, 1)
+    assert (provided.outputs["y"].qmin, provided.outputs["y"].qmax) == (0, 1)
 
 
 def test_a_quantized_graph_that_chooses_runs_on_integers():

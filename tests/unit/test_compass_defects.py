@@ -12,7 +12,7 @@ from quantizer.core.library import load_library
 from quantizer.core.rooms import room_of
 from quantizer.numerics.rules import activation_params
 from quantizer.ops import load_built_ins
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 LIBRARY = load_library()
 CASES = room_of("compass").cases
@@ -32,7 +32,7 @@ def test_ideal_passes_what_compass_fails(defect: Defect) -> None:
     for platform in ("compass", "ideal"):
         fast = platform == "ideal" and case.scheme.endswith("fast")
         own = case.but(platform=platform, scheme=case.scheme.removesuffix("fast") if fast else case.scheme)
-        trial = Trial(target_of(LIBRARY, own, defect.case), own, OwnEngine())
+        trial = Trial(target_of(LIBRARY, own, defect.case), own, BuiltinEngine())
         verdicts[platform] = {verdict.check: verdict.status for verdict in judge(trial)}
     assert any(verdicts["compass"].get(check) == "defect" for check in defect.checks)
     assert not {"fail", "defect"} & set(verdicts["ideal"].values())

@@ -11,7 +11,7 @@ import torch
 
 from quantizer.conformance.checks.round_trip import float_graph
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import DTYPES
@@ -23,7 +23,7 @@ from quantizer.numerics.qparams import QParams
 from quantizer.ops import load_built_ins
 from quantizer.plugins.aipu.optypes import OpTypeValue
 from quantizer.plugins.layer import Layer
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.executor import execute
 
 LIBRARY = load_library()
@@ -80,7 +80,7 @@ load_built_ins()
 
 def drawn(op: str, seed: int) -> Trial:
     target = Target(LIBRARY.spec(op), LIBRARY.scheme("w8a8" if op_has_weights(op) else "a8"), PLATFORM)
-    return Trial(target, build_case(target, HashChooser(seed, {})), OwnEngine())
+    return Trial(target, build_case(target, HashChoices(seed, {})), BuiltinEngine())
 
 
 def op_has_weights(op: str) -> bool:
@@ -230,7 +230,7 @@ def test_a_quantized_layer_without_biases_is_refused() -> None:
 
 @pytest.mark.parametrize("op", ["squeeze", "reduce_max", "reduce_mean"])
 def test_one_axis_may_stand_without_a_list(op: str) -> None:
-    """The original hands the number to torch, which takes both; the file stays as it is."""
+    """The original provides the number to torch, which takes both; the file stays as it is."""
     seed = next(seed for seed in range(40) if len(drawn_axes(op, seed)) == 1)
     graph = changed(op, seed, axis=drawn_axes(op, seed)[0])
     ours = compass.native(graph, SPECS)

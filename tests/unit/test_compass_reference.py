@@ -31,13 +31,13 @@ from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph, Node
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics import mkl
-from quantizer.numerics.multipliers import float32_multiplier as compass_numbers
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Rescale
 from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.numerics.ratio_to_multiplier import float32_multiplier as compass_numbers
 from quantizer.ops import load_built_ins
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call
 from quantizer.runtime.executor import execute, to_operator_order
 
@@ -197,7 +197,7 @@ class Run:
 
     @cached_property
     def parameters(self) -> Parameters:
-        return OwnEngine().quantize(self.request(self.ranges))
+        return BuiltinEngine().quantize(self.request(self.ranges))
 
     @cached_property
     def quantized(self) -> Graph:
@@ -226,7 +226,7 @@ class Run:
         asked, plan = self.request(self.ranges), TilePlan({})
         recipe, order = DataRecipe("recorded", 0), self.call.order
         case = Case(asked.spec.op, "recorded", "compass", asked.shapes, asked.attrs, asked.ranges, order, plan, recipe)
-        trial = Trial(Target(asked.spec, asked.scheme, PLATFORM), case, OwnEngine())
+        trial = Trial(Target(asked.spec, asked.scheme, PLATFORM), case, BuiltinEngine())
         values = {key: self.arrange(key, feeds[self.operands[key]]) for key in self.activations}
         trial.tensors = values | self.constants
         return trial
@@ -409,7 +409,7 @@ def test_codes(run: Run, number: int) -> None:
         values = run.arrange(key, feeds[run.operands[key]])
         assert torch.equal(quantize(values, run.parameters.inputs[key], PLATFORM.quantizer), wanted)
         codes[key] = wanted
-    got = OwnEngine().run(run.call, codes, run.parameters).codes
+    got = BuiltinEngine().run(run.call, codes, run.parameters).codes
     wanted = run.recorded_output("q_out", number).long()
     assert torch.equal(got, wanted)
     real = run.recorded_output("deq_out", number).numpy()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from quantizer.calibration.extrema import Extrema, extrema
 from quantizer.calibration.mean import Mean, mean
-from quantizer.conformance import restated_multipliers
+from quantizer.conformance import expected_multipliers
 from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
@@ -20,13 +20,13 @@ from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
 from quantizer.core.errors import GraphError
 from quantizer.core.library import load_library
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
-from quantizer.numerics.multipliers import float32_multiplier, unify_shifts
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.quantize import quantize
+from quantizer.numerics.ratio_to_multiplier import float32_multiplier, unify_shifts
 from quantizer.numerics.rounding import splitmix64
 from quantizer.numerics.rules import activation_params
 from quantizer.ops import load_built_ins
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call
 
 LIBRARY = load_library()
@@ -75,7 +75,7 @@ def test_a_multiplier_has_15_bits_at_most() -> None:
     shapes: dict[str, tuple[int, ...]] = {"x": (1, 1, 1, 1), "weight": (1, 1, 1, 1)}
     ranges = {"x": (-32767.5, 32767.5), "y": (-43690.0, 43690.0)}
     weight = {"weight": torch.full((1, 1, 1, 1), 32767.0)}
-    ratio = OwnEngine().quantize(Request(CONV, scheme, PLATFORM, shapes, DENSE, ranges, weight)).rescale
+    ratio = BuiltinEngine().quantize(Request(CONV, scheme, PLATFORM, shapes, DENSE, ranges, weight)).rescale
     assert ratio is not None
     assert (float(ratio.mantissa), int(ratio.shift)) == (24576.0, 15)
 
@@ -88,15 +88,13 @@ def test_factors_of_a_sum_are_those_of_the_restatement(seed: int, bits: int) -> 
     ends = ((1.0 + (hashed >> 33).abs().double() * 2.0**-31) * torch.exp2((hashed % 33 - 16).double())).float().tolist()
     ranges = {name: (-end, end) for name, end in zip("aby", ends, strict=True)}
     scheme = Scheme(name="drawn", activation=ActivationPart(bits=bits, symmetry="symmetric"))
-    made = OwnEngine().quantize(Request(LIBRARY.spec("add"), scheme, PLATFORM, {"a": (1,), "b": (1,)}, {}, ranges))
+    made = BuiltinEngine().quantize(Request(LIBRARY.spec("add"), scheme, PLATFORM, {"a": (1,), "b": (1,)}, {}, ranges))
     params = [made.inputs["a"], made.inputs["b"], made.outputs["y"]]
     a, b, y = (np.float32(p.steps.item()) for p in params if p.steps is not None)
     ratio = made.rescale
     assert ratio is not None
     found = (float(ratio.mantissa), int(ratio.shift), ratio.factors["a"], ratio.factors["b"])
-    assert found == restated_multipliers.crossed_sum(
-        a, b, y, min(bits, PLATFORM.multiplier.bits_ceiling), equal_zero=True
-    )
+    assert found == expected_multipliers.crossed_sum(a, b, y, min(bits, PLATFORM.multiplier.max_bits), equal_zero=True)
 
 
 TINY = 127 * 2.0**-20
@@ -131,7 +129,7 @@ def test_fewer_weight_groups_where_a_shared_shift_leaves_a_multiplier_of_zero(
         call.spec, Scheme(name="drawn", activation=symmetric, weight=part), PLATFORM,
         {"x": (1, groups, 1, 1), "weight": (channels, 1, 1, 1)}, call.attrs, ranges, {"weight": tensor},
     )  # fmt: skip
-    made = OwnEngine().quantize(asked)
+    made = BuiltinEngine().quantize(asked)
     weight, ratio = made.constants["weight"], made.rescale
     assert ratio is not None
     assert weight.params.steps is not None
@@ -140,7 +138,7 @@ def test_fewer_weight_groups_where_a_shared_shift_leaves_a_multiplier_of_zero(
     assert (ratio.mantissa.tolist(), ratio.shift.tolist()) == (mantissas, [shift] * channels)
     plan, recipe = TilePlan({}), DataRecipe("given", 0)
     case = Case("conv2d", "drawn", "compass", asked.shapes, call.attrs, ranges, call.order, plan, recipe)
-    trial = Trial(Target(call.spec, asked.scheme, PLATFORM), case, OwnEngine())
+    trial = Trial(Target(call.spec, asked.scheme, PLATFORM), case, BuiltinEngine())
     trial.tensors = {"x": torch.ones(1, groups, 1, 1), "weight": tensor}
     assert parameters(trial).status == "pass"
 
@@ -149,7 +147,7 @@ def test_a_shared_shift_may_be_negative() -> None:
     """Ratios of 40,000 and 50,000 need 16 bits: 15 are kept, and both the rule and its restatement shift left by one."""
     mantissas, shifts = unify_shifts(*float32_multiplier(torch.tensor([40000.0, 50000.0]), 8))
     assert (mantissas.tolist(), shifts.tolist()) == ([19968, 24960], [-1, -1])
-    assert restated_multipliers.unified([np.float32(40000.0), np.float32(50000.0)], 8) == [(19968.0, -1), (24960.0, -1)]
+    assert expected_multipliers.unified([np.float32(40000.0), np.float32(50000.0)], 8) == [(19968.0, -1), (24960.0, -1)]
 
 
 def test_ties_of_a_convolution_do_not_depend_on_the_zero_point() -> None:
@@ -158,10 +156,12 @@ def test_ties_of_a_convolution_do_not_depend_on_the_zero_point() -> None:
     call = Call(CONV, DENSE)
     ranges, weights = {"x": (-127.0, 128.0), "y": (-254.0, 256.0)}, torch.tensor([127.0, 1.0]).reshape(2, 1, 1, 1)
     shapes = {"x": (1, 1, 1, 3), "weight": (2, 1, 1, 1)}
-    made = OwnEngine().quantize(Request(call.spec, scheme, PLATFORM, shapes, call.attrs, ranges, {"weight": weights}))
+    made = BuiltinEngine().quantize(
+        Request(call.spec, scheme, PLATFORM, shapes, call.attrs, ranges, {"weight": weights})
+    )
     codes = {"x": torch.tensor([0, 2, 4]).reshape(1, 1, 1, 3), "weight": made.constants["weight"].codes}
     assert (int(made.inputs["x"].zero_point), int(made.outputs["y"].zero_point)) == (-1, -1)
-    assert OwnEngine().run(call, codes, made).codes[0, 1, 0].tolist() == [-1, 1, 1]
+    assert BuiltinEngine().run(call, codes, made).codes[0, 1, 0].tolist() == [-1, 1, 1]
 
 
 @pytest.mark.parametrize("select_last", [False, True])
@@ -171,10 +171,10 @@ def test_argmax_of_codes(scheme: str, *, select_last: bool) -> None:
     spec, part = LIBRARY.spec("argmax"), LIBRARY.scheme(scheme)
     attrs: dict[str, AttrValue] = {"axis": 1, "keepdims": True, "select_last": select_last}
     codes = splitmix64(torch.arange(64 * 9)).reshape(64, 9) % 7 - 3
-    made = OwnEngine().quantize(Request(spec, part, PLATFORM, {"x": (64, 9)}, attrs, {"x": (-1.0, 2.0)}))
+    made = BuiltinEngine().quantize(Request(spec, part, PLATFORM, {"x": (64, 9)}, attrs, {"x": (-1.0, 2.0)}))
     y = made.outputs["y"]
     assert (y.dtype.name, float(y.scale), int(y.zero_point), y.qmin, y.qmax) == ("uint16", 1.0, 0, 0, 65535)
-    got = OwnEngine().run(Call(spec, attrs), {"x": codes}, made).codes
+    got = BuiltinEngine().run(Call(spec, attrs), {"x": codes}, made).codes
     places = [[i for i, c in enumerate(row) if c == max(row)] for row in codes.tolist()]
     assert max(len(found) for found in places) > 1
     assert got.tolist() == [[found[-1] if select_last else found[0]] for found in places]
@@ -189,9 +189,9 @@ AXIS: dict[str, AttrValue] = {"axis": 1}
 def test_softmax_divides_first_only_on_a_short_axis_of_8_bits(scheme: str, rows: int, stage: str) -> None:
     spec, attrs = LIBRARY.spec("softmax"), AXIS
     ranges = {"x": (-4.0, 4.0), "y": (0.0, 1.0)}
-    made = OwnEngine().quantize(Request(spec, LIBRARY.scheme(scheme), PLATFORM, {"x": (rows, 3)}, attrs, ranges))
+    made = BuiltinEngine().quantize(Request(spec, LIBRARY.scheme(scheme), PLATFORM, {"x": (rows, 3)}, attrs, ranges))
     codes = torch.arange(rows * 3).reshape(rows, 3) % 50
-    assert set(OwnEngine().run(Call(spec, attrs), {"x": codes}, made).stages) == {"exp", stage}
+    assert set(BuiltinEngine().run(Call(spec, attrs), {"x": codes}, made).stages) == {"exp", stage}
 
 
 def hashed_batches(seed: int, shift: float) -> list[Tensor]:

@@ -25,7 +25,7 @@ from quantizer.core.library import load_library
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.quantize import quantize
 from quantizer.ops import load_built_ins
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call
 
 LIBRARY = load_library()
@@ -204,7 +204,7 @@ def test_the_judges_accept_them(vector: Vector) -> None:
         vector.op, vector.scheme, "compass", vector.shapes, vector.attrs, vector.ranges, "channels_last", TilePlan({}),
         DataRecipe("given", 0), vector.activation,
     )  # fmt: skip
-    trial = Trial(target, case, OwnEngine())
+    trial = Trial(target, case, BuiltinEngine())
     trial.tensors = vector.tensors
     assert [parameters(trial).status, arithmetic(trial).status] == ["pass", "pass"]
 
@@ -214,13 +214,13 @@ def test_vectors(vector: Vector) -> None:
     spec, tensors = LIBRARY.spec(vector.op), vector.tensors
     constants = {name: values for name, values in tensors.items() if spec.inputs[name].role != "activation"}
     scheme, shapes = LIBRARY.scheme(vector.scheme), dict(vector.shapes)
-    made = OwnEngine().quantize(
+    made = BuiltinEngine().quantize(
         Request(spec, scheme, PLATFORM, shapes, vector.attrs, vector.ranges, constants, activation=vector.activation)
     )
     codes = {name: constant.codes for name, constant in made.constants.items()}
     for name in tensors.keys() - constants.keys():
         codes[name] = quantize(tensors[name], made.inputs[name], PLATFORM.quantizer)
-    got = OwnEngine().run(Call(spec, vector.attrs, "channels_last", vector.activation), codes, made).codes
+    got = BuiltinEngine().run(Call(spec, vector.attrs, "channels_last", vector.activation), codes, made).codes
     assert got.flatten().tolist() == vector.codes
     if vector.numbers is not None:
         ratio = made.rescale

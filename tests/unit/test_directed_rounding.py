@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -30,7 +30,7 @@ def rounding(target, mode, **more):
 def cases(target, sets=("ties", "random", "saturation")):
     for data in sets:
         row = {"data": data} if data in target.spec.data else {}
-        yield build_case(target, HashChooser(key(3, "directed", data, target.id), row))
+        yield build_case(target, HashChoices(key(3, "directed", data, target.id), row))
 
 
 def failing(target, case):

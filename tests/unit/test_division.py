@@ -14,7 +14,7 @@ from quantizer.core.library import load_library
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.ops import load_built_ins
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call
 
 LIBRARY = load_library()
@@ -33,7 +33,7 @@ def made(platform: str, scheme: str, ranges: dict[str, Range], *, positive: bool
         chosen = chosen.model_copy(
             update={"multiplier": chosen.multiplier.model_copy(update={"positive_shifts": True})}
         )
-    return OwnEngine().quantize(
+    return BuiltinEngine().quantize(
         Request(SPEC, LIBRARY.scheme(scheme), chosen, {"a": (1, 1), "b": (1, 1)}, {}, ranges, {})
     )
 
@@ -62,11 +62,11 @@ def test_compass(scheme: str, ranges: dict[str, Range]) -> None:
     with np.errstate(divide="ignore"):
         table = np.clip(np.rint(np.float32(65535) / points), 0, 65535).astype(np.int64)
     table[0] = 0
-    handed = parameters.tables["inverse"].entries.numpy()
+    provided = parameters.tables["inverse"].entries.numpy()
     tie = np.abs(65535.0 / points.clip(min=0.5) % 1.0 - 0.5) < 1e-4
-    assert np.array_equal(handed[~tie], table[~tie])
-    assert np.abs(handed - table).max() <= 1
-    table = handed
+    assert np.array_equal(provided[~tie], table[~tie])
+    assert np.abs(provided - table).max() <= 1
+    table = provided
     steps = {name: np.float32(p.steps) for name, p in (*parameters.inputs.items(), ("y", out))}
     ratio = steps["y"] * steps["b"] / (steps["a"] * np.float32(65535))
     width = min(bits, 15)
@@ -79,7 +79,7 @@ def test_compass(scheme: str, ranges: dict[str, Range]) -> None:
     inverse = entries[index] + ((entries[index + 1] - entries[index]) * between >> rest)
     product = np.where(b < 0, -1, 1) * a * inverse
     wanted = np.clip(np.rint(product * mantissa * 2.0**-shift) + int(out.zero_point), out.qmin, out.qmax)
-    got = OwnEngine().run(Call(SPEC, {}, "channels_first", "none"), given, parameters).codes
+    got = BuiltinEngine().run(Call(SPEC, {}, "channels_first", "none"), given, parameters).codes
     assert np.array_equal(got.numpy(), wanted)
     assert (got[:, b == 0] == out.zero_point).all()
 
@@ -89,7 +89,7 @@ def test_exact(ranges: dict[str, Range]) -> None:
     """One rounding of the rational; a / 0 saturates, 0 / 0 is code 0."""
     parameters = made("ideal", "a8", ranges)
     given, out = codes(parameters), parameters.outputs["y"]
-    got = OwnEngine().run(Call(SPEC, {}, "channels_first", "none"), given, parameters).codes
+    got = BuiltinEngine().run(Call(SPEC, {}, "channels_first", "none"), given, parameters).codes
     scales = [Fraction(float(p.scale)) for p in (*parameters.inputs.values(), out)]
     for i, top in enumerate((given["a"][:, 0] - parameters.inputs["a"].zero_point).tolist()):
         for j, bottom in enumerate((given["b"] - parameters.inputs["b"].zero_point).tolist()):
@@ -107,7 +107,7 @@ def test_far_quotients_saturate() -> None:
     parameters = replace(parameters, outputs={"y": tiny})
     a, b = parameters.inputs["a"].zero_point, parameters.inputs["b"].zero_point
     given = {"a": torch.stack([a + 1, a - 1, a]).reshape(3, 1), "b": torch.stack([b + 1])}
-    got = OwnEngine().run(Call(SPEC, {}, "channels_first", "none"), given, parameters).codes
+    got = BuiltinEngine().run(Call(SPEC, {}, "channels_first", "none"), given, parameters).codes
     assert got.flatten().tolist() == [tiny.qmax, tiny.qmin, int(tiny.zero_point)]
 
 

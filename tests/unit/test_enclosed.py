@@ -6,16 +6,16 @@ import torch
 
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
-from quantizer.conformance.checks.variants import owed
+from quantizer.conformance.checks.invariance import owed
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.options import Options
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.library import load_library
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import load_built_ins
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 load_built_ins()
 LIBRARY = load_library()
@@ -24,7 +24,7 @@ FLOATS = np.float32
 
 def trial(op, scheme, seed, data="random"):
     target = Target(LIBRARY.spec(op), LIBRARY.scheme(scheme), LIBRARY.platform("float32_any_order"))
-    return Trial(target, build_case(target, HashChooser(seed, {"data": data, "activation": "none"})), OwnEngine())
+    return Trial(target, build_case(target, HashChoices(seed, {"data": data, "activation": "none"})), BuiltinEngine())
 
 
 def given(trial, codes):

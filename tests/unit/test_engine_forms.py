@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judge import judge
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
@@ -41,7 +41,7 @@ def trial(op, seed, engine):
     spec = LIBRARY.spec(op)
     platform = LIBRARY.platform("float32_any_order")
     target = Target(spec, LIBRARY.scheme(LIBRARY.schemes_for(spec, platform)[0]), platform)
-    return Trial(target, build_case(target, HashChooser(seed, {"data": "random"})), engine)
+    return Trial(target, build_case(target, HashChoices(seed, {"data": "random"})), engine)
 
 
 @pytest.mark.parametrize("op", OPERATORS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judge import judge
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
@@ -45,7 +45,7 @@ def simulator(tmp_path):
 def verdicts(engine, op, scheme):
     target = Target(LIBRARY.spec(op), LIBRARY.scheme(scheme), LIBRARY.platform("float32_any_order"))
     assert engine.supports(target.spec, target.scheme, target.platform) is None
-    cases = [build_case(target, HashChooser(seed, {"data": "random"})) for seed in range(6)]
+    cases = [build_case(target, HashChoices(seed, {"data": "random"})) for seed in range(6)]
     return [verdict for case in cases for verdict in judge(Trial(target, case, engine))]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.target import Target
@@ -124,7 +124,7 @@ def test_a_question_lists_its_jobs():
 
 def trial(engine, op="relu", scheme="a8", seed=0):
     target = Target(LIBRARY.spec(op), LIBRARY.scheme(scheme), LIBRARY.platform("float32_any_order"))
-    return Trial(target, build_case(target, HashChooser(seed, {"data": "random"})), engine)
+    return Trial(target, build_case(target, HashChoices(seed, {"data": "random"})), engine)
 
 
 def test_an_engine_without_a_twin_is_judged():

@@ -1,4 +1,4 @@
-"""Real engines: a process that crashes, hangs or talks harms one case; what an engine lacks is a counted hole."""
+"""Real engines: a process that crashes, hangs or talks harms one case; what an engine lacks is a counted gap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judge import concerns, judge, known_defect
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
@@ -24,10 +24,10 @@ from quantizer.core.rooms import engines
 from quantizer.core.verdict import CHECKS
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.engines import catalogue
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen, chosen
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.frames import Job
-from quantizer.runtime.engines.own import OwnEngine
 from quantizer.runtime.engines.process import Worker
 
 load_built_ins()
@@ -102,20 +102,20 @@ def target(op: str, scheme: str = "a8") -> Target:
 
 def trial(op: str, scheme: str = "a8", seed: int = 0, **asked: str) -> Trial:
     where = target(op, scheme)
-    return Trial(where, build_case(where, HashChooser(seed, {"data": "random", **asked})), ENGINE)
+    return Trial(where, build_case(where, HashChoices(seed, {"data": "random", **asked})), ENGINE)
 
 
 def test_a_real_engine_passes_the_checks_of_its_surface() -> None:
     found = {verdict.check: verdict.status for verdict in judge(trial("conv2d", "w8a8"))}
     assert {"float", "arithmetic", "accuracy", "exact", "engine"} <= found.keys() <= set(ENGINE.checks)
-    assert set(found.values()) <= {"pass", "hole", "defect"}
+    assert set(found.values()) <= {"pass", "inconclusive", "defect"}
 
 
 def test_our_own_engine_is_not_compared_with_itself() -> None:
     where = target("add")
-    found = judge(Trial(where, build_case(where, HashChooser(0, {})), OwnEngine()))
+    found = judge(Trial(where, build_case(where, HashChoices(0, {})), BuiltinEngine()))
     assert "engine" not in {verdict.check for verdict in found}
-    assert OwnEngine.checks == tuple(name for name in CHECKS if name != "engine")
+    assert BuiltinEngine.checks == tuple(name for name in CHECKS if name != "engine")
 
 
 def test_a_broken_formula_of_a_platform_is_seen_by_agreement() -> None:
@@ -131,12 +131,12 @@ def test_a_broken_formula_of_a_platform_is_seen_by_agreement() -> None:
     assert verdict.worst is not None
 
 
-def test_a_refused_case_is_one_hole() -> None:
+def test_a_refused_case_is_one_gap() -> None:
     where = target("global_avg_pool2d")
-    case = build_case(where, HashChooser(0, {"data": "random"}))
+    case = build_case(where, HashChoices(0, {"data": "random"}))
     case = case.but(ranges={"x": (0.0, 1e6), "y": (0.0, 1e-3)})
     found = judge(Trial(where, case, ENGINE))
-    assert [(v.check, v.status) for v in found] == [("engine", "hole")]
+    assert [(v.check, v.status) for v in found] == [("engine", "inconclusive")]
     assert "from 2**-32 to 256" in found[0].reason
 
 
@@ -165,12 +165,12 @@ def test_codes_that_are_no_integers_fail_and_are_not_cast(
 
 
 def test_names_of_engines() -> None:
-    assert chosen("own") is None
+    assert chosen("builtin") is None
     assert chosen("litert:xnnpack") == Chosen("litert", "xnnpack")
     for wrong in ("onnx", "litert:cpu", "onnxruntime:cpu"):
         with pytest.raises(UnsupportedError, match="--op-engine="):
             chosen(wrong)
-    everything = {platform for entry in engines().values() for platform in entry.home}
+    everything = {platform for entry in engines().values() for platform in entry.variant_of_platform}
     assert everything <= LIBRARY.platforms.keys()
 
 
@@ -208,13 +208,13 @@ def test_a_defect_of_an_engine_excuses_that_engine_in_its_versions_alone() -> No
     assert concerns(defect(), ENGINE, "ort")
     assert not concerns(defect(versions=["0.1"]), ENGINE, "ort")
     assert not concerns(defect(engine="litert:builtin"), ENGINE, "ort")
-    assert not concerns(defect(), OwnEngine(), "ort")
+    assert not concerns(defect(), BuiltinEngine(), "ort")
     assert not concerns(defect(needs=["sve", "avx2"]), ENGINE, "ort")
     assert concerns(defect(lacks=["sve"] if "sve" not in instructions() else ["avx2"]), ENGINE, "ort")
     judged = trial("add", seed=3)
     platform = judged.target.platform.model_copy(update={"defects": [defect()]})
-    assert known_defect(judged.on(platform), "engine") == "made_up: made up"
-    assert known_defect(judged.on(platform), "arithmetic") is None
+    assert known_defect(judged.under_platform(platform), "engine") == "made_up: made up"
+    assert known_defect(judged.under_platform(platform), "arithmetic") is None
 
 
 def test_a_case_of_an_unstable_engine_counts_as_known_whether_it_fails_or_not() -> None:
@@ -222,8 +222,8 @@ def test_a_case_of_an_unstable_engine_counts_as_known_whether_it_fails_or_not() 
     steady, unstable = (
         judged.target.platform.model_copy(update={"defects": [defect(unstable=value)]}) for value in (False, True)
     )
-    assert [v.status for v in judge(judged.on(steady), ("engine", "float"))] == ["pass", "pass"]
-    known, other = judge(judged.on(unstable), ("float", "engine"))[::-1]
+    assert [v.status for v in judge(judged.under_platform(steady), ("engine", "float"))] == ["pass", "pass"]
+    known, other = judge(judged.under_platform(unstable), ("float", "engine"))[::-1]
     assert (known.check, known.status, known.reason) == ("engine", "defect", "made_up: made up")
     assert other.status == "pass"
     findings = check_defects([defect(engine=None, versions=[], unstable=True, needs=["avx3"])], "defects")
@@ -231,12 +231,12 @@ def test_a_case_of_an_unstable_engine_counts_as_known_whether_it_fails_or_not() 
     assert [finding.location for finding in findings] == [("defects", 0, *place) for place in places]
 
 
-def test_a_refusal_in_one_check_is_a_hole_of_that_check() -> None:
+def test_a_refusal_in_one_check_is_a_gap_of_that_check() -> None:
     attrs = {"kernel": (1, 3), "stride": (1, 3), "padding": (0, 0, 0, 0), "ceil_mode": True, "count_include_pad": True}
     where = target("avg_pool2d")
-    case = build_case(where, HashChooser(0, {"data": "random"})).but(shapes={"x": (1, 1, 1, 5)}, attrs=attrs)
+    case = build_case(where, HashChoices(0, {"data": "random"})).but(shapes={"x": (1, 1, 1, 5)}, attrs=attrs)
     found = {v.check: v.status for v in judge(Trial(where, case.but(tiles=case.tiles.__class__({})), ENGINE))}
-    assert found["float"] == "hole"
+    assert found["float"] == "inconclusive"
     assert found["arithmetic"] == "pass"
     with pytest.raises(RefusedError):
         judged = Trial(where, case, ENGINE)

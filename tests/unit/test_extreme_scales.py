@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -24,7 +24,7 @@ def test_no_alarm_where_the_output_is_many_times_finer_than_calibrated(platform,
     for target in TARGETS:
         if target.platform.platform != platform:
             continue
-        case = build_case(target, HashChooser(key(7, "extreme", str(places), target.id), {}))
+        case = build_case(target, HashChoices(key(7, "extreme", str(places), target.id), {}))
         if "y" not in case.ranges:
             continue
         tiny = tuple(end * 2.0**-places for end in case.ranges["y"])

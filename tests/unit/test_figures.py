@@ -31,7 +31,7 @@ def numbers(page: str, expression: str) -> list[int]:
 def test_operators_and_platforms() -> None:
     library = load_library()
     assert stated("N operators on N platforms") == [len(library.specs), len(library.platforms)]
-    own = {platform for engine in engines().values() if not engine.guest for platform in engine.home}
+    own = {platform for engine in engines().values() if not engine.guest for platform in engine.variant_of_platform}
     assert stated("N of the platforms are compared with the running engine") == [len(own)]
 
 

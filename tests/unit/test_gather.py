@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.datasets import FILLERS, materialise
 from quantizer.conformance.target import Target
 from quantizer.core.errors import ConstraintError, SpecError
@@ -120,7 +120,7 @@ def test_indices_fill_their_domain_whatever_the_data_set(data: str, platform: st
     target = Target(SPEC, LIBRARY.scheme("a8"), LIBRARY.platform(platform))
     seen: set[int] = set()
     for seed in range(40):
-        case = build_case(target, HashChooser(seed, {"data": data}))
+        case = build_case(target, HashChoices(seed, {"data": data}))
         size = case.shapes["x"][case.attrs["axis"]]  # type: ignore[index]
         found = materialise(target, case)["indices"]
         assert torch.equal(found, found.round())

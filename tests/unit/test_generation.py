@@ -6,10 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quantizer.conformance.generation.aims import hit
-from quantizer.conformance.generation.builder import build_case, coverage, dealt, factors, tile_plan, wanted_coverage
-from quantizer.conformance.generation.choosers import DrawnChooser, HashChooser
+from quantizer.conformance.generation.builder import (
+    build_case,
+    coverage,
+    covering_rows_of,
+    factors,
+    tile_plan,
+    wanted_coverage,
+)
+from quantizer.conformance.generation.choice_sources import HashChoices, HypothesisChoices
 from quantizer.conformance.generation.covering import covering_rows
+from quantizer.conformance.generation.dataset_assertions import hits_target
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import bits, integers, key, splitmix64, uniform
@@ -74,7 +81,7 @@ def test_every_pair_of_bins_meets_on_every_platform(op):
     names = sorted(found.keys() - {"target"})
     wanted = {(a, x, b, y) for a, b in itertools.combinations(names, 2) for x in found[a] for y in found[b]}
     for platform in {target.platform.platform for target in targets}:
-        own = [row for t in targets if t.platform.platform == platform for row in dealt(targets, t)]
+        own = [row for t in targets if t.platform.platform == platform for row in covering_rows_of(targets, t)]
         met = {
             (a, row[a], b, row[b]) for row in own for a, b in itertools.combinations(names, 2) if {a, b} <= row.keys()
         }
@@ -85,8 +92,8 @@ def test_every_pair_of_bins_meets_on_every_platform(op):
 @pytest.mark.parametrize("op", OPS)
 def test_cases_are_legal_repeatable_and_round_trip_through_json(op, seeds):
     for target, seed in itertools.product(targets_of(op), range(seeds)):
-        case = build_case(target, HashChooser(key(seed, target.id), {}))
-        again = build_case(target, HashChooser(key(seed, target.id), {}))
+        case = build_case(target, HashChoices(key(seed, target.id), {}))
+        again = build_case(target, HashChoices(key(seed, target.id), {}))
         assert case == again, target.id
         assert Case.from_json(case.to_json(), "here") == case, target.id
         infer_shapes(target.spec, case.shapes, case.attrs)
@@ -98,13 +105,13 @@ def test_cases_are_legal_repeatable_and_round_trip_through_json(op, seeds):
 @pytest.mark.nightly  # the gate's spec items ask for bins, data sets and tiles too
 @pytest.mark.parametrize("op", OPS)
 def test_the_rows_of_all_targets_reach_every_declared_bin(op):
-    """A bin, data set, order or tile class that no case of the gate reaches would be a silent hole."""
+    """A bin, data set, order or tile class that no case of the gate reaches would be a silent gap."""
     spec = SESSION.library.spec(op)
     targets = SESSION.all_targets(spec)
     reached = set()
     for target in targets:
-        for index, row in enumerate(dealt(targets, target)):
-            reached |= coverage(target, build_case(target, HashChooser(key(index, target.id), row)))
+        for index, row in enumerate(covering_rows_of(targets, target)):
+            reached |= coverage(target, build_case(target, HashChoices(key(index, target.id), row)))
     assert wanted_coverage(spec) - reached == set()
 
 
@@ -146,15 +153,15 @@ def test_directed_data_sets_hit_their_aim(op, each):
     for target, data in itertools.product(targets_of(op)[::each], DIRECTED):
         if data not in target.spec.data:
             continue
-        cases = (build_case(target, HashChooser(key(seed, data), {"data": data})) for seed in range(24))
-        hits = (case for case in cases if hit(Trial(target, case, SESSION.engine)))
+        cases = (build_case(target, HashChoices(key(seed, data), {"data": data})) for seed in range(24))
+        hits = (case for case in cases if hits_target(Trial(target, case, SESSION.engine)))
         assert len([*itertools.islice(hits, 4)]) == 4, (target.id, data)
 
 
 def test_plans_stay_small_and_cut_only_legal_axes():
     for target in TARGETS:
         for seed in range(2):
-            chooser = HashChooser(key(seed, target.id), {})
+            chooser = HashChoices(key(seed, target.id), {})
             case = build_case(target, chooser)
             plan = tile_plan(target, case, chooser)
             assert all(size >= 1 for size in plan.sizes.values())
@@ -162,15 +169,15 @@ def test_plans_stay_small_and_cut_only_legal_axes():
 
 def test_the_simplest_choices_give_a_legal_case_everywhere():
     for target in TARGETS:
-        case = build_case(target, DrawnChooser(lambda low, high: low))
+        case = build_case(target, HypothesisChoices(lambda low, high: low))
         infer_shapes(target.spec, case.shapes, case.attrs)
-        largest = build_case(target, DrawnChooser(lambda low, high: high))
+        largest = build_case(target, HypothesisChoices(lambda low, high: high))
         infer_shapes(target.spec, largest.shapes, largest.attrs)
 
 
 def test_kept_coordinates_leave_all_other_elements_zero():
     target = TARGETS[0]
-    case = build_case(target, HashChooser(1, {"data": "random"}))
+    case = build_case(target, HashChoices(1, {"data": "random"}))
     name = next(iter(case.shapes))
     place = tuple(0 for _ in case.shapes[name])
     reduced = case.but(data=DataRecipe(case.data.set, case.data.seed, {name: (place,)}))

@@ -125,9 +125,9 @@ def test_chosen_codes_stay_within_the_grid_of_the_rule(correlated: Network) -> N
     for method in ("gptq_zy", "adaround[2,60,4,0.02]"):
         work = correlated.quantized("weight_bits = 4", f"global_calibration = {method}")
         assert work.decided is not None
-        for name, own in work.decided.handed.items():
+        for name, own in work.decided.provided.items():
             for key, constant in own.constants.items():
-                usual = plain.decided.handed[name].constants[key]
+                usual = plain.decided.provided[name].constants[key]
                 assert torch.equal(constant.params.scale, usual.params.scale)
                 if key == "weight":
                     assert not torch.equal(constant.codes, usual.codes)
@@ -147,7 +147,7 @@ def test_the_first_step_of_adaquant_moves_an_input_s_scale_downhill_by_its_rate(
     plain, learned = net.quantized(), net.quantized(f"global_calibration = adaquant_zy[1,1,1,0,0,0,{rate}]")
     assert plain.decided is not None
     assert learned.decided is not None
-    params, constant = plain.decided.tensors["x"], plain.decided.handed["y0"].constants["weight"]
+    params, constant = plain.decided.tensors["x"], plain.decided.provided["y0"].constants["weight"]
     steps, after = 1.0 / float(params.scale), params.qmin / learned.ranges["x"].low
     codes = (x.double() * steps).round().clamp(params.qmin, params.qmax).reshape(8)
     real = (constant.codes.double() * constant.params.scale).reshape(4, 8)
@@ -159,7 +159,7 @@ def test_the_first_step_of_adaquant_moves_an_input_s_scale_downhill_by_its_rate(
     downhill = -1.0 if error(steps * 1.0001) > error(steps * 0.9999) else 1.0
     assert after - steps == pytest.approx(downhill * rate, rel=1e-3)
     assert learned.ranges["x"].high == pytest.approx(params.qmax / after)
-    kept = learned.decided.handed["y0"].constants["weight"]
+    kept = learned.decided.provided["y0"].constants["weight"]
     assert int((kept.codes - constant.codes).abs().max()) <= 1
 
 
@@ -180,7 +180,7 @@ def test_a_method_is_for_the_layers_that_its_scope_names(correlated: Network) ->
     work = correlated.quantized("weight_bits = 4", "global_calibration = gptq_zy[1][FullyConnected]")
     assert plain.decided is not None
     assert work.decided is not None
-    pairs = {name: (own, plain.decided.handed[name]) for name, own in work.decided.handed.items() if own.constants}
+    pairs = {name: (own, plain.decided.provided[name]) for name, own in work.decided.provided.items() if own.constants}
     same = {n: torch.equal(a.constants["weight"].codes, b.constants["weight"].codes) for n, (a, b) in pairs.items()}
     assert same == {"y0": True, "y2": False}
 

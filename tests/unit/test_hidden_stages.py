@@ -1,4 +1,4 @@
-"""A softmax that shows no stages is judged by the platform's stages from the handed numbers, not by a wider interval."""
+"""A softmax that shows no stages is judged by the platform's stages from the provided numbers, not by a wider interval."""
 
 import math
 from pathlib import Path

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.under_way import Run
+from quantizer.conformance.run_state import Run
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """

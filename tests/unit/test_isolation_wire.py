@@ -74,8 +74,8 @@ def test_parameters_name_their_platform_and_leave_foreign_objects_where_they_are
         -128,
         127,
     )
-    handed = Parameters(platform, {"x": params}, {"y": params}, extra={"own": object(), "count": 3})
-    found = crossed(handed, (platform,))
+    provided = Parameters(platform, {"x": params}, {"y": params}, extra={"own": object(), "count": 3})
+    found = crossed(provided, (platform,))
     assert found.platform is platform
     assert found.extra == {"own": ((1, 1), "object"), "count": 3}
     assert torch.equal(found.inputs["x"].scale, params.scale)

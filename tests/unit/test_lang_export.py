@@ -105,11 +105,11 @@ def test_ranges_of_a_run_are_those_of_the_cases() -> None:
     assert not any(item.failing for item in found)
 
 
-def test_what_a_platform_does_not_run_is_a_hole_and_unknown_names_are_errors() -> None:
+def test_what_a_platform_does_not_run_is_a_gap_and_unknown_names_are_errors() -> None:
     with Graph("g") as graph:
         tpul.relu(Tensor([2, 3], name="x"))
     (found,) = check_graph(graph, platform="ort")
-    assert (found.case, [v.status for v in found.verdicts]) == (None, ["hole"])
+    assert (found.case, [v.status for v in found.verdicts]) == (None, ["inconclusive"])
     assert "platform 'ort' does not run relu under 'w8a8'" in found.verdicts[0].reason
     with pytest.raises(SpecError, match="'w8a9': no such scheme"):
         check_graph(graph, scheme="w8a9")

@@ -26,8 +26,8 @@ from quantizer.lang.lowering.emitter import Emitter
 from quantizer.lang.lowering.lower import lowered_ops
 from quantizer.lang.lowering.rounding import quotient
 from quantizer.numerics.integer_requantize import ROUNDINGS, requantize_integers
-from quantizer.numerics.multipliers import fixed_point, rescale_left_shifted
 from quantizer.numerics.qparams import QParams
+from quantizer.numerics.ratio_to_multiplier import fixed_point, rescale_left_shifted
 from quantizer.numerics.requantize import requantize_sum
 from quantizer.numerics.rounding import shift_right
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from plugin_sandbox import failing, open_library, sandbox, write
 
-from quantizer.conformance import restated_norm
+from quantizer.conformance import expected_norm
 from quantizer.conformance.checks.norm_interval import normalized_interval, table_error
 from quantizer.conformance.checks.normalization import normalization_arithmetic
-from quantizer.conformance.generation.builder import build_case, rows
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.builder import build_case, covering_rows_by_id
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key, uniform
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -43,8 +43,8 @@ def hashed(count: int, bits: int, seed: int = 0) -> list[int]:
 
 
 def trials(target: Target, count: int, salt: str) -> list[Trial]:
-    found = rows(SPEC, list(TARGETS), target.id) + [{}]
-    cases = (build_case(target, HashChooser(key(i, salt, target.id), found[i % len(found)])) for i in range(count))
+    found = covering_rows_by_id(SPEC, list(TARGETS), target.id) + [{}]
+    cases = (build_case(target, HashChoices(key(i, salt, target.id), found[i % len(found)])) for i in range(count))
     return [Trial(target, case, SESSION.engine) for case in cases]
 
 
@@ -155,16 +155,16 @@ def test_random_cases_raise_no_alarm_with_or_without_stages(name: str) -> None:
 @pytest.mark.parametrize("name", ["layer_norm-w8a8-compass", "layer_norm-w16a16-compass"])
 def test_compass_numbers_are_restated(name: str, count: int) -> None:
     target = TARGETS[name]
-    case = build_case(target, HashChooser(1, {"with_gamma": "no", "with_beta": "no"}))
+    case = build_case(target, HashChoices(1, {"with_gamma": "no", "with_beta": "no"}))
     case = case.but(shapes={"x": (1, count)}, attrs={"axis": 1, "epsilon": 1e-5})
-    handed = Trial(target, case, SESSION.engine).parameters.numbers
-    assert handed == restated_norm.table_numbers(count, target.scheme, target.platform)
+    provided = Trial(target, case, SESSION.engine).parameters.numbers
+    assert provided == expected_norm.table_numbers(count, target.scheme, target.platform)
 
 
 def test_cleared_bits_of_a_bias_are_restated() -> None:
     for seed in range(300):
         codes = torch.tensor(hashed(9, 47, seed)) * (1 - 2 * (torch.arange(9) % 2))
-        assert effective_bits(codes, 32).tolist() == restated_norm.effective(codes.numpy(), 32).tolist()
+        assert effective_bits(codes, 32).tolist() == expected_norm.effective(codes.numpy(), 32).tolist()
     assert effective_bits(torch.tensor([1 << 31, 5]), 32).tolist() == [1 << 31, 4]
     assert effective_bits(torch.tensor([(1 << 31) - 1, 5]), 32).tolist() == [(1 << 31) - 1, 5]
 
@@ -178,7 +178,7 @@ def test_the_interval_of_16_bits_holds_every_root_of_the_declared_format() -> No
         count = math.prod(codes.shape[i] for i in axes)
         mean = np.rint(codes.mean(axis=axes, keepdims=True))
         variance = np.floor(((codes - mean) ** 2).mean(axis=axes, keepdims=True))
-        steps = 1.0 / float(restated_norm.normalized(count, target.scheme, target.platform).scale)
+        steps = 1.0 / float(expected_norm.normalized(count, target.scheme, target.platform).scale)
         low, high = normalized_interval(trial, declared=True)
         for relative in (-1.0, 0.0, 1.0):
             root = np.minimum(1.0, 1.0 / np.sqrt(np.maximum(variance, 1.0))) * (1 + relative * table_error(193, 16) / 2)

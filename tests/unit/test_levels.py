@@ -137,7 +137,7 @@ def test_below_vnni_the_variant_runs_that_torch_itself_would_take() -> None:
 
 
 def test_a_defect_holds_at_the_levels_whose_instruction_sets_show_it() -> None:
-    assert levels_of(defect("torch_x86", "handed_to_fbgemm")) == ("avx2", "avx512")
+    assert levels_of(defect("torch_x86", "delegated_to_fbgemm")) == ("avx2", "avx512")
     assert levels_of(defect("torch_x86", "column_of_groups")) == ("avx512_vnni", "amx")
     assert levels_of(defect("torch_x86", "saturating_pairs")) == ()
     assert levels_of(defect("ort", "saturating_pairs")) == ()
@@ -179,7 +179,7 @@ def test_a_tile_of_one_column_of_a_grouped_convolution_is_wrong_at_the_levels_th
     engine = ExternalEngine(Chosen("torch"), level)
     trial = Trial(target_of(LIBRARY, case, str(path)), case, engine)
     undeclared = trial.target.platform.model_copy(update={"defects": []})
-    (known,), (found,) = judge(trial, ("tiled",)), judge(trial.on(undeclared), ("tiled",))
+    (known,), (found,) = judge(trial, ("tiled",)), judge(trial.under_platform(undeclared), ("tiled",))
     engine.close()
     shows = level in ("avx512_vnni", "amx")
     assert found.failing == shows

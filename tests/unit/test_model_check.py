@@ -105,7 +105,7 @@ def test_without_a_fault_nothing_is_outside_and_the_float_model_parts_by_half_st
     graph, feeds = quantized()
     findings, _ = model_findings(graph, feeds, (OwnFloat(), OwnIntegers("ort")), "ort")
     assert not findings.outside
-    assert not findings.holes
+    assert not findings.inconclusive
     floats = [part.name for part in findings.parts if any(local.how for local in part.locals)]
     assert floats == ["relu"], "ort has no relu of its own; all others run on integers"
     findings, _ = model_findings(graph, feeds, (OwnFloat("float"), OwnIntegers("ort")), "ort")
@@ -163,7 +163,7 @@ def run(folder: Path, model: bytes, *arguments: str) -> tuple[int, dict[str, Any
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("pair", [("own", "onnxruntime"), ("float", "own"), ("qdq", "onnxruntime:optimized")])
+@pytest.mark.parametrize("pair", [("builtin", "onnxruntime"), ("float", "builtin"), ("qdq", "onnxruntime:optimized")])
 def test_small_architectures(
     tmp_path: Path, name: str, pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,7 +211,7 @@ def test_a_cut_is_one_operator_that_runs_again(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--engine", "own"], "name two engines"), (["--engine", "own", "--engine", "onxruntime"], "no such engine of models"),
+        (["--engine", "builtin"], "name two engines"), (["--engine", "builtin", "--engine", "onxruntime"], "no such engine of models"),
         (["--platform", "orr"], "ort"), (["--operands", "none.npz"], "none.npz"),
     ],
 )  # fmt: skip
@@ -240,13 +240,13 @@ def test_random_quantized_graphs_lie_inside(seed: int) -> None:
     for other in (OwnIntegers("ort"), ONNXRUNTIME):
         findings, _ = model_findings(graph, feeds, (OwnFloat(), other), "ort")
         assert not findings.outside, summary(findings)
-        assert {part.op for part in findings.holes} <= {"Resize"}, "cubic alone"
+        assert {part.op for part in findings.inconclusive} <= {"Resize"}, "cubic alone"
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed: the extra `models`")
 @pytest.mark.parametrize("name", TORCHVISION)
-@pytest.mark.parametrize("pair", [("qdq", "onnxruntime"), ("float", "own")])
+@pytest.mark.parametrize("pair", [("qdq", "onnxruntime"), ("float", "builtin")])
 def test_architectures_of_torchvision(tmp_path: Path, name: str, pair: tuple[str, str]) -> None:
     code, found = run(tmp_path, of_torchvision(name), "--engine", pair[0], "--engine", pair[1])
     assert code == 0

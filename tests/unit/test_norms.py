@@ -14,7 +14,7 @@ from torch import Tensor
 
 from quantizer.conformance.checks.round_trip import float_graph
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
@@ -135,7 +135,7 @@ def test_a_root_mean_square_of_compass_has_its_zero_point_and_no_mean() -> None:
 @pytest.mark.parametrize("op", SHAPES)
 @pytest.mark.parametrize("scheme", ["w8a8", "w16a16"])
 def test_every_check_runs_on_compass(op: str, scheme: str) -> None:
-    """The file and the whole flow hold them: no check is a hole but tiling where the case is not cut."""
+    """The file and the whole flow hold them: no check is inconclusive but tiling where the case is not cut."""
     target = next(t for t in SESSION.all_targets(LIBRARY.spec(op)) if t.id == f"{op}-{scheme}-compass")
     shapes = {name: tuple(values.shape) for name, values in operands(op).items()}
     ranges = {"x": (-2.0, 2.5), "y": (-3.0, 3.5), "gamma": (0.1, 2.0), "beta": (-1.0, 1.0)}
@@ -144,7 +144,7 @@ def test_every_check_runs_on_compass(op: str, scheme: str) -> None:
     )
     found = {verdict.check: verdict.status for verdict in judge(Trial(target, case, SESSION.engine), CHECKS)}
     assert found["pipeline"] == found["round_trip"] == "pass"
-    assert "hole" not in found.values()
+    assert "inconclusive" not in found.values()
 
 
 @pytest.mark.parametrize(("op", "axis", "wrong"), [("group_norm", -1, 2), ("instance_norm", (-3, -2), (0, 1))])
@@ -152,7 +152,7 @@ def test_an_axis_of_a_layer_may_count_from_the_end(op: str, axis: Any, wrong: An
     """It stays as it was written; an axis that is not the channel's is refused."""
     spec = LIBRARY.spec(op)
     target = next(t for t in SESSION.all_targets(spec) if t.id == f"{op}-w8a8-compass")
-    trial = Trial(target, build_case(target, HashChooser(3, {})), SESSION.engine)
+    trial = Trial(target, build_case(target, HashChoices(3, {})), SESSION.engine)
     written = compass.foreign(float_graph(trial), {op: spec})
     layer = next(node for node in written.nodes if node.op == spec.formats.compass.type)
     given = written.with_node(replace(layer, attrs={**layer.attrs, "axis": axis}))

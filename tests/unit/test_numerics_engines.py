@@ -11,8 +11,8 @@ import torch
 
 from quantizer.core.dtypes import dtype
 from quantizer.core.platforms import Platform, Variant
-from quantizer.numerics.multipliers import rescale
 from quantizer.numerics.qparams import QParams, Rescale
+from quantizer.numerics.ratio_to_multiplier import rescale
 from quantizer.numerics.requantize import requantize, requantize_sum
 from quantizer.numerics.rounding import splitmix64
 

@@ -10,8 +10,8 @@ import torch
 
 from quantizer.core.dtypes import dtype
 from quantizer.core.platforms import Platform, RatioArithmetic
-from quantizer.numerics.multipliers import rescale, rescale_left_shifted
 from quantizer.numerics.qparams import QParams
+from quantizer.numerics.ratio_to_multiplier import rescale, rescale_left_shifted
 from quantizer.numerics.requantize import requantize, requantize_sum
 
 LITERT = json.loads((Path(__file__).parents[2] / "cases/reference/litert_requantize.json").read_text())

@@ -10,7 +10,7 @@ import torch
 
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import Multiplier, Platform, Variant
-from quantizer.numerics.multipliers import fixed_point, float32_multiplier, q15, rescale, unify_shifts
+from quantizer.numerics.ratio_to_multiplier import fixed_point, float32_multiplier, q15, rescale, unify_shifts
 
 # Written by the Compass Optimizer for single operators (reference runs): operator, configuration, activation bits,
 # float32 steps of input and weights (per tensor or channel) and output, then its multipliers and their one shift.
@@ -55,7 +55,7 @@ def platform(variant: Variant, **multiplier: Any) -> Platform:
     )
 
 
-COMPASS_RULE: dict[str, Any] = {"bits": "activation", "bits_ceiling": 15, "unify_shifts": True}
+COMPASS_RULE: dict[str, Any] = {"bits": "activation", "max_bits": 15, "unify_shifts": True}
 
 
 @pytest.mark.parametrize("row", COMPASS, ids=lambda row: f"{row[0]}-{row[1]}")
@@ -89,7 +89,7 @@ def test_compass_shift_is_capped_and_may_be_negative() -> None:
     assert [t.item() for t in float32_multiplier(torch.tensor(1020.0), 8)] == [255, -2]
     assert [t.item() for t in float32_multiplier(torch.tensor(0.75), 16)] == [24576, 15]
     assert [t.item() for t in float32_multiplier(torch.tensor(128.5 / 256), 8)] == [129, 8]  # half up, not to even
-    assert [t.item() for t in float32_multiplier(torch.tensor(0.75), 16, bits_ceiling=16)] == [49152, 16]
+    assert [t.item() for t in float32_multiplier(torch.tensor(0.75), 16, max_bits=16)] == [49152, 16]
 
 
 def test_unify_shifts_brings_channels_to_one_shift_within_the_limit() -> None:

@@ -19,8 +19,8 @@ from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode, Variant
 from quantizer.numerics.integer_requantize import ROUNDINGS, IntegerMode, multiplier_and_shift, requantize_integers
-from quantizer.numerics.multipliers import fixed_point, q15, rescale_left_shifted
 from quantizer.numerics.qparams import QParams, Rescale
+from quantizer.numerics.ratio_to_multiplier import fixed_point, q15, rescale_left_shifted
 from quantizer.numerics.requantize import requantize, requantize_sum
 from quantizer.numerics.rounding import round_scalar
 

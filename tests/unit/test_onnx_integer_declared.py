@@ -248,10 +248,10 @@ def test_the_executor_refuses_whoever_made_the_graph():
     graph = integer_graph(from_model(biased(0.25, [3, -5])))
     assert IntegerExecutor(graph).floats == []
     node = next(node for node in graph.nodes if node.op == "conv2d")
-    handed = node.parameters
-    assert isinstance(handed, Parameters)
-    wide = {key: replace(p, dtype=DTYPES["uint16"], qmax=65535) for key, p in handed.inputs.items()}
-    spoilt = replace(node, parameters=replace(handed, inputs=wide))
+    provided = node.parameters
+    assert isinstance(provided, Parameters)
+    wide = {key: replace(p, dtype=DTYPES["uint16"], qmax=65535) for key, p in provided.inputs.items()}
+    spoilt = replace(node, parameters=replace(provided, inputs=wide))
     with pytest.raises(
         UnsupportedError, match=r"\(conv2d\): 'x' has codes of uint16: platform 'ort' declares w8a8, w8pta8"
     ):

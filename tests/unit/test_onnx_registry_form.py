@@ -125,7 +125,7 @@ def test_a_constant_of_a_composed_node_keeps_the_shape(shape):
     assert made.tensor("y").shape == tuple(shape)
 
 
-def test_an_operand_that_is_handed_on_counts_under_both_names():
+def test_an_operand_that_is_provided_on_counts_under_both_names():
     """A slice that takes all is its operand: a product of both reads one tensor twice."""
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Slice", ["r", "first", "last"], ["s"]),

@@ -22,7 +22,7 @@ from quantizer.ops import load_built_ins
 from quantizer.optimize import steps
 from quantizer.optimize.cfg import parse_cfg, read_cfg
 from quantizer.optimize.comparing import COLUMNS, compare_run, counted, read_back, table
-from quantizer.optimize.forgiving import SHOWN, LastBits
+from quantizer.optimize.last_bit_tolerance import SHOWN, LastBits
 from quantizer.optimize.last_bits import distances
 from quantizer.optimize.steps import STEPS, output_folder
 from quantizer.optimize.work import Work

@@ -13,7 +13,7 @@ SMALL = 2.0**-20
 
 
 @pytest.mark.parametrize(("activation", "left"), [("none", 2.0**-40), ("relu", 0.0)])
-def test_a_convolution_hands_on_float64_unless_it_is_rectified(tmp_path: Path, activation: str, left: float) -> None:
+def test_a_convolution_provides_on_float64_unless_it_is_rectified(tmp_path: Path, activation: str, left: float) -> None:
     """By hand: (1 + 2^-20)^2 = 1 + 2^-19 + 2^-40, whose last term float32 does not hold beside 1."""
     net = Network(tmp_path, torch.full((1, 1, 1, 1), 1.0 + SMALL))
     net.add(

@@ -1,4 +1,4 @@
-"""What platform `ort` hands, against ONNX Runtime's quantizer: parameters, codes of constants and of inputs."""
+"""What platform `ort` provides, against ONNX Runtime's quantizer: parameters, codes of constants and of inputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ort_cases import (
 from ort_oracle import Array, one_node, run_node
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.qparams import QParams
 from quantizer.platforms.onnxruntime.engine import (
@@ -42,7 +42,7 @@ from quantizer.platforms.onnxruntime.engine import (
     quantized_inputs,
     scale_and_zero,
 )
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 UINT8, INT8 = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
 FIXED = {"softmax": (1 / 256, 0)}
@@ -121,8 +121,8 @@ def test_codes_of_weights_and_biases_are_those_of_the_quantizer(item: str, popul
 @pytest.mark.parametrize("item", WEIGHTED)
 def test_a_weight_scale_grows_until_the_bias_fits(item: str) -> None:
     for seed in range(COUNT):
-        case = build_case(target_of(item), HashChooser(seed, {"data": "scale_spread", "with_bias": "yes"}))
-        trial = Trial(target_of(item), case, OwnEngine())
+        case = build_case(target_of(item), HashChoices(seed, {"data": "scale_spread", "with_bias": "yes"}))
+        trial = Trial(target_of(item), case, BuiltinEngine())
         assert_constants(trial, expected_constants(trial)[1])
 
 
@@ -168,10 +168,10 @@ def test_the_static_quantizer_writes_these_parameters(item: str, tmp_path: Path)
         written = [values[name].ravel().tolist() for name in node.input if name in values]
         y = other.engine.run_float(trial.call, trial.tensors).numpy()
         ranges = {name: (float(v.min()), float(v.max())) for name, v in {**tensors, "y": y}.items()}
-        again = Trial(trial.target, trial.case.but(ranges=ranges), OwnEngine())
+        again = Trial(trial.target, trial.case.but(ranges=ranges), BuiltinEngine())
         again.tensors = trial.tensors
-        handed, order = quantized_inputs(again.call, again.codes, again.parameters)
-        assert [handed[name].ravel().tolist() for name in order if name in handed] == written, trial.case.to_json()
+        provided, order = quantized_inputs(again.call, again.codes, again.parameters)
+        assert [provided[name].ravel().tolist() for name in order if name in provided] == written, trial.case.to_json()
 
 
 @items

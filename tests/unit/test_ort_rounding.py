@@ -22,12 +22,12 @@ from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.generation.builder import complete
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import RefusedError
 from quantizer.platforms.onnxruntime.engine import node_attributes, quantized_inputs
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 
 def test_the_multiplier_of_a_convolution_is_a_float32_product_and_quotient() -> None:
@@ -135,9 +135,9 @@ def test_checks_know_that_small_logistic_values_are_differences() -> None:
     """One element far below 0 calibrates an output scale of which the kernel's error is many steps: no alarm."""
     target, smallest = target_of("sigmoid-a8"), 1.0
     for seed in range(60):
-        chooser = HashChooser(seed, {})
+        chooser = HashChoices(seed, {})
         case = complete(target, {"shape": (1,)}, ["x"], "random", seed, chooser, {"x": (-16.0, 0.0)})
-        trial, other = both(Trial(target, case, OwnEngine()))
+        trial, other = both(Trial(target, case, BuiltinEngine()))
         assert_agrees([(trial, other)])
         for check in (parameters, accuracy, arithmetic):
             assert check(other).status == "pass", (case.to_json(), check(other))

@@ -15,9 +15,9 @@ from ort_cases import (
 )
 
 from quantizer.conformance.generation.builder import complete
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.trial import Trial
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 Beyond = tuple[str, dict[str, Any]]
 AXES = {"conv1d": "w", "conv2d": "hw", "conv3d": "dhw", "depthwise_conv2d": "hw"}
@@ -108,7 +108,7 @@ BEYOND = [
 def test_shapes_beyond_the_domains(structure: int, data: str) -> None:
     op, bound = BEYOND[structure]
     for target in (target_of(item) for item in TARGETS if item.startswith(f"{op}-")):
-        case = complete(target, bound, list(target.spec.inputs), data, structure, HashChooser(structure, {}))
-        found = [both(Trial(target, case, OwnEngine()))]
+        case = complete(target, bound, list(target.spec.inputs), data, structure, HashChoices(structure, {}))
+        found = [both(Trial(target, case, BuiltinEngine()))]
         assert assert_agrees(found) > 0
         assert_float_within_bound(found)

@@ -153,7 +153,7 @@ def test_a_ratio_in_float32_is_found_where_the_platform_has_float64(narrow, op="
             ratio = (x.scale.float() * weight.params.scale.float() / y.scale.float()).double()
         fraction, exponent = torch.frexp(ratio)
         mantissa = torch.round(fraction * 2.0**31)
-        if made.rescale is None or made.rescale.variant not in ("q31_half_up", "q31_double", "q31_half_up_in_eights"):
+        if made.rescale is None or made.rescale.variant not in ("q31_half_up", "q31_double", "q31_half_up_in_8_lanes"):
             return made
         return replace(made, rescale=replace(made.rescale, mantissa=mantissa, shift=31 - exponent.long()))
 

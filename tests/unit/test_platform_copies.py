@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.platform_trials import platform_problems
@@ -17,7 +17,7 @@ from quantizer.core.library import lint, load_library
 from quantizer.core.platforms import Variant
 from quantizer.core.rooms import declared_platforms, oracle_of
 from quantizer.ops import REGISTRY, Registration, load_built_ins
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 OPERATORS = ("add", "clip", "leaky_relu", "reduce_mean", "softmax", "tanh")
 """Of the rooms' own functions and oracles, and one of the generic arithmetic."""
@@ -51,7 +51,7 @@ def copies(tmp_path_factory):
 
 
 def judged(target, case):
-    trial = Trial(target, case, OwnEngine())
+    trial = Trial(target, case, BuiltinEngine())
     said = [(v.check, v.status, v.ratio, v.elements, v.failed, v.vacuous, v.width) for v in judge(trial)]
     return trial, said
 
@@ -67,7 +67,7 @@ def test_a_copy_computes_and_is_judged_as_the_original(copies, name):
         for scheme in dict.fromkeys((*schemes[:1], *schemes[-1:])):
             one, other = (Target(spec, library.scheme(scheme), platform) for platform in (shipped, copy))
             for index in range(CASES):
-                case = build_case(one, HashChooser(key(index, one.id, "copy"), {"data": "random"}))
+                case = build_case(one, HashChoices(key(index, one.id, "copy"), {"data": "random"}))
                 first, said = judged(one, case)
                 second, repeated = judged(other, case.but(platform=copy.platform))
                 assert repeated == said

@@ -59,10 +59,10 @@ def test_codes_are_products_rounded_once(scheme):
         LIBRARY.spec("prelu"), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"], {"x": SHAPE, "weight": (3,)},
         {"axis": 1}, {"x": (-2.5, 3.0), "y": (-2.0, 3.0)}, {"weight": weight},
     )  # fmt: skip
-    handed = default_parameters(request)
-    own, slopes, out = handed.inputs["x"], handed.constants["weight"], handed.outputs["y"]
+    provided = default_parameters(request)
+    own, slopes, out = provided.inputs["x"], provided.constants["weight"], provided.outputs["y"]
     codes = torch.round(x.double() / own.scale).long().add(own.zero_point).clamp(own.qmin, own.qmax)
-    got = REGISTRY.get("prelu", "quantized", "ideal")(codes, slopes.codes, parameters=handed, axis=1)
+    got = REGISTRY.get("prelu", "quantized", "ideal")(codes, slopes.codes, parameters=provided, axis=1)
     scales, zeros = (part.expand(3).tolist() for part in (slopes.params.scale, slopes.params.zero_point))
     for index in np.ndindex(SHAPE):
         value = (int(codes[index]) - int(own.zero_point)) * Fraction(float(own.scale))

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judge import judge
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import SpecError
 from quantizer.core.library import load_library, read_spec
 from quantizer.ops import REGISTRY, load_built_ins
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 load_built_ins()
 LIBRARY = load_library()
@@ -27,7 +27,7 @@ PLATFORMS = ["ideal", "compass", "ort", "tflite_ref", "xnnpack", "torch_x86"]
 
 def trials(platform: str, count: int, **row: str) -> list[Trial]:
     target = Target(SPEC, LIBRARY.scheme("a8"), LIBRARY.platform(platform))
-    return [Trial(target, build_case(target, HashChooser(i, row)), OwnEngine()) for i in range(count)]
+    return [Trial(target, build_case(target, HashChoices(i, row)), BuiltinEngine()) for i in range(count)]
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)

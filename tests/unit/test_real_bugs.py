@@ -10,7 +10,7 @@ import torch
 
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.options import Options
 from quantizer.conformance.real.bugs import bug, twin
 from quantizer.conformance.real.document import document, summary
@@ -99,7 +99,7 @@ def test_a_bug_shows_under_its_condition_alone_and_its_twin_nowhere(tmp_path: Pa
     right = session.engine
     seen = set()
     for seed in range(40):
-        case = build_case(target, HashChooser(seed, {"data": "random"}))
+        case = build_case(target, HashChoices(seed, {"data": "random"}))
         plain = Trial(target, case, right)
         known = facts(spec, plain.case.shapes, plain.case.attrs, plain.parameters)
         expected = plain.outcome.codes

@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from quantizer.core.record import CheckRecord, Record
-from quantizer.reporting.coverage import compact_table, coverage_table, hole_table, platform_table
+from quantizer.reporting.coverage import compact_table, coverage_table, gap_table, platform_table
 from quantizer.reporting.gate import gate
 from quantizer.reporting.markdown import render as markdown
 from quantizer.reporting.terminal import render as terminal
 
 OK = CheckRecord(passed=10, ratio=0.5, elements=100, width=1.0)
-HOLE = CheckRecord(passed=6, holes=4, ratio=0.5, elements=60, width=1.0, reasons=("no file format",))
+GAP = CheckRecord(passed=6, inconclusive=4, ratio=0.5, elements=60, width=1.0, reasons=("no file format",))
 
 
 def item(op: str, scheme: str, platform: str = "ideal", outcome: str = "passed", **checks: CheckRecord) -> Record:
@@ -26,9 +26,9 @@ def item(op: str, scheme: str, platform: str = "ideal", outcome: str = "passed",
 
 def records() -> list[Record]:
     return [
-        item("add", "a8"), item("add", "a16"), item("add", "a8", "compass", round_trip=HOLE),
-        item("conv", "a8", "ort", "failed"), item("conv", "a16", "ort", float=OK, round_trip=HOLE),
-        replace(item("conv", "a8", float=HOLE), holes=("data=ties", "groups=one")),
+        item("add", "a8"), item("add", "a16"), item("add", "a8", "compass", round_trip=GAP),
+        item("conv", "a8", "ort", "failed"), item("conv", "a16", "ort", float=OK, round_trip=GAP),
+        replace(item("conv", "a8", float=GAP), gaps=("data=ties", "groups=one")),
         item("relu", "a8", "ort"), item("relu", "a4", "ort", "skipped"),
         Record("add-spec", "add", "spec", "passed"),
     ]  # fmt: skip
@@ -42,15 +42,15 @@ def test_schemes_that_passed_are_named_on_each_platform_and_the_others_behind_no
     )  # fmt: skip
 
 
-def test_holes_are_counted_by_operator_and_check_and_placed() -> None:
-    assert hole_table(records()).rows == (
+def test_gaps_are_counted_by_operator_and_check_and_placed() -> None:
+    assert gap_table(records()).rows == (
         ("add", "round_trip", "1 of 3", "4 of 10", "compass"),
         ("conv", "float", "1 of 3", "4 of 10", "ideal"),
         ("conv", "round_trip", "1 of 3", "4 of 10", "ort: a16"),
         ("conv", "coverage", "1 of 3", "2", "ideal"),
     )
-    everywhere = [item("add", scheme, float=HOLE) for scheme in ("a8", "a16")]
-    assert hole_table(everywhere).rows == (("add", "float", "2 of 2", "8 of 20", "everywhere"),)
+    everywhere = [item("add", scheme, float=GAP) for scheme in ("a8", "a16")]
+    assert gap_table(everywhere).rows == (("add", "float", "2 of 2", "8 of 20", "everywhere"),)
 
 
 def test_the_compact_table_begins_with_what_lacks_something() -> None:
@@ -59,7 +59,7 @@ def test_the_compact_table_begins_with_what_lacks_something() -> None:
         ("conv", "-", "1", "1/2", "float 4, round_trip 4, coverage 2"),
         ("relu", "-", "-", "1/2", "-"),
     )
-    assert compact_table([item("b", "a8"), item("a", "a8"), item("z", "a8", float=HOLE)]).rows == (
+    assert compact_table([item("b", "a8"), item("a", "a8"), item("z", "a8", float=GAP)]).rows == (
         ("z", "1", "float 4"), ("a", "1", "-"), ("b", "1", "-"),
     )  # fmt: skip
     assert compact_table([Record("add-spec", "add", "spec", "passed")]).rows == ()
@@ -80,7 +80,7 @@ def test_item_checks_count_items_and_the_others_cases() -> None:
     assert table.rows == (("a", "0", "4", "1", "0 / 0 / 1", "10"),)
 
 
-@pytest.mark.parametrize("table", [coverage_table, platform_table, hole_table, compact_table])
+@pytest.mark.parametrize("table", [coverage_table, platform_table, gap_table, compact_table])
 def test_order_does_not_change_a_table(table) -> None:
     shuffled = records()
     random.Random(3).shuffle(shuffled)
@@ -91,7 +91,7 @@ def many() -> list[Record]:
     """Thirty operators on seventeen targets."""
     targets = [("compass", 7), ("ideal", 8), ("ort", 2)]
     return [
-        item(f"operator_{op:02}", f"w{scheme}a8", platform, float=OK, round_trip=HOLE if op % 2 else OK)
+        item(f"operator_{op:02}", f"w{scheme}a8", platform, float=OK, round_trip=GAP if op % 2 else OK)
         for op in range(30) for platform, count in targets for scheme in range(count)
     ]  # fmt: skip
 
@@ -99,19 +99,19 @@ def many() -> list[Record]:
 def test_thirty_operators_on_seventeen_targets_stay_readable() -> None:
     lines = terminal(many(), width=100)
     start = next(i for i, line in enumerate(lines) if line.startswith("coverage"))
-    assert lines[start + 1].split() == ["op", "compass", "ideal", "ort", "holes"]
+    assert lines[start + 1].split() == ["op", "compass", "ideal", "ort", "gaps"]
     assert lines[start + 3].split() == ["operator_01", "7", "8", "2", "round_trip", "68"]
     assert max(map(len, lines)) <= 100
     assert "and 10 more" in lines
-    assert len(hole_table(many()).rows) == 15
+    assert len(gap_table(many()).rows) == 15
     assert len(markdown(many()).splitlines()) < 160
 
 
 @pytest.mark.parametrize("place", range(0, 510, 73))
-def test_one_hole_more_in_any_cell_gates_and_so_does_a_lost_cell(place: int) -> None:
+def test_one_gap_more_in_any_cell_gates_and_so_does_a_lost_cell(place: int) -> None:
     base = many()
     worse = [*base]
-    less = replace(OK, passed=9, holes=1, reasons=("new",))
+    less = replace(OK, passed=9, inconclusive=1, reasons=("new",))
     worse[place] = replace(base[place], checks={**base[place].checks, "float": less})
     name = base[place].id
     assert gate(base, worse, {"coverage"}) == [f"{name}: float could not be made in 1 case, 0 in the baseline."]

@@ -78,7 +78,7 @@ def test_any_growth_counts_and_the_largest_factor_is_first() -> None:
 
 
 def test_a_check_that_gave_no_verdict_has_no_ratio_to_compare() -> None:
-    diff = change(item(accuracy=CheckRecord(holes=10)), item(accuracy=OK))
+    diff = change(item(accuracy=CheckRecord(inconclusive=10)), item(accuracy=OK))
     assert (diff.grown, diff.shrunk) == ((), ())
 
 
@@ -100,14 +100,14 @@ def losses(old: Record, new: Record) -> list[tuple[str, str, object, object]]:
         (item(), item(cases=8, accuracy=replace(OK, passed=8)), [("cases", "", 10, 8)]),
         (item(), item(accuracy=OK, tiled=OK), []),
         (item(accuracy=OK, tiled=OK), item(), [("check", "tiled", 10, 0)]),
-        (item(accuracy=OK, tiled=CheckRecord(holes=10)), item(), []),
-        (item(), item(accuracy=replace(OK, passed=7, holes=3)), [("holes", "accuracy", 0, 3)]),
+        (item(accuracy=OK, tiled=CheckRecord(inconclusive=10)), item(), []),
+        (item(), item(accuracy=replace(OK, passed=7, inconclusive=3)), [("inconclusive", "accuracy", 0, 3)]),
         (item(), item(accuracy=replace(OK, passed=7, mistrusted=3)), [("verdicts", "accuracy", 10, 7)]),
         (item(), item(accuracy=replace(OK, passed=7, failed=3)), []),
         (
             item(),
-            item(cases=8, accuracy=replace(OK, passed=4, holes=2)),
-            [("cases", "", 10, 8), ("holes", "accuracy", 0, 2), ("verdicts", "accuracy", 10, 4)],
+            item(cases=8, accuracy=replace(OK, passed=4, inconclusive=2)),
+            [("cases", "", 10, 8), ("inconclusive", "accuracy", 0, 2), ("verdicts", "accuracy", 10, 4)],
         ),
         (item(), item(accuracy=replace(OK, width=2.0)), []),
         (
@@ -118,8 +118,8 @@ def losses(old: Record, new: Record) -> list[tuple[str, str, object, object]]:
         (item(), item(accuracy=replace(OK, width=2.5)), [("sharpness", "accuracy", 1.0, 2.5)]),
         (
             replace(item(), coverage=("p", "q", "r")),
-            replace(item(), coverage=("p",), holes=("q", "z")),
-            [("reached", "q", "reached", "hole"), ("reached", "r", "reached", ""), ("hole", "z", "", "hole")],
+            replace(item(), coverage=("p",), gaps=("q", "z")),
+            [("reached", "q", "reached", "gap"), ("reached", "r", "reached", ""), ("gap", "z", "", "gap")],
         ),
     ],
 )
@@ -161,11 +161,11 @@ def test_a_defect_of_another_processor_is_known_and_no_lost_coverage() -> None:
     worse = replace(placed[0], checks={"accuracy": replace(OK, ratio=0.9)})
     assert not moved(placed[1], worse).grown
     assert moved(replace(worse, checks={"accuracy": OK}), worse).grown
-    unmade = replace(placed[0], checks={"accuracy": replace(OK, passed=7, holes=3)})
+    unmade = replace(placed[0], checks={"accuracy": replace(OK, passed=7, inconclusive=3)})
     assert not moved(placed[1], unmade).lost
     fewer = replace(placed[1], checks={"accuracy": replace(OK, passed=6, defects=2, mistrusted=1)})
     assert [c.what for c in moved(placed[0], fewer).lost] == ["verdicts"]
-    own = [replace(record, engine="own") for record in (here, there)]
+    own = [replace(record, engine="builtin") for record in (here, there)]
     assert [c.what for c in moved(*own).lost] == ["verdicts"], "our own functions give the same on every processor"
 
 
@@ -180,7 +180,7 @@ checks = st.builds(
     passed=st.integers(0, 3),
     failed=st.integers(0, 2),
     mistrusted=st.integers(0, 2),
-    holes=st.integers(0, 2),
+    inconclusive=st.integers(0, 2),
     ratio=st.floats(0) | st.just(math.nan),
     width=st.sampled_from([0.0, 1.0, 3.0, math.inf]),
 )
@@ -195,7 +195,7 @@ runs = st.lists(
         cases=st.integers(0, 5),
         checks=st.dictionaries(st.sampled_from(["accuracy", "tiled", "plugin"]), checks, max_size=3),
         coverage=entries,
-        holes=entries,
+        gaps=entries,
         failure=st.text(max_size=5),
     ),
     unique_by=lambda record: record.id,
@@ -237,7 +237,7 @@ def sample() -> Diff:
         replace(item("add-a8", "failed", accuracy=BAD), failure="1 of 100 outside; case 4f2a"),
         item("conv2d-w8a8", accuracy=replace(OK, passed=8, ratio=0.75, mistrusted=2)),
         item("relu-a8"),
-        replace(item("new"), holes=("x=1",)),
+        replace(item("new"), gaps=("x=1",)),
     ]
     return compare(base, run)
 
@@ -252,7 +252,7 @@ new failures
   add-a8  passed  failed  accuracy 2.00  1 of 100 outside; case 4f2a
 
 items removed
-  item  kind   outcome  cases  holes
+  item  kind   outcome  cases  gaps
   ----  -----  -------  -----  -----
   gone  cases  passed      10      -
 
@@ -278,7 +278,7 @@ errors shrunk
   relu-a8  accuracy       2  0.5      x4
 
 items added
-  item  kind   outcome  cases  holes
+  item  kind   outcome  cases  gaps
   ----  -----  -------  -----  -----
   new   cases  passed      10      1
 """

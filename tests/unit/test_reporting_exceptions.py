@@ -12,14 +12,14 @@ from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting import markdown, page
 from quantizer.reporting.exceptions import exceptions, exceptions_table
 from quantizer.reporting.store import write_run
-from quantizer.reporting.tally import item_holes
+from quantizer.reporting.tally import item_gaps
 
 MET = [
     Record("conv2d-w8a8-ort", "conv2d", "cases", "passed", platform="ort", cases=4, checks={
-        "accuracy": CheckRecord(passed=3, defects=1, holes=1, reasons=("a hole: not a defect's id", "old: wraps"))}),
+        "accuracy": CheckRecord(passed=3, defects=1, inconclusive=1, reasons=("a gap: not a defect's id", "old: wraps"))}),
     Record("add-a8-ort", "add", "cases", "passed", platform="ort", cases=4, checks={
         "accuracy": CheckRecord(passed=3, defects=1, reasons=("old: wraps", "other: not in run.json")),
-        "tiled": CheckRecord(passed=3, holes=1, reasons=("stuck: a hole, no defect",))}),
+        "tiled": CheckRecord(passed=3, inconclusive=1, reasons=("stuck: a gap, no defect",))}),
     Record("relu-a8-ideal", "relu", "cases", "passed", platform="ideal", cases=4, checks={
         "arithmetic": CheckRecord(passed=3, defects=2, reasons=("stuck: a stuck carry",))}),
 ]  # fmt: skip
@@ -68,9 +68,9 @@ def test_page_and_markdown_list_them(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "must be a day such as 2027-01-31" in capsys.readouterr().err
 
 
-def test_a_declared_exception_is_no_hole() -> None:
-    assert [item_holes(record) for record in MET] == [
-        (("accuracy", "a hole: not a defect's id"),),
-        (("tiled", "stuck: a hole, no defect"),),
+def test_a_declared_exception_is_no_gap() -> None:
+    assert [item_gaps(record) for record in MET] == [
+        (("accuracy", "a gap: not a defect's id"),),
+        (("tiled", "stuck: a gap, no defect"),),
         (),
     ]

@@ -91,7 +91,7 @@ def test_the_factor_is_an_argument() -> None:
         ),
         (
             item(),
-            item(accuracy=replace(OK, passed=9, holes=1)),
+            item(accuracy=replace(OK, passed=9, inconclusive=1)),
             ["a: accuracy could not be made in 1 case, 0 in the baseline."],
         ),
         (
@@ -106,8 +106,8 @@ def test_the_factor_is_an_argument() -> None:
         ),
         (
             replace(item(), coverage=("stride=2",)),
-            replace(item(), holes=("stride=2", "tile=1")),
-            ["a: stride=2 is no longer reached.", "a: tile=1 is a hole, and was none in the baseline."],
+            replace(item(), gaps=("stride=2", "tile=1")),
+            ["a: stride=2 is no longer reached.", "a: tile=1 is a gap, and was none in the baseline."],
         ),
         (item(), item(cases=12, accuracy=replace(OK, passed=12)), []),
     ],
@@ -117,9 +117,9 @@ def test_coverage(old: Record, new: Record, says: list[str]) -> None:
     assert gate([old], [new], {"new-failure", "regression"}) == []
 
 
-def test_a_new_item_with_holes_is_more_holes_than_the_baseline() -> None:
-    new = replace(item("b"), holes=("x=1", "x=2"))
-    assert gate([item()], [item(), new], {"coverage"}) == ["b: has 2 holes, and is not in the baseline."]
+def test_a_new_item_with_gaps_is_more_gaps_than_the_baseline() -> None:
+    new = replace(item("b"), gaps=("x=1", "x=2"))
+    assert gate([item()], [item(), new], {"coverage"}) == ["b: has 2 gaps, and is not in the baseline."]
     assert gate([item()], [item(), item("b")], {"coverage"}) == []
 
 

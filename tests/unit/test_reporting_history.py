@@ -43,7 +43,7 @@ def test_the_figures_of_a_run_are_its_worst():
     checks = {"accuracy": CheckRecord(passed=1, ratio=0.3), "arithmetic": CheckRecord(passed=1, ratio=1.0)}
     records = [
         Record("add-1", "add", "cases", "passed", cases=4, checks=checks, metrics={"sqnr_db": 20.0}),
-        Record("add-2", "add", "cases", "failed", cases=5, checks=checks, metrics={"sqnr_db": 10.0}, holes=("x",)),
+        Record("add-2", "add", "cases", "failed", cases=5, checks=checks, metrics={"sqnr_db": 10.0}, gaps=("x",)),
         Record("add-golden", "add", "golden", "passed"),
     ]
     assert figures_of(records, {"add-1": 1.0, "add-2": 0.25, "relu-1": 9.0}, {"add": (5, 6)}) == {

@@ -35,7 +35,7 @@ def records() -> list[Record]:
     ok = CheckRecord(passed=10, ratio=0.5, elements=100)
     bad = CheckRecord(passed=8, failed=2, ratio=2.0, elements=100)
     return [
-        item("add", "a8", arithmetic=ok, tiled=CheckRecord(holes=10, reasons=("tiling: none",))),
+        item("add", "a8", arithmetic=ok, tiled=CheckRecord(inconclusive=10, reasons=("tiling: none",))),
         item("add", "a16", "failed", "2 of 9 | outside", arithmetic=bad, tiled=ok),
         item("conv2d", "w8a8", "xfailed", "defect B", arithmetic=bad),
         Record("add-golden", "add", "golden", "passed"),
@@ -46,7 +46,7 @@ def records() -> list[Record]:
 EXPECTED = """\
 ## Conformance
 
-- 3 items: 1 passed, 1 failed, 1 known; 30 cases, 40 verdicts, 4 failed, 1 hole
+- 3 items: 1 passed, 1 failed, 1 known; 30 cases, 40 verdicts, 4 failed, 1 gap
 - cases by check: arithmetic 30, tiled 20
 - golden 1 passed, 1 failed
 
@@ -61,14 +61,14 @@ EXPECTED = """\
 
 The first 2 of 3, worst first.
 
-| op       | scheme   | platform   |   cases | worst             |   mistrust |   vacuous |   holes |   failed |
+| op       | scheme   | platform   |   cases | worst             |   mistrust |   vacuous |   gaps |   failed |
 |:---------|:---------|:-----------|--------:|:------------------|-----------:|----------:|--------:|---------:|
 | `add`    | `a16`    | `ideal`    |      10 | `arithmetic 2.00` |          - |         - |       - |        2 |
 | `conv2d` | `w8a8`   | `ideal`    |      10 | `arithmetic 2.00` |          - |         - |       - |  2 known |
 
 ### Coverage (2)
 
-Passed / failed / holes, in cases; one number where nothing failed or is missing. \
+Passed / failed / inconclusive, in cases; one number where nothing failed or is missing. \
 Mistrusted and overflow cases are in none. spec, golden, reject, regressions: in items.
 
 | op       |   arithmetic |       tiled |    golden |
@@ -85,7 +85,7 @@ Schemes under which the operator passed on each platform.
 | `add`    | `a8 not a16` |
 | `conv2d` | `not w8a8`   |
 
-### Targets with holes (1)
+### Targets with gaps (1)
 
 Where a check could not be made, and in how many cases.
 
@@ -93,7 +93,7 @@ Where a check could not be made, and in how many cases.
 |:------|:--------|----------:|---------:|:------------|
 | `add` | `tiled` |    1 of 2 | 10 of 10 | `ideal: a8` |
 
-### Reasons of holes (1)
+### Reasons of gaps (1)
 
 |   items | check   | reason         | for example    |
 |--------:|:--------|:---------------|:---------------|
@@ -124,8 +124,8 @@ def test_order_does_not_change_the_bytes() -> None:
 
 def many(count: int) -> list[Record]:
     bad = CheckRecord(failed=1, ratio=3.0, elements=1)
-    hole = CheckRecord(holes=1, reasons=("é" * 50,))
-    return [item(f"op{n}", "a8", "failed", f"text {n} " * 9, arithmetic=bad, tiled=hole) for n in range(count)]
+    gap = CheckRecord(inconclusive=1, reasons=("é" * 50,))
+    return [item(f"op{n}", "a8", "failed", f"text {n} " * 9, arithmetic=bad, tiled=gap) for n in range(count)]
 
 
 @pytest.mark.parametrize("max_bytes", [2_000, 5_000, 20_000, 100_000])

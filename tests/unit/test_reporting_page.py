@@ -62,7 +62,7 @@ def record(item: str, **changes: object) -> Record:
     checks = {"arithmetic": CheckRecord(passed=9, ratio=0.9, elements=90), "accuracy": CheckRecord(passed=9, ratio=0.4)}
     fields: dict[str, object] = {
         "id": item, "op": op, "kind": "cases", "outcome": "passed", "scheme": scheme, "platform": platform,
-        "engine": "own", "cases": 9, "checks": checks, "metrics": {"sqnr_db": 31.0},
+        "engine": "builtin", "cases": 9, "checks": checks, "metrics": {"sqnr_db": 31.0},
     }  # fmt: skip
     return Record(**(fields | changes))  # type: ignore[arg-type]
 
@@ -155,7 +155,7 @@ def test_since_when_an_operator_fails(failed, said):
 def test_the_first_screen_says_since_when_and_whose_functions_broke():
     failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90")
     facts = Facts.model_validate({
-        "quantizer": "1", "python": "3", "packages": {}, "engine": "own", "profile": "gate", "checks": [], "files": {},
+        "quantizer": "1", "python": "3", "packages": {}, "engine": "builtin", "profile": "gate", "checks": [], "files": {},
         "functions": [
             {"name": "add.quantized on ideal 2", "origin": "kernels/add.py", "standing": "judged"},
             {"name": "mul.quantized on ideal 2", "origin": "kernels/mul.py", "standing": "judged"},
@@ -175,7 +175,7 @@ def test_the_commands_of_a_failure_name_the_run_and_what_it_loaded(tmp_path):
     (tmp_path / "failures").mkdir()
     (tmp_path / "failures" / "add-a8-ideal-0123456789ab.json").write_text(REPLAY.read_text())
     facts = Facts.model_validate({
-        "quantizer": "1", "python": "3", "packages": {}, "engine": "own", "profile": "gate", "checks": [], "files": {},
+        "quantizer": "1", "python": "3", "packages": {}, "engine": "builtin", "profile": "gate", "checks": [], "files": {},
         "arguments": "--op-plugins=kernels",
         "specs": {"add": {"version": "1.0", "path": "op_specs/add.yaml", "sha256": "0", "lines": {}, "shipped": True}},
     })  # fmt: skip

@@ -21,8 +21,8 @@ SCHEMA = Path(__file__).parents[2] / "docs/statement.schema.json"
 RUN = [
     Record("conv2d-w8a8-ort", "conv2d", "cases", "passed", scheme="w8a8", platform="ort", cases=4, checks={
         "arithmetic": CheckRecord(passed=4, ratio=0.5, elements=100),
-        "accuracy": CheckRecord(passed=2, defects=1, holes=1, ratio=0.9, elements=100, vacuous=7,
-                                reasons=("old: wraps", "no enclosure"))}, holes=("data=ties",)),
+        "accuracy": CheckRecord(passed=2, defects=1, inconclusive=1, ratio=0.9, elements=100, vacuous=7,
+                                reasons=("old: wraps", "no enclosure"))}, gaps=("data=ties",)),
     Record("relu-a8-ideal", "relu", "cases", "passed", scheme="a8", platform="ideal", cases=3, checks={
         "arithmetic": CheckRecord(passed=3, ratio=1.0, elements=30)}),
     Record("relu-golden", "relu", "golden", "passed"),
@@ -45,7 +45,7 @@ def test_it_says_what_was_tested_excused_and_left_open() -> None:
     assert target.checks == ["arithmetic", "accuracy"]
     assert found.operators[1].items == {"golden": "passed"}
     assert [(met.declared.id, met.items) for met in found.exceptions] == [("old", ["conv2d-w8a8-ort"])]
-    assert [(hole.what, hole.reason) for hole in found.holes] == [
+    assert [(gap.what, gap.reason) for gap in found.gaps] == [
         ("accuracy", "no enclosure"),
         ("coverage", "not reached: data=ties"),
     ]
@@ -70,8 +70,8 @@ def test_one_failing_item_does_not_conform() -> None:
 )
 def test_what_the_run_left_open_is_named(changes: dict[str, object], says: str) -> None:
     found = state(RUN, facts(**changes))
-    assert found.holes[0].what == "run"
-    assert says in found.holes[0].reason
+    assert found.gaps[0].what == "run"
+    assert says in found.gaps[0].reason
     assert says in render(found)
 
 

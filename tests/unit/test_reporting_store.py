@@ -18,7 +18,7 @@ from quantizer.reporting.store import read_run, write_baseline, write_run, write
 
 
 def records() -> list[Record]:
-    tiled = CheckRecord(holes=2, reasons=("no window",))
+    tiled = CheckRecord(inconclusive=2, reasons=("no window",))
     return [
         Record("b-w8a8-ideal", "b", "cases", "passed", scheme="w8a8", platform="ideal", cases=3),
         Record("a-golden", "a", "golden", "failed", failure="code 3 is 4"),
@@ -125,7 +125,7 @@ def test_duplicate_ids_name_both_lines(tmp_path: Path) -> None:
         (line(colour="red"), ":1: colour: "),
         (line(id=""), ":1: id: must have at least 1 characters"),
         (line(cases=-1), ":1: cases: must be at least 0, got -1."),
-        (line(checks={"tiled": {"holes": -2}}), ":1: checks.tiled.holes: must be at least 0, got -2."),
+        (line(checks={"tiled": {"inconclusive": -2}}), ":1: checks.tiled.inconclusive: must be at least 0, got -2."),
         (line(checks={"tiled": {"ratio": "much"}}), ":1: "),
         (line(checks={"tiled": {"ratio": float("nan")}}), ":1: checks.tiled.ratio: must be finite"),
         (line(checks={"tiled": {"width": -0.5}}), ":1: checks.tiled.width: must be at least 0, got -0.5."),

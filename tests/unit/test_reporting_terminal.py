@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.figures import factor_text, printable, ratio_text, ratio_texts, share_text, shortened
-from quantizer.reporting.tally import coverage_holes, summary_of, totals, value_rows
+from quantizer.reporting.tally import coverage_gaps, summary_of, totals, value_rows
 from quantizer.reporting.terminal import render
 
 
@@ -28,10 +28,10 @@ def records() -> list[Record]:
             "compass",
             arithmetic=replace(ok, ratio=0.996),
             accuracy=CheckRecord(passed=21, mistrusted=3, ratio=0.5, elements=1000, vacuous=4),
-            tiled=CheckRecord(holes=24, reasons=("tiling: none",)),
+            tiled=CheckRecord(inconclusive=24, reasons=("tiling: none",)),
         ),
         item("conv2d", "ideal", "failed", arithmetic=CheckRecord(passed=22, failed=2, ratio=1.001, elements=1000)),
-        replace(item("conv2d", "compass", "failed", cases=0), holes=("groups=prime",)),
+        replace(item("conv2d", "compass", "failed", cases=0), gaps=("groups=prime",)),
         item("softmax", "compass", "xfailed", arithmetic=CheckRecord(failed=24, ratio=1595.3, elements=1000)),
         Record("add-golden", "add", "golden", "failed", failure="code 17 is 18\nin the golden"),
         Record("conv2d-golden", "conv2d", "golden", "passed"),
@@ -40,7 +40,7 @@ def records() -> list[Record]:
 
 
 EXPECTED = """\
-op       scheme  platform  cases  worst            mistrust  vacuous  holes    failed
+op       scheme  platform  cases  worst            mistrust  vacuous  gaps    failed
 -------  ------  --------  -----  ---------------  --------  -------  -----  --------
 conv2d   w8a8    ideal        24  arithmetic 1.01         -        -      -         2
 conv2d   w8a8    compass       0  -                       -        -      1    failed
@@ -49,20 +49,20 @@ argmax   w8a8    compass      24  arithmetic 0.99         3     0.4%      1     
 add      w8a8    ideal        24  arithmetic 0.97         -        -      -         -
 
 5 items: 2 passed, 2 failed, 1 known; 96 cases, 141 verdicts, 26 failed, 3 mistrusted, 0.2% vacuous,
-  2 holes
+  2 gaps
 cases by check: arithmetic 96, accuracy 48, tiled 24
 spec 1 skipped; golden 1 passed, 1 failed
   add-golden: code 17 is 18\\nin the golden
 
 coverage: schemes that passed on each platform, cases that a check left out
-op       compass  ideal  holes
+op       compass  ideal  gaps
 -------  -------  -----  ----------
 argmax         1      -  tiled 24
 conv2d       0/1    0/1  coverage 1
 softmax      0/1      -  -
 add            -      1  -
 
-holes, by reason
+gaps, by reason
   1 item  tiled     tiling: none
   1 item  coverage  groups=prime
 """
@@ -93,7 +93,7 @@ def test_what_the_limit_leaves_out_is_counted_and_placed() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_names_give_way_before_the_width(width: int) -> None:
     long = item("depthwise_conv2d_with_a_name", "tflite_builtin_as_of_today", arithmetic=CheckRecord(passed=9))
-    wide = replace(long, checks={"a_check_of_a_plugin_" * 9: CheckRecord(holes=9, reasons=("why " * 90,))})
+    wide = replace(long, checks={"a_check_of_a_plugin_" * 9: CheckRecord(inconclusive=9, reasons=("why " * 90,))})
     lines = render([long, replace(wide, id="x", failure="f" * 10**6)], width=width)
     assert max(map(len, lines)) <= max(width, 77)
     assert any(line.startswith("dep") and "tfl" in line for line in lines)
@@ -101,12 +101,14 @@ def test_names_give_way_before_the_width(width: int) -> None:
 
 def test_escape_sequences_of_others_do_not_reach_the_terminal() -> None:
     bad = Record("a-\x1b[31m\u202egolden", "a", "golden", "failed", failure="\x1b]0;title\x07")
-    lines = render([bad, item("o\np", "\x1b[2J", k=CheckRecord(holes=1, reasons=("\r",)))])
+    lines = render([bad, item("o\np", "\x1b[2J", k=CheckRecord(inconclusive=1, reasons=("\r",)))])
     assert all(line == printable(line) for line in lines)
 
 
 def test_a_check_without_a_verdict_is_never_the_worst() -> None:
-    row = value_rows([item("a", "ideal", tiled=CheckRecord(holes=3, ratio=9.0), accuracy=CheckRecord(passed=1))])[0]
+    row = value_rows(
+        [item("a", "ideal", tiled=CheckRecord(inconclusive=3, ratio=9.0), accuracy=CheckRecord(passed=1))]
+    )[0]
     assert (row.check, row.ratio) == ("accuracy", 0.0)
 
 
@@ -121,19 +123,19 @@ def test_an_engine_column_appears_with_a_second_engine() -> None:
     assert "onnxruntime" in "\n".join(render([one, other]))
 
 
-def test_holes_are_counted_by_check_and_reason_the_most_common_first() -> None:
-    holes = coverage_holes([*records(), replace(item("b", "ideal"), holes=("groups=prime",))])
-    assert [(hole.check, hole.reason, hole.items) for hole in holes] == [
+def test_gaps_are_counted_by_check_and_reason_the_most_common_first() -> None:
+    gaps = coverage_gaps([*records(), replace(item("b", "ideal"), gaps=("groups=prime",))])
+    assert [(gap.check, gap.reason, gap.items) for gap in gaps] == [
         ("coverage", "groups=prime", ("b-w8a8-ideal", "conv2d-w8a8-compass")),
         ("tiled", "tiling: none", ("argmax-w8a8-compass",)),
     ]
-    assert coverage_holes([item("a", "ideal", tiled=CheckRecord(holes=1))])[0].reason == "no reason given"
+    assert coverage_gaps([item("a", "ideal", tiled=CheckRecord(inconclusive=1))])[0].reason == "no reason given"
 
 
 def test_the_summary_is_the_totals() -> None:
     summary = summary_of(records())
     assert summary["items"] == {"passed": 2, "failed": 2, "known": 1, "skipped": 0}
-    assert (summary["cases"], summary["verdicts"], summary["failed"], summary["holes"]) == (96, 141, 26, 2)
+    assert (summary["cases"], summary["verdicts"], summary["failed"], summary["gaps"]) == (96, 141, 26, 2)
     assert summary["coverage"]["argmax"] == {"arithmetic": [24, 0, 0], "accuracy": [21, 0, 0], "tiled": [0, 0, 24]}
     assert summary["coverage"]["add"]["golden"] == [0, 1, 0]
 

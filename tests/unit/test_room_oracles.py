@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from plugin_sandbox import failing, sandbox, target
 
-from quantizer.conformance.checks import of_rooms
+from quantizer.conformance.checks import room_oracles
 from quantizer.core.library import load_library
 from quantizer.core.rooms import Oracle
 from quantizer.numerics.qparams import Staged
@@ -37,8 +37,8 @@ def test_one_code_beside_the_oracle_fails():
 
 
 def test_the_oracle_alone_decides(monkeypatch):
-    found = of_rooms.oracle_of
-    monkeypatch.setattr(of_rooms, "oracle_of", lambda *asked: replace(found(*asked), codes=f"{__name__}:largest"))
+    found = room_oracles.oracle_of
+    monkeypatch.setattr(room_oracles, "oracle_of", lambda *asked: replace(found(*asked), codes=f"{__name__}:largest"))
     assert "arithmetic" in failing(softmax(), 5)
 
 
@@ -48,7 +48,7 @@ def largest(asked):
 
 def test_what_an_oracle_grants_widens_accuracy_and_nothing_else(monkeypatch):
     monkeypatch.setattr(
-        of_rooms, "oracle_of", lambda *_: Oracle("addition", f"{__name__}:nothing", lost=f"{__name__}:ten")
+        room_oracles, "oracle_of", lambda *_: Oracle("addition", f"{__name__}:nothing", lost=f"{__name__}:ten")
     )
     own = REGISTRY.get("add", "quantized", "ideal")
 

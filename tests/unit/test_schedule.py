@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.collection import State
-from quantizer.conformance.generation.builder import build_case, dealt, tile_bin
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.builder import build_case, covering_rows_of, tile_bin
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.items import Runner
@@ -31,8 +31,8 @@ def target_of(name):
 
 TARGET = target_of("conv2d-w8a8-compass")
 CASES = [example_case(TARGET, example) for example in TARGET.spec.examples] + [
-    build_case(TARGET, HashChooser(key(index, TARGET.id), row))
-    for index, row in enumerate(dealt(SESSION.all_targets(TARGET.spec), TARGET))
+    build_case(TARGET, HashChoices(key(index, TARGET.id), row))
+    for index, row in enumerate(covering_rows_of(SESSION.all_targets(TARGET.spec), TARGET))
 ]
 
 
@@ -59,7 +59,7 @@ def test_the_first_case_runs_every_check_and_examples_all_but_the_costliest_and_
 
 
 def test_the_rest_runs_each_check_on_its_share_and_each_check_on_other_cases():
-    drawn = [build_case(TARGET, HashChooser(key(seed, TARGET.id), {})) for seed in range(400)]
+    drawn = [build_case(TARGET, HashChoices(key(seed, TARGET.id), {})) for seed in range(400)]
     samples = {
         name: [is_sampled(sample_number(case), name, sample) for case in drawn] for name, sample in SCHEDULE.items()
     }
@@ -125,7 +125,7 @@ def test_a_run_counts_what_ran(tmp_path):
     record = made.record("passed")
     assert {record.checks[name].passed for name in ("parameters", "float", "arithmetic")} == {record.cases}
     assert 0 < record.checks["repeat"].passed < record.cases / 2
-    assert record.holes == ()
+    assert record.gaps == ()
 
 
 def test_a_case_that_fails_is_judged_by_every_check_before_it_is_told(tmp_path):
@@ -136,7 +136,7 @@ def test_a_case_that_fails_is_judged_by_every_check_before_it_is_told(tmp_path):
         return found + 1 if x.numel() > 20 else found
 
     made = runner(tmp_path, "relu-a8-ideal")
-    cases = [build_case(made._target, HashChooser(seed, {})) for seed in range(200)]
+    cases = [build_case(made._target, HashChoices(seed, {})) for seed in range(200)]
     small = next(case for case in cases if math.prod(case.shapes["x"]) <= 20)
     made.run(small)
     for _ in made._target.spec.examples:

@@ -6,7 +6,7 @@ import pytest
 
 from quantizer.conformance.failures import describe
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
@@ -50,7 +50,7 @@ def test_every_operator_shrinks_to_a_legal_case(op):
     spec = SESSION.library.specs[op]
     target = SESSION.all_targets(spec)[0]
     cases = [example_case(target, example) for example in spec.examples]
-    cases += [build_case(target, HashChooser(key(seed, "shrink", op), {})) for seed in range(4)]
+    cases += [build_case(target, HashChoices(key(seed, "shrink", op), {})) for seed in range(4)]
     for case in cases:
         assert shrink(target, case, lambda _: False) == case
         check_case(spec, shrink(target, case, lambda _: True, runs=100))
@@ -58,7 +58,7 @@ def test_every_operator_shrinks_to_a_legal_case(op):
 
 def large(seed=3) -> tuple:
     target = next(t for t in SESSION.all_targets(SESSION.library.spec("relu")) if t.id == "relu-a8-ideal")
-    case = build_case(target, HashChooser(seed, {"data": "random"}))
+    case = build_case(target, HashChoices(seed, {"data": "random"}))
     return target, case.but(shapes={"x": (96, 96)})
 
 

@@ -9,9 +9,9 @@ from quantizer.conformance.checks.reject import reject_problems
 from quantizer.conformance.faults import explicit_cases
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
-from quantizer.conformance.reads import given_keys, recorded
 from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.trial import Trial
+from quantizer.conformance.unused_keys import given_keys, recorded
 from quantizer.core import spec as models
 from quantizer.core.library import read_spec
 from quantizer.core.model import Model

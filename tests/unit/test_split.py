@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from plugin_sandbox import sandbox
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.judge import judge
 from quantizer.conformance.shrink import shrink
@@ -24,9 +24,9 @@ from quantizer.core.library import load_library, read_spec
 from quantizer.core.shapes import tensor_shapes
 from quantizer.core.spec import Domain
 from quantizer.ir.graph import Node
-from quantizer.numerics.pieces import cut, joined
+from quantizer.numerics.split_outputs import concatenate_outputs, split_output
 from quantizer.ops import REGISTRY, load_built_ins
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.executor import run_node
 
 load_built_ins()
@@ -36,13 +36,13 @@ TARGET = Target(SPEC, LIBRARY.scheme("a8"), LIBRARY.platform("ideal"))
 
 
 def case(index: int) -> Case:
-    return build_case(TARGET, HashChooser(index, {}))
+    return build_case(TARGET, HashChoices(index, {}))
 
 
 @pytest.mark.parametrize("index", range(40))
 def test_it_is_the_split_of_onnx(index: int) -> None:
     drawn = case(index)
-    x, axis, sizes = Trial(TARGET, drawn, OwnEngine()).tensors["x"], drawn.attrs["axis"], drawn.attrs["sizes"]
+    x, axis, sizes = Trial(TARGET, drawn, BuiltinEngine()).tensors["x"], drawn.attrs["axis"], drawn.attrs["sizes"]
     names = [f"y{i}" for i in range(len(sizes))]
     node = helper.make_node("Split", ["x", "s"], names, axis=axis)
     ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)]
@@ -54,9 +54,9 @@ def test_it_is_the_split_of_onnx(index: int) -> None:
     wanted = ReferenceEvaluator(model).run(None, {"x": x.numpy(), "s": np.array(sizes, dtype=np.int64)})
     made = run_node(SPEC, Node("s", "split", ("x",), tuple(names), drawn.attrs), {"x": x}).tensors
     assert [piece.tolist() for piece in made] == [piece.tolist() for piece in wanted]
-    whole = joined(SPEC, made, {"x": tuple(x.shape)}, drawn.attrs)
+    whole = concatenate_outputs(SPEC, made, {"x": tuple(x.shape)}, drawn.attrs)
     assert torch.equal(whole, x)
-    again = cut(SPEC, whole, {"x": tuple(x.shape)}, drawn.attrs)
+    again = split_output(SPEC, whole, {"x": tuple(x.shape)}, drawn.attrs)
     assert [piece.tolist() for piece in again] == [piece.tolist() for piece in made]
 
 
@@ -74,7 +74,7 @@ def test_parts_of_a_sum_lie_in_the_bin_that_is_asked_for(bin_name: str, legal: o
     })  # fmt: skip
     for total in (1, 2, 4, 7):
         for index in range(30):
-            sizes = draw("sizes", domain, HashChooser(index, {"sizes": bin_name}), {"total": total})
+            sizes = draw("sizes", domain, HashChoices(index, {"sizes": bin_name}), {"total": total})
             assert sum(sizes) == total
             if (bin_name == "ones" and total <= 4) or (bin_name == "pairs" and total > 1):
                 assert all(map(legal, sizes)), (total, sizes)
@@ -134,5 +134,5 @@ def test_a_swap_of_like_pieces_fails_though_all_shapes_are_right() -> None:
         return second, first, *rest
 
     with sandbox(), REGISTRY.overridden("split", "quantized", swapped, None):
-        assert "arithmetic" in {v.check for v in judge(Trial(TARGET, drawn, OwnEngine())) if v.failing}
-    assert not any(v.failing for v in judge(Trial(TARGET, drawn, OwnEngine())))
+        assert "arithmetic" in {v.check for v in judge(Trial(TARGET, drawn, BuiltinEngine())) if v.failing}
+    assert not any(v.failing for v in judge(Trial(TARGET, drawn, BuiltinEngine())))

@@ -28,12 +28,12 @@ def cases():
 def verdicts(change):
     rule = REGISTRY.get("sigmoid", "quantize", "compass")
 
-    def handed(request):
+    def provided(request):
         parameters = rule(request)
         table = parameters.tables["lut"]
         return replace(parameters, tables={"lut": replace(table, entries=change(table, parameters))})
 
-    with REGISTRY.overridden("sigmoid", "quantize", handed, "compass"):
+    with REGISTRY.overridden("sigmoid", "quantize", provided, "compass"):
         return [
             verdict
             for target, case in cases()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from quantizer.conformance.generation.aims import missed
-from quantizer.conformance.generation.builder import build_case, coverage, dealt
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.builder import build_case, coverage, covering_rows_of
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dataset_assertions import missed_targets
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import row_case, stacked
@@ -23,7 +23,7 @@ from quantizer.core.case import Case, Stack
 from quantizer.core.errors import CaseError
 from quantizer.core.verdict import EVERY
 from quantizer.numerics.qparams import Staged
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.tiling.stacks import parts, stacked_shapes
 
 SESSION = open_session(Options(root=Path.cwd()))
@@ -50,7 +50,7 @@ def stacks_of(op, count, data=None):
     rows = (
         (target, row_case(target, index, row))
         for target in everything
-        for index, row in enumerate(dealt(everything, target))
+        for index, row in enumerate(covering_rows_of(everything, target))
         if data is None or row.get("data") == data
     )
     return list(islice(((t, c) for t, c in rows if c.data.stack is not None), 0, 5 * count, 5))
@@ -88,8 +88,8 @@ def test_a_stack_is_judged_as_sharply_as_its_parts(op):
 def test_a_stack_reaches_what_its_first_part_reaches(op):
     everything = SESSION.all_targets(SPECS[op])
     for target in everything[::25]:
-        for index, row in enumerate(dealt(everything, target)):
-            chooser = HashChooser(key(index, target.id), row)
+        for index, row in enumerate(covering_rows_of(everything, target)):
+            chooser = HashChoices(key(index, target.id), row)
             case = build_case(target, chooser)
             whole = stacked(target, case, chooser)
             assert coverage(target, case) <= coverage(target, whole)
@@ -135,7 +135,7 @@ def test_an_operand_that_is_broadcast_along_the_axis_is_the_same_for_all_parts()
     assert stacked_shapes(spec, {"a": (1, 4), "b": (1, 4)}, {}, "d0", 2) == {"a": (2, 4), "b": (2, 4)}
 
 
-class _Moved(OwnEngine):
+class _Moved(BuiltinEngine):
     """One code more where *wrong* says so of a run's operands."""
 
     def __init__(self, wrong):
@@ -200,7 +200,7 @@ def test_a_constant_part_is_mistrusted_for_itself():
     target, case = _sharp_stack()
     last = list(parts(target.spec, case))[0].output[0][1]
 
-    class Flat(OwnEngine):
+    class Flat(BuiltinEngine):
         def run(self, call, operands, parameters):
             staged = super().run(call, operands, parameters)
             codes = staged.codes.clone()
@@ -217,9 +217,9 @@ def test_an_aim_is_asked_of_each_part():
     assert found
     for target, case in found:
         trial = Trial(target, case, SESSION.engine)
-        assert missed(trial, set(case.data.sets)) <= set(case.data.sets)
-        assert not missed(trial, {"saturation"})
-        assert missed(trial, ()) == set()
+        assert missed_targets(trial, set(case.data.sets)) <= set(case.data.sets)
+        assert not missed_targets(trial, {"saturation"})
+        assert missed_targets(trial, ()) == set()
 
 
 def test_every_check_of_a_stack_runs_on_the_whole():

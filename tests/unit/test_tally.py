@@ -1,20 +1,20 @@
-"""Totals of a run: each count is that of the records, holes are distinct reasons and coverage that was not reached."""
+"""Totals of a run: each count is that of the records, gaps are distinct reasons and coverage that was not reached."""
 
 from quantizer.core.record import CheckRecord, Record
-from quantizer.reporting.tally import item_holes, totals
+from quantizer.reporting.tally import item_gaps, totals
 
 RECORDS = [
     Record(
         "one", "op", "cases", "passed", cases=5,
         checks={
             "arithmetic": CheckRecord(passed=3, overflow=2, reasons=("a sum leaves its range",)),
-            "pipeline": CheckRecord(holes=4, reasons=("nobody reads it", "close: a declared exception"), defects=1),
+            "pipeline": CheckRecord(inconclusive=4, reasons=("nobody reads it", "close: a declared exception"), defects=1),
         },
-        holes=("data=ties", "tiles=split"),
+        gaps=("data=ties", "tiles=split"),
     ),
     Record(
         "two", "op", "cases", "failed", cases=2,
-        checks={"tiled": CheckRecord(failed=1, mistrusted=1, holes=1, reasons=("nobody reads it",))},
+        checks={"tiled": CheckRecord(failed=1, mistrusted=1, inconclusive=1, reasons=("nobody reads it",))},
     ),
 ]  # fmt: skip
 
@@ -25,8 +25,8 @@ def test_counts():
     assert found.items == {"passed": 1, "failed": 1, "known": 0, "skipped": 0}
 
 
-def test_holes_are_reasons_without_those_of_exceptions_and_coverage_last():
-    assert item_holes(RECORDS[0]) == (
+def test_gaps_are_reasons_without_those_of_exceptions_and_coverage_last():
+    assert item_gaps(RECORDS[0]) == (
         ("pipeline", "nobody reads it"), ("coverage", "data=ties"), ("coverage", "tiles=split"),
     )  # fmt: skip
-    assert totals(RECORDS).holes == 4
+    assert totals(RECORDS).gaps == 4

@@ -17,7 +17,7 @@ import torch
 
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.generation.ranges import range_of
 from quantizer.conformance.judge import known_defect
@@ -28,10 +28,10 @@ from quantizer.core.library import load_library
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
 from quantizer.ops import load_built_ins
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.frames import Job
-from quantizer.runtime.engines.own import OwnEngine
 from quantizer.runtime.engines.process import Worker
 
 load_built_ins()
@@ -182,8 +182,8 @@ def _trial(
         constants,
         given,
     )
-    case = build_case(target, HashChooser(0, {})).but(shapes=shapes, attrs=attrs, activation="none")
-    trial = Trial(target, case, OwnEngine())
+    case = build_case(target, HashChoices(0, {})).but(shapes=shapes, attrs=attrs, activation="none")
+    trial = Trial(target, case, BuiltinEngine())
     trial.tensors, trial.parameters = constants, trial.engine.quantize(request)
     trial.codes = codes | {item: constant.codes for item, constant in trial.parameters.constants.items()}
     return trial
@@ -194,7 +194,7 @@ def _reach(
     constants: Mapping[str, torch.Tensor],
 ) -> float:  # fmt: skip
     """Return what the outputs of random codes reach, by and large: four roots of the summed squares."""
-    case = build_case(target, HashChooser(0, {})).but(shapes=shapes, attrs=attrs)
+    case = build_case(target, HashChoices(0, {})).but(shapes=shapes, attrs=attrs)
     operands = {item: torch.full(shapes[item], 74.0 * float(params.scale)).double() for item, params in given.items()}
     operands |= {item: values.double() for item, values in constants.items()}
     if target.spec.error_model.kind != "bilinear":

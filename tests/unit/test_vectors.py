@@ -24,7 +24,7 @@ from quantizer.core.library import load_library
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import load_built_ins
 from quantizer.reporting.store import read_run
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 COMPILER = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 EXAMPLE = Path(__file__).parents[2] / "examples/vectors_in_c"
@@ -40,7 +40,7 @@ def export(path, *words, op="relu", cases="6"):
 def trial_of(vector):
     case = Case.from_dict(vector.case.model_dump(), vector.id)
     target = Target(LIBRARY.spec(case.op), LIBRARY.scheme(case.scheme), LIBRARY.platform(case.platform))
-    return Trial(target, case, OwnEngine())
+    return Trial(target, case, BuiltinEngine())
 
 
 def answer(bundle_path, folder, change=lambda codes: codes):
@@ -129,7 +129,7 @@ def test_a_case_without_intervals_says_why_and_is_never_a_pass(tmp_path, capsys)
     assert "open: relu-a8-ideal-0000: no interval is known" in out
     assert "0 passed, 0 failed, 6 open" in out
     (record,) = read_run(tmp_path / "run")
-    assert (record.outcome, record.checks["arithmetic"].holes) == ("skipped", 6)
+    assert (record.outcome, record.checks["arithmetic"].gaps) == ("skipped", 6)
 
 
 def test_an_interval_that_follows_from_the_codes_themselves_is_none(monkeypatch, relu):

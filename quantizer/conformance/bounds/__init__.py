@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from quantizer.conformance.bounds.folds import euclidean, product
 from quantizer.conformance.bounds.index import regret
 from quantizer.conformance.bounds.interval import Interval, input_radius, vacuous
 from quantizer.conformance.bounds.linear import Operand, bilinear, linear, movement, movement_of, piecewise_bilinear
 from quantizer.conformance.bounds.monotone import critical_points_between, monotone, piecewise_monotone
 from quantizer.conformance.bounds.normalization import normalization
 from quantizer.conformance.bounds.poles import between_poles, divide, log, power, reciprocal, rsqrt, sqrt, tan
+from quantizer.conformance.bounds.reductions import euclidean, product
 from quantizer.conformance.bounds.resize import resize_linear, resize_nearest
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.bounds.set_valued import (

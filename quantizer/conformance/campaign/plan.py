@@ -30,7 +30,7 @@ class Plan:
     examples: Count | None
     """How many in all; None: until the time is over."""
     seed: int = 0
-    engine: str = "own"
+    engine: str = "builtin"
     specs: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
 

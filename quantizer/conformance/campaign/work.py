@@ -11,7 +11,7 @@ from quantizer.conformance.campaign.entries import BINS
 from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.failures import headline
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.session import Session, open_session
@@ -32,7 +32,7 @@ def run_unit(plan: str, number: int, target: str, examples: int) -> str:
     where, found = targets[target], Tally(number, target)
     for index in range(examples):
         try:
-            case = build_case(where, HashChooser(key(known.seed, str(number), str(index), target), {}))
+            case = build_case(where, HashChoices(key(known.seed, str(number), str(index), target), {}))
         except Exception as err:  # noqa: BLE001 - whatever a spec or a plugin's reference raises is its failure
             found.broke(f"no case could be built: {type(err).__name__}: {err}")
             continue

@@ -19,7 +19,7 @@ from quantizer.conformance.checks.staged import computes_reference, has_stages, 
 from quantizer.conformance.declared import as_declared
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode
-from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, hole
+from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, inconclusive
 from quantizer.numerics.activations import LIMITS
 
 Array = NDArray[Any]
@@ -40,7 +40,7 @@ def accuracy(trial: Trial) -> Verdict:
             return failure(CHECK, problem)
         enclose = _through_stages
     if enclose is None:
-        return hole(CHECK, UNJUDGED)
+        return inconclusive(CHECK, UNJUDGED)
     if _leaves_accumulator(trial):
         return Verdict(CHECK, "overflow", elements=trial.got.size, reason="a sum may leave the accumulator")
     output = trial.output

@@ -13,22 +13,22 @@ from quantizer.conformance.checks.comparisons import compared
 from quantizer.conformance.checks.elements import judge_equal
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float32_stages import replayed
-from quantizer.conformance.checks.folds import multiplied, rooted
-from quantizer.conformance.checks.hidden_factor import hidden_factor
 from quantizer.conformance.checks.log_softmax import logarithms
 from quantizer.conformance.checks.means import mean
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS, FLOAT32_CODES
-from quantizer.conformance.checks.normalised import softmax_arithmetic
 from quantizer.conformance.checks.normalization import normalization_arithmetic
-from quantizer.conformance.checks.of_rooms import judged_by_room
-from quantizer.conformance.checks.operands import linear
-from quantizer.conformance.checks.piecewise import monotone_arithmetic, stand_in
 from quantizer.conformance.checks.products import bilinear
+from quantizer.conformance.checks.quantize_op import quantized_reals
 from quantizer.conformance.checks.quotients import quotient
-from quantizer.conformance.checks.reals import quantized_reals
+from quantizer.conformance.checks.reductions import euclidean_arithmetic, product_arithmetic
 from quantizer.conformance.checks.requantized import CHECK, FLOAT32_UNIT, Declared, rounded_once
 from quantizer.conformance.checks.resize import resize_arithmetic
+from quantizer.conformance.checks.room_oracles import judged_by_room
+from quantizer.conformance.checks.softmax import softmax_arithmetic
 from quantizer.conformance.checks.staged import has_stages, staged, undeclared
+from quantizer.conformance.checks.unary import judge_by_reference, monotone_arithmetic
+from quantizer.conformance.checks.undisclosed_multiplier import undisclosed_multiplier
+from quantizer.conformance.checks.weighted_sums import linear
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.declared import as_declared, known_stages
 from quantizer.conformance.trial import Trial
@@ -62,7 +62,7 @@ def arithmetic(trial: Trial) -> Verdict:
 
 
 def _by_model(trial: Trial) -> Verdict:
-    return _JUDGES.get(trial.spec.error_model.kind, stand_in)(trial)
+    return _JUDGES.get(trial.spec.error_model.kind, judge_by_reference)(trial)
 
 
 def _exactly(trial: Trial) -> Verdict | None:
@@ -71,7 +71,11 @@ def _exactly(trial: Trial) -> Verdict | None:
     sums = platform.accumulator.model_copy(update={"float32": [], "float32_before": []})
     update = {"accumulator": sums, "activations": {name: name for name in platform.activations}}
     exact = platform.model_copy(update=update)
-    return None if exact == platform else _JUDGES.get(trial.spec.error_model.kind, stand_in)(trial.on(exact))
+    return (
+        None
+        if exact == platform
+        else _JUDGES.get(trial.spec.error_model.kind, judge_by_reference)(trial.under_platform(exact))
+    )
 
 
 def _in_float32(trial: Trial) -> Verdict | None:
@@ -106,7 +110,7 @@ def _own_mean(trial: Trial) -> Verdict | None:
     if rescale is not None and rescale.variant == "multiplier_shift":
         return _by_model(trial)
     known = mean_sums(trial)
-    return None if known is None else hidden_factor(trial, *known, AREA_BITS)
+    return None if known is None else undisclosed_multiplier(trial, *known, AREA_BITS)
 
 
 def _movement(trial: Trial) -> Verdict:
@@ -116,7 +120,7 @@ def _movement(trial: Trial) -> Verdict:
         return quantized_reals(trial, name)
     params, output = trial.qparams(name), trial.output
     if float(params.scale) != float(output.scale) or int(params.zero_point) != int(output.zero_point):
-        return stand_in(trial)
+        return judge_by_reference(trial)
     real = trial.y_hat / float(output.scale)
     quantizer = trial.target.platform.quantizer
     exact = quantizer.operation == "exact" or np.abs(real - np.rint(real)) < RESOLUTION * np.abs(real)
@@ -148,8 +152,8 @@ _JUDGES: Mapping[str, Callable[[Trial], Verdict]] = {
     "movement": _movement,
     "index": _index,
     "comparison": compared,
-    "product": multiplied,
-    "euclidean": rooted,
+    "product": product_arithmetic,
+    "euclidean": euclidean_arithmetic,
     "softmax": lambda trial: logarithms(trial) if trial.spec.error_model.logarithm else softmax_arithmetic(trial),
     "resize": resize_arithmetic,
     "normalization": normalization_arithmetic,
@@ -161,6 +165,6 @@ _READINGS: Mapping[str, Callable[[Trial], Verdict | None]] = {
     "own_mean": _own_mean,
     "real_attributes": lambda _: None,
     "undisclosed_stages": lambda _: None,
-    "rounded_once": stand_in,
+    "rounded_once": judge_by_reference,
 }
 """Reading -> its judge, which returns None for a case that the platform's arithmetic judges all the same."""

@@ -19,7 +19,7 @@ from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.requantized import CHECK, Declared, rounded_once
 from quantizer.conformance.trial import Trial
-from quantizer.core.verdict import Verdict, hole
+from quantizer.core.verdict import Verdict, inconclusive
 
 Array = NDArray[Any]
 OPERAND = 2.0 * UNIT
@@ -30,7 +30,7 @@ def enclosed(trial: Trial) -> Verdict:
     """Judge codes by the interval of every order of float32 operations on the values of the operands' codes."""
     kind = trial.spec.error_model.kind
     if kind not in ENCLOSURES:
-        return hole(CHECK, f"error model {kind} has no enclosure")
+        return inconclusive(CHECK, f"error model {kind} has no enclosure")
     scale = float(trial.output.scale)
     return rounded_once(
         trial, trial.y_hat / scale, Declared(), computed_error(trial),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from quantizer.conformance.checks.elements import judge_equal
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict
-from quantizer.runtime.engines.own import OwnEngine
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 CHECK = "engine"
 
 
 def engine(trial: Trial) -> Verdict | None:
     """Compare codes with those of our own engine under the same parameters; None where that is the one under test, or need not agree."""
-    if isinstance(trial.engine, OwnEngine) or trial.target.platform.enclosing is not None:
+    if isinstance(trial.engine, BuiltinEngine) or trial.target.platform.enclosing is not None:
         return None
-    wanted = OwnEngine().run(trial.call, trial.codes, trial.parameters).codes.numpy()
+    wanted = BuiltinEngine().run(trial.call, trial.codes, trial.parameters).codes.numpy()
     return judge_equal(CHECK, trial, trial.got, wanted, f"our functions of platform {trial.target.platform.platform}")

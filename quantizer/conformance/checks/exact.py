@@ -9,24 +9,24 @@ from numpy.typing import NDArray
 from quantizer.conformance.checks.elements import judge_equal
 from quantizer.conformance.checks.window_sums import SUMS, window_sums
 from quantizer.conformance.trial import Trial
-from quantizer.core.verdict import Verdict, hole
+from quantizer.core.verdict import Verdict, inconclusive
 
 Array = NDArray[Any]
 CHECK = "exact"
 
 
 def exact(trial: Trial) -> Verdict | None:
-    """Judge the engine's accumulators; None for an operator without sums, a hole where sums cannot be judged."""
+    """Judge the engine's accumulators; None for an operator without sums, a gap where sums cannot be judged."""
     wanted = window_sums(trial)
     if wanted is None and trial.spec.quantization.family in SUMS:
-        return hole(CHECK, f"its attributes are not those of family {trial.spec.quantization.family}")
+        return inconclusive(CHECK, f"its attributes are not those of family {trial.spec.quantization.family}")
     if wanted is None:
         if trial.spec.error_model.kind in ("bilinear", "mean"):
-            return hole(CHECK, f"family {trial.spec.quantization.family} has no window sum to compare with")
+            return inconclusive(CHECK, f"family {trial.spec.quantization.family} has no window sum to compare with")
         return None
     acc = trial.accumulate(trial.call, trial.codes, trial.parameters)
     if acc is None:
-        return hole(CHECK, f"engine {trial.engine.name} shows no accumulators")
+        return inconclusive(CHECK, f"engine {trial.engine.name} shows no accumulators")
     got = acc.numpy()
     rule, scheme = trial.target.platform.accumulator, trial.target.scheme
     if rule.overflow == "wrap" and trial.spec.error_model.kind == "bilinear":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated_multipliers
+from quantizer.conformance import expected_multipliers
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import equal
 from quantizer.conformance.trial import Trial
@@ -30,7 +30,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     numbers, steps = trial.parameters.numbers, trial.parameters.inputs["x"].steps
     size = trial.case.shapes["x"][trial.axis]
     inverse = np.float32(1.0) / np.float32(1.0 if steps is None else steps.numpy())
-    wanted = restated_multipliers.float32_multiplier(inverse * LOG2_E, MULTIPLIER_BITS)
+    wanted = expected_multipliers.float32_multiplier(inverse * LOG2_E, MULTIPLIER_BITS)
     halves = int(trial.target.platform.tables.fast.get("softmax") == "power_of_two_halves")
     got = numbers["multiplier"], numbers["shift"]
     yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), got, "the rule's multiplier of log2(e) * s_x")

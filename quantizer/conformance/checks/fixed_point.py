@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated_multipliers
+from quantizer.conformance import expected_multipliers
 from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.finding import Finding
@@ -67,7 +67,7 @@ def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) ->
     zeros = {name: values * 0 for name, values in trial.centred.items()}
     for name, part in parts.items():
         sign = np.rint(trial.reference({**zeros, name: zeros[name] + 1}))
-        mantissa, shift = restated_multipliers.as_multiplier(Fraction(rescale.factors[name]))
+        mantissa, shift = expected_multipliers.as_multiplier(Fraction(rescale.factors[name]))
         total = total + sign * rounded(sign * part, mantissa, shift, str(rescale.operands))
     numbers = rounded(total, rescale.mantissa.numpy(), rescale.shift.numpy(), rescale.variant)
     return judge_rounded(
@@ -79,7 +79,7 @@ def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) ->
 def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
     """Judge a function that is RESCALE and then CLAMP between provided bounds, centred codes."""
     (name,) = trial.centred
-    mantissa, shift = restated_multipliers.as_multiplier(Fraction(rescale.factors[name]))
+    mantissa, shift = expected_multipliers.as_multiplier(Fraction(rescale.factors[name]))
     numbers, c = trial.parameters.numbers, trial.centred[name].numpy()
     whole = rounded(c, mantissa, shift, rescale.variant)
     return judge_rounded(
@@ -95,7 +95,7 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
     inputs, output = trial.parameters.inputs, float(trial.output.scale)
     operands: str | None = None
     if rescale.variant == "area_reciprocal":
-        yield _same("factors", {}, dict(rescale.factors), "the number of terms alone decides")
+        yield _equality_finding("factors", {}, dict(rescale.factors), "the number of terms alone decides")
         wanted: list[tuple[int, int]] = [(1, 0)]
     elif trial.spec.error_model.kind == "bilinear":
         params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
@@ -108,7 +108,7 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
         yield from _factors(
             rescale,
             {
-                n: restated_multipliers.right_shifted(wide * float(p.scale) / twice, 31, _largest(trial))
+                n: expected_multipliers.right_shifted(wide * float(p.scale) / twice, 31, _largest(trial))
                 for n, p in inputs.items()
             },
         )
@@ -119,22 +119,24 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
             rescale, {n: _multiplier(trial, float(p.scale) / (output * terms)) for n, p in inputs.items()}
         )
         wanted = [(1, 0)]
-    yield _same("rounding of operands", operands, rescale.operands, "as the platform's sums have it")
+    yield _equality_finding("rounding of operands", operands, rescale.operands, "as the platform's sums have it")
     pairs = zip(rescale.mantissa.reshape(-1).tolist(), rescale.shift.reshape(-1).tolist(), strict=True)
     for channel, (expected, (mantissa, shift)) in enumerate(zip(wanted, pairs, strict=True)):
         rule = "the multiplier and the shift of the platform's form"
-        yield _same(f"multiplier[{channel}]", (float(expected[0]), expected[1]), (mantissa, shift), rule)
+        yield _equality_finding(f"multiplier[{channel}]", (float(expected[0]), expected[1]), (mantissa, shift), rule)
     yield from _bounds(trial)
 
 
 def _multiplier(trial: Trial, ratio: float) -> tuple[int, int]:
-    return restated_multipliers.right_shifted(ratio, fixed_point_bits(trial), _largest(trial))
+    return expected_multipliers.right_shifted(ratio, fixed_point_bits(trial), _largest(trial))
 
 
 def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
     for name, (mantissa, shift) in wanted.items():
         expected = Fraction(mantissa) / Fraction(2) ** shift
-        yield _same(f"factor[{name}]", expected, Fraction(rescale.factors.get(name, 0.0)), "the multiplier of RESCALE")
+        yield _equality_finding(
+            f"factor[{name}]", expected, Fraction(rescale.factors.get(name, 0.0)), "the multiplier of RESCALE"
+        )
 
 
 def _bounds(trial: Trial) -> Iterator[Finding]:
@@ -145,10 +147,10 @@ def _bounds(trial: Trial) -> Iterator[Finding]:
         if name in trial.parameters.numbers:
             nearest = rational_codes(Fraction(float(trial.bound[end])) / scale, trial.target.platform.rounding)[0]
             wanted = min(max(nearest, output.qmin - zero), output.qmax - zero)
-            yield _same(name, wanted, trial.parameters.numbers[name], f"the code of {end}")
+            yield _equality_finding(name, wanted, trial.parameters.numbers[name], f"the code of {end}")
 
 
-def _same(what: str, wanted: object, got: object, rule: str) -> Finding:
+def _equality_finding(what: str, wanted: object, got: object, rule: str) -> Finding:
     return Finding(what, 0.0 if wanted == got else math.inf, f"{wanted}", f"{got}", rule)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from quantizer.conformance.checks.float32_codes import CHECK, F32, bounded, one_code, quantized, short
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.trial import Trial
-from quantizer.core.verdict import Verdict, hole
+from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 
@@ -18,7 +18,7 @@ def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:
     """Judge a mean by the stages of the kernel that it goes to."""
     known = mean_sums(trial)
     if known is None:
-        return hole(CHECK, "the sums of a mean are not known")
+        return inconclusive(CHECK, "the sums of a mean are not known")
     sums, terms = known
     zero, n = int(trial.output.zero_point), terms.astype(F32)
     variant = _mean_variant(trial, rescale.variant)

@@ -28,7 +28,7 @@ from quantizer.conformance.checks.float32_means import replayed_mean
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import Variant
 from quantizer.core.shapes import channel_axis
-from quantizer.core.verdict import Verdict, hole
+from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 
@@ -95,7 +95,7 @@ def _parts(trial: Trial) -> tuple[Array, Array | None, Array]:
 
 def _real_bias(trial: Trial, rescale: Rescale) -> Verdict:
     if trial.sum_magnitudes.max(initial=0.0) >= 2.0**31:
-        return hole(CHECK, "the accumulator may leave 32 bits")
+        return inconclusive(CHECK, "the accumulator may leave 32 bits")
     sums, bias, scale = _parts(trial)
     mantissa, zero = trial.per_channel(rescale.mantissa).astype(F32), int(trial.output.zero_point)
     if rescale.variant == "f32_stages_bias":
@@ -205,6 +205,6 @@ REPLAYS: Mapping[Variant, Callable[[Trial, Rescale], Verdict]] = {
     "f32_mean_raw": replayed_mean,
     "f32_mean_inverse": replayed_mean,
     "f32_dequantized_fused": _concatenated,
-    "f32_lanes": _lanes,
+    "f32_add_in_lanes": _lanes,
     "aligned_half_away": _lanes,
 }

@@ -15,7 +15,7 @@ from quantizer.conformance.checks.norm_interval import norm_float_radius
 from quantizer.conformance.checks.window_sums import mean_counts
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict, failure
-from quantizer.numerics.same import same
+from quantizer.numerics.bitwise import bitwise_equal
 
 Array = NDArray[Any]
 CHECK = "float"
@@ -28,7 +28,7 @@ def float_forward(trial: Trial) -> Verdict:
     operands = {name: values.clone() for name, values in trial.tensors.items()}
     got = trial.engine.run_float(trial.call, operands).double().numpy()
     for name, values in operands.items():
-        if not same(values, trial.tensors[name]):
+        if not bitwise_equal(values, trial.tensors[name]):
             return failure(CHECK, f"the float forward wrote into operand {name}")
     if got.shape != trial.y.shape:
         return judge_reals(CHECK, got, trial.y, trial.y, trial.y, made_of="the shape of the spec")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated
+from quantizer.conformance import expected_parameters
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.oracle import fixed, high_multiplied
@@ -29,7 +29,7 @@ SIXTEEN = 16
 def judged(trial: Trial, codes: Array, made_of: str) -> Verdict:
     """Judge output codes that must equal *codes*, once these are cut by the fused activation and saturated."""
     output = trial.output
-    low, high = restated.activation_codes(
+    low, high = expected_parameters.activation_codes(
         trial.target.platform, trial.variant, trial.case.activation, (output.qmin, output.qmax), float(output.scale),
         int(output.zero_point),
     )  # fmt: skip
@@ -59,18 +59,18 @@ def reduced_codes(trial: Trial, rescale: Rescale) -> Array:
     (params,), zero = trial.parameters.inputs.values(), int(trial.output.zero_point)
     raw, count = sums + terms * int(params.zero_point), int(terms.max(initial=1))
     match rescale.variant:
-        case "raw_half_away":
+        case "mean_of_codes_half_away":
             rounded = np.where(raw > 0, (2 * raw + terms) // (2 * terms), -((terms - 2 * raw) // (2 * terms)))
             return np.asarray(rounded)
         case "q31_folded":
             return high_multiplied(sums, int(rescale.mantissa), int(rescale.shift)) + zero
-        case "q31_in_sixteens":
-            return _in_sixteens(trial, raw, count)
+        case "q31_mean_in_16_lanes":
+            return _in_16_lanes(trial, raw, count)
         case _:
             return _in_float32(trial, raw, count, rescale)
 
 
-def _in_sixteens(trial: Trial, raw: Array, count: int) -> Array:
+def _in_16_lanes(trial: Trial, raw: Array, count: int) -> Array:
     """Return codes of means of raw codes: the two zero points are one constant, rounded to a whole code before."""
     (params,), output = trial.parameters.inputs.values(), trial.output
     x, y = F32(float(params.scale)), F32(float(output.scale))
@@ -88,17 +88,17 @@ def _in_float32(trial: Trial, raw: Array, count: int, rescale: Rescale) -> Array
     (params,), zero = trial.parameters.inputs.values(), int(trial.output.zero_point)
     factor = F32(next(iter(rescale.factors.values())))
     scaled = raw.astype(F32) * factor
-    if rescale.variant == "f32_raw_even":
+    if rescale.variant == "f32_mean_of_codes_half_even":
         return np.asarray(np.rint(scaled + (F32(zero) - F32(count * int(params.zero_point)) * factor)))
     value = (scaled + F32(-int(params.zero_point)) * factor * F32(count)).astype(np.float64)
     return np.asarray(np.sign(value) * np.floor(np.abs(value) + 0.5) + zero)
 
 
 REPLAYED: Mapping[str, Callable[[Trial, Rescale], Array]] = {
-    "raw_half_away": reduced_codes,
+    "mean_of_codes_half_away": reduced_codes,
     "q31_folded": reduced_codes,
-    "q31_in_sixteens": reduced_codes,
-    "f32_raw_even": reduced_codes,
-    "f32_raw_away": reduced_codes,
+    "q31_mean_in_16_lanes": reduced_codes,
+    "f32_mean_of_codes_half_even": reduced_codes,
+    "f32_mean_of_codes_half_away": reduced_codes,
 }
 """Variants that are judged by the codes of their stages."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from quantizer.conformance import restated_multipliers
+from quantizer.conformance import expected_multipliers
 from quantizer.conformance.checks import litert_stages
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS
-from quantizer.conformance.checks.piecewise import stand_in
 from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, Declared, replayed_stage, rounded_once
+from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.trial import Trial
-from quantizer.core.verdict import Verdict, hole
+from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 
@@ -23,13 +23,13 @@ def mean(trial: Trial) -> Verdict:
     """Judge a sum divided by the number of its terms: both are exact, the multiplier is provided or follows from the number."""
     rescale, known = trial.parameters.rescale, mean_sums(trial)
     if rescale is None or known is None:
-        return stand_in(trial)
+        return judge_by_reference(trial)
     sums, terms = known
     if rescale.variant in litert_stages.REPLAYED:
         return litert_stages.judged(trial, litert_stages.reduced_codes(trial, rescale), "the declared stages")
     declared = DECLARED.get(rescale.variant)
     if declared is None:
-        return hole(CHECK, f"variant {rescale.variant} declares no rounding stages")
+        return inconclusive(CHECK, f"variant {rescale.variant} declares no rounding stages")
     if rescale.variant == "f32_dequantized" and not _is_global(trial):
         return _dequantized_mean(trial, terms, rescale)
     if rescale.variant == "f32_dequantized":
@@ -51,16 +51,16 @@ def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
     """Return for each number of terms what a sum is multiplied by, output codes per accumulator unit."""
     whole = Fraction(next(iter(rescale.factors.values()), 1.0)) * Fraction(float(rescale.mantissa))
     whole /= Fraction(2) ** int(rescale.shift) * Fraction(rescale.divisor)
-    if rescale.variant in ("exact", "raw_half_away"):
+    if rescale.variant in ("exact", "mean_of_codes_half_away"):
         return {n: whole / n for n in numbers}
     if rescale.variant == "area_reciprocal":
-        pairs = {n: restated_multipliers.area_reciprocal(n) for n in numbers}
+        pairs = {n: expected_multipliers.area_reciprocal(n) for n in numbers}
         return {n: Fraction(mantissa, 1 << shift) for n, (mantissa, shift) in pairs.items()}
     if rescale.variant != "area_multiplier":
         return dict.fromkeys(numbers, whole)
-    found = {n: restated_multipliers.float32_multiplier(np.float32(1.0 / n), AREA_BITS) for n in numbers}
+    found = {n: expected_multipliers.float32_multiplier(np.float32(1.0 / n), AREA_BITS) for n in numbers}
     if numbers != [1] and 1 in found:
-        found[1] = restated_multipliers.area_of_one(AREA_BITS)
+        found[1] = expected_multipliers.area_of_one(AREA_BITS)
     return {n: Fraction(mantissa) / Fraction(2) ** shift for n, (mantissa, shift) in found.items()}
 
 

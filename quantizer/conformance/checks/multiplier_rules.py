@@ -1,4 +1,4 @@
-"""What the platform's rule says of a multiplier, and who hands it."""
+"""What the platform's rule says of a multiplier, and who provides it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AREA_BITS = 8
 
 
 DIVIDES = (
-    "f32_dequantized", "f32_stages_bias", "f32_lanes", "f32_dequantized_fused", "aligned_half_away",
+    "f32_dequantized", "f32_stages_bias", "f32_add_in_lanes", "f32_dequantized_fused", "aligned_half_away",
     "f32_mean_divided", "f32_mean_zpin", "f32_mean_raw", "f32_mean_inverse",
 )  # fmt: skip
 """Variants that are provided the output's scale."""
@@ -32,7 +32,7 @@ def multiplier_bits(trial: Trial) -> int:
     """Return the bits of a multiplier that the platform declares."""
     rule = trial.target.platform.multiplier
     bits = trial.target.scheme.activation.bits if rule.bits == "activation" else rule.bits
-    return min(bits, rule.bits_ceiling)
+    return min(bits, rule.max_bits)
 
 
 def fixed_point_bits(trial: Trial) -> int:

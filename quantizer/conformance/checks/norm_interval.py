@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import bounds, restated_norm
+from quantizer.conformance import bounds, expected_norm
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.checks.float32 import UNIT, lost
-from quantizer.conformance.checks.norm_rows import beside, row_codes, row_means, rows
+from quantizer.conformance.checks.norm_rows import neighbours_of, row_codes, row_means, rows
 from quantizer.conformance.trial import Trial
 
 Array = NDArray[Any]
@@ -39,16 +39,18 @@ def affine(trial: Trial, name: str, shape: tuple[int, ...]) -> tuple[Array, Arra
     """Return centred codes and scales of gamma or beta for every element; an absent gamma is 1, an absent beta 0."""
     if name not in trial.tensors:
         return np.full(shape, int(name == "gamma")), np.ones(shape)
-    codes = beside(trial, name, trial.centred[name].numpy().astype(np.int64))
+    codes = neighbours_of(trial, name, trial.centred[name].numpy().astype(np.int64))
     scale = trial.broadcast(name, trial.qparams(name).scale)
-    return np.broadcast_to(codes, shape), np.broadcast_to(beside(trial, name, scale) if scale.ndim else scale, shape)
+    return np.broadcast_to(codes, shape), np.broadcast_to(
+        neighbours_of(trial, name, scale) if scale.ndim else scale, shape
+    )
 
 
 def effective_beta(trial: Trial, shape: tuple[int, ...]) -> Array:
     """Return the codes of beta as the platform reads them: with cleared low bits where it declares effective bits."""
     codes = affine(trial, "beta", shape)[0]
     bits = trial.target.platform.bias_effective_bits.get(trial.spec.quantization.family)
-    return restated_norm.effective(codes, bits)
+    return expected_norm.effective(codes, bits)
 
 
 def is_integer(trial: Trial) -> bool:
@@ -89,7 +91,7 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
     squares = count * (variance + moved**2)
     added = count * epsilon / float(trial.parameters.inputs["x"].scale) ** 2
     table = table_error(193, ROOT_PLACES + 1)
-    wanted = restated_norm.table_numbers(count, trial.target.scheme, trial.target.platform, mean=mean)
+    wanted = expected_norm.table_numbers(count, trial.target.scheme, trial.target.platform, mean=mean)
     if bits <= 8 and mean:
         unit = 2.0 ** numbers.get("variance_shift", wanted["variance_shift"])
         gain = numbers.get("norm_multiplier", 1) * 2.0 ** (
@@ -98,7 +100,7 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
         absolute, relative = 2.0 ** -(ROOT_PLACES + 1), table
     else:
         unit = float(count)
-        steps = restated_norm.normalized(count, trial.target.scheme, trial.target.platform).scale
+        steps = expected_norm.normalized(count, trial.target.scheme, trial.target.platform).scale
         own = numbers.get("norm_multiplier", 0) * 2.0 ** (ROOT_PLACES - NORMAL_PLACES - numbers.get("norm_shift", 0))
         gain = 1.0 / float(steps) if declared or not own else own
         format_bits = trial.target.platform.significant_bits.get("inverse_root")
@@ -128,11 +130,11 @@ def final_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tup
     gamma, gamma_scale = affine(trial, "gamma", shape)
     beta, loss = effective_beta(trial, shape), 0.0
     if rescale is None:
-        scale = restated_norm.normalized(lines(trial)[2], trial.target.scheme, trial.target.platform).scale
+        scale = expected_norm.normalized(lines(trial)[2], trial.target.scheme, trial.target.platform).scale
         ratio, loss = gamma_scale * float(scale) / float(trial.output.scale), 2.0**-trial.target.scheme.activation.bits
     else:
         real = rescale.mantissa.numpy() * np.exp2(-rescale.shift.numpy().astype(np.float64))
-        ratio = np.broadcast_to(beside(trial, "gamma", real) if real.ndim else real, shape)
+        ratio = np.broadcast_to(neighbours_of(trial, "gamma", real) if real.ndim else real, shape)
     ends = [(end * gamma + beta) * ratio * (1 + part) for end in (low, high) for part in {-loss, loss}]
     return np.minimum.reduce(ends), np.maximum.reduce(ends)
 
@@ -162,7 +164,9 @@ def norm_enclosure(trial: Trial, operands: dict[str, tuple[Array, Array]]) -> In
     def known(name: str) -> Interval | None:
         if name not in operands:
             return None
-        ends = (np.broadcast_to(beside(trial, name, end), x.shape) for end in np.broadcast_arrays(*operands[name]))
+        ends = (
+            np.broadcast_to(neighbours_of(trial, name, end), x.shape) for end in np.broadcast_arrays(*operands[name])
+        )
         return Interval.around(*(rows(trial, end) for end in ends))
 
     found = bounds.normalization(
@@ -183,7 +187,7 @@ def norm_float_radius(trial: Trial) -> Array:
     """
     x, eps = rows(trial, trial.doubles["x"].numpy()), float(trial.bound["epsilon"])
     gamma, beta = (
-        beside(trial, name, trial.doubles[name].numpy()) if name in trial.doubles else None
+        neighbours_of(trial, name, trial.doubles[name].numpy()) if name in trial.doubles else None
         for name in ("gamma", "beta")
     )
     count = x.shape[1]

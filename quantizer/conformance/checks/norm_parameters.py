@@ -1,15 +1,15 @@
-"""What a normalisation's quantize rule hands beside scales and codes: shifts and multiplier of the variance."""
+"""What a normalisation's quantize rule provides beside scales and codes: shifts and multiplier of the variance."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from quantizer.conformance import restated_norm
+from quantizer.conformance import expected_norm
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.norm_rows import norm_count
-from quantizer.conformance.restated import Expected
+from quantizer.conformance.expected_parameters import Expected
 from quantizer.conformance.trial import Trial
 
 
@@ -17,17 +17,17 @@ def norm_factors(trial: Trial) -> dict[str, Expected]:
     """Return what gamma multiplies, so that beta is added under it: the normalised value; empty for other operators."""
     if trial.spec.error_model.kind != "normalization":
         return {}
-    return {"normalized": restated_norm.normalized(norm_count(trial), trial.target.scheme, trial.target.platform)}
+    return {"normalized": expected_norm.normalized(norm_count(trial), trial.target.scheme, trial.target.platform)}
 
 
 def norm_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield the numbers of an integer normalisation against the platform's rule; a plugin may hand others, of its own names."""
+    """Yield the numbers of an integer normalisation against the platform's rule; a plugin may provide others, of its own names."""
     platform = trial.target.platform
     variant = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
     if trial.spec.error_model.kind != "normalization" or variant != "multiplier_shift":
         return
     mean = trial.spec.error_model.centred
-    wanted = restated_norm.table_numbers(norm_count(trial), trial.target.scheme, platform, mean=mean)
+    wanted = expected_norm.table_numbers(norm_count(trial), trial.target.scheme, platform, mean=mean)
     if is_replaced(trial) and wanted.keys().isdisjoint(trial.parameters.numbers):
         return
     for name, number in wanted.items():

@@ -21,10 +21,10 @@ from quantizer.conformance.checks.norm_interval import (
     final_interval,
     is_integer,
 )
-from quantizer.conformance.checks.norm_rows import beside, row_codes
-from quantizer.conformance.checks.normalised import Exact, final_codes
+from quantizer.conformance.checks.norm_rows import neighbours_of, row_codes
+from quantizer.conformance.checks.softmax import Exact, final_codes
 from quantizer.conformance.trial import Trial
-from quantizer.core.verdict import Verdict, Worst, hole
+from quantizer.core.verdict import Verdict, Worst, inconclusive
 
 Array = NDArray[Any]
 CHECK = "arithmetic"
@@ -154,8 +154,8 @@ class _ByTable:
 
     @property
     def numbers(self) -> tuple[int, int, int]:
-        handed = self.trial.parameters.numbers
-        return handed.get("variance_shift", 0), handed["norm_multiplier"], handed["norm_shift"]
+        provided = self.trial.parameters.numbers
+        return provided.get("variance_shift", 0), provided["norm_multiplier"], provided["norm_shift"]
 
     def verdict(self) -> Verdict:
         """Return the verdict of the first stage that fails, else that of the output."""
@@ -163,7 +163,7 @@ class _ByTable:
             "inverse_root" not in self.trial.parameters.tables
             or not {"norm_multiplier", "norm_shift"} <= self.trial.parameters.numbers.keys()
         ):
-            return hole(CHECK, "no table of inverse roots or no shifts were provided")
+            return inconclusive(CHECK, "no table of inverse roots or no shifts were provided")
         own = [] if self.narrow else [self.factor, self.deviation] if self.centred else [self.factor]
         judges = [*([self.mean] if self.centred else []), self.variance, self.root, *own, self.normalized]
         for judge in judges:
@@ -273,12 +273,12 @@ class _ByTable:
         """(normalized * gamma + beta) * m * 2**-n, from the provided codes."""
         trial, rescale = self.trial, self.trial.parameters.rescale
         if rescale is None:
-            return hole(CHECK, "no multiplier was provided")
+            return inconclusive(CHECK, "no multiplier was provided")
         shape, normalized = trial.output_shape, self.stages["normalized"].reshape(trial.output_shape)
         gamma, beta = affine(trial, "gamma", shape)[0], effective_beta(trial, shape)
         acc = normalized * gamma + beta
         mantissa, shift = (
-            np.broadcast_to(beside(trial, "gamma", part.numpy()) if part.dim() else part.numpy(), shape)
+            np.broadcast_to(neighbours_of(trial, "gamma", part.numpy()) if part.dim() else part.numpy(), shape)
             for part in (rescale.mantissa, rescale.shift)
         )
         return final_codes(

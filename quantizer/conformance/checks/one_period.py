@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated_multipliers
+from quantizer.conformance import expected_multipliers
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, equal
 from quantizer.conformance.trial import Trial
@@ -36,7 +36,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     (x,) = trial.parameters.inputs.values()
     steps = np.float32(1.0 / float(x.scale) if x.steps is None else x.steps.numpy())
     ratio = np.float32(table.entries.numel() / 2 / math.pi) / steps
-    wanted = restated_multipliers.float32_multiplier(ratio, min(15, trial.target.scheme.activation.bits))
+    wanted = expected_multipliers.float32_multiplier(ratio, min(15, trial.target.scheme.activation.bits))
     got = numbers["multiplier"], numbers["shift"]
     yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), got, "the rule's multiplier of size / (2 pi) * s_x")
 

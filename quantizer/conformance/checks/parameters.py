@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated, restated_multipliers
+from quantizer.conformance import expected_multipliers, expected_parameters
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.checks.multiplier_parameters import multiplier_findings, number_findings
 from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, is_replaced, multiplier_bits, unifies_shifts
-from quantizer.conformance.checks.multipliers import multiplier_findings, number_findings
 from quantizer.conformance.checks.norm_parameters import norm_factors, norm_findings
 from quantizer.conformance.checks.resize import resize_findings
 from quantizer.conformance.checks.staged import stage_findings
 from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.declared import kind_findings, with_declared_numbers
-from quantizer.conformance.restated import Expected
+from quantizer.conformance.expected_parameters import Expected
 from quantizer.conformance.trial import Trial
 from quantizer.core.dtypes import dtype
 from quantizer.core.platforms import Platform, Quantizer
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst
 from quantizer.numerics.qparams import QParams
-from quantizer.plugins.handed import ABSORBED
+from quantizer.plugins.layer_parameters import ABSORBED
 
 Array = NDArray[Any]
 CHECK = "parameters"
@@ -65,23 +65,28 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     for name in trial.spec.coded:
         if name not in case.shapes:
             continue
-        span = restated.input_range(trial.spec, name, target.platform, case)
-        signed = restated.input_sign(span, rule)
+        span = expected_parameters.input_range(trial.spec, name, target.platform, case)
+        signed = expected_parameters.input_sign(span, rule)
         index = trial.spec.inputs[name].kind == "index"
         inputs[name] = (
-            restated.own_codes() if index else restated.activation(span, scheme.activation, rule, signed=signed)
+            expected_parameters.own_codes()
+            if index
+            else expected_parameters.activation(span, scheme.activation, rule, signed=signed)
         )
-        yield from _same(name, trial.parameters.inputs.get(name), inputs[name])
+        yield from _parameter_findings(name, trial.parameters.inputs.get(name), inputs[name])
     platform = _own_sign(trial)
-    outputs = {name: restated.output(trial.spec, name, scheme, platform, case, inputs) for name in trial.spec.outputs}
+    outputs = {
+        name: expected_parameters.output(trial.spec, name, scheme, platform, case, inputs)
+        for name in trial.spec.outputs
+    }
     for name, wanted in outputs.items():
-        yield from _same(name, trial.parameters.outputs.get(name), wanted)
+        yield from _parameter_findings(name, trial.parameters.outputs.get(name), wanted)
     for name, wanted in {**inputs, **outputs}.items():
         yield from _held(name, wanted)
     factors = norm_factors(trial) or inputs
     weights = _weights(trial, factors, outputs["y"])
     yield from _constants(trial, factors, weights)
-    spread = [restated.repeated(wanted, _channels(trial)) for wanted in weights.values()]
+    spread = [expected_parameters.repeated(wanted, _channels(trial)) for wanted in weights.values()]
     yield from multiplier_findings(trial, [*factors.values(), *spread], outputs["y"])
     yield from number_findings(trial)
     yield from norm_findings(trial)
@@ -114,7 +119,7 @@ def _accumulator(trial: Trial) -> Iterator[Finding]:
     )
 
 
-def _same(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Finding]:
+def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Finding]:
     """Scale, zero point, codes and format equal the rule's to the last bit."""
     if chosen is None:
         yield Finding(
@@ -170,17 +175,21 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
     names = [n for n, item in trial.spec.inputs.items() if item.role == "weight" and n in trial.tensors]
     if trial.target.scheme.weight is None or not names:
         return {}
-    part = restated.weight_part(trial.target.scheme.weight, platform, trial.spec.quantization.family)
+    part = expected_parameters.weight_part(trial.target.scheme.weight, platform, trial.spec.quantization.family)
     axis = trial.spec.inputs[names[0]].channel_axis
     channels = trial.case.shapes[names[0]][axis or 0]
     groups = int(trial.bound.get(platform.parameters.weight_groups or "", 1))
     found: dict[str, Expected] = {}
     outputs = _channels(trial)
     shared = channels < outputs
-    sizes = restated.weight_groups(part, platform, channels, groups, shared=shared) if axis is not None else [None]
+    sizes = (
+        expected_parameters.weight_groups(part, platform, channels, groups, shared=shared)
+        if axis is not None
+        else [None]
+    )
     for place, size in enumerate(sizes):
         found = {
-            name: restated.weight(
+            name: expected_parameters.weight(
                 trial.tensors[name].double().numpy(), part, platform.parameters,
                 trial.spec.inputs[name].channel_axis, size,
             )
@@ -188,17 +197,19 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
         }  # fmt: skip
         if size is None or not unifies_shifts(trial):
             break
-        if place == 0 and is_replaced(trial) and _hands(trial, names[0], found[names[0]]):
+        if place == 0 and is_replaced(trial) and _provides(trial, names[0], found[names[0]]):
             break
-        spread = [restated.repeated(wanted, outputs) for wanted in found.values()]
-        ratios = restated_multipliers.product_ratios([*inputs.values(), *spread], output, outputs or channels)
-        if min(mantissa for mantissa, _ in restated_multipliers.unified(ratios, multiplier_bits(trial))) > 0:
+        spread = [expected_parameters.repeated(wanted, outputs) for wanted in found.values()]
+        ratios = expected_multipliers.product_ratios([*inputs.values(), *spread], output, outputs or channels)
+        if min(mantissa for mantissa, _ in expected_multipliers.unified(ratios, multiplier_bits(trial))) > 0:
             break
     if not platform.parameters.weights_hold_bias:
         return found
     for bias in (n for n, item in trial.spec.inputs.items() if item.role == "bias" and n in trial.tensors):
         factor, values = float(next(iter(inputs.values())).scale), trial.tensors[bias].numpy()
-        found = {n: restated.holding_bias(wanted, values, factor, part.bias_bits) for n, wanted in found.items()}
+        found = {
+            n: expected_parameters.holding_bias(wanted, values, factor, part.bias_bits) for n, wanted in found.items()
+        }
     return found
 
 
@@ -208,7 +219,7 @@ def _channels(trial: Trial) -> int:
     return 0 if axis is None else trial.output_shape[axis]
 
 
-def _hands(trial: Trial, name: str, wanted: Expected) -> bool:
+def _provides(trial: Trial, name: str, wanted: Expected) -> bool:
     constant = trial.parameters.constants.get(name)
     return constant is not None and np.array_equal(constant.params.scale.numpy(), wanted.scale)
 
@@ -219,7 +230,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
         return
     for name, wanted in weights.items():
         constant = trial.parameters.constants.get(name)
-        yield from _same(name, constant.params if constant else None, wanted)
+        yield from _parameter_findings(name, constant.params if constant else None, wanted)
         if constant is not None:
             yield from _codes(trial, name, constant.codes.numpy(), wanted, trial.spec.inputs[name].channel_axis)
     for name, item in trial.spec.inputs.items():
@@ -229,7 +240,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
         if constant is None:
             yield Finding(name, math.inf, "codes", "nothing", "every constant is decided")
             continue
-        spread = [restated.repeated(wanted, _channels(trial)) for wanted in weights.values()]
+        spread = [expected_parameters.repeated(wanted, _channels(trial)) for wanted in weights.values()]
         wanted = _bias(trial, [*inputs.values(), *spread], part.bias_bits)
         yield from _bias_params(trial, name, constant.params, wanted)
         absorbs = trial.spec.quantization.family in trial.target.platform.absorbs_zero_point
@@ -242,7 +253,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
 def _bias_params(trial: Trial, name: str, chosen: QParams, wanted: Expected) -> Iterator[Finding]:
     """A built-in rule's to the last bit; a plugin may multiply scales in float32 in an order of its own."""
     if not is_replaced(trial):
-        yield from _same(name, chosen, wanted)
+        yield from _parameter_findings(name, chosen, wanted)
         return
     rule, scale = np.broadcast_arrays(np.atleast_1d(wanted.scale), np.atleast_1d(chosen.scale.numpy()))
     away = np.abs(scale / rule - 1.0) / FLOAT32_CODES
@@ -317,19 +328,19 @@ def _held_bias(trial: Trial, name: str, got: Array, wanted: Expected, weight: st
 
     A plugin may round its scales in an order of its own, and keep a saturated bias at the end of the codes.
     """
-    handed, (x, *_) = trial.parameters.constants.get(weight), trial.parameters.inputs.values()
+    provided, (x, *_) = trial.parameters.constants.get(weight), trial.parameters.inputs.values()
     values = trial.tensors[name].numpy()
-    if handed is None or got.shape != values.shape:
+    if provided is None or got.shape != values.shape:
         yield Finding(name, math.inf, f"codes of shape {values.shape}", f"{got.shape}", "one code per value")
         return
     if not values.size:
         return
-    codes = handed.codes.numpy()
+    codes = provided.codes.numpy()
     sums = np.resize(codes.reshape(len(codes), -1).sum(1), values.shape)
     added = -int(x.zero_point) * sums
     bits = wanted.dtype.bits
     effective = trial.target.platform.bias_effective_bits.get(trial.spec.quantization.family, bits)
-    exact = restated.held_bias(values, np.asarray(wanted.steps), added, bits, effective)
+    exact = expected_parameters.held_bias(values, np.asarray(wanted.steps), added, bits, effective)
     away, room = np.abs(got - exact).astype(np.float64), np.full(values.shape, 0.5)
     if is_replaced(trial):
         real = np.clip(values.astype(np.float64) / wanted.scale, wanted.qmin - 0.49, wanted.qmax + 0.49)

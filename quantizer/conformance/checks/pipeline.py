@@ -16,11 +16,11 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import Library
 from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
-from quantizer.core.verdict import Verdict, failure, hole, passed
+from quantizer.core.verdict import Verdict, failure, inconclusive, passed
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_read_back import with_parameters
 from quantizer.ir.graph import Graph
-from quantizer.numerics.pieces import joined
+from quantizer.numerics.split_outputs import concatenate_outputs
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.optimize.cfg import parse_cfg
 from quantizer.optimize.steps import STEPS, with_graph
@@ -53,12 +53,12 @@ def pipeline(trial: Trial) -> Verdict | None:
     if trial.target.platform.platform != PLATFORM:
         return None
     if np.isnan(trial.y).any():
-        return hole(CHECK, "the reference is NaN on the samples: no flow calibrates on that")
+        return inconclusive(CHECK, "the reference is NaN on the samples: no flow calibrates on that")
     try:
         exported = export(trial)
         got = flow_codes(trial, exported)
     except UnsupportedError as err:
-        return hole(CHECK, str(err))
+        return inconclusive(CHECK, str(err))
     wanted = trial.got
     if got.shape != wanted.shape:
         return failure(CHECK, f"the flow gives shape {list(got.shape)}, the direct run {list(wanted.shape)}")
@@ -84,7 +84,7 @@ def flow_codes(trial: Trial, exported: Exported) -> np.ndarray[Any, Any]:
         to_operator_order(values, "channels_last", spatial=output.spatial)
         for values in work.runs.outputs(graph, exported.feeds)
     ]
-    found: np.ndarray[Any, Any] = joined(trial.spec, made, trial.case.shapes, trial.case.attrs).numpy()
+    found: np.ndarray[Any, Any] = concatenate_outputs(trial.spec, made, trial.case.shapes, trial.case.attrs).numpy()
     return found
 
 

@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from quantizer.conformance.checks.piecewise import stand_in
 from quantizer.conformance.checks.requantized import (
     CHECK,
     DECLARED,
@@ -18,10 +17,11 @@ from quantizer.conformance.checks.requantized import (
     replayed_stage,
     rounded_once,
 )
+from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.checks.window_sums import window_sums
 from quantizer.conformance.trial import Trial
 from quantizer.core.shapes import channel_axis
-from quantizer.core.verdict import Verdict, Worst, failure, hole
+from quantizer.core.verdict import Verdict, Worst, failure, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 EXACT_LIMIT = 2.0**53
@@ -31,19 +31,19 @@ def bilinear(trial: Trial) -> Verdict:
     """Judge a product: the exact sum, held as the accumulator holds it, times the provided multiplier."""
     rescale = trial.parameters.rescale
     if rescale is None:
-        return stand_in(trial)
+        return judge_by_reference(trial)
     platform, family = trial.target.platform, trial.spec.quantization.family
     whole = window_sums(trial) if family in platform.accumulator.float32 else None
     acc = trial.sums if whole is None else whole
     magnitude = trial.sum_magnitudes
     if magnitude.size and float(magnitude.max()) >= EXACT_LIMIT:
-        return hole(CHECK, "the accumulator leaves the integers that float64 holds")
+        return inconclusive(CHECK, "the accumulator leaves the integers that float64 holds")
     held, refusal = _accumulator(trial, acc, magnitude)
     if refusal is not None:
         return refusal
     declared = DECLARED.get(rescale.variant)
     if declared is None:
-        return hole(CHECK, f"variant {rescale.variant} declares no rounding stages")
+        return inconclusive(CHECK, f"variant {rescale.variant} declares no rounding stages")
     held = before_activation(trial, held)
     mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
     if declared.float32:

@@ -10,7 +10,7 @@ import torch
 
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.target import Target
 from quantizer.core.errors import ConstraintError, QuantizerError
@@ -56,7 +56,7 @@ def _breaking(target: Target, index: int) -> Iterator[tuple[dict[str, tuple[int,
     """Yield shapes and attributes that break constraint *index* and keep all others: one value changed, then two."""
     spec = target.spec
     for count, seed in itertools.product((1, 2), range(SEEDS)):
-        case = build_case(target, HashChooser(key(seed, "reject", target.id), {}))
+        case = build_case(target, HashChoices(key(seed, "reject", target.id), {}))
         bound = variables(spec, case.shapes, case.attrs)
         absent = {plain_name(item.axes) for name, item in spec.inputs.items() if name not in case.shapes}
         names = [name for name in bound if name in spec.constraints[index].require.names and name not in absent]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import restated
+from quantizer.conformance import expected_parameters
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.float32_stages import REPLAYS
@@ -58,14 +58,14 @@ DECLARED: Mapping[Variant, Declared] = {
     "half_away": Declared("half_away"),
     "q31_double": Declared("half_away", high_multiply=True),
     "q31_half_up": Declared("half_up", high_multiply=True),
-    "q31_half_up_in_eights": Declared("half_up", high_multiply=True, vector=8),
+    "q31_half_up_in_8_lanes": Declared("half_up", high_multiply=True, vector=8),
     "q31_folded": Declared("half_away", high_multiply=True),
-    "q31_in_sixteens": Declared("half_up", high_multiply=True, vector=16),
+    "q31_mean_in_16_lanes": Declared("half_up", high_multiply=True, vector=16),
     "q21_half_up": Declared("half_up"),
     "q8_half_up": Declared("half_up"),
-    "raw_half_away": Declared("half_away", zero_point_first=True),
-    "f32_raw_even": Declared("half_even", zero_point_first=True, float32=True),
-    "f32_raw_away": Declared("half_away", float32=True),
+    "mean_of_codes_half_away": Declared("half_away", zero_point_first=True),
+    "f32_mean_of_codes_half_even": Declared("half_even", zero_point_first=True, float32=True),
+    "f32_mean_of_codes_half_away": Declared("half_away", float32=True),
     "area_multiplier": Declared(),
     "f32_dequantized": Declared("half_even", float32=True),
     "integer_multiplier_shift": Declared(),
@@ -103,7 +103,9 @@ def rounded_once(
         zero_point_first=declared.zero_point_first, exact=exact,
     )  # fmt: skip
     if own is not None:
-        top = min(restated.limit_code(trial.limits[1], float(trial.output.scale), zero, own), trial.output.qmax)
+        top = min(
+            expected_parameters.limit_code(trial.limits[1], float(trial.output.scale), zero, own), trial.output.qmax
+        )
         low, high = np.minimum(low, top), np.minimum(high, top)
     spread = (0.5 if mode.startswith("half") else 1.0) + np.broadcast_to(np.asarray(extra), value.shape)
     further = f" + {float(np.max(extra)):.3g} of an earlier stage" if np.any(extra) else ""

@@ -136,7 +136,7 @@ def _weighted(trial: Trial, shown: Array | None) -> Verdict:
 
 
 def resize_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield the binary places of weights against the platform's rule; a plugin need not hand any."""
+    """Yield the binary places of weights against the platform's rule; a plugin need not provide any."""
     platform = trial.target.platform
     if not {"size", "mode"} <= trial.spec.attrs.keys():
         return

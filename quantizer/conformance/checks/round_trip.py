@@ -11,7 +11,7 @@ from quantizer.core.case import AttrValue
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.shapes import tensor_shapes
-from quantizer.core.verdict import Verdict, failure, hole, passed
+from quantizer.core.verdict import Verdict, failure, inconclusive, passed
 from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.runtime.executor import to_node_order
@@ -27,12 +27,12 @@ def round_trip(trial: Trial) -> Verdict | None:
     """
     form = trial.spec.formats.compass
     if form is None:
-        return hole(CHECK, "no file format holds this operator")
+        return inconclusive(CHECK, "no file format holds this operator")
     specs = {trial.spec.op: trial.spec}
     try:
         written = compass.foreign(float_graph(trial), specs)
     except UnsupportedError as err:
-        return hole(CHECK, str(err))
+        return inconclusive(CHECK, str(err))
     back = compass.native(compass.from_bytes(*compass.to_bytes(written)), specs)
     node = next((item for item in back.nodes if item.op == trial.spec.op), None)
     if node is None:

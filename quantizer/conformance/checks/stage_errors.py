@@ -16,14 +16,14 @@ from quantizer.conformance.checks.float32_stages import REPLAYS, product_error
 from quantizer.conformance.checks.means import mean_ratios
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS, FLOAT32_CODES, multiplier_bits
 from quantizer.conformance.checks.norm_interval import norm_stage_error
-from quantizer.conformance.checks.normalised import softmax_stage_error
-from quantizer.conformance.checks.of_rooms import lost_of_room
-from quantizer.conformance.checks.operands import candidates, contributions
-from quantizer.conformance.checks.piecewise import multiplied
 from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT
 from quantizer.conformance.checks.resize import resize_stage_error
-from quantizer.conformance.checks.sum_multipliers import declared_loss
+from quantizer.conformance.checks.room_oracles import lost_of_room
+from quantizer.conformance.checks.softmax import softmax_stage_error
+from quantizer.conformance.checks.sum_factors import declared_loss
 from quantizer.conformance.checks.tables import FLOAT32_ENTRIES, cancelled
+from quantizer.conformance.checks.unary import function_of_multiple
+from quantizer.conformance.checks.weighted_sums import candidates, contributions
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.trial import Trial, as_torch
 from quantizer.numerics.qparams import Rescale, Table
@@ -138,7 +138,7 @@ def _mean_error(trial: Trial) -> Array:
     if DECLARED[rescale.variant].float32:
         largest = float(terms.max(initial=1.0)) + 6
         return np.asarray(largest * FLOAT32_UNIT * (trial.magnitude(trial.values) / scale + zero))
-    if rescale.variant == "q31_in_sixteens":
+    if rescale.variant == "q31_mean_in_16_lanes":
         return np.full(trial.output_shape, float(wanted.max(initial=0.0)))
     if trial.target.reading == "own_mean" and trial.variant == "area_multiplier":
         return np.asarray(np.abs(sums) * wanted * (2.0**-AREA_BITS + 2.0**-22))
@@ -180,7 +180,7 @@ def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
         return np.asarray(lost)
     if "relay_bits" in numbers:
         return np.asarray(lost + 2.0 ** -numbers["relay_bits"])
-    return np.asarray(lost + multiplied(trial)[1])
+    return np.asarray(lost + function_of_multiple(trial)[1])
 
 
 def _quotient_error(trial: Trial) -> Array:

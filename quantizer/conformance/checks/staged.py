@@ -18,7 +18,7 @@ from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.stages import Stage, StageFormat, numbers_of
-from quantizer.core.verdict import Verdict, failure, hole
+from quantizer.core.verdict import Verdict, failure, inconclusive
 from quantizer.numerics.stage_formats import declared_stages, formats_of
 
 Array = NDArray[Any]
@@ -181,7 +181,7 @@ def _exactly(
 
 
 def _hidden(value: Interval, stage: StageFormat, mode: RoundingMode) -> Interval:
-    """Return which real numbers a hidden stage may have handed on: its value, moved by its rounding, within its codes."""
+    """Return which real numbers a hidden stage may have passed on: its value, moved by its rounding, within its codes."""
     below = 0.5 if mode.startswith("half") else float(mode in ("down", "toward_zero", "stochastic"))
     above = 0.5 if mode.startswith("half") else float(mode in ("up", "toward_zero", "stochastic"))
     lost = Interval.exactly(np.asarray(stage.scale))
@@ -240,7 +240,7 @@ def _last(trial: Trial, stage: Stage, value: Interval, exact: Callable[[tuple[in
 def _inconclusive(verdict: Verdict, wide: int) -> Verdict:
     reason = f"hidden stages leave more than {WIDEST} codes of {wide} of {verdict.elements} elements. Show the stages."
     if wide == verdict.elements:
-        return hole(CHECK, f"hidden stages leave more than {WIDEST} codes of every element. Show the stages.")
+        return inconclusive(CHECK, f"hidden stages leave more than {WIDEST} codes of every element. Show the stages.")
     status = "mistrusted" if wide > INCONCLUSIVE_SHARE * verdict.elements else verdict.status
     return replace(verdict, status=status, vacuous=wide, reason=reason)
 

@@ -52,7 +52,7 @@ def summed(spec: Spec) -> bool:
 
 
 def computed(spec: Spec) -> bool:
-    """It neither moves codes nor adds them up: a quantize rule of its own hands tables or further numbers."""
+    """It neither moves codes nor adds them up: a quantize rule of its own provides tables or further numbers."""
     return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS, *_FOLDS, "piecewise_bilinear")
 
 
@@ -136,14 +136,14 @@ def cut(spec: Spec) -> bool:
     return not isinstance(spec.tiling, NoTiling)
 
 
-def multiplied(spec: Spec) -> bool:
+def sums_products(spec: Spec) -> bool:
     """It adds up products."""
     return calibrated(spec) and spec.error_model.kind == "bilinear"
 
 
-def crossed(spec: Spec) -> bool:
+def multiplies_activations(spec: Spec) -> bool:
     """It multiplies two activations."""
-    return multiplied(spec) and len(spec.activations) > 1
+    return sums_products(spec) and len(spec.activations) > 1
 
 
 def two_operands(spec: Spec) -> bool:
@@ -198,7 +198,7 @@ def along_axis(spec: Spec) -> bool:
 
 def along_channels(spec: Spec) -> bool:
     """It adds up products with weights of one row for each channel, without windows."""
-    return multiplied(spec) and weighted(spec) and "stride" not in spec.attrs
+    return sums_products(spec) and weighted(spec) and "stride" not in spec.attrs
 
 
 def blocked(spec: Spec) -> bool:
@@ -273,12 +273,12 @@ def filed_fusing(spec: Spec) -> bool:
 
 def channelled(spec: Spec) -> bool:
     """It adds up products, and channels may lie along another axis than the last."""
-    return multiplied(spec) and weighted(spec) and ("stride" in spec.attrs or "axis" in spec.attrs)
+    return sums_products(spec) and weighted(spec) and ("stride" in spec.attrs or "axis" in spec.attrs)
 
 
 def summing_with_bias(spec: Spec) -> bool:
     """It adds a bias to sums of products."""
-    return multiplied(spec) and biased(spec)
+    return sums_products(spec) and biased(spec)
 
 
 def normalizing(spec: Spec) -> bool:

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from quantizer.conformance.agreement import random_cases, tied_cases
-from quantizer.conformance.generation.beside import BESIDE
-from quantizer.conformance.generation.builder import dealt, tile_plan
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.builder import covering_rows_of, tile_plan
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.conditions import conditions
 from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.generation.extra_cases import EXTRA_CASES
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import row_case
 from quantizer.conformance.session import Session
@@ -33,8 +33,8 @@ def number_of_cases(session: Session, op: str) -> int:
     everything = session.all_targets(spec)
     return sum(
         len(spec.examples)
-        + len(dealt(everything, target))
-        + sum(len(several(target)) for several in BESIDE)
+        + len(covering_rows_of(everything, target))
+        + sum(len(several(target)) for several in EXTRA_CASES)
         + sum(1 for _ in conditions(everything, target))
         for target in everything
     )
@@ -67,7 +67,7 @@ def _alternating(first: Iterator[Case], second: Iterator[Case]) -> Iterator[Case
 
 def _cut(target: Target, cases: Iterator[Case]) -> Iterator[Case]:
     for index, case in enumerate(cases):
-        yield case.but(tiles=tile_plan(target, case, HashChooser(key(index, "corpus", target.id), {})))
+        yield case.but(tiles=tile_plan(target, case, HashChoices(key(index, "corpus", target.id), {})))
 
 
 def _interleaved(streams: dict[str, tuple[Target, Iterator[Case]]]) -> Iterator[tuple[Target, Case]]:
@@ -83,8 +83,8 @@ def _interleaved(streams: dict[str, tuple[Target, Iterator[Case]]]) -> Iterator[
 def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
     for example in target.spec.examples:
         yield example_case(target, example)
-    for index, row in enumerate(dealt(everything, target)):
+    for index, row in enumerate(covering_rows_of(everything, target)):
         yield row_case(target, index, row)
-    for several in BESIDE:
+    for several in EXTRA_CASES:
         yield from several(target)
     yield from conditions(everything, target)

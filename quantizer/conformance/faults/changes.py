@@ -19,7 +19,7 @@ Wrap = Callable[[Function], Function]
 
 
 def kernel(change: Callable[[Parameters], Parameters]) -> Wrap:
-    """Make the integer forward use changed parameters, while those that were handed stay as they are."""
+    """Make the integer forward use changed parameters, while those that were provided stay as they are."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
@@ -31,8 +31,8 @@ def kernel(change: Callable[[Parameters], Parameters]) -> Wrap:
     return wrap
 
 
-def handed(change: Callable[[Parameters], Parameters]) -> Wrap:
-    """Make the quantize rule hand changed parameters."""
+def provided(change: Callable[[Parameters], Parameters]) -> Wrap:
+    """Make the quantize rule provide changed parameters."""
 
     def wrap(original: Function) -> Function:
         return lambda request: change(original(request))
@@ -133,7 +133,7 @@ def narrow_accumulator(p: Parameters) -> Parameters:
 
 
 def table_change(change: Callable[[Table], Table]) -> Callable[[Parameters], Parameters]:
-    """Change every handed table."""
+    """Change every provided table."""
     return lambda p: replace(p, tables={name: change(table) for name, table in p.tables.items()})
 
 
@@ -249,7 +249,7 @@ def constants_in_place(original: Function) -> Function:
 
 
 def tables_in_place(original: Function) -> Function:
-    """Run, then write into the handed tables."""
+    """Run, then write into the provided tables."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         result: Tensor | Staged = original(*operands, parameters=parameters, **named)
@@ -261,7 +261,7 @@ def tables_in_place(original: Function) -> Function:
 
 
 def next_shift(parameters: Parameters) -> Parameters:
-    """Halve what a handed multiplier gives."""
+    """Halve what a provided multiplier gives."""
     numbers = {name: value + (name == "shift") for name, value in parameters.numbers.items()}
     return replace(parameters, numbers=numbers)
 

@@ -109,7 +109,7 @@ def one_wrong_entry(table: Table) -> Table:
 
 
 def tables_rounded(mode: RoundingMode) -> Wrap:
-    """Round the entries of handed tables in another mode."""
+    """Round the entries of provided tables in another mode."""
 
     def wrap(original: Function) -> Function:
         def faulty(request: Request) -> Parameters:
@@ -246,7 +246,7 @@ def _short(tile: Tile, shape: tuple[int, ...]) -> Tile:
 
 
 def under_power_of_two(change: Callable[[Parameters], Parameters]) -> Wrap:
-    """Change what is handed where the scheme's scales are powers of two."""
+    """Change what is provided where the scheme's scales are powers of two."""
 
     def wrap(original: Function) -> Function:
         def faulty(request: Request) -> Parameters:

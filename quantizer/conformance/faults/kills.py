@@ -13,8 +13,8 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from quantizer.conformance.checks.invariance import planned, stitched
 from quantizer.conformance.checks.round_trip import float_graph
-from quantizer.conformance.checks.variants import planned, stitched
 from quantizer.conformance.faults.fault import FILE_KINDS, Fault, Kind
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.judge import judge
@@ -26,9 +26,9 @@ from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
 from quantizer.core.verdict import EVERY
 from quantizer.ir.formats import compass
+from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.numerics.qparams import Constant, Parameters
 from quantizer.numerics.quantize import dequantize
-from quantizer.numerics.same import same
 
 _SEEN_BY: Mapping[Kind, tuple[str, ...]] = {
     "quantized": tuple(name for name in EVERY if name not in ("parameters", "float", "round_trip")),
@@ -48,7 +48,7 @@ FURTHER = 3
 WITHIN = 12
 """How many cases after that one they may be."""
 _DATA = ("bound", "output_shape", "tensors", "doubles", "y", "built_in")
-_HANDED = (*_DATA, "parameters", "_handed", "codes", "values", "y_hat", "centred", "sums", "sum_magnitudes")
+_HANDED = (*_DATA, "parameters", "_provided", "codes", "values", "y_hat", "centred", "sums", "sum_magnitudes")
 _KEPT: Mapping[Kind, tuple[str, ...]] = {"quantize": _DATA, "quantized": _HANDED, "accumulate": _HANDED}
 """What a trial keeps of the unchanged run, by the function that is changed; of any other function, the outcome too."""
 
@@ -223,7 +223,7 @@ class Subject:
 
 
 def anew(trial: Trial, kind: Kind) -> Trial:
-    """Return *trial* without what a changed function of *kind* decides; handed tensors are copies."""
+    """Return *trial* without what a changed function of *kind* decides; provided tensors are copies."""
     other = copy.copy(trial)
     kept = _KEPT.get(kind, (*_HANDED, "outcome"))
     other.__dict__ = {
@@ -260,7 +260,7 @@ def given(trial: Trial, kind: Kind) -> Iterator[object]:
         elif kind in FILE_KINDS:
             yield _in_file(trial)
         elif kind == "quantize":
-            # The platform that a rule hands on is none of its numbers: it counts by what the forward makes of it.
+            # The platform that a rule passes on is none of its numbers: it counts by what the forward makes of it.
             yield replace(trial.parameters, platform=trial.target.platform)
             yield _run(trial, "quantized", {name: torch.clone(values) for name, values in trial.codes.items()})
         else:
@@ -277,7 +277,7 @@ def differs(before: Iterable[object], after: Iterable[object]) -> bool:
     """Return whether two runs gave different pieces; the second is run no further than to the first difference."""
     nothing = object()
     return any(
-        one is nothing or other is nothing or not same(one, other)
+        one is nothing or other is nothing or not bitwise_equal(one, other)
         for one, other in zip_longest(before, after, fillvalue=nothing)
     )
 

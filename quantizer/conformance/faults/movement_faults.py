@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quantizer.conformance.faults import movement_changes as move
 from quantizer.conformance.faults.capabilities import blocked, comparing, ordering, pairing, picking, pointing, resizing
-from quantizer.conformance.faults.changes import attribute_change, handed, input_zero, kernel, rounding_mode
+from quantizer.conformance.faults.changes import attribute_change, input_zero, kernel, provided, rounding_mode
 from quantizer.conformance.faults.families import first_zero
 from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.faults.norm_changes import number_change
@@ -33,7 +33,9 @@ MOVEMENTS: tuple[Fault, ...] = (
     Fault(
         "weights_coarser", "kernel number", ("resize_bilinear",), "quantized", kernel(number_change("weight_bits", -1))
     ),
-    Fault("weights_handed_coarser", "handed number", resizing, "quantize", handed(number_change("weight_bits", -1))),
+    Fault(
+        "weights_provided_coarser", "provided number", resizing, "quantize", provided(number_change("weight_bits", -1))
+    ),
     Fault("sides_exchanged", "selection", ordering, "quantized", move.sides_exchanged),
     Fault("equal_counts_too", "selection", ordering, "quantized", move.not_the_other_way),
     Fault("scales_left_out", "kernel scale", comparing, "quantized", kernel(move.scales_left_out)),

@@ -122,5 +122,5 @@ def rolled_gamma(original: Function) -> Function:
 
 
 def number_change(name: str, amount: int) -> Callable[[Parameters], Parameters]:
-    """Add to one of the handed numbers."""
+    """Add to one of the provided numbers."""
     return lambda p: replace(p, numbers={k: v + amount * (k == name) for k, v in p.numbers.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quantizer.conformance.faults import norm_changes as norm
 from quantizer.conformance.faults.capabilities import centring, exponential, normalizing
-from quantizer.conformance.faults.changes import attribute_change, handed, next_shift
+from quantizer.conformance.faults.changes import attribute_change, next_shift, provided
 from quantizer.conformance.faults.fault import Fault
 
 NORMALISATIONS: tuple[Fault, ...] = (
@@ -29,12 +29,12 @@ NORMALISATIONS: tuple[Fault, ...] = (
         )
     ),
     *(
-        Fault(name, place, where, "quantize", handed(change))
+        Fault(name, place, where, "quantize", provided(change))
         for where, name, place, change in (
-            (centring, "variance_shift_next", "handed shift", norm.number_change("variance_shift", 2)),
-            (normalizing, "norm_shift_next", "handed shift", norm.number_change("norm_shift", 1)),
-            (normalizing, "norm_multiplier_next", "handed multiplier", norm.number_change("norm_multiplier", 1)),
+            (centring, "variance_shift_next", "provided shift", norm.number_change("variance_shift", 2)),
+            (normalizing, "norm_shift_next", "provided shift", norm.number_change("norm_shift", 1)),
+            (normalizing, "norm_multiplier_next", "provided multiplier", norm.number_change("norm_multiplier", 1)),
         )
     ),
-    Fault("handed_shift_next", "handed multiplier", exponential, "quantize", handed(next_shift)),
+    Fault("provided_shift_next", "provided multiplier", exponential, "quantize", provided(next_shift)),
 )  # fmt: skip

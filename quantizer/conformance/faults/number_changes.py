@@ -13,8 +13,8 @@ from quantizer.conformance.faults.fault import Wrap
 from quantizer.core.dtypes import integer
 from quantizer.core.platforms import Variant
 from quantizer.numerics.kernels import Overflow
-from quantizer.numerics.multipliers import fixed_point, q15
 from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
+from quantizer.numerics.ratio_to_multiplier import fixed_point, q15
 from quantizer.numerics.rounding import divide
 from quantizer.ops import Function
 
@@ -196,7 +196,7 @@ def multiplied_along_last(original: Function) -> Function:
 
 
 def multiplier_in_place(original: Function) -> Function:
-    """Run, then double the handed multiplier where it lies."""
+    """Run, then double the provided multiplier where it lies."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         result: Tensor | Staged = original(*operands, parameters=parameters, **named)

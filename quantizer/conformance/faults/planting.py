@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from quantizer.conformance.faults.fault import Fault
-from quantizer.conformance.faults.whole import OnTheWhole
+from quantizer.conformance.faults.joined_outputs import OnJoinedOutputs
 from quantizer.core.spec import Spec
 from quantizer.ir.formats import compass
 from quantizer.numerics.parameters import default_parameters
@@ -55,7 +55,7 @@ class Planting:
 def _changed(fault: Fault, spec: Spec, original: Function) -> Function:
     """Return the function with the fault in it; one that concerns many operators sees a result in pieces as one tensor."""
     in_pieces = next(iter(spec.outputs.values())).pieces is not None and fault.kind in ("reference", "quantized")
-    return OnTheWhole(spec, original, fault.wrap) if in_pieces and callable(fault.where) else fault.wrap(original)
+    return OnJoinedOutputs(spec, original, fault.wrap) if in_pieces and callable(fault.where) else fault.wrap(original)
 
 
 def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | None:

@@ -20,7 +20,7 @@ Ranges = Mapping[str, Range]
 
 
 def asked(change: Callable[[Request], Request]) -> Wrap:
-    """Make the quantize rule see a changed request; the platform that it hands stays the true one."""
+    """Make the quantize rule see a changed request; the platform that it provides stays the true one."""
 
     def wrap(original: Function) -> Function:
         def faulty(request: Request) -> Parameters:

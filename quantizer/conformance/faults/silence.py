@@ -11,7 +11,7 @@ from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.kinds import LIMITS, MULTIPLIERS, SLOPES, looked_up
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import RoundingMode, Variant
-from quantizer.numerics.same import same
+from quantizer.numerics.bitwise import bitwise_equal
 
 Holds = Callable[[Trial], bool]
 
@@ -57,7 +57,7 @@ def _per_channel(trial: Trial) -> bool:
 
 
 def _own_scale(trial: Trial) -> bool:
-    return any(not same(q.scale, trial.output.scale) for q in trial.parameters.inputs.values())
+    return any(not bitwise_equal(q.scale, trial.output.scale) for q in trial.parameters.inputs.values())
 
 
 def _computed(trial: Trial) -> bool:
@@ -115,7 +115,7 @@ RULES = (
     Rule(_KERNEL, _computed, "The integer forward looks codes up: the quantize rule has rounded, scaled and clipped them."),
     Rule(("multiplier_", "requantized_as_", "channel_", "first_factor", "factors_", "rounding_twice", "shift_"), _multiplied, "The arithmetic has no multiplier."),
     Rule(("shift_",), _shifted, "The multiplier has no shift."),
-    Rule(("multiplier_15_bits_handed",), _of_more_than(14), "No multiplier has more than 14 significant bits."),
+    Rule(("multiplier_15_bits_provided",), _of_more_than(14), "No multiplier has more than 14 significant bits."),
     Rule(("multiplier_15_bits",), _of_more_than(15), "No multiplier has more than 15 significant bits."),
     Rule(("multiplier_8_bits", "multiplier_truncated"), _of_more_than(8), "No multiplier has more than 8 significant bits."),
     Rule(("channel_",), _per_channel, "No multiplier has numbers per channel."),

@@ -11,7 +11,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.fillers import FILLERS, Site
 from quantizer.conformance.generation.hashing import key
@@ -65,7 +65,7 @@ def cases(spec: GraphSpec, count: int, seed: int = 0) -> Iterator[GraphCase]:
     """Yield *count* cases of each form; the same ones for the same seed."""
     for form in range(len(spec.quantized)):
         for index in range(count):
-            chooser = HashChooser(key(seed, spec.graph, str(form), str(index)), {})
+            chooser = HashChoices(key(seed, spec.graph, str(form), str(index)), {})
             bound: dict[str, Any] = {}
             for name, domain in spec.dims.items():
                 bound[name] = draw(name, domain, chooser, bound)
@@ -129,7 +129,7 @@ def _value(value: Any, bound: Mapping[str, Any]) -> Any:
 
 def _filled(case: GraphCase, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return values of a range of its own: up to eight times as wide as another's, and seldom symmetric."""
-    chooser = HashChooser(key(case.seed, name), {})
+    chooser = HashChoices(key(case.seed, name), {})
     width = 2.0 ** chooser.integer("exponent", -1, 2) * (1 + chooser.integer("width", 0, 255) / 256)
     share = chooser.integer("low", 0, 16) / 16
     site = Site(name, "activation", tuple(shape), -width * share, width * (1 - share), None, case.seed)

@@ -17,7 +17,7 @@ from quantizer.conformance.judge import known_defect
 from quantizer.conformance.model_bounds import enclosures
 from quantizer.core.errors import EngineError, QuantizerError
 from quantizer.core.graph_spec import GraphSpec
-from quantizer.core.verdict import Verdict, Worst, failure, hole, passed
+from quantizer.core.verdict import Verdict, Worst, failure, inconclusive, passed
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.runtime.engines.catalogue import chosen
@@ -90,14 +90,14 @@ def _nodes(own: Composed) -> Iterator[Judged]:
     try:
         made = IntegerExecutor(integer_graph(own.built.graph, own.platform, dict(own.built.feeds)))
     except QuantizerError as err:
-        yield Judged("the whole graph", hole(CHECK, str(err)))
+        yield Judged("the whole graph", inconclusive(CHECK, str(err)))
         return
     for node in made.floats:
-        yield Judged(node, hole(CHECK, made.reasons.get(node, "it computes on real numbers")))
+        yield Judged(node, inconclusive(CHECK, made.reasons.get(node, "it computes on real numbers")))
     for name, trial in _trials(made, own.built.feeds):
         for check in (arithmetic, accuracy):
             verdict = check(trial)
-            if verdict is not None and verdict.status != "hole":
+            if verdict is not None and verdict.status != "inconclusive":
                 yield Judged(name, _excused(trial, replace(verdict, check=CHECK), check.__name__))
     names = own.built.graph.outputs
     whole = dict(zip(names, made.forward(dict(own.built.feeds), names), strict=True))
@@ -150,12 +150,12 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
     for part in parts.parts:
         enclosed = enclosures(part, parts.graph, {name: edges[name] for name in part.operands})
         if isinstance(enclosed, str):
-            return hole(CHECK, enclosed)
+            return inconclusive(CHECK, enclosed)
         for edge, enclosure in enclosed.items():
             if outside := enclosure.outside(edges[edge]).outside:
                 return failure(CHECK, f"{engine.name}: {outside} elements of {edge!r} are outside their enclosure")
             if enclosure.quantized is not None and not enclosure.decided:
-                return hole(CHECK, f"{edge!r} has an element for which float32 allows two codes")
+                return inconclusive(CHECK, f"{edge!r} has an element for which float32 allows two codes")
     verdict = compared({name: edges[name] for name in names}, made)
     reason = _known(built) if verdict.failing else None
     return verdict if reason is None else replace(verdict, status="defect", reason=reason)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from quantizer.conformance.generation.choosers import Chooser, HashChooser
+from quantizer.conformance.generation.choice_sources import ChoiceSource, HashChoices
 from quantizer.conformance.generation.covering import covering_rows
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.domains import bins_of, draw
@@ -35,9 +35,9 @@ from quantizer.tiling.windows import tileable_axes
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
 MAX_TILES = 6
 ATTEMPTS = 6
-"""Cases that may miss the aim of a data set, before it is a hole."""
+"""Cases that may miss the aim of a data set, before it is inconclusive."""
 SEARCHED = 256
-"""Structures that are looked through for a bin, before it is a hole."""
+"""Structures that are looked through for a bin, before it is inconclusive."""
 SEED_BITS = 32
 MOST_PLACES = 126
 """Binary places of the steps of products: more leave float32, as do their ranges."""
@@ -71,33 +71,35 @@ def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def rows(spec: Spec, targets: Sequence[str], target: str) -> list[Mapping[str, str]]:
+def covering_rows_by_id(spec: Spec, targets: Sequence[str], target: str) -> list[Mapping[str, str]]:
     """Return the rows of the operator's covering array that are dealt to *target*, then those that EMPHASIS repeats."""
     found = factors(spec, targets)
     own = [row for row in covering_rows(found) if row["target"] == target]
     return own + [row for row in EMPHASIS if all(value in found.get(name, ()) for name, value in row.items())]
 
 
-def dealt(targets: Sequence[Target], target: Target) -> list[Mapping[str, str]]:
+def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[str, str]]:
     """Return the rows of *target* among *targets*: each platform, whose code is its own, has a covering array of its own."""
-    return rows(target.spec, [t.id for t in targets if t.platform.platform == target.platform.platform], target.id)
+    return covering_rows_by_id(
+        target.spec, [t.id for t in targets if t.platform.platform == target.platform.platform], target.id
+    )
 
 
-def alone(target: Target, entry: str) -> Iterator[HashChooser]:
+def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
     """Yield the choosers that ask for one entry of the coverage, alone: what no row could reach beside its others.
 
     Of a data set a few, each of which may miss its aim; of all else the first one whose case has the entry, if any has.
     """
     factor, value = entry.split("=", 1)
     seeds = (key(attempt, target.id, entry) for attempt in range(ATTEMPTS if factor == "data" else SEARCHED))
-    choosers = (HashChooser(seed, {factor: value}) for seed in seeds)
+    choosers = (HashChoices(seed, {factor: value}) for seed in seeds)
     if factor == "data":
         yield from choosers
     else:
         yield from itertools.islice((c for c in choosers if entry in coverage(target, outline(target, c))), 1)
 
 
-def build_case(target: Target, chooser: Chooser, change: Change | None = None) -> Case:
+def build_case(target: Target, chooser: ChoiceSource, change: Change | None = None) -> Case:
     """Return one legal case, its operands' ranges as drawn or as *change* makes them; the same choices give the same case."""
     spec = target.spec
     bound, present, data = _drawn(spec, chooser)
@@ -106,7 +108,7 @@ def build_case(target: Target, chooser: Chooser, change: Change | None = None) -
     return complete(target, bound, present, data, seed, chooser, given)
 
 
-def outline(target: Target, chooser: HashChooser) -> Case:
+def outline(target: Target, chooser: HashChoices) -> Case:
     """Return the case of the same choices but for its ranges and data: all that coverage asks for, at a tenth of the cost."""
     spec = target.spec
     bound, present, data = _drawn(spec, chooser)
@@ -115,7 +117,7 @@ def outline(target: Target, chooser: HashChooser) -> Case:
     return case.but(tiles=tile_plan(target, case, chooser))
 
 
-def _drawn(spec: Spec, chooser: Chooser) -> tuple[dict[str, Any], list[str], str]:
+def _drawn(spec: Spec, chooser: ChoiceSource) -> tuple[dict[str, Any], list[str], str]:
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
         bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
@@ -135,14 +137,14 @@ def _structure(target: Target, bound: Mapping[str, Any], present: Sequence[str],
     )
 
 
-def _order(spec: Spec, chooser: Chooser) -> AxisOrder:
+def _order(spec: Spec, chooser: ChoiceSource) -> AxisOrder:
     if not any(item.spatial for item in spec.inputs.values()):
         return "channels_first"
     orders: list[AxisOrder] = ["channels_first", "channels_last"]
     return chooser.bin("order") or chooser.option("order", orders)  # type: ignore[return-value]
 
 
-def _present(name: str, chooser: Chooser) -> bool:
+def _present(name: str, chooser: ChoiceSource) -> bool:
     asked = chooser.bin(f"with_{name}")
     return asked == "yes" if asked else bool(chooser.integer(f"with_{name}", 0, 1))
 
@@ -153,7 +155,7 @@ def complete(
     present: Sequence[str],
     data: str,
     seed: int,
-    chooser: Chooser,
+    chooser: ChoiceSource,
     given: Mapping[str, Range] | None = None,
 ) -> Case:
     """Return the case of a structure that is already chosen: ranges (*given* or drawn), outputs, order and tiles."""
@@ -185,10 +187,10 @@ def _shared(target: Target, ranges: Mapping[str, Range]) -> dict[str, Range]:
     return dict.fromkeys(names, (min(lows), max(highs)))
 
 
-def _tied_within_limits(target: Target, case: Case, chooser: Chooser) -> Mapping[str, Range]:
+def _tied_within_limits(target: Target, case: Case, chooser: ChoiceSource) -> Mapping[str, Range]:
     """Return the ranges of ties where the platform clamps the output's to what the operator can give."""
     spec = target.spec
-    if case.data.set != "ties" or spec.quantization.family not in target.platform.within_limits:
+    if case.data.set != "ties" or spec.quantization.family not in target.platform.clamp_range_to_output_limits:
         return {}
     limits = _limits(spec.outputs["y"], variables(spec, case.shapes, case.attrs))
     return ranges_within(target, spec.activations[0], limits, chooser)
@@ -205,13 +207,13 @@ def _runnable(target: Target) -> list[str]:
     return legal if REGISTRY.fuses(target.spec.op, target.platform.places) else ["none"]
 
 
-def _activation(target: Target, chooser: Chooser) -> str:
+def _activation(target: Target, chooser: ChoiceSource) -> str:
     legal = _runnable(target)
     asked = chooser.bin("activation")
     return asked if asked in legal else chooser.option("activation", legal)
 
 
-def _calibrated(target: Target, case: Case, chooser: Chooser) -> dict[str, Range]:
+def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, Range]:
     """Return the ranges with those of calibrated outputs, from the reference on the case's own data."""
     spec = target.spec
     rules = {name: spec.quantization.outputs.get(name, "calibrated") for name in spec.outputs}
@@ -256,7 +258,7 @@ def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) ->
     return step
 
 
-def tile_plan(target: Target, case: Case, chooser: Chooser) -> TilePlan:
+def tile_plan(target: Target, case: Case, chooser: ChoiceSource) -> TilePlan:
     """Return a plan of at most MAX_TILES tiles, of the size class that the chooser asks for."""
     axes = tileable_axes(target.spec, case.shapes, case.attrs)
     if not axes or isinstance(target.spec.tiling, NoTiling):

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from quantizer.conformance.generation.builder import complete, factors
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.scaled import is_near
 from quantizer.conformance.generation.units import Unit, bound_with, units
@@ -118,7 +118,7 @@ def _made(
         full = [name for name in FULL if name in spec.data and any(unit.is_full for unit in wanted.values())]
         data = row.get("data") or (full or classes)[number % len(full or classes)]
         choices = {**row, "data": data} if number // 128 % 2 else {"tiles": "untiled", **row, "data": data}
-        chooser = HashChooser(number, choices)
+        chooser = HashChoices(number, choices)
         bound = bound_with(spec, wanted, chooser)
         if bound is None:
             continue

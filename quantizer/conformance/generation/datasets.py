@@ -16,7 +16,7 @@ from torch import Tensor
 from quantizer.conformance.generation.fillers import FILLERS, indices, random, site_of
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.ties import near_ties, ties
-from quantizer.conformance.given import GIVEN, check_given, values_of
+from quantizer.conformance.model_cases import GIVEN, check_given, values_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, DataRecipe
 from quantizer.core.errors import CaseError

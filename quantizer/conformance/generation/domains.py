@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quantizer.conformance.generation.choosers import Chooser
+from quantizer.conformance.generation.choice_sources import ChoiceSource
 from quantizer.core.case import AttrValue
 from quantizer.core.domains import ENTRY
 from quantizer.core.spec import Bin, Domain
 
 
-def draw(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) -> AttrValue:
+def draw(name: str, domain: Domain, chooser: ChoiceSource, bound: Mapping[str, Any]) -> AttrValue:
     """Return one value of *domain*, inside the bin that the chooser asks for where that bin is not empty here."""
     asked = chooser.bin(name)
     chosen = domain.bins.get(asked) if asked else None
@@ -31,7 +31,7 @@ def draw(name: str, domain: Domain, chooser: Chooser, bound: Mapping[str, Any]) 
             return _integers(name, domain, chosen, chooser, bound)
 
 
-def _real(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> float:
+def _real(name: str, domain: Domain, chosen: Bin | None, chooser: ChoiceSource, bound: Mapping[str, Any]) -> float:
     if domain.choices:
         return float(str(chooser.option(name, _choices(domain.choices, chosen, bound))))
     low, high = float(_value(domain.min, bound, 0)), float(_value(domain.max, bound, 1))
@@ -49,7 +49,7 @@ def _choices(choices: Sequence[Any], chosen: Bin | None, bound: Mapping[str, Any
 
 
 def _integers(
-    name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
+    name: str, domain: Domain, chosen: Bin | None, chooser: ChoiceSource, bound: Mapping[str, Any]
 ) -> int | tuple[int, ...]:
     if domain.length is None:
         return _integer(name, domain, chosen, chooser, bound)
@@ -71,7 +71,7 @@ def _within(domain: Domain, asked: list[int], count: int, bound: Mapping[str, An
     return len(asked) == count and all(low <= item <= high for item, (low, high) in zip(asked, spans, strict=True))
 
 
-def _integer(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> int:
+def _integer(name: str, domain: Domain, chosen: Bin | None, chooser: ChoiceSource, bound: Mapping[str, Any]) -> int:
     if domain.choices is not None:
         return int(str(chooser.option(name, _choices(domain.choices, chosen, bound))))
     low, high = _ends(domain, chosen, bound)
@@ -94,7 +94,9 @@ def _ends(domain: Domain, chosen: Bin | None, bound: Mapping[str, Any]) -> tuple
     return low, high
 
 
-def _axes(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]) -> tuple[int, ...]:
+def _axes(
+    name: str, domain: Domain, chosen: Bin | None, chooser: ChoiceSource, bound: Mapping[str, Any]
+) -> tuple[int, ...]:
     """Return all axes in a drawn order, or some of them, at least one, in increasing order."""
     left = list(range(int(_value(domain.axes_of, bound, 1))))
     asked = chosen.value if chosen is not None and isinstance(chosen.value, list) else []
@@ -107,7 +109,7 @@ def _axes(name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound
 
 
 def _shape(
-    name: str, domain: Domain, chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
+    name: str, domain: Domain, chosen: Bin | None, chooser: ChoiceSource, bound: Mapping[str, Any]
 ) -> tuple[int, ...]:
     if (
         chosen is not None
@@ -138,7 +140,7 @@ def _shape(
     return tuple(chooser.integer(f"{name}[{i}]", smallest, largest) for i, (smallest, largest) in enumerate(spans))
 
 
-def _factors(name: str, total: int, rank: int, chooser: Chooser) -> tuple[int, ...]:
+def _factors(name: str, total: int, rank: int, chooser: ChoiceSource) -> tuple[int, ...]:
     sizes = []
     for i in range(rank - 1):
         divisors = [d for d in range(1, total + 1) if total % d == 0]
@@ -149,7 +151,7 @@ def _factors(name: str, total: int, rank: int, chooser: Chooser) -> tuple[int, .
 
 
 def _parts(
-    name: str, total: int, counts: Sequence[int], chosen: Bin | None, chooser: Chooser, bound: Mapping[str, Any]
+    name: str, total: int, counts: Sequence[int], chosen: Bin | None, chooser: ChoiceSource, bound: Mapping[str, Any]
 ) -> tuple[int, ...]:
     """Return sizes that add up to *total*: as many as *counts* has and the bin allows, else fewer."""
     ends = (1, total) if chosen is None else (int(_value(chosen.min, bound, 1)), int(_value(chosen.max, bound, total)))

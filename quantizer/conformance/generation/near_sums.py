@@ -15,10 +15,10 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.shapes import channel_axis, variables
-from quantizer.numerics.finish import finish
 from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.ops import BUILT_IN, REGISTRY
 
 Array = NDArray[Any]
@@ -40,7 +40,7 @@ def is_near_sum(target: Target) -> bool:
 
 def on_grid(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Return *tensors* as the values of their codes, so that no platform's quantizer rounds any of them."""
-    parameters = _handed(target, case, tensors)
+    parameters = _provided(target, case, tensors)
     found = {}
     for name, values in tensors.items():
         params = parameters.inputs.get(name) or parameters.constants[name].params
@@ -55,7 +55,7 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
     *tensors*: the other operands, values of codes. The rivals take turns over the channels, those first that fewest numbers
     show. A channel without such a number has no bias.
     """
-    parameters = _handed(target, case, {**tensors, name: np.zeros(case.shapes[name])})
+    parameters = _provided(target, case, {**tensors, name: np.zeros(case.shapes[name])})
     sums = _sums(target, case, tensors, parameters)
     bound = variables(target.spec, case.shapes, case.attrs)
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
@@ -75,7 +75,7 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
 
 
 def near_sums(parameters: Parameters, channels: int) -> Array:
-    """Return [channels, n] whole sums that the handed multipliers bring next to half a code."""
+    """Return [channels, n] whole sums that the provided multipliers bring next to half a code."""
     out = parameters.outputs["y"]
     step = max((out.qmax - out.qmin) // MOST_TIES, 1)
     halves = np.arange(out.qmin, out.qmax, step) - int(out.zero_point) + 0.5
@@ -88,7 +88,7 @@ def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
     channels, count = sums.shape
     rescale, constants = parameters.rescale, dict(parameters.constants)
     assert rescale is not None
-    variant = "q31_half_up" if rescale.variant == "q31_half_up_in_eights" else rescale.variant
+    variant = "q31_half_up" if rescale.variant == "q31_half_up_in_8_lanes" else rescale.variant
     axis = 0 if rescale.mantissa.dim() else None
     numbers = replace(
         rescale, variant=variant, axis=axis,
@@ -106,7 +106,7 @@ def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
             steps=None,
         )
         constants["bias"] = replace(bias, codes=flat - inner.repeat_interleave(count), params=params)
-    made = finish(flat, replace(parameters, rescale=numbers, constants=constants), channel_axis=0)
+    made = requantize_accumulator(flat, replace(parameters, rescale=numbers, constants=constants), channel_axis=0)
     return made.reshape(channels, count).numpy()
 
 
@@ -179,7 +179,7 @@ RIVALS: Mapping[str, Callable[[Array, Array, int], Array]] = {
 
 
 def _multipliers(parameters: Parameters, channels: int) -> Array:
-    """Return what the sums of each channel are multiplied by, all of the handed numbers together."""
+    """Return what the sums of each channel are multiplied by, all of the provided numbers together."""
     rescale = parameters.rescale
     assert rescale is not None
     factor = next(iter(rescale.factors.values()), 1.0) / rescale.divisor
@@ -191,8 +191,8 @@ def _repeated(numbers: Tensor, count: int) -> Tensor:
     return numbers.repeat_interleave(count) if numbers.dim() else numbers
 
 
-def _handed(target: Target, case: Case, tensors: Mapping[str, Array]) -> Parameters:
-    """Return what the platform's own rule hands for *tensors*."""
+def _provided(target: Target, case: Case, tensors: Mapping[str, Array]) -> Parameters:
+    """Return what the platform's own rule provides for *tensors*."""
     constants = {
         name: torch.from_numpy(np.array(values)).float()
         for name, values in tensors.items()

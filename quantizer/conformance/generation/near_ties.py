@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.near_sums import is_near_sum
 from quantizer.conformance.target import Target
@@ -26,4 +26,4 @@ def near_ties(target: Target) -> list[Case]:
     row = {"data": "near_ties"} | {f"with_{name}": "yes" for name, item in operands.items() if item.optional}
     row |= {"activation": "none"} if is_near_sum(target) else {}
     count = OF_PRODUCTS if is_near_sum(target) else CASES
-    return [build_case(target, HashChooser(key(index, target.id, "near_ties"), row)) for index in range(count)]
+    return [build_case(target, HashChoices(key(index, target.id, "near_ties"), row)) for index in range(count)]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.generation.choosers import Chooser
+from quantizer.conformance.generation.choice_sources import ChoiceSource
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
 from quantizer.core.shapes import limits
@@ -53,7 +53,7 @@ def _codes(target: Target) -> tuple[int, int]:
     return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
-def input_range(target: Target, name: str, data: str, chooser: Chooser, bound: Mapping[str, Any]) -> Range:
+def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bound: Mapping[str, Any]) -> Range:
     """Return a range for activation *name* that suits the data set; of an index all that the operator is defined for."""
     item = target.spec.inputs[name]
     if item.kind == "index":
@@ -85,7 +85,7 @@ def input_range(target: Target, name: str, data: str, chooser: Chooser, bound: M
     return (low, high) if low < high else (low, low + width)
 
 
-def ranges_within(target: Target, name: str, limits: Range, chooser: Chooser) -> dict[str, Range]:
+def ranges_within(target: Target, name: str, limits: Range, chooser: ChoiceSource) -> dict[str, Range]:
     """Return ranges of activation *name* and the output for ties, where a range is clamped to *limits*: powers of two inside.
 
     The input's step is a half to an eighth of the output's; nothing where the limits leave no room.
@@ -104,7 +104,7 @@ def ranges_within(target: Target, name: str, limits: Range, chooser: Chooser) ->
     return {name: finer, "y": range_of(target, scale, zero)}
 
 
-def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Range:
+def constant_range(target: Target, name: str, data: str, chooser: ChoiceSource) -> Range:
     """Return the range that a weight or a bias is filled from."""
     item = target.spec.inputs[name]
     if data == "ties" and item.role == "weight" and target.weight is not None:
@@ -117,7 +117,7 @@ def constant_range(target: Target, name: str, data: str, chooser: Chooser) -> Ra
 
 
 def changed_range(
-    target: Target, name: str, data: str, chooser: Chooser, bound: Mapping[str, Any], change: Change
+    target: Target, name: str, data: str, chooser: ChoiceSource, bound: Mapping[str, Any], change: Change
 ) -> Range:
     """Return what *change* makes of the drawn range of activation, weight or bias *name*, within its domain; of an index the drawn."""
     item = target.spec.inputs[name]
@@ -131,7 +131,7 @@ def changed_range(
 
 
 def output_range(
-    target: Target, data: str, y: NDArray[np.float64], chooser: Chooser, hints: dict[str, float],
+    target: Target, data: str, y: NDArray[np.float64], chooser: ChoiceSource, hints: dict[str, float],
     limits: Range = (-math.inf, math.inf),
 ) -> Range:  # fmt: skip
     """Return the calibrated range of an output from its finite reference values, as the data set wants it, within *limits*."""
@@ -176,7 +176,7 @@ def output_range(
     return (_float(max(low * grow, limits[0])), _float(min(high * grow, limits[1])))
 
 
-def _near_middle(target: Target, chooser: Chooser) -> int:
+def _near_middle(target: Target, chooser: ChoiceSource) -> int:
     """Return a zero point of either parity, in the middle half of the codes."""
     low, high = _codes(target)
     spread = max(0, (high - low) // 2 - 8)

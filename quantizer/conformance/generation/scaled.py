@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import Change, activation_of
 from quantizer.conformance.target import Target
@@ -26,7 +26,7 @@ def scaled(target: Target) -> list[Case]:
     items = target.spec.inputs
     constants = any(item.role != "activation" for item in items.values())
     changes = [
-        multiplied({name: factors[item.role] for name, item in items.items()})
+        ranges_times({name: factors[item.role] for name, item in items.items()})
         for factors in (FACTORS if constants else FACTORS[:2])
     ]
     cases = [_random(target, f"scaled.{index}", change) for index, change in enumerate(changes)]
@@ -48,7 +48,7 @@ def one_sided(target: Target) -> list[Case]:
     return cases
 
 
-def multiplied(factors: Mapping[str, float]) -> Change:
+def ranges_times(factors: Mapping[str, float]) -> Change:
     """Return the change that multiplies the range of each operand by its own of *factors*."""
     return lambda name, span: (span[0] * factors[name], span[1] * factors[name])
 
@@ -65,7 +65,7 @@ def _random(target: Target, salt: str, change: Change) -> Case:
     """Return a case of every operand, with the data set `random` where the operator has it."""
     row = {f"with_{name}": "yes" for name, item in target.spec.inputs.items() if item.optional}
     row |= {"data": "random"} if "random" in target.spec.data else {}
-    return build_case(target, HashChooser(key(0, target.id, salt), row), change)
+    return build_case(target, HashChoices(key(0, target.id, salt), row), change)
 
 
 def is_near(case: Case) -> bool:

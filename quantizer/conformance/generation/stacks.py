@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from quantizer.conformance.generation.builder import build_case, coverage, tile_plan
-from quantizer.conformance.generation.choosers import Chooser, HashChooser
+from quantizer.conformance.generation.choice_sources import ChoiceSource, HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import is_ours
 from quantizer.conformance.target import Target
@@ -27,7 +27,7 @@ BESIDE = ("corners", "one_hot", "zeros")
 SEED_BITS = 32
 
 
-def stacked(target: Target, case: Case, chooser: Chooser, *, keeps: bool = True) -> Case:
+def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = True) -> Case:
     """Return *case* with more data sets beside its own, tiles chosen anew.
 
     keeps: *case* itself where it would lose a class of its coverage, such as a batch of one. Ranges, constants and the first
@@ -66,14 +66,14 @@ def _sets(target: Target, case: Case, count: int) -> tuple[tuple[str, int], ...]
 
 def row_case(target: Target, index: int, row: Mapping[str, str], *, alone: bool = False) -> Case:
     """Return the case of the row *index* that is dealt to *target*: a stack where it can be one, and not *alone*."""
-    return _hashed(target, HashChooser(key(index, target.id), row), alone=alone, keeps=True)
+    return _hashed(target, HashChoices(key(index, target.id), row), alone=alone, keeps=True)
 
 
 def seeded_case(target: Target, index: int, *, alone: bool = False) -> Case:
     """Return the case *index* of which no row asks for anything, its choices hashes: a stack where it can be one, and not *alone*."""
-    return _hashed(target, HashChooser(key(index, target.id, "seeded"), {}), alone=alone, keeps=False)
+    return _hashed(target, HashChoices(key(index, target.id, "seeded"), {}), alone=alone, keeps=False)
 
 
-def _hashed(target: Target, chooser: HashChooser, *, alone: bool, keeps: bool) -> Case:
+def _hashed(target: Target, chooser: HashChoices, *, alone: bool, keeps: bool) -> Case:
     case = build_case(target, chooser)
     return case if alone else stacked(target, case, chooser, keeps=keeps)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quantizer.conformance.generation.choosers import Chooser
+from quantizer.conformance.generation.choice_sources import ChoiceSource
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.target import Target
 from quantizer.core.case import AttrValue
@@ -135,7 +135,7 @@ def _past_sums(target: Target) -> list[int]:
     return sorted(size for size in found if 2 < size <= MOST_TERMS)
 
 
-def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: Chooser) -> dict[str, Any] | None:
+def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource) -> dict[str, Any] | None:
     """Return the values of all dimensions and attributes, as asked, the other sizes small; None where no case can have them."""
     for spread in SPREADS[chooser.integer("spread", 0, len(SPREADS) - 1) :]:
         try:
@@ -147,7 +147,7 @@ def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: Chooser) -> dict[
     return None
 
 
-def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: Chooser) -> dict[str, Any] | None:
+def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource) -> dict[str, Any] | None:
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
@@ -161,7 +161,7 @@ def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: Chooser) -> dict[str,
 
 
 def _with(
-    unit: Unit, domain: Domain, drawn: AttrValue, bound: Mapping[str, Any], chooser: Chooser, *, limited: bool
+    unit: Unit, domain: Domain, drawn: AttrValue, bound: Mapping[str, Any], chooser: ChoiceSource, *, limited: bool
 ) -> AttrValue | None:
     """Return what was drawn with the unit in it; None where the domain begins above it, or ends below it and is a limit."""
     if domain.type == "float":
@@ -212,7 +212,7 @@ class _Lean:
     Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have them.
     """
 
-    def __init__(self, chooser: Chooser, spec: Spec, spread: int) -> None:
+    def __init__(self, chooser: ChoiceSource, spec: Spec, spread: int) -> None:
         self._chooser, self._spread = chooser, spread
         self._dims = frozenset(spec.dims)
         self._alike = chooser.integer("alike", 0, 1) == 1

@@ -179,12 +179,12 @@ def _bias_sign(original: Function) -> Function:
     """Turn the sign of bias codes at the end of 32 bits, as a wrapped one has it."""
 
     def faulty(request: Any) -> Parameters:
-        handed: Parameters = original(request)
+        provided: Parameters = original(request)
         constants: Mapping[str, Constant] = {
             name: Constant(torch.where(held.codes.abs() >= INT32_LIMIT, -held.codes, held.codes), held.params)
-            for name, held in handed.constants.items()
+            for name, held in provided.constants.items()
         }
-        return replace(handed, constants=constants)
+        return replace(provided, constants=constants)
 
     return faulty
 

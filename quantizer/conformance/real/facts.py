@@ -1,4 +1,4 @@
-"""What the condition of a report may name: the shapes and attributes of a call, and what was handed to it."""
+"""What the condition of a report may name: the shapes and attributes of a call, and what was provided to it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 from quantizer.core.errors import QuantizerError
 from quantizer.core.shapes import infer_shapes, variables
 from quantizer.core.spec import Spec
+from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.numerics.qparams import Parameters, QParams
-from quantizer.numerics.same import same
 
 INT32_LIMIT = (1 << 31) - 1
 
@@ -34,7 +34,7 @@ def facts(
     spec: Spec,
     shapes: Mapping[str, tuple[int, ...]],
     attrs: Mapping[str, Any],
-    handed: Parameters,
+    provided: Parameters,
     ranges: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, Any]:
     """Return every name that a condition may use; QuantizerError where the operands do not fit together.
@@ -43,17 +43,17 @@ def facts(
     """
     bound = variables(spec, shapes, attrs)
     out = infer_shapes(spec, shapes, attrs)["y"]
-    inputs, y = list(handed.inputs.values()), next(iter(handed.outputs.values()))
+    inputs, y = list(provided.inputs.values()), next(iter(provided.outputs.values()))
     x = inputs[0] if inputs else y
-    ratio = _ratios(handed)
-    held = [constant for name, constant in handed.constants.items() if spec.inputs[name].role == "weight"]
-    biases = [constant for name, constant in handed.constants.items() if spec.inputs[name].role == "bias"]
+    ratio = _ratios(provided)
+    held = [constant for name, constant in provided.constants.items() if spec.inputs[name].role == "weight"]
+    biases = [constant for name, constant in provided.constants.items() if spec.inputs[name].role == "bias"]
     terms = spec.error_model.terms
     low, high = (ranges or {}).get(next(iter(spec.activations)), _span(x))
     return {
         **bound,
-        "platform": handed.platform.platform,
-        "fused": handed.activation,
+        "platform": provided.platform.platform,
+        "fused": provided.activation,
         "has_bias": bool(biases),
         "out": out,
         "elements": math.prod(out),
@@ -78,7 +78,7 @@ def facts(
         "ratio_low": float(ratio.min()),
         "ratio_high": float(ratio.max()),
         "bias_at_limit": any(int(b.codes.abs().max()) >= INT32_LIMIT for b in biases if b.codes.numel()),
-        "f32": handed.rescale is not None and handed.rescale.variant.startswith("f32"),
+        "f32": provided.rescale is not None and provided.rescale.variant.startswith("f32"),
     }
 
 
@@ -90,8 +90,8 @@ def holds(when: Any, known: Mapping[str, Any]) -> bool:
         return False
 
 
-def _ratios(handed: Parameters) -> Tensor:
-    rescale = handed.rescale
+def _ratios(provided: Parameters) -> Tensor:
+    rescale = provided.rescale
     if rescale is None:
         return torch.ones(1, dtype=torch.float64)
     return (rescale.mantissa.double() * torch.exp2(-rescale.shift.double()) / rescale.divisor).reshape(-1)
@@ -103,4 +103,4 @@ def _span(params: QParams) -> tuple[float, float]:
 
 
 def _equal(one: QParams, other: QParams) -> bool:
-    return same(one.scale, other.scale) and same(one.zero_point, other.zero_point)
+    return bitwise_equal(one.scale, other.scale) and bitwise_equal(one.zero_point, other.zero_point)

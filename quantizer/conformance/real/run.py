@@ -11,7 +11,7 @@ from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.faults.kills import anew
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -26,7 +26,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
 from quantizer.core.verdict import CHECKS
-from quantizer.numerics.same import same
+from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.runtime.isolation.plugins import judged
 
 TWINS = 3
@@ -106,7 +106,7 @@ def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
     yield from explicit_cases(session, spec)
     for target in session.all_targets(spec):
         for index in range(PROFILES["gate"].examples):
-            yield target, build_case(target, HashChooser(key(index, target.id, "seeded"), {}))
+            yield target, build_case(target, HashChoices(key(index, target.id, "seeded"), {}))
 
 
 class _Open:
@@ -139,11 +139,13 @@ def _first(trial: Trial, fault: Fault, planting: Planting, checks: Sequence[str]
 
 
 def _changes(trial: Trial, fault: Fault, planting: Planting) -> bool:
-    """Return whether the fault changes what is handed or given; one that raises does."""
+    """Return whether the fault changes what is provided or given; one that raises does."""
     try:
         with planting:
             other = anew(trial, fault.kind)
-            return not (same(trial.parameters, other.parameters) and same(trial.outcome, other.outcome))
+            return not (
+                bitwise_equal(trial.parameters, other.parameters) and bitwise_equal(trial.outcome, other.outcome)
+            )
     except Exception:  # noqa: BLE001 - a fault that makes a function raise has an effect
         return True
 
@@ -152,7 +154,7 @@ def _known(trial: Trial) -> dict[str, object] | None:
     if trial.unsupported is not None:
         return None
     try:
-        handed = trial.parameters
-        return facts(trial.spec, trial.case.shapes, trial.case.attrs, handed, trial.case.ranges)
+        provided = trial.parameters
+        return facts(trial.spec, trial.case.shapes, trial.case.attrs, provided, trial.case.ranges)
     except QuantizerError:
         return None

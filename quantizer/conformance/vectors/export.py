@@ -12,7 +12,7 @@ import numpy as np
 
 from quantizer import __version__
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choosers import HashChooser
+from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Array, Trial
@@ -36,8 +36,8 @@ from quantizer.core.vectors import (
     VectorOperand,
     VectorOutput,
 )
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.forms import npz
-from quantizer.runtime.engines.own import OwnEngine
 
 DATA = ("ties", "random")
 """Data sets of the cases, in turn: rounding shows at ties, all else on codes of the whole range."""
@@ -110,14 +110,14 @@ def _trials(target: Target, cases: int, seed: int) -> Iterator[Trial]:
         if len(seen) == cases:
             return
         row = {"data": DATA[number % len(DATA)], "tiles": "untiled"}
-        trial = _runs(target, build_case(target, HashChooser(key(seed, "vectors", target.id, str(number)), row)))
+        trial = _runs(target, build_case(target, HashChoices(key(seed, "vectors", target.id, str(number)), row)))
         if trial is not None and trial.case.digest not in seen:
             seen.add(trial.case.digest)
             yield trial
 
 
 def _runs(target: Target, case: Case) -> Trial | None:
-    trial = Trial(target, case, OwnEngine())
+    trial = Trial(target, case, BuiltinEngine())
     if trial.refusal is not None:
         return None
     try:

@@ -97,7 +97,7 @@ def _record(target: tuple[str, str, str], found: list[Judged]) -> Record:
     op, scheme, platform = target
     states = [one.status for one in found]
     check = CheckRecord(
-        passed=states.count("pass"), failed=states.count("fail"), holes=states.count("open"),
+        passed=states.count("pass"), failed=states.count("fail"), inconclusive=states.count("open"),
         elements=sum(one.elements for one in found), width=max(one.width for one in found),
         vacuous=sum(one.vector.allowed.vacuous for one in found if one.vector.allowed is not None),
         reasons=tuple(sorted({one.reason for one in found if one.status == "open"})),

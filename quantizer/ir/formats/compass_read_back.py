@@ -12,14 +12,14 @@ from quantizer.core.errors import GraphError
 from quantizer.core.platforms import NARROW_BITS, Platform
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
-from quantizer.ir.formats.compass_handed import absorbed
+from quantizer.ir.formats.compass_quantized import absorbed
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
 from quantizer.numerics import logarithm_tables
 from quantizer.numerics.float24 import power_table
+from quantizer.numerics.fused_activations import RELAY_BITS, STAGED
 from quantizer.numerics.powers_of_two import LEAST_FRACTION
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope, Table
 from quantizer.numerics.roots import inverse_root_table
-from quantizer.numerics.staged_activations import RELAY_BITS, STAGED
 from quantizer.numerics.sums import SEPARATE
 
 ACCUMULATOR_BITS = 48
@@ -67,22 +67,24 @@ def _with_parameters(graph: Graph, node: Node, spec: Spec, platform: Platform) -
     operands = {key: graph.tensor(name) for key, name in zip(spec.inputs, node.inputs, strict=True) if name is not None}
     inputs = {key: _decided(node, operands[key]) for key in spec.activations if key in operands}
     outputs = {key: _decided(node, graph.tensor(name)) for key, name in spec.keys_of(node.outputs)}
-    handed = Parameters(
+    provided = Parameters(
         platform, inputs, outputs, accumulator_bits=ACCUMULATOR_BITS, activation=node.activation,
         tables=_tables(node, spec, inputs, outputs, platform), numbers=_numbers(node, spec, platform),
     )  # fmt: skip
-    handed = replace(handed, constants=_constants(node, spec, operands, handed), fused=_fused(node, spec, handed))
-    node, handed = _restored(node, spec, handed)
-    ratio = _rescale(node, spec, handed, operands)
+    provided = replace(
+        provided, constants=_constants(node, spec, operands, provided), fused=_fused(node, spec, provided)
+    )
+    node, provided = _restored(node, spec, provided)
+    ratio = _rescale(node, spec, provided, operands)
     if ratio is not None and spec.error_model.kind == "mean":
         images = next(iter(spec.inputs.values())).spatial
         ratio = replace(ratio, axis=1 if images else _channel_axis(node, spec, operands))
-    return replace(node, parameters=replace(handed, rescale=ratio))
+    return replace(node, parameters=replace(provided, rescale=ratio))
 
 
-def _restored(node: Node, spec: Spec, handed: Parameters) -> tuple[Node, Parameters]:
+def _restored(node: Node, spec: Spec, provided: Parameters) -> tuple[Node, Parameters]:
     """Return the node with real attributes where Compass writes integers over them, and these as numbers."""
-    x, y = next(iter(handed.inputs.values())), next(iter(handed.outputs.values()))
+    x, y = next(iter(provided.inputs.values())), next(iter(provided.outputs.values()))
     attrs = node.attrs
     if spec.quantization.family == "leaky_rectifier":
         slope = int(cast("int", attrs["slope"]))
@@ -97,13 +99,13 @@ def _restored(node: Node, spec: Spec, handed: Parameters) -> tuple[Node, Paramet
         code = int(cast("int", attrs["value"]))
         numbers, real = {"value": code}, {"value": (code - int(x.zero_point)) * float(x.scale)}
     else:
-        return node, handed
-    return replace(node, attrs={**attrs, **real}), replace(handed, numbers=numbers)
+        return node, provided
+    return replace(node, attrs={**attrs, **real}), replace(provided, numbers=numbers)
 
 
-def _fused(node: Node, spec: Spec, handed: Parameters) -> Slope | Bounds | None:
+def _fused(node: Node, spec: Spec, provided: Parameters) -> Slope | Bounds | None:
     """Return the numbers of a fused activation that takes some."""
-    bits, attrs = next(iter(handed.outputs.values())).bits, node.activation_attrs
+    bits, attrs = next(iter(provided.outputs.values())).bits, node.activation_attrs
     if node.activation == "clip":
         low, high = (int(cast("float", attrs[end])) for end in ("low", "high"))
         return Bounds(low, high, RELAY_BITS if bits <= RELAY_BITS else 0)
@@ -113,7 +115,7 @@ def _fused(node: Node, spec: Spec, handed: Parameters) -> Slope | Bounds | None:
     codes = slope.long() if isinstance(slope, torch.Tensor) else torch.tensor([int(cast("float", slope))])
     shift = _number(node, SLOPE_SHIFT) if SLOPE_SHIFT in node.extra else bits
     axis = 1 if next(iter(spec.outputs.values())).spatial else -1
-    return Slope(codes, shift, axis, float32=spec.quantization.family in handed.platform.accumulator.float32)
+    return Slope(codes, shift, axis, float32=spec.quantization.family in provided.platform.accumulator.float32)
 
 
 def _decided(node: Node, tensor: Tensor) -> QParams:
@@ -122,15 +124,15 @@ def _decided(node: Node, tensor: Tensor) -> QParams:
     return tensor.qparams
 
 
-def _constants(node: Node, spec: Spec, operands: Mapping[str, Tensor], handed: Parameters) -> dict[str, Constant]:
+def _constants(node: Node, spec: Spec, operands: Mapping[str, Tensor], provided: Parameters) -> dict[str, Constant]:
     found: dict[str, Constant] = {}
     for key, tensor in operands.items():
         if tensor.data is not None and key not in spec.activations:
             codes = tensor.data.long()
             codes = codes.movedim(-1, 1) if spec.inputs[key].spatial else codes
             found[key] = Constant(codes, _decided(node, tensor))
-    if spec.quantization.family in handed.platform.absorbs_zero_point:
-        known = replace(handed, constants=dict(found))
+    if spec.quantization.family in provided.platform.absorbs_zero_point:
+        known = replace(provided, constants=dict(found))
         for key, constant in found.items():
             if spec.inputs[key].role == "bias":
                 codes = constant.codes - absorbed(known, spec, len(constant.codes))
@@ -154,52 +156,52 @@ def _number(node: Node, key: str) -> int:
     return value
 
 
-def _rescale(node: Node, spec: Spec, handed: Parameters, operands: Mapping[str, Tensor]) -> Rescale | None:
+def _rescale(node: Node, spec: Spec, provided: Parameters, operands: Mapping[str, Tensor]) -> Rescale | None:
     family = spec.quantization.family
-    variant = handed.platform.requantize.get(family, handed.platform.requantize["default"])
+    variant = provided.platform.requantize.get(family, provided.platform.requantize["default"])
     one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
     if variant == "area_multiplier":
         return Rescale(variant, one, none)
-    if family in handed.platform.negated:
-        return Rescale(variant, one, none, factors=dict.fromkeys(handed.inputs, 1.0))
+    if family in provided.platform.ones_complement_outputs:
+        return Rescale(variant, one, none, factors=dict.fromkeys(provided.inputs, 1.0))
     scale, shift = node.extra.get("scale"), node.extra.get("shift")
     if isinstance(scale, Tensor) and isinstance(shift, Tensor) and scale.data is not None and shift.data is not None:
         axis = _channel_axis(node, spec, operands)
         return Rescale(variant, scale.data.double(), shift.data.long(), axis=axis)
     values = node.extra.get("scale_value")
     if (
-        {"exp", "period"} & handed.tables.keys()
+        {"exp", "period"} & provided.tables.keys()
         or family == "log_softmax"
         or (values is None and family not in SEPARATE)
     ):
         return None
-    if family in SEPARATE and len(handed.inputs) > 1:
-        return _branches(node, variant, handed)
-    axis = _channel_axis(node, spec, operands) if handed.constants else None
+    if family in SEPARATE and len(provided.inputs) > 1:
+        return _branches(node, variant, provided)
+    axis = _channel_axis(node, spec, operands) if provided.constants else None
     if isinstance(values, tuple):
         numbers = [int(cast("int", value)) for value in values]
-        if len(numbers) != 1 + len(handed.inputs):
+        if len(numbers) != 1 + len(provided.inputs):
             raise GraphError(
-                f"layer {node.name!r}: scale_value: {len(numbers)} numbers for {len(handed.inputs)} inputs."
+                f"layer {node.name!r}: scale_value: {len(numbers)} numbers for {len(provided.inputs)} inputs."
             )
-        factors = dict(zip(handed.inputs, map(float, numbers[1:]), strict=True))
+        factors = dict(zip(provided.inputs, map(float, numbers[1:]), strict=True))
         mantissa = torch.tensor(float(numbers[0]), dtype=torch.float64)
         return Rescale(variant, mantissa, torch.tensor(_number(node, "shift_value")), factors=factors)
     mantissa = torch.tensor(float(_number(node, "scale_value")), dtype=torch.float64)
     return Rescale(variant, mantissa, torch.tensor(_number(node, "shift_value")), axis=axis)
 
 
-def _branches(node: Node, variant: str, handed: Parameters) -> Rescale:
+def _branches(node: Node, variant: str, provided: Parameters) -> Rescale:
     """Return a multiplier for each input of a concatenation; 1 where the layer says none."""
     scales, shifts = (node.extra.get(key) for key in ("scale_value", "shift_value"))
     one = torch.tensor(1.0, dtype=torch.float64)
     if not isinstance(scales, tuple) or not isinstance(shifts, tuple):
-        return Rescale(variant, one, torch.tensor(0), factors=dict.fromkeys(handed.inputs, 1.0))  # type: ignore[arg-type]
-    if not len(scales) == len(shifts) == len(handed.inputs):
+        return Rescale(variant, one, torch.tensor(0), factors=dict.fromkeys(provided.inputs, 1.0))  # type: ignore[arg-type]
+    if not len(scales) == len(shifts) == len(provided.inputs):
         raise GraphError(
-            f"layer {node.name!r}: scale_value and shift_value: one for each of {len(handed.inputs)} inputs."
+            f"layer {node.name!r}: scale_value and shift_value: one for each of {len(provided.inputs)} inputs."
         )
-    pairs = {name: (int(m), int(n)) for name, m, n in zip(handed.inputs, scales, shifts, strict=True)}
+    pairs = {name: (int(m), int(n)) for name, m, n in zip(provided.inputs, scales, shifts, strict=True)}
     factors = {name: float(mantissa) * 2.0**-shift for name, (mantissa, shift) in pairs.items()}
     return Rescale(variant, one, torch.tensor(0), factors=factors, pairs=pairs)  # type: ignore[arg-type]
 
@@ -245,9 +247,9 @@ def _tables(
     if spec.quantization.family == "division":
         bits = inputs["b"].bits
         return {"inverse": Table(entries, 0, max(1, (1 << bits) // entries.numel()), 1.0 / INVERSE_UNITS, 16)}
-    if spec.quantization.family in platform.wide_units and y.bits > NARROW_BITS:
+    if spec.quantization.family in platform.unit_range_above_8_bits and y.bits > NARROW_BITS:
         return {"period": Table(entries, 0, 1, float(y.scale), y.dtype.bits)}
-    first = x.qmin if spec.quantization.family in platform.tables.unrepeated else x.first
+    first = x.qmin if spec.quantization.family in platform.tables.no_guard_entry else x.first
     return {"lut": Table(entries, first, step, float(y.scale), y.dtype.bits)}
 
 
@@ -257,7 +259,7 @@ def _numbers(node: Node, spec: Spec, platform: Platform) -> dict[str, int]:
         return {
             NAMES[key]: _number(node, key) for key in (FAST_EXP if fast_exp(node) else ("scale_value", "shift_value"))
         }
-    wide = spec.quantization.family in platform.wide_units and "scale_value" in node.extra
+    wide = spec.quantization.family in platform.unit_range_above_8_bits and "scale_value" in node.extra
     if wide or "lut_log" in node.extra:
         return {NAMES[key]: _number(node, key) for key in ("scale_value", "shift_value")}
     if "interp_shift_value" in node.extra:

@@ -99,7 +99,7 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 
 
 def _refuse_bytes(where: str, proto: onnx.GraphProto) -> None:
-    """Refuse names that are not text: protobuf hands such bytes over as they are."""
+    """Refuse names that are not text: protobuf provides such bytes over as they are."""
     nodes = ((node.name, node.op_type, node.domain, *node.input, *node.output) for node in proto.node)
     attributes = ((item.name, item.ref_attr_name) for node in proto.node for item in node.attribute)
     values = [

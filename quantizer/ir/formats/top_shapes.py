@@ -66,7 +66,7 @@ def _known(shape: Known) -> bool:
     return shape is not None and all(size >= 0 for size in shape)
 
 
-def _same(call: Call) -> list[Known]:
+def _operand_shape(call: Call) -> list[Known]:
     return [call.first]
 
 
@@ -89,7 +89,7 @@ _OTHERS: dict[str, Rule] = {
     "TopK": moves.topk, "Upsample": moves.upsample, "Softmax": moves.on_axis, "LayerNorm": moves.on_axis,
 }  # fmt: skip
 _RULES: dict[str, Rule] = (
-    {f"top.{name}": _same for name in _SAME.split()}
+    {f"top.{name}": _operand_shape for name in _SAME.split()}
     | {f"top.{name}": _broadcast for name in _BROADCAST.split()}
     | {f"top.{name}": rule for name, rule in _OTHERS.items()}
 )

@@ -77,13 +77,15 @@ def repeat(c: Call) -> Value:
 def concat(c: Call) -> Value:
     """One after the other along an axis; codes of other grids than the result's are requantized."""
     target, axis = c.outputs[0], c.attr("axis")
-    same = all(_same(c.params(i), target.qparams) and c.value(i).dtype == target.dtype for i in range(len(c.values)))
+    same = all(
+        _same_parameters(c.params(i), target.qparams) and c.value(i).dtype == target.dtype for i in range(len(c.values))
+    )
     if same:
         return c.e.op("Concat", *[c.value(i) for i in range(len(c.values))], axis=axis)
     return c.made(c.e.op("Concat", *[c.real(i) for i in range(len(c.values))], axis=axis), mode=c.attr("round_mode"))
 
 
-def _same(own: QParams | None, target: QParams | None) -> bool:
+def _same_parameters(own: QParams | None, target: QParams | None) -> bool:
     if own is None or target is None:
         return own is target
     return bool(torch.equal(own.scale, target.scale)) and bool(torch.equal(own.zero_point, target.zero_point))

@@ -6,8 +6,8 @@ import torch
 
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.lang.lowering.emitter import Emitter, Value
-from quantizer.numerics.multipliers import fixed_point
 from quantizer.numerics.qparams import QParams
+from quantizer.numerics.ratio_to_multiplier import fixed_point
 
 INT32 = (-(1 << 31), (1 << 31) - 1)
 WORD = 1 << 32

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics import float24, logarithm_tables, powers_of_two
-from quantizer.numerics.finish import finish, finish_sum
+from quantizer.numerics.fused_activations import below_zero, from_relay, relay
 from quantizer.numerics.normalize import normalize_by_table, root_mean_square_by_table
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Bounds, Parameters, Slope, Staged, Table
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.quotient import floor_divide
+from quantizer.numerics.requantize_accumulator import requantize_accumulator, requantize_terms
 from quantizer.numerics.resize import float32_index, float32_places, float32_weights
 from quantizer.numerics.rounding import round_tensor
-from quantizer.numerics.staged_activations import below_zero, from_relay, relay
 from quantizer.numerics.tables import lookup
 from quantizer.ops import operator
 from quantizer.platforms.compass import periods
@@ -62,7 +62,9 @@ def div(a: Tensor, b: Tensor, *, parameters: Parameters) -> Staged:
     """Multiply by the entry of the divisor's size, with its sign; by zero the product is 0."""
     top, bottom = centred(a, parameters.inputs["a"]), centred(b, parameters.inputs["b"])
     inverse = lookup(bottom.abs(), parameters.tables["inverse"])
-    return Staged(finish(torch.where(bottom < 0, -top, top) * inverse, parameters), {"inverse": inverse})
+    return Staged(
+        requantize_accumulator(torch.where(bottom < 0, -top, top) * inverse, parameters), {"inverse": inverse}
+    )
 
 
 @operator("group_norm", kind="quantized", platform="compass")
@@ -115,7 +117,7 @@ def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Staged:
     c = centred(x, parameters.inputs["x"])
     held = Slope(torch.tensor(parameters.numbers["slope"]), parameters.numbers["slope_shift"])
     below = below_zero(c, held, parameters.platform.rounding)
-    return Staged(finish_sum({"x": c.clamp(min=0) + below}, parameters), {"negative": below})
+    return Staged(requantize_terms({"x": c.clamp(min=0) + below}, parameters), {"negative": below})
 
 
 @operator("log_softmax", kind="quantized", platform="compass")

@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 
 from quantizer.numerics import float24, logarithm_tables, powers_of_two
-from quantizer.numerics.multipliers import float32_multiplier
+from quantizer.numerics.fused_activations import bounds_of, slope_of
 from quantizer.numerics.normalize import decided_by_table
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Rescale, Table
 from quantizer.numerics.quantize import quantize as to_codes
-from quantizer.numerics.staged_activations import bounds_of, slope_of
+from quantizer.numerics.ratio_to_multiplier import float32_multiplier
 from quantizer.numerics.sums import rescale_alone
 from quantizer.numerics.tables import interpolated_table, linspace
 from quantizer.ops import operator
@@ -103,7 +103,7 @@ def log_softmax(request: Request) -> Parameters:
     targets before X2.
     """
     if logarithm_tables.SHARES in request.ranges:
-        return logarithm_tables.handed(request)
+        return logarithm_tables.provided(request)
     parameters = default_parameters(request)
     x, y, bits = parameters.inputs["x"], parameters.outputs["y"], request.scheme.activation.bits
     if x.steps is None or y.steps is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics.finish import finish, finish_sum
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_accumulator, requantize_terms
 from quantizer.ops import operator
 from quantizer.ops.add import quantized as added
 from quantizer.ops.mul import accumulate as multiplied
@@ -50,14 +50,14 @@ def mul_in_vectors(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 def mul_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     """Multiply as XNNPACK does, or as LiteRT's own kernel where the ratio of scales is not XNNPACK's."""
     if parameters.rescale is not None and parameters.rescale.variant == "f32_even":
-        return finish(multiplied(a, b, parameters=parameters), parameters)
+        return requantize_accumulator(multiplied(a, b, parameters=parameters), parameters)
     return mul_in_vectors(a, b, parameters=parameters)
 
 
 @operator("relu", kind="quantized", platform=PLATFORMS)
 def relu(x: Tensor, *, parameters: Parameters) -> Tensor:
     """Bring to the output's scale, round, cut at its zero point: a shift that wraps shows in negative codes too."""
-    codes = finish_sum({"x": centred(x, parameters.inputs["x"])}, parameters)
+    codes = requantize_terms({"x": centred(x, parameters.inputs["x"])}, parameters)
     return codes.clamp(min=int(parameters.outputs["y"].zero_point))
 
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.numerics.multipliers import fixed_point
 from quantizer.numerics.overflow import as_x86
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Rescale
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.ratio_to_multiplier import fixed_point
 from quantizer.numerics.requantize import requantize
 
 PLACES = 8

@@ -114,7 +114,7 @@ def read_from_grid(x: Tensor, parameters: Parameters, *, tanh: bool) -> Tensor:
 
 
 def read(x: Tensor, parameters: Parameters, *, tanh: bool) -> Tensor:
-    """Return the codes of whichever table was handed."""
+    """Return the codes of whichever table was provided."""
     if "lut" in parameters.tables:
         return lookup(x, parameters.tables["lut"])
     return read_from_grid(x, parameters, tanh=tanh)

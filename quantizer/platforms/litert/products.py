@@ -139,7 +139,7 @@ def _convolved(
     start, own = made.feed("x", image, params), VALID
     if any(padding):
         spans = list(zip(padding[:2], padding[2:], strict=True))
-        if spans == [_same(*axis) for axis in zip(x.shape[2:], kernel, stride, dilation, strict=True)]:
+        if spans == [_same_padding(*axis) for axis in zip(x.shape[2:], kernel, stride, dilation, strict=True)]:
             own = SAME
         else:
             around = [(0, 0), *spans, (0, 0)]
@@ -173,7 +173,7 @@ def _for_rows(values: Sizes, *, flat: bool) -> Sizes:
     return tuple(itertools.chain.from_iterable((rest, v) for v in values)) if flat else tuple(values)
 
 
-def _same(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+def _same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
     """Return what padding SAME adds before and after an axis."""
     windows = -(-size // stride)
     total = max(0, (windows - 1) * stride + (kernel - 1) * dilation + 1 - size)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from quantizer.core.dtypes import integer
 from quantizer.core.platforms import NARROW_BITS
-from quantizer.numerics.finish import finish, finish_sum
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.requantize_accumulator import requantize_accumulator, requantize_terms
 
 Narrowing = Literal["wraps", "saturates"]
 WIDE_BITS = 32
@@ -34,15 +34,15 @@ def narrowed_sum(terms: Mapping[str, Tensor], parameters: Parameters, shapes: Se
     A sum of more than 32,767 output codes becomes one of the other sign, in whole vectors alone.
     """
     if parameters.outputs["y"].dtype.bits > NARROW_BITS:
-        return finish_sum(terms, parameters)
-    return _narrowed(finish_sum(terms, _widened(parameters)), parameters, shapes, "wraps")
+        return requantize_terms(terms, parameters)
+    return _narrowed(requantize_terms(terms, _widened(parameters)), parameters, shapes, "wraps")
 
 
 def narrowed_product(acc: Tensor, parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
     """Return codes of a product as LiteRT's optimized MUL does: of 8 bits, 16 saturate, the zero point makes them wrap."""
     if parameters.outputs["y"].dtype.bits > NARROW_BITS:
-        return finish(acc, parameters)
-    return _narrowed(finish(acc, _widened(parameters)), parameters, shapes, "saturates")
+        return requantize_accumulator(acc, parameters)
+    return _narrowed(requantize_accumulator(acc, _widened(parameters)), parameters, shapes, "saturates")
 
 
 def _widened(parameters: Parameters) -> Parameters:

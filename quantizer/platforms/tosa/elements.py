@@ -33,7 +33,7 @@ def operand(graph: TosaGraph, codes: Codes, parameters: Parameters, name: str, r
 
 
 def _multiplier(factor: float) -> tuple[list[int], list[int]]:
-    """Return the multiplier and shift of which a handed factor is made."""
+    """Return the multiplier and shift of which a provided factor is made."""
     fraction, exponent = math.frexp(factor)
     mantissa, shift = int(fraction * 2.0**MANTISSA_BITS), MANTISSA_BITS - exponent
     excess = max(0, shift - 62)
@@ -80,7 +80,7 @@ def product(codes: Codes, parameters: Parameters) -> Built:
     return graph, graph.op(ts.Op.MUL, [*values, graph.const([0], INT8)], shape, INT32)
 
 
-def multiplied(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noqa: ARG001 - one shape for all
+def elementwise_product(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noqa: ARG001 - one shape for all
     """Return the product, brought to codes of the output."""
     graph, made = product(codes, parameters)
     return graph, graph.activate(rescaled(graph, [made], parameters)[0], parameters)
@@ -107,7 +107,7 @@ def reduced(call: Call, codes: Codes, parameters: Parameters) -> Built:
 
 
 def rectified(call: Call, codes: Codes, parameters: Parameters) -> Built:
-    """Return RESCALE, then CLAMP: at the zero point, or at the bounds that are handed as centred codes."""
+    """Return RESCALE, then CLAMP: at the zero point, or at the bounds that are provided as centred codes."""
     graph, output = TosaGraph(), parameters.outputs["y"]
     value, zero = operand(graph, codes, parameters, "x", codes["x"].dim())
     made, offset = to_output(graph, value, zero, parameters, "x"), int(output.zero_point)

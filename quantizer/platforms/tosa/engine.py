@@ -23,8 +23,8 @@ from quantizer.platforms.tosa.elements import (
     Built,
     Codes,
     element_wise,
+    elementwise_product,
     looked_up,
-    multiplied,
     operand,
     product,
     rectified,
@@ -189,7 +189,7 @@ def _joined(call: Call, codes: Codes, parameters: Parameters) -> Built:
 _LOWERED: Mapping[str, Callable[[Call, Codes, Parameters], Built]] = {
     "fully_connected": lambda _, codes, parameters: fully_connect(codes, parameters),
     "matmul": lambda _, codes, parameters: multiply_matrices(codes, parameters),
-    "mul": multiplied,
+    "mul": elementwise_product,
     **dict.fromkeys((*SUMS, *CHOICES), element_wise),
     **dict.fromkeys(("sigmoid", "tanh", "leaky_relu"), looked_up),
     **dict.fromkeys(REDUCTIONS, reduced),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics.finish import finish_sum
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.requantize_accumulator import requantize_terms
 from quantizer.ops import operator
 
 
@@ -14,5 +14,5 @@ from quantizer.ops import operator
 def clip(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Tensor:
     """Bring the code to the output's scale, then clamp it: RESCALE, CLAMP."""
     numbers, zero = parameters.numbers, int(parameters.outputs["y"].zero_point)
-    codes = finish_sum({"x": centred(x, parameters.inputs["x"])}, parameters)
+    codes = requantize_terms({"x": centred(x, parameters.inputs["x"])}, parameters)
     return codes.clamp(numbers["least"] + zero, numbers["most"] + zero)

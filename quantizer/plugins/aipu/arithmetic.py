@@ -13,8 +13,8 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError, PluginError
 from quantizer.core.wording import suggestion
-from quantizer.numerics.multipliers import FLOAT32_EPSILON, float32_multiplier
 from quantizer.numerics.qparams import Table
+from quantizer.numerics.ratio_to_multiplier import FLOAT32_EPSILON, float32_multiplier
 from quantizer.numerics.tables import lookup
 from quantizer.plugins.aipu.dtypes import Dtype, bits2dtype, bits2range, range2dtype
 from quantizer.plugins.aipu.tensor import PyTensor

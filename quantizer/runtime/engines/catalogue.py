@@ -17,7 +17,7 @@ from quantizer.runtime.engines.environments import interpreter
 from quantizer.runtime.engines.greeting import Greeting
 from quantizer.runtime.engines.process import greeted, serving
 
-OWN = "own"
+OWN = "builtin"
 ENCLOSING = "float32_any_order"
 """The platform on which an engine is judged that no platform describes."""
 COMMAND = "command"
@@ -52,16 +52,16 @@ class Chosen:
 
     def computes(self, platform: str, *, named: bool) -> bool:
         """Return whether the engine is judged on *platform*: at home, or where it was *named* with it."""
-        home = self.entry.home.get(platform)
+        home = self.entry.variant_of_platform.get(platform)
         if home is None:
             return named and self.entry.guest
         return self.variant in (None, home) or named
 
     def identity(self, platform: str) -> str:
         """Return what runs on *platform*: the system, and its variant where it has several, as `name:variant`."""
-        if len(self.entry.home) == 1:
+        if len(self.entry.variant_of_platform) == 1:
             return self.entry.name
-        return f"{self.entry.name}:{self.variant or self.entry.home[platform]}"
+        return f"{self.entry.name}:{self.variant or self.entry.variant_of_platform[platform]}"
 
     @cached_property
     def command(self) -> tuple[str, ...]:
@@ -111,7 +111,12 @@ class Chosen:
 
 def names() -> tuple[str, ...]:
     """Return every name that `--op-engine` takes."""
-    variants = (f"{name}:{v}" for name, entry in engines().items() if len(entry.home) > 1 for v in entry.home.values())
+    variants = (
+        f"{name}:{v}"
+        for name, entry in engines().items()
+        if len(entry.variant_of_platform) > 1
+        for v in entry.variant_of_platform.values()
+    )
     return (OWN, *engines(), *variants)
 
 

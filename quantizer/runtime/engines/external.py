@@ -19,10 +19,10 @@ from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.engines.lowering import Lowered, Lowering
-from quantizer.runtime.engines.own import OwnEngine
 from quantizer.runtime.engines.pins import held_to, instruction_sets, running_variant, variables
 from quantizer.runtime.engines.process import Worker
 from quantizer.runtime.engines.protocol import Call
@@ -36,7 +36,7 @@ class ExternalEngine:
 
     def __init__(self, chosen: Chosen, level: str = HOST) -> None:
         self._chosen = chosen
-        self._rules = OwnEngine()
+        self._rules = BuiltinEngine()
         self._worker = Worker(
             chosen.entry.worker,
             pins=variables(chosen.backend, level),
@@ -74,7 +74,7 @@ class ExternalEngine:
         return self._lowering.supports(spec, scheme, platform, self._variant(platform.platform))
 
     def quantize(self, request: Request) -> Parameters:
-        """Return what the platform's rule hands."""
+        """Return what the platform's rule provides."""
         return self._rules.quantize(request)
 
     def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
@@ -101,7 +101,7 @@ class ExternalEngine:
         self._worker.close()
 
     def _variant(self, platform: str | None) -> str:
-        home = self._chosen.entry.home
+        home = self._chosen.entry.variant_of_platform
         variant = self._chosen.variant or home.get(platform or "", next(iter(home.values()), ""))
         return running_variant(self._chosen.backend, variant, self.instructions)
 

@@ -44,5 +44,5 @@ def instruction_sets(
 
 def running_variant(backend: str, variant: str, left: Collection[str]) -> str:
     """Return the variant that *backend* itself takes for *variant* on a processor with the instruction sets *left*."""
-    handed = pins_of(backend).handed_on.get(variant)
-    return variant if handed is None or handed[0] in left else handed[1]
+    provided = pins_of(backend).provided_on.get(variant)
+    return variant if provided is None or provided[0] in left else provided[1]

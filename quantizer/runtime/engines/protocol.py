@@ -1,4 +1,4 @@
-"""What can run a case: the protocol, and the call that is handed over."""
+"""What can run a case: the protocol, and the call that is passed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Engine(Protocol):
         """
 
     def quantize(self, request: Request) -> Parameters:
-        """Return what the engine's quantize rule hands."""
+        """Return what the engine's quantize rule provides."""
 
     def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
         """Return the float forward, in the operands' type."""

@@ -1,6 +1,6 @@
 """The two pipes of a process of others, each moved by a thread: whoever waits for one waits no longer than a limit says.
 
-A pipe ends when the last process that holds it ends, and a process may hand it on to one that nobody finds. A read that
+A pipe ends when the last process that holds it ends, and a process may provide it on to one that nobody finds. A read that
 blocks would then never end.
 """
 

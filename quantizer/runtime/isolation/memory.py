@@ -28,7 +28,7 @@ LARGEST = 1 << 16
 
 
 def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[int, str]) -> None:
-    """Raise FunctionError where a tensor no longer holds what it was handed with; names: id of a tensor -> its name."""
+    """Raise FunctionError where a tensor no longer holds what it was provided with; names: id of a tensor -> its name."""
     for tensor, held in tensors:
         if not _same_bytes(tensor, held):
             name = names.get(id(tensor))

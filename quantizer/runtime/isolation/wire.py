@@ -1,4 +1,4 @@
-"""Values as plain data: what a function is handed and what it returns, between the judge and the process of a plugin.
+"""Values as plain data: what a function is provided and what it returns, between the judge and the process of a plugin.
 
 A value is JSON with a tag: numbers and text as they are, tuples, tables, tensors by their place among the arrays, records of
 ours by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named afterwards. What is
@@ -32,7 +32,7 @@ from quantizer.runtime.engines.frames import Array
 from quantizer.tiling.windows import Tile
 
 ROOTS: tuple[type, ...] = (Request, Parameters, Staged, Tile, TilePlan, GraphTensor, DType)
-"""Records that a function is handed or returns; those in their fields follow."""
+"""Records that a function is provided or returns; those in their fields follow."""
 DEEPEST = 40
 """Records, tables and lists in each other."""
 PLAIN = (bool, int, float, str, type(None))

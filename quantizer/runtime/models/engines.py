@@ -24,7 +24,7 @@ from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.models.parts import ALONE, DEQUANTIZE, QUANTIZE, Part, Parts, unquantized
 from quantizer.runtime.torch_executor import TorchExecutor
 
-FLOAT, QDQ, OWN, REFERENCE = "float", "qdq", "own", "reference"
+FLOAT, QDQ, OWN, REFERENCE = "float", "qdq", "builtin", "reference"
 ONNXRUNTIME, OPTIMIZED = "onnxruntime", "onnxruntime:optimized"
 NAMES: Mapping[str, str] = {
     FLOAT: "the model without its quantizations, ours",
@@ -211,7 +211,7 @@ def model_engine(name: str, platform: str) -> ModelEngine:
     match name:
         case "float" | "qdq":
             return OwnFloat(name)
-        case "own":
+        case "builtin":
             return OwnIntegers(platform)
         case "reference":
             return Session(name, "reference_session", {})
@@ -224,4 +224,4 @@ def model_engine(name: str, platform: str) -> ModelEngine:
 
 def _sendable(name: str, values: np.ndarray) -> None:
     if values.dtype.kind not in "fiub":
-        raise GraphError(f"tensor {name!r} of {values.dtype}: edges of this format cannot be handed to an engine.")
+        raise GraphError(f"tensor {name!r} of {values.dtype}: edges of this format cannot be provided to an engine.")

@@ -29,7 +29,7 @@ class Decided:
     """A kernel for one node of a plan; a decision that reads no values is made once for each change of shapes.
 
     Whether it reads values is found by deciding on tensors that have none: what needs one raises there, and what makes a new
-    tensor of an operand does not hand the operand itself on. Both are then decided at each call.
+    tensor of an operand does not provide the operand itself on. Both are then decided at each call.
     """
 
     def __init__(self, kernel: Kernel) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from quantizer.numerics import Parameters, Request, default_parameters
-from quantizer.numerics.multipliers import fixed_point
+from quantizer.numerics.ratio_to_multiplier import fixed_point
 from quantizer.ops import operator
 
 BITS = 16

@@ -1,4 +1,4 @@
-"""Products along the last axis, added up: an operator that hands its exact sums and is requantized for it."""
+"""Products along the last axis, added up: an operator that provides its exact sums and is requantized for it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from quantizer.numerics import Parameters, centred, finish_sum
+from quantizer.numerics import Parameters, centred, requantize_terms
 from quantizer.ops import operator
 
 
@@ -18,4 +18,4 @@ def reference(a: Tensor, b: Tensor, *, alpha: int) -> Tensor:
 def quantized(a: Tensor, b: Tensor, *, parameters: Parameters, alpha: int) -> Tensor:
     """Weigh the centred codes, bring both operands to one scale, add, round once."""
     terms = {"a": centred(a, parameters.inputs["a"]), "b": alpha * centred(b, parameters.inputs["b"])}
-    return finish_sum(terms, parameters)
+    return requantize_terms(terms, parameters)

@@ -1,0 +1,315 @@
+"""Runs of the same case that must agree: tiled, repeated, and under metamorphic relations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from quantizer.conformance.checks.elements import ALLOWED, judge_codes, judge_reals
+from quantizer.conformance.checks.enclosed import enclosed
+from quantizer.conformance.checks.float_forward import float_radius
+from quantizer.conformance.checks.requantized import DECLARED
+from quantizer.conformance.trial import Trial
+from quantizer.core.case import TilePlan
+from quantizer.core.shapes import channel_axis, named_axes
+from quantizer.core.spec import NoTiling, Property
+from quantizer.core.verdict import Verdict, Worst, failure, inconclusive
+from quantizer.ir.graph import Tensor as GraphTensor
+from quantizer.numerics.activations import activate, activate_codes
+from quantizer.numerics.bitwise import bitwise_equal
+from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.numerics.requantize_accumulator import requantize_accumulator
+from quantizer.ops import REGISTRY
+from quantizer.plugins.layer_multipliers import SCALE, SHIFT
+from quantizer.tiling.operands import cut, cut_parameters, padded_with, stitch
+from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
+
+Array = NDArray[Any]
+
+
+def tiled(trial: Trial) -> Verdict | None:
+    """Tiled codes equal untiled ones bit for bit; a tiled float forward stays within the float check's bound.
+
+    None for a case that is not cut.
+    """
+    if isinstance(trial.spec.tiling, NoTiling):
+        return inconclusive("tiled", trial.spec.tiling.none)
+    if not trial.case.tiles.sizes:
+        return None
+    plan = planned(trial, trial.case.tiles)
+    if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
+        return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
+    if own := _uncut(trial, plan):
+        return inconclusive(
+            "tiled", f"constant {own!r} is the plugin's own, of a number a channel: nobody says how it is cut"
+        )
+    try:
+        codes = stitched(trial, plan)
+    except ValueError as err:
+        return failure("tiled", str(err))
+    low, high = owed(trial)
+    verdict = judge_codes("tiled", trial, low, high, got=codes, made_of="the untiled codes")
+    if verdict.failing:
+        return _with_tile(verdict, plan)
+    return _tiled_float(trial, plan, verdict) if "float" in trial.engine.checks else verdict
+
+
+def owed(trial: Trial) -> tuple[Array, Array]:
+    """Return the codes that a run of the same numbers in another shape or order must give: those of the case.
+
+    Of an enclosing arithmetic, which promises no order, all codes that `arithmetic` allows.
+    """
+    if trial.target.platform.enclosing is None or trial.spec.error_model.kind == "index":
+        return trial.got, trial.got
+    if not set(ALLOWED) <= trial.shared.keys():
+        enclosed(trial)
+    low, high = (trial.shared.get(name, trial.got) for name in ALLOWED)
+    return low, high
+
+
+def _uncut(trial: Trial, plan: list[Tile]) -> str | None:
+    """Return a constant of a plugin's own that would have to be cut with the channels of *plan*, or None."""
+    channel = channel_axis(trial.spec, trial.bound, len(trial.output_shape))
+    cut_there = channel is not None and len({tile.output[channel] for tile in plan}) > 1
+    return _own_per_channel(trial, channel) if cut_there else None
+
+
+def _own_per_channel(trial: Trial, channel: int | None) -> str | None:
+    """Return a constant of a plugin's own that has an axis as long as the channels, or None."""
+    count = 1 if channel is None else trial.output_shape[channel]
+    for name, value in trial.parameters.extra.items():
+        data = value.data if isinstance(value, GraphTensor) and name not in (SCALE, SHIFT) else None
+        if count > 1 and data is not None and count in data.shape:
+            return name
+    return None
+
+
+def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
+    """Return the tiles of *plan*, by the operator's own rule where it has one."""
+    entry = REGISTRY.find(trial.spec.op, "tile", trial.target.platform.places)
+    function = entry.function if entry else tiles
+    found: list[Tile] = function(trial.spec, trial.case.shapes, trial.case.attrs, plan)
+    return found
+
+
+def stitched(trial: Trial, plan: list[Tile]) -> Array:
+    """Return the codes of all tiles put together; ValueError where they do not fit."""
+    codes: Array = stitch(trial.output_shape, [*_tile_codes(trial, plan)], torch.int64).numpy()
+    return codes
+
+
+def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]:
+    sums: dict[tuple[tuple[int, int], ...], Tensor] = {}
+    for tile in plan:
+        operands = cut(trial.codes, tile)
+        parameters = cut_parameters(trial.parameters, trial.spec, tile)
+        code = trial.target.platform.padded_tiles.get(trial.spec.op)
+        if code is not None and {"oh", "ow"} & trial.case.tiles.sizes.keys():
+            operands, tile = padded_with(operands, trial.spec, tile, code)  # noqa: PLW2901 - the same tile
+        call = trial.call.but(attrs=tile.attrs)
+        if tile.parts == 1:
+            yield tile, trial.run(call, operands, parameters).codes
+            continue
+        if tile.part:
+            operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
+        part = trial.accumulate(call, operands, parameters)
+        if part is None:
+            raise ValueError("the engine shows no accumulators")
+        total = sums.get(tile.output)
+        sums[tile.output] = part if total is None else total + part
+        if tile.part == tile.parts - 1:
+            codes = requantize_accumulator(sums[tile.output], parameters)
+            if (name := trial.case.activation) != "none":
+                codes = activate_codes(codes, trial.output, parameters.platform.activations[name], parameters)  # type: ignore[index]
+            yield tile, codes
+
+
+def _tiled_float(trial: Trial, plan: list[Tile], verdict: Verdict) -> Verdict:
+    """Judge the first and the last tile of the float forward, each with all slices of a split sum.
+
+    The codes have shown every window right; what is left is whether float sums of a part stay within their bound.
+    """
+    ends = {plan[0].output, plan[-1].output}
+    parts: dict[tuple[tuple[int, int], ...], tuple[Tile, Tensor]] = {}
+    for tile in plan:
+        if tile.output not in ends:
+            continue
+        operands = cut(trial.tensors, tile)
+        if tile.part:
+            operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
+        result = trial.run_float(trial.call.but(attrs=tile.attrs, activation="none"), operands)
+        known = parts.get(tile.output)
+        parts[tile.output] = (tile, result if known is None else known[1] + result)
+    radius = float_radius(trial)
+    for tile, result in parts.values():
+        box, got = slices(tile.output), activate(result, trial.case.activation).double().numpy()
+        y, allowed = trial.y[box], radius[box]
+        found = judge_reals("tiled", got, y - allowed, y + allowed, y, made_of="the float check's bound, in one tile")
+        if found.failing:
+            return found
+        verdict = replace(verdict, ratio=max(verdict.ratio, found.ratio))
+    return verdict
+
+
+def _with_tile(verdict: Verdict, plan: list[Tile]) -> Verdict:
+    if verdict.worst is None:
+        return verdict
+    index = verdict.worst.index
+    for tile in plan:
+        if all(start <= i < stop for i, (start, stop) in zip(index, tile.output, strict=True)):
+            seam = min(min(i - start, stop - 1 - i) for i, (start, stop) in zip(index, tile.output, strict=True))
+            detail = {"tile": str(list(tile.output)), "distance to its edge": str(seam)}
+            return replace(verdict, worst=replace(verdict.worst, detail=detail))
+    return verdict
+
+
+def repeat(trial: Trial) -> Verdict:
+    """A smaller batch gives the same codes, a second run after it too, and operands stay as they were."""
+    before, parameters = trial.got, trial.parameters
+    if (written := trial.damaged()) is not None:
+        return failure("repeat", f"the engine wrote into {written}")
+    for axis, tile in _first_slices(trial):
+        call = trial.call.but(attrs=tile.attrs)
+        part = trial.run(call, cut(trial.codes, tile), cut_parameters(parameters, trial.spec, tile)).codes.numpy()
+        low, high = (codes[slices(tile.output)] for codes in owed(trial))
+        made_of = f"the first slice along {axis} of the whole run"
+        verdict = judge_codes("repeat", trial, low, high, got=part, made_of=made_of)
+        if verdict.failing:
+            return verdict
+    operands = {name: values.clone() for name, values in trial.codes.items()}
+    again = trial.engine.run(trial.call, operands, parameters).codes.numpy()
+    for name, values in operands.items():
+        if not bitwise_equal(values, trial.codes[name]):
+            index = tuple(int(i) for i in (values != trial.codes[name]).nonzero()[0])
+            worst = Worst(
+                name, index, str(int(trial.codes[name][index])), str(int(values[index])), "unchanged operands"
+            )
+            return failure("repeat", f"the engine wrote into operand {name}", worst)
+    if (written := trial.damaged()) is not None:
+        return failure("repeat", f"the engine wrote into {written}")
+    return judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
+
+
+def _first_slices(trial: Trial) -> Iterator[tuple[str, Tile]]:
+    """Yield the first axis, longer than 1, along which outputs do not depend on each other, and the first slice along it."""
+    if isinstance(trial.spec.tiling, NoTiling):
+        return
+    rules = trial.spec.tiling
+    for name, size in tileable_axes(trial.spec, trial.case.shapes, trial.case.attrs).items():
+        rule = rules[name] if name in rules else rules["*"]
+        if rule.rule == "independent" and size > 1:
+            plan = planned(trial, TilePlan({name: 1}))
+            if not _uncut(trial, plan):
+                yield name, plan[0]
+                return
+
+
+def properties(trial: Trial) -> Verdict | None:
+    """Metamorphic relations that the spec declares hold bit for bit on codes; None where none applies."""
+    found: list[Verdict] = []
+    for relation in trial.spec.properties:
+        if relation.when is not None and not relation.when(trial.bound):
+            continue
+        verdict = RELATIONS[relation.relation](trial, relation)
+        if verdict is None:
+            continue
+        if verdict.failing:
+            return verdict
+        found.append(verdict)
+    if not found:
+        return None
+    return replace(max(found, key=lambda verdict: verdict.ratio), elements=sum(v.elements for v in found))
+
+
+def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
+    """Reversing a named axis of all operands reverses it in the output; None where a plugin's constant would have to be too."""
+    spec, codes = trial.spec, dict(trial.codes)
+    constants = dict(trial.parameters.constants)
+    for name, values in trial.codes.items():
+        axes = spec.inputs[name].axes
+        named = (named_axes(axes, values.dim()) or {}) if isinstance(axes, list) else {}
+        places = [place for place, axis in named.items() if relation.axis in axis.names]
+        if not places:
+            continue
+        codes[name] = values.flip(places)
+        if name in constants:
+            constants[name] = Constant(codes[name], _reversed(constants[name].params, places))
+    output = next(iter(spec.outputs.values()))
+    listed = named_axes(output.axes or [], len(trial.output_shape)) or {}
+    place = next(place for place, axis in listed.items() if relation.axis in axis.names)
+    channel = channel_axis(spec, trial.bound, len(trial.output_shape))
+    if channel == place and _own_per_channel(trial, channel):
+        return None
+    parameters = replace(trial.parameters, constants=constants)
+    rescale = parameters.rescale
+    if rescale is not None and channel == place and rescale.mantissa.dim():
+        parameters = replace(
+            parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
+        )
+    got = trial.run(trial.call, codes, parameters).codes.numpy()
+    low, high = (np.flip(ends, place) for ends in owed(trial))
+    return judge_codes("properties", trial, low, high, got=got, made_of=f"the output reversed along {relation.axis}")
+
+
+def _reversed(params: QParams, places: list[int]) -> QParams:
+    if params.axis is None or params.axis not in places:
+        return params
+    steps = None if params.steps is None else params.steps.flip(0)
+    return replace(params, scale=params.scale.flip(0), zero_point=params.zero_point.flip(0), steps=steps)
+
+
+def _commutes(trial: Trial, relation: Property) -> Verdict | None:
+    """Swapping two operands with their parameters changes nothing; None where the order of the sum rounds."""
+    known = trial.parameters.rescale
+    if known is not None and DECLARED[known.variant].float32:
+        return None
+    first, second = relation.operands or ("", "")
+    swap = {first: second, second: first}
+    inputs = {name: trial.parameters.inputs[swap.get(name, name)] for name in trial.parameters.inputs}
+    rescale = trial.parameters.rescale
+    if rescale is not None:
+        factors = {name: rescale.factors[swap.get(name, name)] for name in rescale.factors}
+        rescale = replace(rescale, factors=factors)
+    parameters: Parameters = replace(trial.parameters, inputs=inputs, rescale=rescale)
+    codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
+    got = trial.run(trial.call, codes, parameters).codes.numpy()
+    low, high = owed(trial)
+    return judge_codes("properties", trial, low, high, got=got, made_of=f"{first} and {second} swapped")
+
+
+def _shifted(trial: Trial, relation: Property) -> Verdict | None:
+    """Adding one to every code of an operand changes nothing; None where its codes reach both ends."""
+    name = (relation.operands or trial.spec.activations)[0]
+    params, values = trial.qparams(name), trial.codes[name]
+    if not values.numel() or int(values.max()) + 1 > params.qmax:
+        if not values.numel() or int(values.min()) - 1 < params.qmin:
+            return None
+        moved = values - 1
+    else:
+        moved = values + 1
+    got = trial.run(trial.call, {**trial.codes, name: moved}, trial.parameters).codes.numpy()
+    low, high = owed(trial)
+    return judge_codes("properties", trial, low, high, got=got, made_of=f"{name} shifted by one code")
+
+
+def _zero_preserved(trial: Trial, relation: Property) -> Verdict:
+    """Activations of zero give zero: their zero points become the output's."""
+    names = relation.operands or trial.spec.activations
+    zeros = {n: torch.zeros_like(trial.codes[n]) + trial.qparams(n).zero_point for n in names if n in trial.codes}
+    got = trial.run(trial.call, {**trial.codes, **zeros}, trial.parameters).codes.numpy()
+    wanted = np.zeros_like(got) + int(trial.output.zero_point)
+    return judge_codes("properties", trial, wanted, wanted, got=got, made_of="the output's zero point")
+
+
+RELATIONS: Mapping[str, Callable[[Trial, Property], Verdict | None]] = {
+    "equivariant": _equivariant,
+    "commutes": _commutes,
+    "shift_invariant": _shifted,
+    "zero_preserving": _zero_preserved,
+}

@@ -1,0 +1,250 @@
+"""Multipliers, shifts and factors against the platform's rule (docs/reference/checks.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance import expected_multipliers
+from quantizer.conformance.checks import fast_exp, one_period
+from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.checks.fixed_point import number_findings_of_shifts
+from quantizer.conformance.checks.multiplier_rules import (
+    DIVIDES,
+    FLOAT32_CODES,
+    equal,
+    fixed_point_bits,
+    is_replaced,
+    multiplier_bits,
+    unifies_shifts,
+)
+from quantizer.conformance.checks.room_oracles import numbers_of_room
+from quantizer.conformance.checks.sum_factors import integer_ratios, sum_multiplier
+from quantizer.conformance.expected_parameters import Expected
+from quantizer.conformance.trial import Trial
+from quantizer.numerics.qparams import Rescale
+
+Array = NDArray[Any]
+
+
+SHARED_LEAST = expected_multipliers.FACTOR_LIMIT // 2
+"""The largest of several multipliers under one shift is above this: a finer shift would not fit 15 bits."""
+
+
+RELAY_BITS = 8
+"""Bits that a clip with two roundings adds to outputs of no more bits."""
+
+
+def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
+    """Yield what is found of the provided multiplier of a sum or of products; *factors* are its operands' parameters."""
+    rescale = trial.parameters.rescale
+    if rescale is None:
+        return
+    declared = trial.variant
+    if declared == "area_multiplier" and rescale.variant == "multiplier_shift" and is_replaced(trial):
+        yield from integer_ratios(trial, rescale)
+        return
+    yield equal("variant", declared, rescale.variant, "the platform's variant for the operator's family")
+    if trial.target.platform.multiplier.shifts is not None:
+        yield from number_findings_of_shifts(trial, rescale)
+        return
+    if rescale.variant in DIVIDES:
+        yield equal("divisor", float(trial.output.scale), rescale.divisor, "the output's scale")
+    elif rescale.variant != "exact":
+        yield equal("divisor", 1.0, rescale.divisor, "only scales are divided by")
+    if trial.spec.error_model.kind in ("linear", "mean", "selection"):
+        yield from sum_multiplier(trial, rescale)
+    elif trial.spec.error_model.kind == "poles":
+        yield _inverse_multiplier(trial, rescale, factors, output)
+    elif trial.spec.error_model.kind == "normalization":
+        if rescale.variant == "multiplier_shift" and not is_replaced(trial):
+            yield from _restated_multiplier(trial, rescale, factors, output)
+    elif trial.spec.error_model.kind == "bilinear":
+        restated_ones = (
+            [*_restated_multiplier(trial, rescale, factors, output)] if rescale.variant == "multiplier_shift" else []
+        )
+        if restated_ones and (not is_replaced(trial) or all(finding.ratio == 0.0 for finding in restated_ones)):
+            yield from restated_ones
+        else:
+            yield from _product_multiplier(trial, rescale)
+
+
+def number_findings(trial: Trial) -> Iterator[Finding]:
+    """Yield what is found of the further integers of a rule.
+
+    A normalised operator's multiplier brings shares of 1 to output codes, as 1 / s_y does.
+    """
+    yield from _attribute_findings(trial)
+    yield from numbers_of_room(trial)
+    yield from one_period.number_findings(trial)
+    numbers, output = trial.parameters.numbers, trial.output
+    if trial.spec.error_model.kind not in ("softmax", "normalization") or not {"multiplier", "shift"} <= numbers.keys():
+        return
+    mantissa, shift = numbers["multiplier"], numbers["shift"]
+    if "halves" in numbers:
+        yield from fast_exp.number_findings(trial)
+        return
+    if is_replaced(trial) or output.steps is None:
+        yield _integer_multiplier(trial, "multiplier", mantissa, shift, 1 / Fraction(float(output.scale)))
+        return
+    bits = min(15, trial.target.scheme.activation.bits)
+    wanted = expected_multipliers.float32_multiplier(np.float32(output.steps.numpy()), bits)
+    yield equal("multiplier, shift", (int(wanted[0]), wanted[1]), (mantissa, shift), "the rule's multiplier of 1 / s_y")
+
+
+def _attribute_findings(trial: Trial) -> Iterator[Finding]:
+    """An attribute that is provided in fixed point is the nearest integer, in no coarser a unit than the rule's."""
+    numbers, bits = trial.parameters.numbers, trial.target.scheme.activation.bits
+    steps = 1 / float(trial.output.scale) if trial.output.steps is None else float(trial.output.steps)
+    relay = RELAY_BITS if bits <= RELAY_BITS else 0
+    for name, places, least, unit in (
+        ("slope", "slope_shift", bits, 1.0), ("low", "relay_bits", relay, steps), ("high", "relay_bits", relay, steps),
+    ):  # fmt: skip
+        if name not in trial.case.attrs or not {name, places} <= numbers.keys():
+            continue
+        yield Finding(
+            places, 0.0 if numbers[places] >= least else math.inf, f"at least {least}", f"{numbers[places]}",
+            f"the binary places of {name}",
+        )  # fmt: skip
+        wanted = float(trial.bound[name]) * unit * 2.0 ** numbers[places]
+        wanted = min(max(wanted, -(2.0**31)), 2.0**31 - 1)
+        away = abs(numbers[name] - wanted) / (0.5 + FLOAT32_CODES * abs(wanted))
+        yield Finding(name, away, f"{wanted:.9g}", f"{numbers[name]}", f"the nearest integer to {name} in its unit")
+
+
+def _inverse_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Finding:
+    """The multiplier of a * inverse is that of s_a / (s_b * s_y) in units of the table, in float32."""
+    a, b, y = (np.float32(part.steps) for part in (*factors, output))
+    units = np.float32(1 / trial.parameters.tables["inverse"].unit)
+    wanted = expected_multipliers.float32_multiplier(
+        (y * b) / (a * units), min(15, trial.target.scheme.activation.bits)
+    )
+    got = (float(rescale.mantissa), int(rescale.shift))
+    return equal("multiplier, shift", wanted, got, "the rule's multiplier of a quotient")
+
+
+def _restated_multiplier(
+    trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected
+) -> Iterator[Finding]:
+    """Multipliers and shifts of a built-in rule equal the rule's, restated, for every channel."""
+    mantissas, shifts = np.atleast_1d(rescale.mantissa.numpy()), np.atleast_1d(rescale.shift.numpy())
+    channels = max((part.scale.size for part in factors), default=1)
+    if mantissas.size < channels:
+        yield equal("multiplier", channels, mantissas.size, "the rule's multiplier of every channel")
+        return
+    ratios = expected_multipliers.product_ratios(factors, output, mantissas.size)
+    bits = multiplier_bits(trial)
+    if rescale.mantissa.dim() and unifies_shifts(trial):
+        wanted = expected_multipliers.unified(ratios, bits)
+    else:
+        wanted = expected_multipliers.separate(ratios, bits)
+    for channel, (expected, mantissa, shift) in enumerate(zip(wanted, mantissas, shifts, strict=True)):
+        same = expected == (float(mantissa), int(shift))
+        yield Finding(
+            f"multiplier[{channel}]", 0.0 if same else math.inf, f"{int(expected[0])} * 2**-{expected[1]}",
+            f"{int(mantissa)} * 2**-{int(shift)}", f"the rule's multiplier of {bits} bits",
+        )  # fmt: skip
+
+
+def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """One multiplier per channel for the ratio of scales: exact, float32 to the last bit, or an integer and a shift."""
+    params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
+    mantissas = np.atleast_1d(rescale.mantissa.numpy())
+    shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)
+    columns = [np.resize(p.scale.numpy(), mantissas.shape) for p in params]
+    output = float(trial.output.scale)
+    shared = unifies_shifts(trial) and len(set(shifts.tolist())) == 1 < mantissas.size
+    full = shared and float(mantissas.max()) >= SHARED_LEAST
+    if rescale.variant == "f32_stages_bias":
+        yield from _stage_numbers(trial, rescale)
+    for channel, (mantissa, shift) in enumerate(zip(mantissas, shifts, strict=True)):
+        scales = [float(column[channel]) for column in columns]
+        yield _one_multiplier(trial, rescale, float(mantissa), int(shift), scales, output, channel, shared=full)
+
+
+def _stage_numbers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """The input's factor of float32 stages is the inverse of its scale's inverse."""
+    scale = np.float32(float(next(iter(trial.parameters.inputs.values())).scale))
+    wanted = [float(np.float32(1) / (np.float32(1) / scale))]
+    yield equal("factors", wanted, list(rescale.factors.values()), "1 / (1 / s_x) in float32")
+
+
+FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], float]] = {
+    "f32_even": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) / output),
+    "f32_even_zpin": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) / output),
+    "f32_even_bias": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) / output),
+    "f32_even_inverse": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) * (np.float32(1) / output)),
+    "f32_stages_bias": lambda scales, _: float(scales[1]),
+}
+"""Variant -> the float32 number that it multiplies by, of the operands' scales and the output's."""
+
+
+def _one_multiplier(
+    trial: Trial, rescale: Rescale, mantissa: float, shift: int, scales: list[float], output: float, channel: int,
+    *, shared: bool = False,
+) -> Finding:  # fmt: skip
+    name = f"multiplier[{channel}]"
+    ratio = Fraction(1)
+    for scale in scales:
+        ratio *= Fraction(scale)
+    ratio /= Fraction(output)
+    got = Fraction(mantissa) / Fraction(2) ** shift / Fraction(rescale.divisor)
+    if rescale.variant == "exact":
+        same = got == ratio
+        return Finding(
+            name, 0.0 if same else math.inf, f"{float(ratio)!r}", f"{float(got)!r}", "the exact ratio of scales"
+        )
+    if rescale.variant in FLOAT_PRODUCTS:
+        wanted = FLOAT_PRODUCTS[rescale.variant]([np.float32(scale) for scale in scales], np.float32(output))
+        return Finding(
+            name,
+            0.0 if mantissa == wanted else math.inf,
+            f"{wanted!r}",
+            f"{mantissa!r}",
+            f"the float32 number of {rescale.variant}",
+        )
+    if rescale.variant in expected_multipliers.FIXED_POINT:
+        arithmetic = trial.target.platform.multiplier.ratio.get(trial.spec.quantization.family, "float64")
+        own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
+        numbers = expected_multipliers.fixed_point(
+            scales, output, rescale.variant, arithmetic, per_channel=own,
+            clamped=trial.target.platform.multiplier.overflow == "exact", bits=fixed_point_bits(trial),
+        )  # fmt: skip
+        if numbers == (mantissa, shift) or not is_replaced(trial):
+            shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")
+            away = 0.0 if numbers == (mantissa, shift) else math.inf
+            return Finding(name, away, *shown, f"the rule's multiplier ({arithmetic} ratio)")
+        formed = expected_multipliers.ratio_of(scales, output, rescale.variant, arithmetic, per_channel=own)
+        return _integer_multiplier(trial, name, mantissa, shift, Fraction(formed), lost=Fraction(0), shared=shared)
+    if rescale.variant in ("f32_products", "f32_scaling"):
+        wanted = scales[0] / output
+        return Finding(name, 0.0 if mantissa == wanted else math.inf, f"{wanted!r}", f"{mantissa!r}", "s_x / s_y")
+    return _integer_multiplier(trial, name, mantissa, shift, ratio, shared=shared)
+
+
+def _integer_multiplier(
+    trial: Trial, name: str, mantissa: float, shift: int, ratio: Fraction, *,
+    lost: Fraction = Fraction(FLOAT32_CODES), shared: bool = False,
+) -> Finding:  # fmt: skip
+    """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one.
+
+    *lost*: what float32 may lose of the ratio, relative; nothing where the operations that form it are declared and replayed.
+    *shared*: under the finest shift that all channels fit, where the platform has one for all, the bits below fall off.
+    """
+    rule, bits = trial.target.platform.multiplier, multiplier_bits(trial)
+    got = Fraction(mantissa) / Fraction(2) ** shift
+    shown, wanted = f"{int(mantissa)} * 2**-{shift} = {float(got):.9g}", f"{float(ratio):.9g}"
+    if mantissa != int(mantissa) or not 0 <= mantissa < 2 ** max(bits, 16):
+        return Finding(name, math.inf, wanted, shown, f"an unsigned integer of at most {max(bits, 16)} bits")
+    own = shift in expected_multipliers.shift_choices(ratio, bits, rule.max_shift)
+    allowed = Fraction(1, 2) / Fraction(2) ** shift if own else ratio / 2**bits
+    allowed += ratio * lost
+    text = "half a unit of the rule's shift" if own else f"{bits} bits of the ratio under another shift"
+    if shared and got < ratio:
+        allowed, text = allowed + Fraction(1, 2) ** shift, f"{text}, and a unit of the shared one"
+    return Finding(name, float(abs(got - ratio) / allowed), wanted, shown, text)

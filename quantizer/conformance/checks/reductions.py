@@ -1,0 +1,61 @@
+"""Arithmetic of products of elements, and of roots of sums of squares, along some axes: exact numbers, rounded once."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.checks.requantized import Declared, rounded_once
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict
+
+Array = NDArray[Any]
+ROOT_PLACES = 64
+"""Binary places to which a root that is not rational is known where it decides near a tie."""
+
+
+def product_arithmetic(trial: Trial) -> Verdict:
+    """Judge a product of the values of codes, in integers of any width where float64 leaves a choice."""
+    rows, scale = _rows(trial), _scale(trial)
+    ratio: Fraction = scale ** rows.shape[-1] / Fraction(float(trial.output.scale))
+
+    def exact(index: tuple[int, ...]) -> Fraction:
+        return math.prod(int(code) for code in rows[index]) * ratio
+
+    return rounded_once(
+        trial, trial.y_hat / float(trial.output.scale), Declared(), 0.0, exact,
+        lambda i: {"codes": ", ".join(str(int(code)) for code in rows[i])}, "the product of the values of the codes",
+    )  # fmt: skip
+
+
+def euclidean_arithmetic(trial: Trial) -> Verdict:
+    """Judge the root of the sum of squares of the values of codes, by its square where float64 leaves a choice."""
+    sums = (_rows(trial).astype(np.int64) ** 2).sum(axis=-1)
+    ratio = _scale(trial) / Fraction(float(trial.output.scale))
+
+    def exact(index: tuple[int, ...]) -> Fraction:
+        square = int(sums[index]) * ratio**2 * 4**ROOT_PLACES
+        root = math.isqrt(math.floor(square))
+        return Fraction(2 * root + (root * root != square), 2 ** (ROOT_PLACES + 1))
+
+    return rounded_once(
+        trial, np.sqrt(sums.astype(np.float64)) * float(ratio), Declared(), 0.0, exact,
+        lambda i: {"sum of squares": str(int(sums[i]))}, "the root of the sum of squares",
+    )  # fmt: skip
+
+
+def _rows(trial: Trial) -> Array:
+    """Return centred codes in the shape of the output, with a last axis for those that make one element."""
+    (codes,) = trial.centred.values()
+    axes = trial.bound["axes"]
+    moved = np.moveaxis(codes.numpy(), axes, range(codes.dim() - len(axes), codes.dim()))
+    return np.asarray(moved.reshape(*trial.output_shape, -1))
+
+
+def _scale(trial: Trial) -> Fraction:
+    (name,) = trial.centred
+    return Fraction(float(trial.qparams(name).scale))

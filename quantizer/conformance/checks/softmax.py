@@ -1,0 +1,203 @@
+"""Arithmetic of operators with several rounding stages: each judged from the provided codes before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.bounds.rounding import code_interval
+from quantizer.conformance.checks import fast_exp, litert_stages
+from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.multiplier_rules import is_replaced
+from quantizer.conformance.checks.requantized import FLOAT32_UNIT
+from quantizer.conformance.trial import Trial
+from quantizer.core.platforms import RoundingMode
+from quantizer.core.verdict import Verdict, failure, inconclusive
+from quantizer.numerics.qparams import Table
+
+Array = NDArray[Any]
+CHECK = "arithmetic"
+Exact = Callable[[tuple[int, ...]], Fraction]
+
+
+def softmax_arithmetic(trial: Trial) -> Verdict:
+    """Judge the exponentials, the reciprocal or quotient where there is one, and the output, one after the other."""
+    table = trial.parameters.tables.get("exp")
+    if "halves" in trial.parameters.numbers:
+        return litert_stages.judged(trial, fast_exp.codes(trial), "the provided numbers, in powers of two")
+    if table is None:
+        return inconclusive(CHECK, "no exponentials were provided")
+    stages = trial.outcome.stages
+    if "exp" not in stages and (_is_free(trial) or table.entries.dtype.is_floating_point):
+        return _without_stages(trial, table)
+    top, bottom = _prescribed_exponentials(trial, table)
+    wanted = np.floor_divide(top, bottom)
+    if "exp" not in stages:
+        return _hidden_stages(trial, wanted)
+    got = stages["exp"].numpy()
+    first = judge_codes(
+        CHECK, trial, wanted, wanted, got=got, tensor="exp", made_of="the provided table, interpolated down"
+    )
+    if first.failing:
+        return first
+    total = got.astype(np.int64).sum(axis=trial.axis, keepdims=True)
+    if "reciprocal" in stages:
+        return _from_reciprocal(trial, got, total, stages["reciprocal"].numpy())
+    if "quotient" in stages:
+        return _from_quotient(trial, got, total, stages["quotient"].numpy())
+    return _from_sum(trial, got, total)
+
+
+def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
+    """Return (numerators, denominator) of the table's value at each code's distance from the largest.
+
+    Entry i belongs to the distance `first + i * step`; between entries the chord; the last entry repeats, and distances
+    outside the table take its ends.
+    """
+    codes = trial.codes["x"].numpy()
+    distance = codes - codes.max(axis=trial.axis, keepdims=True)
+    entries = np.append(table.entries.numpy(), table.entries.numpy()[-1])
+    if table.entries.dtype.is_floating_point:
+        return entries[np.clip(-distance, 0, table.entries.numel() - 1)], 1
+    step = abs(table.step)
+    place = (distance - table.first) if table.step > 0 else (table.first - distance)
+    index, part = np.divmod(np.clip(place, 0, table.entries.numel() * step - 1), step)
+    entries = entries.astype(np.int64)
+    return entries[index] * step + (entries[index + 1] - entries[index]) * part, step
+
+
+def final_codes(
+    trial: Trial, value: Array, extra: Array | float, exact: Exact, made_of: str, magnitude: Array | float = 0.0
+) -> Verdict:
+    """Judge the output codes of *value*, in steps without the zero point; *magnitude*: what cancels in it."""
+    output = trial.output
+    declared = trial.target.platform.requantize.get(trial.spec.quantization.family)
+    mode: RoundingMode = "half_up" if declared == "half_up" else trial.target.platform.rounding
+    low, high = code_interval(
+        value, e_over_s=extra, magnitude=magnitude, zero_point=int(output.zero_point), qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        exact=exact,
+    )  # fmt: skip
+    spread = 0.5 + np.broadcast_to(np.asarray(extra), value.shape)
+    return judge_codes(
+        CHECK, trial, low, high, value=value, allowance=spread, zero=int(output.zero_point), made_of=made_of,
+        detail=lambda i: {"exact": f"{value[i]:.9g} + {int(output.zero_point)}"},
+    )  # fmt: skip
+
+
+def _from_sum(trial: Trial, exponentials: Array, total: Array) -> Verdict:
+    scale = float(trial.output.scale)
+    wide = np.broadcast_to(total, exponentials.shape)
+    value = exponentials / (wide * scale)
+
+    def exact(index: tuple[int, ...]) -> Fraction:
+        return Fraction(int(exponentials[index]), int(wide[index])) / Fraction(scale)
+
+    return final_codes(trial, value, 0.0, exact, "half_even of exp / sum / scale")
+
+
+def _is_free(trial: Trial) -> bool:
+    """Return whether the numbers behind the table are a plugin's own, or of a form that is judged by its stages alone."""
+    return is_replaced(trial) or "powers" in trial.parameters.tables
+
+
+def _hidden_stages(trial: Trial, exponentials: Array) -> Verdict:
+    """Judge codes whose stages are not shown by the platform's stages from the provided numbers: one of its two orders."""
+    total = exponentials.astype(np.int64).sum(axis=trial.axis, keepdims=True)
+    if "multiplier" not in trial.parameters.numbers:
+        return _from_sum(trial, exponentials, np.maximum(total, 1))
+    first = _from_reciprocal(trial, exponentials, total, _reciprocal(trial, total)[0])
+    second = (
+        _from_quotient(trial, exponentials, total, _quotient(trial, exponentials, total)[0]) if first.failing else first
+    )
+    return first if second.failing else second
+
+
+def _reciprocal(trial: Trial, total: Array) -> tuple[Array, int]:
+    """Return `multiplier * 2**e / sum`, rounded down, and e."""
+    multiplier = trial.parameters.numbers["multiplier"]
+    base = 30 if int(trial.parameters.tables["exp"].entries.max()) == 1 else 31
+    enlarge = base - math.ceil(math.log2(max(multiplier, 1)))
+    return np.floor_divide(np.full_like(total, multiplier << enlarge), np.maximum(total, 1)), enlarge
+
+
+def _quotient(trial: Trial, exponentials: Array, total: Array) -> tuple[Array, int]:
+    """Return `exp * 2**e / sum`, rounded half up, and e."""
+    largest = max(int(trial.parameters.tables["exp"].entries.max()), 1)
+    enlarge = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
+    wide = np.broadcast_to(np.maximum(total, 1), exponentials.shape)
+    return np.floor_divide(2 * (exponentials.astype(np.int64) << enlarge) + wide, 2 * wide), enlarge
+
+
+def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal: Array) -> Verdict:
+    shift = trial.parameters.numbers["shift"]
+    wanted, enlarge = _reciprocal(trial, total)
+    verdict = judge_codes(
+        CHECK, trial, wanted, wanted, got=reciprocal, tensor="reciprocal", made_of="multiplier * 2**e / sum, down"
+    )
+    if verdict.failing:
+        return verdict
+    value = exponentials * reciprocal * 2.0 ** -(shift + enlarge)
+    wide = np.broadcast_to(reciprocal, exponentials.shape)
+    return final_codes(
+        trial, value, 0.0,
+        lambda i: Fraction(int(exponentials[i]) * int(wide[i])) / Fraction(2) ** (shift + enlarge),
+        "half_even of exp * reciprocal * 2**-n",
+    )  # fmt: skip
+
+
+def _from_quotient(trial: Trial, exponentials: Array, total: Array, quotient: Array) -> Verdict:
+    numbers = trial.parameters.numbers
+    wanted, enlarge = _quotient(trial, exponentials, total)
+    verdict = judge_codes(
+        CHECK, trial, wanted, wanted, got=quotient, tensor="quotient", made_of="exp * 2**e / sum, half_up"
+    )
+    if verdict.failing:
+        return verdict
+    shift = numbers["shift"] + enlarge
+    value = quotient * numbers["multiplier"] * 2.0**-shift
+    return final_codes(
+        trial, value, 0.0, lambda i: Fraction(int(quotient[i]) * numbers["multiplier"]) / Fraction(2) ** shift,
+        "half_even of quotient * multiplier * 2**-n",
+    )  # fmt: skip
+
+
+def _without_stages(trial: Trial, table: Table) -> Verdict:
+    """Judge an engine that shows no stages: float32 tables by the error of the float32 sum, others by the summed e."""
+    top, bottom = _prescribed_exponentials(trial, table)
+    exponentials = top / bottom
+    axis, scale = trial.axis, float(trial.output.scale)
+    total = exponentials.sum(axis=axis, keepdims=True)
+    if (total <= 0).any():
+        return failure(CHECK, "the provided exponentials of a row add up to nothing")
+    share = exponentials / total
+    terms = exponentials.shape[axis]
+    if table.entries.dtype.is_floating_point:
+        extra = share / scale * (terms + 1) * FLOAT32_UNIT
+    else:
+        extra = softmax_stage_error(trial, share, total)
+    return final_codes(
+        trial, share / scale, extra, lambda i: Fraction(float(share[i])) / Fraction(scale), "exp / sum / scale"
+    )
+
+
+def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
+    """Return e in output codes of the stages after the table: interpolation, reciprocal, multiplier.
+
+    share: y = exp / sum; total: sum of exponentials in units of the table.
+    """
+    numbers, scale = trial.parameters.numbers, float(trial.output.scale)
+    table = trial.parameters.tables["exp"]
+    terms = trial.case.shapes["x"][trial.axis]
+    entry = 1.0 if abs(table.step) > 1 else 0.0
+    error = (1 + terms * share) * entry / total / scale
+    if "multiplier" in numbers:
+        enlarge = 31 - math.ceil(math.log2(max(numbers["multiplier"], 1)))
+        error = error + share * total * 2.0 ** -(numbers["shift"] + enlarge)
+        gain = numbers["multiplier"] * 2.0 ** -numbers["shift"]
+        error = error + share * abs(gain - 1 / scale)
+    return np.asarray(error)

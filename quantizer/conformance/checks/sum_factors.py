@@ -1,0 +1,198 @@
+"""Factors and multipliers of sums, means and selections against the platform's rule (docs/reference/checks.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from quantizer.conformance import expected_multipliers, expected_sums
+from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.checks.multiplier_rules import (
+    AREA_BITS,
+    DIVIDES,
+    FLOAT32_CODES,
+    equal,
+    is_replaced,
+    multiplier_bits,
+)
+from quantizer.conformance.checks.window_sums import mean_counts
+from quantizer.conformance.oracle import fixed
+from quantizer.conformance.trial import Trial
+from quantizer.numerics.qparams import QParams, Rescale
+
+
+def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """Factors of a sum: the exact scales, float32 ratios to the last bit, or the rule's integers."""
+    output = trial.output
+    params = {n: p for n, p in trial.parameters.inputs.items() if trial.spec.inputs[n].kind == "value"}
+    if rescale.variant == "area_multiplier":
+        provided = (dict(rescale.factors), float(rescale.mantissa), int(rescale.shift))
+        yield equal("factors, multiplier, shift", ({}, 1.0, 0), provided, "the number of terms alone decides")
+        return
+    if rescale.variant == "multiplier_shift":
+        meet = len(params) > 1 and trial.spec.quantization.family != "concatenation"
+        yield from (_integer_factors if meet else integer_ratios)(trial, rescale)
+        return
+    yield equal("factors", sorted(params), sorted(rescale.factors), "one factor for each operand")
+    if (stated := _fixed_point_numbers(trial, rescale)) is not None:
+        got_numbers = (*rescale.factors.values(), float(rescale.mantissa), float(rescale.shift))
+        yield equal("factors, multiplier, shift", stated, got_numbers, "the platform's rule, restated")
+        return
+    for name, factor in rescale.factors.items():
+        if name not in params:
+            continue
+        got = (
+            Fraction(factor)
+            * Fraction(float(rescale.mantissa))
+            / Fraction(2) ** int(rescale.shift)
+            / Fraction(rescale.divisor)
+        )
+        if rescale.variant in ("exact", *DIVIDES):
+            wanted = Fraction(float(params[name].scale)) / Fraction(float(output.scale))
+        else:
+            divisor = np.float32(float(output.scale)) * np.float32(_terms(trial))
+            wanted = Fraction(float(np.float32(float(params[name].scale)) / divisor))
+        yield Finding(
+            f"factor[{name}]", 0.0 if got == wanted else math.inf, f"{float(wanted)!r}", f"{float(got)!r}", "s_x / s_y",
+        )  # fmt: skip
+
+
+def _fixed_point_numbers(trial: Trial, rescale: Rescale) -> tuple[float, ...] | None:
+    """Return the factors, the multiplier and the shift of a fixed-point or float32 sum; None for any other."""
+    scales = [float(trial.parameters.inputs[name].scale) for name in rescale.factors]
+    output, bits = float(trial.output.scale), trial.target.scheme.activation.bits
+    ratios = [float(np.float32(scale) / np.float32(output)) for scale in scales]
+    match rescale.variant:
+        case "q31_double" if trial.target.platform.multiplier.sum_shift is not None:
+            return None
+        case "q31_double" if len(scales) > 1:
+            factors, numbers = expected_sums.widened_sum(scales, output, trial.target.platform.multiplier.places(bits))
+            return (*factors, *map(float, numbers))
+        case "q31_double":
+            return (1.0, *map(float, fixed(ratios[0])))
+        case "q21_half_up":
+            factors, shift = expected_sums.on_one_grid(ratios)
+            return (*factors, 1.0, float(shift))
+        case "q31_folded":
+            return (1.0, *map(float, expected_sums.folded(scales[0] / output, _count(trial))))
+        case "mean_of_codes_half_away" | "q31_mean_in_16_lanes":
+            return (1.0, 1.0, 0.0)
+        case "f32_mean_of_codes_half_even" | "f32_mean_of_codes_half_away":
+            count = _count(trial) if trial.spec.error_model.kind == "mean" else 1
+            return (float(np.float32(ratios[0]) * (np.float32(1.0) / np.float32(count))), 1.0, 0.0)
+    return None
+
+
+def _count(trial: Trial) -> int:
+    """Return the number of terms of a mean."""
+    known = mean_counts(trial)
+    return 1 if known is None else int(known.max(initial=1))
+
+
+def _terms(trial: Trial) -> int:
+    """Return what a mean divides by, where its multiplier holds that (of several areas the smallest); 1 for other operators."""
+    if trial.spec.error_model.kind != "mean":
+        return 1
+    known = mean_counts(trial)
+    return 1 if known is None or not known.size else int(known.min())
+
+
+def integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """One multiplier and shift for each operand that goes to the output alone: the rule's; a plugin's near the ratio."""
+    bits, output, common = multiplier_bits(trial), trial.output, Fraction(2) ** -int(rescale.shift)
+    if trial.target.platform.requantize.get(trial.spec.quantization.family) == "area_multiplier":
+        bits = AREA_BITS
+    common *= Fraction(float(rescale.mantissa))
+    for name, params in _present(trial).items():
+        got = Fraction(rescale.factors.get(name, 1.0)) * common
+        if params.steps is not None and output.steps is not None:
+            steps = np.float32(output.steps.numpy()) / np.float32(params.steps.numpy())
+            share = np.float32(1.0 / _terms(trial)) * steps
+            mantissa, shift = (1.0, 0) if _copied(trial) else expected_multipliers.float32_multiplier(share, bits)
+            same = got == Fraction(mantissa) / Fraction(2) ** shift
+            if same or not is_replaced(trial):
+                yield Finding(
+                    f"multiplier[{name}]", 0.0 if same else math.inf, f"{int(mantissa)} * 2**-{shift}",
+                    f"{float(got):.9g}", f"the rule's multiplier of {bits} bits",
+                )  # fmt: skip
+                continue
+        ratio = Fraction(float(params.scale)) / Fraction(float(output.scale)) / _terms(trial)
+        yield _near(trial, f"multiplier[{name}]", got, ratio, bits)
+
+
+def _near(trial: Trial, name: str, got: Fraction, ratio: Fraction, bits: int) -> Finding:
+    """Judge a plugin's multiplier: within *bits* of the ratio, or half a unit of the largest shift."""
+    floor = Fraction(1, 2 << trial.target.platform.multiplier.max_shift)
+    allowed = max(ratio / 2**bits, floor) + ratio * Fraction(FLOAT32_CODES)
+    text = f"{bits} bits of the ratio"
+    return Finding(name, float(abs(got - ratio) / allowed), f"{float(ratio):.9g}", f"{float(got):.9g}", text)
+
+
+def _present(trial: Trial) -> dict[str, QParams]:
+    """Return the parameters of the activations that the case has; ranges of others may linger."""
+    return {name: params for name, params in trial.parameters.inputs.items() if name in trial.case.shapes}
+
+
+def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
+    """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
+
+    Half a unit of the multiplier's bits and of a factor's 15 bits, half a factor times the multiplier, and half a unit at
+    the largest shift.
+    """
+    ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
+    one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)
+    rounded = 0.5 * one if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
+    unit = 2.0**-shift if shift >= trial.target.platform.multiplier.max_shift else 0.0
+    bits = multiplier_bits(trial)
+    return ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * rescale.factors.get(name, 1.0)
+
+
+def _copied(trial: Trial) -> bool:
+    """Return whether the platform copies codes: all scales within its factor, all zero points equal."""
+    reach = trial.target.platform.aligned_within.get(trial.spec.quantization.family)
+    everything = [*trial.parameters.inputs.values(), trial.output]
+    steps = [float(1.0 / params.scale if params.steps is None else params.steps) for params in everything]
+    zeros = {int(params.zero_point) for params in everything}
+    return reach is not None and len(zeros) == 1 and max(steps) <= reach * (min(steps) + 2.0**-23)
+
+
+def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bits: int) -> Iterator[Finding]:
+    """Multiplier, shift and factors of two operands equal those of the platform's rule."""
+    first, second = (trial.parameters.inputs[name] for name in names)
+    steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, trial.output)]
+    equal_zero = int(first.zero_point) == int(second.zero_point)
+    step_a, step_b, step_y = (s.numpy() for s in steps)
+    adds = trial.spec.quantization.family not in ("subtraction", "comparison")
+    wanted = expected_multipliers.crossed_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
+    for what, expected, chosen in zip(
+        ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True
+    ):
+        yield Finding(
+            what, 0.0 if expected == chosen else math.inf, f"{expected}", f"{chosen}", "the platform's rule for sums"
+        )
+
+
+def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
+    """Factors that bring operands to one scale, and their common multiplier: the rule's; a plugin's near the ratios."""
+    names = list(_present(trial))
+    bits = multiplier_bits(trial)
+    output = trial.output
+    got = (float(rescale.mantissa), int(rescale.shift), *(rescale.factors.get(name, 1.0) for name in names))
+    rule = [*_restated_factors(trial, names, got, bits)] if len(names) == 2 else []
+    if rule and (not is_replaced(trial) or all(finding.ratio == 0.0 for finding in rule)):
+        yield from rule
+        return
+    for name, factor in zip(names, got[2:], strict=True):
+        ratio = float(trial.parameters.inputs[name].scale) / float(output.scale)
+        allowed = declared_loss(trial, rescale, name)
+        gain = factor * got[0] * 2.0 ** -got[1]
+        yield Finding(
+            f"factor[{name}]",
+            abs(gain - ratio) / allowed,
+            f"{ratio:.9g}",
+            f"{gain:.9g}",
+            f"within {bits} bits of s_x / s_y",
+        )

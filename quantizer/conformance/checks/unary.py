@@ -1,0 +1,219 @@
+"""Arithmetic of functions of one input: a provided table, or integer steps with a rounding before the last."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from quantizer.conformance.bounds.rounding import RESOLUTION, code_interval, rational_codes
+from quantizer.conformance.checks import litert_stages, one_period
+from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.fixed_point import judge_clamped
+from quantizer.conformance.checks.float32_stages import lane_tables
+from quantizer.conformance.trial import Trial, as_torch
+from quantizer.core.verdict import Verdict
+from quantizer.numerics.fused_activations import RELAY_BITS
+from quantizer.numerics.qparams import Table
+
+Array = NDArray[Any]
+CHECK = "arithmetic"
+
+
+def monotone_arithmetic(trial: Trial) -> Verdict:
+    """Judge a function of one input by the table that was provided, by its stages, or by f on the values of the codes."""
+    tables = trial.parameters.tables
+    if "period" in tables:
+        wanted = one_period.codes(trial, tables["period"])
+        return litert_stages.judged(
+            trial, wanted, "the entry of the provided table at the provided multiple, modulo its size"
+        )
+    if len(tables) == 1 and len(trial.codes) == 1 and "logistic" not in tables:
+        (table,) = tables.values()
+        wanted = np.clip(looked_up(trial, table), trial.output.qmin, trial.output.qmax)
+        return _read(trial, table, wanted)
+    if {"vector", "rest"} <= tables.keys():
+        return lane_tables(trial)
+    stages, numbers = trial.outcome.stages, trial.parameters.numbers
+    if trial.parameters.rescale is not None and {"least", "most"} <= numbers.keys():
+        return judge_clamped(trial, trial.parameters.rescale)
+    if trial.parameters.rescale is not None and not stages and trial.target.reading == "undisclosed_stages":
+        return _judge_multiple(trial)
+    if trial.parameters.rescale is not None and "slope" in numbers:
+        return _leaky(trial, stages.get("negative"), numbers["slope"], numbers["slope_shift"])
+    if trial.parameters.rescale is not None and {"low", "high", "relay_bits"} <= numbers.keys():
+        return _clamped(trial, stages.get("relay"))
+    return judge_by_reference(trial) if trial.parameters.rescale is None else _judge_multiple(trial)
+
+
+def _judge_multiple(trial: Trial) -> Verdict:
+    """Judge a function with a provided multiplier and no stages: f on `c * m * 2**-n * s_y`, rounded once, e for stages."""
+    value, extra = function_of_multiple(trial)
+    output, mode = trial.output, trial.target.platform.rounding
+    zero, half = int(output.zero_point), 0.5 if mode.startswith("half") else 1.0
+    low, high = code_interval(
+        value, e_over_s=extra, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        exact=lambda i: Fraction(float(value[i])),
+    )  # fmt: skip
+    return judge_codes(
+        CHECK, trial, low, high, value=value, allowance=half + extra, zero=zero,
+        made_of=f"{mode} of f on the provided multiple + {float(np.max(extra, initial=0.0)):.3g} of an earlier stage",
+        detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )  # fmt: skip
+
+
+def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
+    """Return f on the provided multiple of the centred codes, and e of the stages before the last rounding, in output codes.
+
+    leaky_rectifier: the slope is a whole number of declared places (provided, or of the activation's bits), and the product of
+    the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded first; bounds are
+    those that were provided.
+    """
+    family, bits, numbers = (
+        trial.spec.quantization.family, trial.target.scheme.activation.bits, trial.parameters.numbers
+    )  # fmt: skip
+    c, ratio = next(iter(trial.centred.values())).numpy(), float(_ratio(trial))
+    scale, below = float(trial.output.scale), c < 0
+    if family == "leaky_rectifier":
+        provided = "slope" in numbers
+        slope = numbers["slope"] * 2.0 ** -numbers["slope_shift"] if provided else float(trial.bound["slope"])
+        lost = 0.0 if provided else np.abs(c) * 2.0 ** -(bits + 1)
+        return np.where(below, slope * c, c) * ratio, ratio * below * (0.5 + lost)
+    if family == "clamping":
+        if {"low", "high", "relay_bits"} <= numbers.keys():
+            low, high = (numbers[name] * 2.0 ** -numbers["relay_bits"] for name in ("low", "high"))
+        else:
+            low, high = (float(trial.bound[name]) / scale for name in ("low", "high"))
+        return np.clip(c * ratio, low, high), np.full(c.shape, 2.0 ** -(RELAY_BITS + 1) * (bits <= RELAY_BITS))
+    (name,) = trial.centred
+    value = trial.reference({name: as_torch(c * ratio * scale)}) / scale
+    return value, RESOLUTION * np.maximum(1.0, np.abs(value))
+
+
+def _read(trial: Trial, table: Table, wanted: Array) -> Verdict:
+    """Judge what was read from the table; the worst element names the entry."""
+    codes = next(iter(trial.codes.values())).numpy()
+
+    def detail(index: tuple[int, ...]) -> dict[str, str]:
+        entry, rest = divmod(int(codes[index]) - table.first, table.step)
+        between = f" + {rest}/{table.step}" if rest else ""
+        return {"input code": str(int(codes[index])), "entry": f"{entry}{between} of {table.entries.numel()}"}
+
+    made_of = "the provided table at the code" + (f", interpolated {table.interpolation}" if table.step > 1 else "")
+    return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of, detail=detail)
+
+
+def looked_up(trial: Trial, table: Table) -> Array:
+    """Return what the table holds at every input code."""
+    return read_at(table, next(iter(trial.codes.values())).numpy())
+
+
+def read_at(table: Table, codes: Array) -> Array:
+    """Return T[i] + floor((T[i+1] - T[i]) * rest / step) at *codes*, or half up; the last entry repeats."""
+    entries = table.entries.numpy().astype(np.int64)
+    entries = np.append(entries, entries[-1])
+    place = np.clip(codes - table.first, 0, table.entries.numel() * table.step - 1)
+    index, rest = np.divmod(place, table.step)
+    half = table.step // 2 if table.interpolation == "half_up" else 0
+    moved = np.floor_divide((entries[index + 1] - entries[index]) * rest + half, table.step)
+    return np.asarray(entries[index] + moved)
+
+
+def _ratio(trial: Trial) -> Fraction:
+    rescale = trial.parameters.rescale
+    if rescale is None:
+        return Fraction(0)
+    factor = next(iter(rescale.factors.values()), 1.0)
+    return Fraction(factor) * Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift)
+
+
+def _leaky(trial: Trial, shown: Tensor | None, slope: int, shift: int) -> Verdict:
+    """Judge the negative side first: slope * min(c, 0) * 2**-shift, rounded; then both sides times the multiplier.
+
+    A forward that does not show the negative side is judged by the side that the platform declares.
+    """
+    c = next(iter(trial.centred.values())).numpy().astype(np.int64)
+    below, ratio = np.minimum(c, 0) * slope, Fraction(1, 2**shift)
+    if shown is None:
+        negative = _rounded(trial, below, ratio)
+    else:
+        negative = shown.numpy()
+        first = _stage(trial, below, ratio, negative, "negative", zero=0)
+        if first.failing:
+            return first
+    return _stage(trial, np.maximum(c, 0) + negative, _ratio(trial), trial.got, "y", zero=int(trial.output.zero_point))
+
+
+def _clamped(trial: Trial, shown: Tensor | None) -> Verdict:
+    """Judge the clamped code of relay_bits more bits first, then the rounding of those bits; not shown, as the platform declares."""
+    numbers = trial.parameters.numbers
+    bits = numbers["relay_bits"]
+    c = next(iter(trial.centred.values())).numpy().astype(np.int64)
+    ends, ratio = (numbers["low"], numbers["high"]), _ratio(trial) * 2**bits
+    if shown is None:
+        relay = np.clip(_rounded(trial, c, ratio), *ends)
+    else:
+        relay = shown.numpy()
+        first = _stage(trial, c, ratio, relay, "relay", zero=0, ends=ends)
+        if first.failing:
+            return first
+    return _stage(trial, relay, Fraction(1, 2**bits), trial.got, "y", zero=int(trial.output.zero_point))
+
+
+def _rounded(trial: Trial, whole: Array, ratio: Fraction) -> Array:
+    """Return `whole * ratio`, rounded as the platform rounds."""
+    low, _ = code_interval(
+        whole * float(ratio), qmin=-(1 << 62), qmax=1 << 62, rounding=trial.target.platform.rounding,
+        exact=lambda i: int(whole[i]) * ratio,
+    )  # fmt: skip
+    return low
+
+
+def _stage(
+    trial: Trial,
+    whole: Array,
+    ratio: Fraction,
+    got: Array,
+    tensor: str,
+    *,
+    zero: int,
+    ends: tuple[int, int] | None = None,
+) -> Verdict:
+    """Judge codes that are `whole * ratio`, rounded once, plus *zero*; clamped to the output's codes, or to *ends*."""
+    output, mode = trial.output, trial.target.platform.rounding
+    own = (output.qmin, output.qmax) if tensor == "y" else (-(1 << 62), 1 << 62)
+    qmin, qmax = ends or own
+    value = whole * float(ratio)
+    low, high = code_interval(
+        value, zero_point=zero, qmin=qmin, qmax=qmax, rounding=mode, exact=lambda i: int(whole[i]) * ratio
+    )
+    return judge_codes(
+        CHECK, trial, low, high, value=value if tensor == "y" else None, got=got, tensor=tensor, zero=zero,
+        made_of=f"{mode} of the provided stage before it", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )  # fmt: skip
+
+
+def judge_by_reference(trial: Trial) -> Verdict:
+    """Where nothing is provided, f on the values of the codes stands in; float64 leaves 2**-40 of it open.
+
+    A fused activation is cut where the platform cuts it.
+    Only a value that float64 puts exactly between two codes is held to the declared mode: beside a tie both codes pass.
+    """
+    output, scale = trial.output, Fraction(float(trial.output.scale))
+    zero, mode = int(output.zero_point), trial.target.platform.rounding
+    y = trial.y_hat if trial.case.activation == "none" else np.clip(trial.reference(trial.values), *trial.limits)
+    value = y / float(scale)
+    low, high = code_interval(value, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode)
+    low, high = np.array(low), np.array(high)
+    for index in map(tuple, np.argwhere(low != high).tolist()):
+        exact = Fraction(float(y[index])) / scale
+        if (2 * exact).denominator == 1:
+            code = rational_codes(exact, mode)[0] + zero
+            low[index] = high[index] = min(max(code, output.qmin), output.qmax)
+    return judge_codes(
+        CHECK, trial, low, high, value=value, allowance=0.5 if mode.startswith("half") else 1.0, zero=zero,
+        made_of=f"{mode} of f on the values of the codes", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )  # fmt: skip

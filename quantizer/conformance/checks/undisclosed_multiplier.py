@@ -1,0 +1,73 @@
+"""A multiplier that nobody shows: what it may be, from the sums and the codes that it made of them."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.bounds.rounding import code_interval
+from quantizer.conformance.checks.elements import judge_codes
+from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict
+
+Array = NDArray[Any]
+CHECK = "arithmetic"
+
+
+def undisclosed_multiplier(trial: Trial, sums: Array, terms: Array, bits: int) -> Verdict:
+    """Judge codes that are `sum * r`, rounded once, r the same for all sums of a number of terms, of *bits* at least.
+
+    Every code that is not at an end leaves r an interval, `(q -+ 1/2) / sum`; what is common to all of them and to the
+    ratio of scales over the number of terms, known to half a unit of *bits*, is what r may be: it prescribes the codes. Where
+    nothing is common, the exact ratio does; so it does where *bits* hold it exactly. Sound: any rounding to the nearest of
+    one product lies in it.
+    """
+    output, params, mode = trial.output, next(iter(trial.parameters.inputs.values())), trial.target.platform.rounding
+    zero, half = int(output.zero_point), 0.5 if mode.startswith("half") else 1.0
+    ratio = Fraction(float(params.scale)) / Fraction(float(output.scale))
+    low, high = np.zeros(sums.shape), np.zeros(sums.shape)
+    for number in np.unique(terms):
+        here, exact = terms == number, ratio / int(number)
+        away = _half_unit(exact, bits)
+        least, most = _factor(
+            sums[here].astype(np.float64), (trial.got[here] - zero).astype(np.float64), half,
+            (output.qmin - zero, output.qmax - zero), float(exact), away + (away > 0) * float(exact) * FLOAT32_CODES,
+        )  # fmt: skip
+        ends = sums[here] * least, sums[here] * most
+        low[here], high[here] = np.minimum(*ends), np.maximum(*ends)
+    value = (low + high) / 2
+    first, last = code_interval(
+        value, e_over_s=(high - low) / 2, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        exact=lambda i: int(sums[i]) * ratio / int(terms[i]),
+    )  # fmt: skip
+    return judge_codes(
+        CHECK, trial, first, last, value=value, allowance=half + (high - low) / 2, zero=zero,
+        made_of=f"{trial.target.platform.rounding} of the sum times one number near 1 / terms",
+        detail=lambda i: {"accumulator": str(int(sums[i])), "divided by": str(int(terms[i]))},
+    )  # fmt: skip
+
+
+def _half_unit(ratio: Fraction, bits: int) -> float:
+    """Return half a unit of *bits* of the ratio, 0 where they hold it exactly."""
+    unit = Fraction(2) ** (math.frexp(float(ratio))[1] - bits)
+    return 0.0 if (ratio / unit).denominator == 1 else float(unit / 2)
+
+
+def _factor(
+    sums: Array, codes: Array, half: float, ends: tuple[int, int], ratio: float, away: float
+) -> tuple[float, float]:
+    """Return the ends of what the factor may be; the exact ratio as both where nothing is left."""
+    told = sums != 0
+    sign, size = np.sign(sums[told]), np.abs(sums[told])
+    towards = sign * codes[told]
+    at_top = np.where(sign > 0, codes[told] >= ends[1], codes[told] <= ends[0])
+    at_bottom = np.where(sign > 0, codes[told] <= ends[0], codes[told] >= ends[1])
+    low = np.where(at_bottom, -np.inf, (towards - half) / size)
+    high = np.where(at_top, np.inf, (towards + half) / size)
+    least, most = max(ratio - away, float(low.max(initial=-np.inf))), min(ratio + away, float(high.min(initial=np.inf)))
+    return (least, most) if least <= most else (ratio, ratio)

@@ -1,0 +1,141 @@
+"""Sums of operands, and selections of one of several values: each operand's part is exact, its factor is provided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from quantizer.conformance.checks import litert_stages
+from quantizer.conformance.checks.fixed_point import judge_widened
+from quantizer.conformance.checks.requantized import (
+    CHECK,
+    DECLARED,
+    FLOAT32_UNIT,
+    Array,
+    before_activation,
+    rounded_once,
+)
+from quantizer.conformance.checks.unary import judge_by_reference
+from quantizer.conformance.trial import Trial, as_torch
+from quantizer.core.verdict import Verdict, inconclusive
+from quantizer.numerics.qparams import Rescale
+
+
+def linear(trial: Trial) -> Verdict:
+    """Judge a sum of operands, or one of several values: each operand's part is exact, its factor is provided."""
+    rescale = trial.parameters.rescale
+    if rescale is None:
+        return judge_by_reference(trial)
+    declared = DECLARED.get(rescale.variant)
+    if declared is None:
+        return inconclusive(CHECK, f"variant {rescale.variant} declares no rounding stages")
+    if rescale.variant in litert_stages.REPLAYED:
+        return litert_stages.judged(trial, litert_stages.reduced_codes(trial, rescale), "the declared stages")
+    if rescale.operands is not None:
+        return judge_widened(trial, rescale, contributions(trial))
+    if rescale.variant == "q31_double":
+        return litert_stages.judged(trial, _widened_sum(trial, rescale), "the declared stages: scaled terms, their sum")
+    whole = {name: Fraction(rescale.factors.get(name, 1.0)) for name in trial.centred}
+    gain = Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift) / Fraction(rescale.divisor)
+    parts = (contributions if trial.spec.error_model.kind == "linear" else candidates)(trial)
+    value, exact = _combined(trial, parts, whole, gain)
+    if rescale.variant == "f32_dequantized":
+        return _dequantized(trial, parts, rescale)
+    extra = _float32_sum(trial, rescale) if declared.float32 else np.zeros(trial.output_shape)
+    if trial.case.activation in trial.target.platform.accumulator.float32_before:
+        sums, _ = _combined(trial, parts, whole, Fraction(1))
+        held = before_activation(trial, sums)
+        value = held * float(gain)
+        return rounded_once(trial, value, declared, extra, lambda i: Fraction(float(held[i])) * gain, lambda _: {})
+    return rounded_once(
+        trial, value, declared, extra, exact, lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()}
+    )
+
+
+def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
+    """Return TensorFlow Lite's codes of a sum of operands; of a rectifier, cut where they are codes of the output."""
+    if trial.spec.error_model.kind == "linear":
+        return litert_stages.sum_codes(trial, contributions(trial), rescale)
+    ((name, values),) = trial.centred.items()
+    scaled = litert_stages.sum_codes(trial, {name: values.numpy()}, rescale).astype(np.float64)
+    zero = int(trial.output.zero_point)
+    return trial.reference({name: as_torch(scaled - zero)}) + zero
+
+
+def _combined(
+    trial: Trial, parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain: Fraction
+) -> tuple[Array, Callable[[tuple[int, ...]], Fraction]]:
+    """Return v/s as float64 and, element by element, in rationals: the sum of the parts, or the one that is selected."""
+    scaled = {name: part * float(factors.get(name, Fraction(1)) * gain) for name, part in parts.items()}
+    if trial.spec.error_model.kind == "linear":
+        value = sum(scaled.values(), np.zeros(trial.output_shape))
+        return value, lambda i: sum((factors[n] * int(p[i]) for n, p in parts.items()), Fraction(0)) * gain
+    operands = {name: values * float(factors[name] * gain) for name, values in trial.centred.items()}
+    value = trial.reference(operands)
+
+    def selected(index: tuple[int, ...]) -> Fraction:
+        own = {name: factors.get(name.removeprefix("-"), Fraction(1)) for name in parts}
+        near = [own[name] * int(part[index]) * gain for name, part in parts.items()]
+        return min(near, key=lambda number: abs(number - Fraction(float(value[index]))))
+
+    return value, selected
+
+
+def candidates(trial: Trial) -> dict[str, Array]:
+    """Return every value that a selecting operator may give, centred codes in the shape of the output; 0 is one.
+
+    One that turns may give what it selects with the other sign.
+    """
+    pointing = {name for name, item in trial.spec.inputs.items() if item.kind == "index"}
+    found = {name: values.numpy() for name, values in trial.centred.items() if name not in pointing}
+    shaped = {name: np.broadcast_to(values, trial.output_shape) for name, values in found.items()}
+    if trial.spec.error_model.critical_points:
+        shaped |= {f"-{name}": -values for name, values in shaped.items()}
+    return {**shaped, "0": np.zeros(trial.output_shape)}
+
+
+def _dequantized(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> Verdict:
+    """Replay a float32 stage: each code dequantized, added or selected, divided by the output's scale, rounded half to even."""
+    total = np.zeros(trial.output_shape, dtype=np.float32)
+    if trial.spec.error_model.kind == "selection":
+        real = {n: c.float() * float(np.float32(rescale.factors.get(n, 1.0))) for n, c in trial.centred.items()}
+        total = trial.reference({name: values.double() for name, values in real.items()}).astype(np.float32)
+        parts = {name: part for name, part in parts.items() if name in trial.centred}
+    else:
+        for name, part in parts.items():
+            total = total + part.astype(np.float32) * np.float32(rescale.factors.get(name, 1.0))
+    value = (total / np.float32(rescale.divisor)).astype(np.float64)
+    return rounded_once(
+        trial, value, DECLARED["f32_dequantized"], 0.0, lambda i: Fraction(float(value[i])),
+        lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
+    )  # fmt: skip
+
+
+def contributions(trial: Trial) -> dict[str, Array]:
+    """Return what each centred operand alone contributes to a linear operator's output, as exact integers."""
+    zeros = {name: values * 0 for name, values in trial.centred.items()}
+    return {name: trial.reference({**zeros, name: values}) for name, values in trial.centred.items()}
+
+
+def _float32_sum(trial: Trial, rescale: Rescale) -> Array:
+    """Return the float32 term of a sum whose order is not declared: 2**-24 of the summed magnitudes per operation.
+
+    Zero where every product and sum is exact in float32: all ratios powers of two and the terms short enough.
+    """
+    zero = abs(int(trial.output.zero_point))
+    raw = {name: values.double().abs() for name, values in trial.codes.items()}
+    zeros = {name: values * 0 for name, values in raw.items()}
+    total = np.full(trial.output_shape, float(zero))
+    exact = True
+    for name, values in raw.items():
+        ratio = rescale.factors.get(name, 1.0)
+        offset = abs(int(trial.qparams(name).zero_point))
+        total = total + ratio * trial.reference({**zeros, name: values + offset})
+        exact &= math.frexp(ratio)[0] == 0.5
+    smallest = min((ratio for ratio in rescale.factors.values()), default=1.0)
+    operations = 4 * len(raw)
+    short = exact and bool((total.max(initial=0.0) / min(smallest, 1.0)) < 2.0**24)
+    return np.zeros(trial.output_shape) if short else operations * FLOAT32_UNIT * total

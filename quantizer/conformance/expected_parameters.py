@@ -1,0 +1,320 @@
+"""The platforms' rules for scales, zero points and bias codes once more, in numpy and rationals, sharing nothing with numerics.
+
+`parameters` compares what a quantize rule chose with these. Sources: cases/reference, and the running systems.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.bounds.rounding import rational_codes
+from quantizer.core.case import Case, Range
+from quantizer.core.dtypes import DType, dtype, integer
+from quantizer.core.expressions import parse
+from quantizer.core.platforms import ParameterRule, Platform, Quantizer
+from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
+from quantizer.core.spec import Spec
+
+Array = NDArray[Any]
+F32 = np.float32
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Parameters that a rule must choose: `scale` float64 and `zero_point`, per channel or single."""
+
+    dtype: DType
+    scale: Array
+    zero_point: Array
+    qmin: int
+    qmax: int
+    steps: Array | None = None
+    span: Range | None = None
+    """The range that they were chosen to hold, 0 in it, and no negative part where codes have no sign because no value has
+    one; None where they follow from something else."""
+
+
+def _codes(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:
+    if not signed:
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)) + (1 if restricted else 0), 2 ** (bits - 1) - 1
+
+
+def _power_of_two(scale: float) -> float:
+    exact = Fraction(scale)
+    exponent = math.floor(math.log2(scale)) - 1
+    while Fraction(2) ** exponent < exact:
+        exponent += 1
+    return float(Fraction(2) ** exponent)
+
+
+def _one(low: float, high: float, bits: int, rule: ParameterRule, *, signed: bool, symmetric: bool, restricted: bool,
+         power_of_two: bool) -> tuple[float, int, float | None]:  # fmt: skip
+    """Return (scale, zero point, steps) for one range that contains zero."""
+    qmin, qmax = _codes(bits, signed=signed, restricted=restricted and symmetric)
+    largest = max(-low, high)
+    if symmetric:
+        low, high = (-largest if signed else 0.0), largest
+    if rule.scale == "float32_steps":
+        width = F32(high) - F32(low) if not symmetric else F32(high - low)
+        if not symmetric:
+            width = F32(high - low)
+        steps = F32(qmax - qmin) / width if width >= F32(rule.minimum_range) and width > 0 else F32(1.0)
+        if power_of_two:
+            steps = F32(1.0 / _power_of_two(1.0 / float(steps)))
+        zero = 0
+        if not symmetric:
+            theirs = int(np.rint(steps * F32(low))) - qmin
+            bound = 2 ** (bits - 1) - 1
+            zero = -min(bound, max(-bound, theirs))
+        return 1.0 / float(steps), zero, float(steps)
+    scale = (high - low) / (qmax - qmin)
+    dead = scale < rule.minimum_scale
+    if dead:
+        scale = 1.0
+    elif power_of_two:
+        scale = _power_of_two(scale)
+    zero = min(max(0, qmin), qmax) if dead else 0
+    if not dead and not symmetric:
+        zero = min(qmax, max(qmin, int(np.rint(qmin - low / scale))))
+    return (float(F32(scale)) if rule.scale == "float32" else scale), zero, None
+
+
+def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed: bool) -> Expected:
+    """Return what the rule chooses for a calibrated range."""
+    symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
+    if part.bits > rule.symmetric_above_bits and not symmetric:
+        symmetric = restricted = True
+    scale, zero, steps = _one(
+        min(span[0], 0.0), max(span[1], 0.0), part.bits, rule,
+        signed=signed, symmetric=symmetric, restricted=restricted, power_of_two=part.rule == "power_of_two",
+    )  # fmt: skip
+    qmin, qmax = _codes(part.bits, signed=signed, restricted=restricted and symmetric)
+    return Expected(
+        integer(part.bits, signed=signed), np.array(scale), np.array(zero), qmin, qmax,
+        None if steps is None else np.array(steps, dtype=F32),
+        (min(span[0], 0.0) if signed or rule.activation_sign != "by_range" else 0.0, max(span[1], 0.0)),
+    )  # fmt: skip
+
+
+def own_codes() -> Expected:
+    """Return what holds for indices: 32-bit codes that mean themselves."""
+    kind = dtype("int32")
+    return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max, np.array(1.0, dtype=F32))
+
+
+def weight(
+    values: Array, part: WeightPart, rule: ParameterRule, axis: int | None, group: int | None = None
+) -> Expected:
+    """Return what the rule chooses for a weight from its extrema; *group* neighbouring channels share a scale."""
+    signed, symmetric = rule.weight_sign == "signed", part.symmetry == "symmetric"
+    per_channel = axis is not None and (part.granularity == "channel" or group is not None)
+    if per_channel:
+        rows = np.moveaxis(values, axis or 0, 0)
+        size = group or 1
+        parts = [rows[c // size * size : c // size * size + size] for c in range(len(rows))]
+    else:
+        parts = [values]
+    found = [
+        _one(
+            min(0.0, float(p.min())), max(0.0, float(p.max())), part.bits, rule, signed=signed, symmetric=symmetric,
+            restricted=part.range == "restricted", power_of_two=part.rule == "power_of_two",
+        )
+        for p in parts
+    ]  # fmt: skip
+    qmin, qmax = _codes(part.bits, signed=signed, restricted=part.range == "restricted" and symmetric)
+    scale, zero, steps = (np.array(column) for column in zip(*found, strict=True))
+    if not per_channel:
+        scale, zero, steps = scale[0], zero[0], steps[0]
+    known = None if found[0][2] is None else np.asarray(steps, dtype=F32)
+    return Expected(integer(part.bits, signed=signed), np.asarray(scale), np.asarray(zero), qmin, qmax, known)
+
+
+def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) -> Expected:
+    """Return *found* with each scale grown until the bias that it carries fits *bits* bits."""
+    largest: Array = np.abs(bias.astype(F32)) if found.scale.ndim else np.array(np.abs(bias).max(), dtype=np.float64)
+    needed = [float(v * v.dtype.type(2) * v.dtype.type(1.0001)) / (2**bits - 2) for v in np.atleast_1d(largest)]
+    scales = [float(v) for v in np.atleast_1d(found.scale)]
+    grown = [
+        float(F32(scale * (least / (input_scale * scale)))) if input_scale * scale < least else scale
+        for scale, least in zip(scales, needed, strict=True)
+    ]
+    return replace(found, scale=np.array(grown).reshape(found.scale.shape))
+
+
+def held_bias(values: Array, steps: Array, added: Array, bits: int, effective: int) -> Array:
+    """Return bias codes after they were kept in float32 with what the input's zero point adds to the sums.
+
+    *added*: those integers, one per channel; they are taken out again, so that the code is what the channel's sums see.
+    """
+    ends = F32(-(2.0 ** (bits - 1))), F32(2.0 ** (bits - 1) - 1)
+    codes = np.clip(np.rint(values.astype(F32) * steps), *ends)
+    held = [int(v) for v in np.clip(codes + added.astype(F32), *ends)]
+    places = 0
+    while max(held, default=0) > (2 ** (effective - 1) - 1) << places or min(held, default=0) < -1 << (
+        effective - 1 + places
+    ):
+        places += 1
+    if places:
+        held = [int(F32(v >> places << places)) for v in held]
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    return np.array([min(high, max(low, v - int(a))) for v, a in zip(held, added, strict=True)], dtype=np.int64)
+
+
+def limit_code(limit: float, scale: float, zero: int, quantizer: Quantizer) -> int:
+    """Return the code of the limit of an activation, as a platform brings it there that has a rule of its own for that."""
+    if quantizer.operation == "exact":
+        ratio = Fraction(limit) / Fraction(scale)
+    elif quantizer.zero_point == "before":
+        ratio = Fraction(float(F32(limit) / F32(scale) + F32(zero))) - zero
+    else:
+        ratio = Fraction(float(F32(limit) / F32(scale)))
+    shift = zero if quantizer.zero_point == "before" else 0
+    low, high = rational_codes(ratio + shift, quantizer.rounding)
+    assert low == high, "a limit is rounded to one code"
+    return low - shift + zero
+
+
+def repeated(found: Expected, count: int) -> Expected:
+    """Return parameters per channel repeated as a whole until there are *count*."""
+    own = found.scale.size
+    if not found.scale.ndim or own == count or not count:
+        return found
+    times = count // own
+    steps = None if found.steps is None else np.tile(found.steps, times)
+    return replace(found, scale=np.tile(found.scale, times), zero_point=np.tile(found.zero_point, times), steps=steps)
+
+
+def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
+    """Return the scheme's weight part as the platform has it for a family."""
+    always, never = (family in named for named in (platform.per_channel_weights, platform.per_tensor_weights))
+    granularity = "channel" if always else "tensor" if never else part.granularity
+    bits = platform.weight_bits.get(family, part.bits)
+    return part.model_copy(update={"bits": bits, "granularity": granularity})
+
+
+def weight_groups(
+    part: WeightPart, platform: Platform, channels: int, groups: int, *, shared: bool = False
+) -> list[int | None]:
+    """Return how many channels may share a weight scale: the first choice, then what the platform falls back to.
+
+    *shared*: the weights are those of every group of the output.
+    """
+    if shared and part.granularity == "tensor" and platform.parameters.weight_groups:
+        return [channels]
+    attribute = platform.parameters.weight_groups
+    if part.granularity == "channel":
+        count = channels
+    elif attribute and groups > 1:
+        count = groups
+    else:
+        return [None]
+    if not platform.multiplier.unify_shifts:
+        return [math.ceil(channels / count)]
+    sizes: list[int | None] = []
+    while count >= 1:
+        sizes.append(math.ceil(channels / count))
+        count //= 2
+    return sizes
+
+
+def output(
+    spec: Spec,
+    name: str,
+    scheme: Scheme,
+    platform: Platform,
+    case: Case,
+    inputs: Mapping[str, Expected],
+) -> Expected:
+    """Return what the rule chooses for output *name*."""
+    chosen = spec.quantization.outputs.get(name, "calibrated")
+    if chosen.startswith("same_as"):
+        given = inputs[chosen[8:-1]]
+        if spec.op not in platform.full_range_outputs:
+            return given
+        return replace(given, qmin=given.dtype.min, qmax=given.dtype.max)
+    family = spec.quantization.family
+    if not inputs:
+        return _calibrated(spec, name, scheme, platform, case, inputs)
+    first = inputs[spec.activations[0]]
+    alike = {(e.dtype.name, float(e.scale), int(e.zero_point)) for e in inputs.values()}
+    if family in platform.same_as_input or (family in platform.same_as_equal_inputs and len(alike) == 1):
+        return first
+    if family in platform.ones_complement_outputs:
+        middle = 2 ** (scheme.activation.bits - 1)
+        last = -1 if first.dtype.kind == "int" else middle - 1
+        kind = integer(first.dtype.bits, signed=True)
+        return Expected(kind, first.scale, last - first.zero_point, -middle, middle - 1, first.steps)
+    if chosen == "index":
+        kind = dtype(platform.index_dtype)
+        ends = (0, 1) if spec.outputs[name].kind == "mask" else (kind.min, kind.max)
+        return Expected(kind, np.array(1.0), np.array(0), *ends)
+    return _calibrated(spec, name, scheme, platform, case, inputs)
+
+
+def _calibrated(
+    spec: Spec, name: str, scheme: Scheme, platform: Platform, case: Case, inputs: Mapping[str, Expected]
+) -> Expected:
+    """Return what the rule chooses for a range, or fixes in its place."""
+    family, rule = spec.quantization.family, platform.parameters
+    sign = platform.output_signs.get(case.activation, platform.output_signs.get(spec.quantization.family))
+    if sign == "inputs":
+        signed = any(expected.dtype.kind == "int" for expected in inputs.values())
+    elif sign is not None and sign not in ("signed", "unsigned"):
+        signed = bool(parse(sign)(dict(case.attrs)))
+    else:
+        signed = sign == "signed" if sign else rule.activation_sign != "unsigned"
+    fixed = platform.fixed_outputs.get(spec.op)
+    if fixed is not None:
+        fixed = fixed.wide if fixed.wide is not None and scheme.activation.bits > 8 else fixed
+        kind = integer(scheme.activation.bits, signed=signed if fixed.signed is None else fixed.signed)
+        zero = {"min": kind.min, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
+        return Expected(kind, np.array(fixed.scale), np.array(int(zero)), kind.min, kind.max)
+    if family in platform.unit_range_above_8_bits and scheme.activation.bits > 8:
+        part = scheme.activation.model_copy(update={"symmetry": "symmetric", "range": "restricted"})
+        return activation((-1.0, 1.0), part, rule, signed=True)
+    low, high = platform.fixed_ranges.get(spec.op) or case.ranges[name]
+    if family in platform.clamp_range_to_output_limits:
+        item, bound = spec.outputs[name], dict(case.attrs)
+        least = -math.inf if item.min is None else float(F32(item.min(bound)))
+        most = math.inf if item.max is None else float(F32(item.max(bound)))
+        low, high = sorted((low, least, most))[1], sorted((high, least, most))[1]
+    part = scheme.activation
+    if part.fast and family in platform.tables.fast:
+        high, part = 1.0, part.model_copy(update={"symmetry": "symmetric"})
+    return activation((low, high), part, rule, signed=signed)
+
+
+def activation_codes(
+    platform: Platform, variant: str, activation: str, codes: tuple[int, int], scale: float, zero: int
+) -> tuple[int, int]:
+    """Return the smallest and the largest code that a fused activation lets through."""
+    low, high = codes
+    name = "none" if activation == "none" else platform.activations[activation]  # type: ignore[index]
+    if name in ("relu", "relu6"):
+        low = max(low, zero)
+    if name == "relu6":
+        own = platform.limit(variant)  # type: ignore[arg-type]
+        top = math.floor(6.0 / scale + 0.5) + zero if own is None else limit_code(6.0, scale, zero, own)
+        high = max(low, min(high, top))
+    return low, high
+
+
+def input_range(spec: Spec, name: str, platform: Platform, case: Case) -> Range:
+    """Return the range that decides the parameters of input *name*: its own, or that of all inputs together."""
+    if spec.quantization.family not in platform.shared_parameters:
+        return case.ranges[name]
+    spans = [case.ranges[other] for other in spec.activations if other in case.shapes]
+    return min(low for low, _ in spans), max(high for _, high in spans)
+
+
+def input_sign(span: Range, rule: ParameterRule) -> bool:
+    """Return whether an input of the graph is signed."""
+    return span[0] < 0 if rule.activation_sign == "by_range" else rule.activation_sign == "signed"

@@ -1,0 +1,41 @@
+"""Faults of one tensor, planted in a function whose result comes in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from quantizer.core.errors import GraphError
+from quantizer.core.shapes import Shape, tensor_shapes
+from quantizer.core.spec import Spec
+from quantizer.numerics.split_outputs import concatenate_outputs, split_output
+from quantizer.ops import Function
+
+
+class OnJoinedOutputs:
+    """A function that returns pieces, changed as if it returned the one tensor that they make up.
+
+    Pieces of other shapes than the call asks for, of a changed attribute, are refused as the executor refuses them.
+    """
+
+    def __init__(self, spec: Spec, original: Function, wrap: Any) -> None:
+        self._spec, self._original = spec, original
+        self._changed: Function = wrap(self._whole)
+        self._attrs: Mapping[str, Any] = {}
+
+    def __call__(self, *operands: Tensor, **named: Any) -> tuple[Tensor, ...]:
+        """Run the changed function and cut what it gives as this call asks."""
+        self._attrs = {name: named[name] for name in self._spec.attrs}
+        return split_output(self._spec, self._changed(*operands, **named), self._shapes(operands, named), self._attrs)
+
+    def _whole(self, *operands: Tensor, **named: Any) -> Tensor:
+        made, shapes = self._original(*operands, **named), self._shapes(operands, named)
+        if tuple(tuple(piece.shape) for piece in made) != tensor_shapes(self._spec, shapes, self._attrs):
+            raise GraphError(f"{self._spec.op}: the pieces have other shapes than the spec says.")
+        return concatenate_outputs(self._spec, made, shapes, self._attrs)
+
+    def _shapes(self, operands: tuple[Tensor, ...], named: Mapping[str, Any]) -> dict[str, Shape]:
+        given = {**dict(zip(self._spec.inputs, operands, strict=False)), **named}
+        return {name: tuple(given[name].shape) for name in self._spec.inputs if isinstance(given.get(name), Tensor)}

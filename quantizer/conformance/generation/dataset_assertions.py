@@ -1,0 +1,126 @@
+"""Whether a directed data set hit what it aims at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from quantizer.conformance.generation.near_sums import is_near_sum, rivals
+from quantizer.conformance.trial import Trial
+from quantizer.core.shapes import channel_axis, variables
+
+FULL = 0.9
+NEAR = 2.0**-12
+"""Distance from a tie, in codes."""
+
+
+def hits_target(trial: Trial) -> bool | None:
+    """Return whether the case hit its data set's aim, of a stack the first part's; None for a set without one."""
+    aim = AIMS.get(trial.case.data.sets[0])
+    return aim(trial.part(0)) if aim else None
+
+
+def missed_targets(trial: Trial, names: Container[str]) -> set[str]:
+    """Return the data sets of the case, among *names*, whose aim none of its parts hit."""
+    found: dict[str, bool] = {}
+    for place, name in enumerate(trial.case.data.sets):
+        if name in names and not found.get(name):
+            found[name] = hits_target(trial.part(place)) is not False
+    return {name for name, reached in found.items() if not reached}
+
+
+def _ties(trial: Trial) -> bool:
+    """Some output lies exactly between two codes, or codes are copied.
+
+    Of an index operator: some chosen element is not alone. Of a comparison: some pair is equal.
+    """
+    kind = trial.spec.error_model.kind
+    platform, family = trial.target.platform, trial.spec.quantization.family
+    if (kind != "mean" and family in platform.same_as_input) or family in platform.ones_complement_outputs:
+        return True
+    if kind == "index":
+        axis = trial.axis
+        codes = trial.codes[trial.spec.activations[0]].numpy()
+        codes = -codes if trial.spec.error_model.smallest else codes
+        return bool(((codes == codes.max(axis=axis, keepdims=True)).sum(axis=axis) > 1).any())
+    if kind == "comparison":
+        return bool(np.equal(*(values.numpy() for values in trial.values.values())).any())
+    scale = Fraction(float(trial.output.scale))
+    y = trial.y_hat[np.isfinite(trial.y_hat)]
+    twice = y * 2 / float(scale)
+    return any(
+        (Fraction(float(y[i])) / scale * 2) % 2 == 1 for i in np.flatnonzero(np.abs(twice - np.rint(twice)) < 2.0**-30)
+    )
+
+
+def _saturation(trial: Trial) -> bool:
+    """Some output is within two codes of an end, or beyond it, before saturation; or there is no range to choose."""
+    platform = trial.target.platform
+    if trial.spec.quantization.family in platform.same_as_input or trial.spec.op in {
+        **platform.fixed_outputs,
+        **platform.fixed_ranges,
+    }:
+        return True
+    real = trial.y_hat / float(trial.output.scale) + int(trial.output.zero_point)
+    return bool(((real >= trial.output.qmax - 2) | (real <= trial.output.qmin + 2)).any())
+
+
+def _accumulator_limit(trial: Trial) -> bool:
+    """Some sum reaches nine tenths of the largest that its codes and terms allow."""
+    if trial.spec.error_model.kind != "bilinear":
+        return True
+    largest = float(trial.sum_magnitudes.max(initial=0.0))
+    ones = {
+        name: values.abs().clamp(min=1.0) * 0 + float(values.abs().max())
+        for name, values in trial.centred.items()
+        if trial.spec.inputs[name].role != "bias" and values.numel()
+    }
+    possible = float(trial.reference(ones).max(initial=0.0))
+    return largest >= FULL * possible
+
+
+def _scale_spread(trial: Trial) -> bool:
+    """Scales of channels or of operands differ by 2**10 at least, or there is one for all channels, or for all operands."""
+    part = trial.target.weight
+    if trial.spec.quantization.family in trial.target.platform.shared_parameters:
+        return True
+    if part is not None and part.granularity == "tensor" and len(trial.parameters.inputs) == 1:
+        return True
+    scales = [params.scale for params in trial.parameters.inputs.values()]
+    scales += [constant.params.scale for constant in trial.parameters.constants.values()]
+    flat = np.concatenate([np.atleast_1d(s.numpy()) for s in scales])
+    return bool(flat.max() / flat.min() >= 2.0**10)
+
+
+def _zero_point_extremes(trial: Trial) -> bool:
+    """Some activation's zero point, the output's of real numbers, is an end of its codes, or the scheme has none to choose."""
+    return any(
+        int(params.zero_point) in (params.qmin, params.qmax, params.qmin + 1, params.qmax - 1)
+        or int(params.zero_point) == 0
+        for params in (trial.parameters.inputs or trial.parameters.outputs).values()
+    )
+
+
+def _near_ties(trial: Trial) -> bool:
+    """Some sum has another code under an arithmetic that differs next to ties alone, or is no tie and within 2**-12 of one."""
+    if is_near_sum(trial.target):
+        bound = variables(trial.spec, trial.case.shapes, trial.case.attrs)
+        axis = channel_axis(trial.spec, bound, trial.sums.ndim) or 0
+        sums, got = (
+            np.moveaxis(values, axis, 0).reshape(trial.sums.shape[axis], -1) for values in (trial.sums, trial.got)
+        )
+        return bool((rivals(trial.parameters, sums) != got).any())
+    beside = np.abs(trial.y_hat / float(trial.output.scale) % 1.0 - 0.5)
+    return bool(((beside > 0) & (beside < NEAR)).any())
+
+
+AIMS: Mapping[str, Callable[[Trial], bool]] = {
+    "ties": _ties,
+    "saturation": _saturation,
+    "accumulator_limit": _accumulator_limit,
+    "scale_spread": _scale_spread,
+    "zero_point_extremes": _zero_point_extremes,
+    "near_ties": _near_ties,
+}

@@ -1,0 +1,20 @@
+"""The cases of a target beside its examples and rows, which neither a spec nor the covering array asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quantizer.conformance.generation.exhaustive import exhaustive_cases
+from quantizer.conformance.generation.near_ties import near_ties
+from quantizer.conformance.generation.one_difference import one_difference_cases
+from quantizer.conformance.generation.scaled import one_sided, scaled
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+
+EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
+    one_difference_cases,
+    near_ties,
+    scaled,
+    one_sided,
+    exhaustive_cases,
+)

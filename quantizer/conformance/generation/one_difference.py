@@ -1,0 +1,118 @@
+"""Cases that differ in one thing alone: what goes wrong where a result is kept from run to run under too short a key."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.ranges import activation_of
+from quantizer.conformance.target import Target
+from quantizer.core.case import AttrValue, Case, TilePlan
+from quantizer.core.domains import ends
+from quantizer.core.errors import QuantizerError
+from quantizer.core.shapes import infer_shapes, limits, variables
+from quantizer.core.spec import Domain
+from quantizer.numerics.qparams import QParams
+
+DRAWS = 4
+"""How often another value of an attribute is drawn before it counts as having none."""
+NEAR = 2.0**-9
+"""How far from a number one near it lies, in parts of its domain."""
+
+
+def one_difference_cases(target: Target) -> list[Case]:
+    """Return a case, others that differ from it in one thing, and the first again.
+
+    One optional operand less; other data; each other choice of an attribute, another number and one near it; other zero points.
+    """
+    optional = {f"with_{name}": "yes" for name, item in target.spec.inputs.items() if item.optional}
+    row = {"data": "random", **optional} if "random" in target.spec.data else optional
+    first = build_case(target, HashChoices(key(0, target.id, "neighbours"), row)).but(tiles=TilePlan({}))
+    other = first.but(data=replace(first.data, seed=first.data.seed ^ 1))
+    changed = [other, *_attributes(target, first), *_zero_points(target, first)]
+    return [first, *_without_operands(target, first), *changed, first]
+
+
+def _without_operands(target: Target, case: Case) -> Iterator[Case]:
+    """Yield the case without each optional operand that no other needs."""
+    items = target.spec.inputs
+    needed = {items[name].needs for name in case.shapes}
+    for name in case.shapes:
+        if items[name].optional and name not in needed:
+            kept = {other: shape for other, shape in case.shapes.items() if other != name}
+            yield case.but(shapes=kept, ranges={other: span for other, span in case.ranges.items() if other != name})
+
+
+def _attributes(target: Target, case: Case) -> Iterator[Case]:
+    """Yield the case with other values of each attribute that has some for these shapes."""
+    for name, domain in target.spec.attrs.items():
+        for value in _others(target, case, name, domain):
+            changed = case.but(attrs={**case.attrs, name: value})
+            if _is_legal(target, changed):
+                yield changed
+
+
+def _others(target: Target, case: Case, name: str, domain: Domain) -> Iterator[AttrValue]:
+    """Yield every other choice of an enum; another value that is drawn; of a float one that is near, too."""
+    known, bound = case.attrs[name], variables(target.spec, case.shapes, case.attrs)
+    if domain.type == "enum":
+        yield from (cast("str", choice) for choice in domain.choices or [] if choice != known)
+        return
+    drawn = (draw(name, domain, HashChoices(key(attempt, target.id, name), {}), bound) for attempt in range(DRAWS))
+    yield from itertools.islice(
+        (value for value in drawn if value != known and _is_legal_value(target, case, name, value)), 1
+    )
+    if isinstance(known, float) and domain.type == "float" and not domain.choices:
+        low, high = (cast("float", ends(domain, bound, high=side)) for side in (False, True))
+        step = (high - low) * NEAR
+        yield known + (step if known + step <= high else -step)
+
+
+def _is_legal_value(target: Target, case: Case, name: str, value: AttrValue) -> bool:
+    return _is_legal(target, case.but(attrs={**case.attrs, name: value}))
+
+
+def _is_legal(target: Target, case: Case) -> bool:
+    """Return whether the spec takes the case, every integer within its domain."""
+    spec = target.spec
+    try:
+        infer_shapes(spec, case.shapes, case.attrs)
+        bound = variables(spec, case.shapes, case.attrs)
+        whole = {name: domain for name, domain in spec.attrs.items() if domain.type == "int" and not domain.choices}
+        spans = [
+            (ends(domain, bound, high=False), bound[name], ends(domain, bound, high=True))
+            for name, domain in whole.items()
+        ]
+    except QuantizerError:
+        return False
+    return all(np.all(np.less_equal(low, value)) and np.all(np.less_equal(value, high)) for low, value, high in spans)
+
+
+def _zero_points(target: Target, case: Case) -> Iterator[Case]:
+    """Yield the case with the range of each activation moved: the same scale, another zero point."""
+    spec = target.spec
+    if spec.quantization.family in target.platform.shared_parameters:
+        return
+    for name in spec.coded:
+        if name not in case.ranges:
+            continue
+        low, high = case.ranges[name]
+        least, most = limits(spec.inputs[name], variables(spec, case.shapes, case.attrs))
+        known = activation_of(target, case, name)
+        width = high - low
+        little = [(low + part * width, high + part * width) for part in (1 / 4, -1 / 4, 1 / 16, -1 / 16)]
+        legal = (span for span in little if least <= span[0] <= 0.0 <= span[1] <= most)
+        moved = (case.but(ranges={**case.ranges, name: span}) for span in legal)
+        yield from itertools.islice((c for c in moved if _moves_alone(activation_of(target, c, name), known)), 1)
+
+
+def _moves_alone(params: QParams, known: QParams) -> bool:
+    return bool(params.scale == known.scale and params.zero_point != known.zero_point)

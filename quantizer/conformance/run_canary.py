@@ -1,0 +1,87 @@
+"""Runs the canary at the end of a process that judged: its items once more through pytest, each with one fault in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from quantizer.conformance.canary import Planted, Witness, faults
+from quantizer.conformance.collection import State, item
+from quantizer.conformance.items import Runner
+from quantizer.conformance.session import Session
+from quantizer.core.case import Case
+from quantizer.core.verdict import Verdict
+from quantizer.ops import BUILT_IN, REGISTRY
+
+MOST = 8
+"""Operators of plugins in which faults are planted, and one of ours; each costs some milliseconds."""
+
+
+@dataclass
+class Canary:
+    """Remembers items that passed, one an operator: those of plugins first."""
+
+    states: dict[str, tuple[pytest.Item, State]] = field(default_factory=dict)
+
+    def offer(self, passed: pytest.Item, state: State) -> None:
+        """Remember an item that passed."""
+        if state.kind == "cases" and state.op not in self.states and state.runner.witness is not None:
+            self.states[state.op] = passed, state
+
+    def sing(self, stash: pytest.StashKey[State]) -> tuple[int, str]:
+        """Return how many faults were planted, and what was not seen: empty where the judge sees all of them."""
+        of_plugins = {entry.op for entry in REGISTRY.all() if entry.origin != BUILT_IN}
+        theirs = [op for op in self.states if op in of_plugins][:MOST]
+        ours = [op for op in self.states if op not in of_plugins][:1]
+        planted = 0
+        for passed, state in (self.states[op] for op in (*theirs, *ours)):
+            runner = state.runner
+            assert runner.witness is not None
+            for fault in faults(runner.witness, state.op, state.platform, runner.session.engine):
+                planted += 1
+                if not _seen(passed, state, runner, runner.witness, fault, stash):
+                    return planted, f"the judge was damaged: it calls a fault that was planted in {fault.what} right."
+        return planted, ""
+
+
+class _CanaryRunner(Runner):
+    """Runs one case of an item, with a fault in it; a failure is neither shrunk nor stored."""
+
+    def __init__(self, state: State, session: Session, case: Case) -> None:
+        super().__init__(state)
+        self.session = session
+        self._case = case
+
+    def rows(self) -> None:
+        """Judge the case in place of the rows."""
+        self.run(self._case)
+
+    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:  # noqa: ARG002 - the runner's
+        """Return a sentence: nobody reads it."""
+        return "the planted fault"
+
+
+def _seen(
+    passed: pytest.Item, state: State, runner: Runner, found: Witness, fault: Planted, stash: pytest.StashKey[State]
+) -> bool:
+    """Return whether the item fails with the fault in it: for pytest, in its record, and in a check that must see it."""
+    mine = replace(state)
+    session = replace(runner.session, engine=fault.engine(runner.session.engine))
+    mine.__dict__["runner"] = _CanaryRunner(mine, session, found.case)
+    assert passed.parent is not None
+    made = item(passed.parent, mine)
+    made.stash[stash] = mine
+    with fault.block():
+        reports = runtestprotocol(made, log=False, nextitem=None)
+    called = [report for report in reports if report.when == "call"]
+    return bool(called) and _fails(called[0], fault.checks)
+
+
+def _fails(report: pytest.TestReport, checks: Sequence[str]) -> bool:
+    record = json.loads(getattr(report, "op_record", "{}"))
+    failed = [name for name, check in record.get("checks", {}).items() if check.get("failed")]
+    return report.outcome == "failed" and record.get("outcome") == "failed" and not set(checks).isdisjoint(failed)

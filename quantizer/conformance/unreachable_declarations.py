@@ -1,0 +1,157 @@
+"""What a spec declares and no generated case of any target ever meets: bins, conditions, excludes, attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from quantizer.conformance.generation.builder import (
+    build_case,
+    coverage,
+    covering_rows_of,
+    outline,
+    single_bin_choices,
+    wanted_coverage,
+)
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.domains import domains_of, needs
+from quantizer.core.errors import QuantizerError
+from quantizer.core.expressions import Expression
+from quantizer.core.library import Library
+from quantizer.core.shapes import infer_shapes, variables
+from quantizer.core.spec import Domain, NoTiling, Spec
+from quantizer.core.wording import suggestion
+from quantizer.core.yaml_source import Location
+from quantizer.numerics.bitwise import bitwise_equal
+from quantizer.tiling.windows import tileable_axes
+
+Problem = tuple[Location, str]
+"""Where in the spec, and what is wrong there."""
+
+SYSTEMS = ("compass", "onnx", "tflite", "torch", "tosa", "tpulang")
+"""The systems whose names a spec may give under `names`."""
+PROBES = 16
+
+
+def unmet(spec: Spec, targets: Sequence[Target], library: Library) -> Iterator[Problem]:
+    """Yield what *spec* declares and no case over *targets* meets."""
+    yield from _idle_names(spec)
+    yield from _idle_excludes(spec, library)
+    cases = [*outlines(targets)]
+    yield from _unreached(spec, targets, cases)
+    yield from _idle_conditions(spec, [case for _, case in cases])
+    yield from _idle_attributes(spec, targets[0])
+
+
+def outlines(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
+    """Yield the structure of every case that the covering array deals to *targets*."""
+    for target in targets:
+        for index, row in enumerate(covering_rows_of(targets, target)):
+            yield target, outline(target, HashChoices(key(index, target.id), row))
+
+
+def _unreached(spec: Spec, targets: Sequence[Target], cases: Iterable[tuple[Target, Case]]) -> Iterator[Problem]:
+    """Yield every bin and the classes of tiles that no case reaches, neither in a row nor asked for alone.
+
+    Whether a directed data set hits its aim is another question: a set that misses is a gap in the item's record.
+    """
+    missing = {entry for entry in wanted_coverage(spec) if not entry.startswith("data=")}
+    for target, case in cases:
+        missing -= coverage(target, case)
+    found = [entry for entry in sorted(missing) if not _reaches_alone(targets, entry)]
+    for name, value in (entry.split("=", 1) for entry in found):
+        if name in domains_of(spec):
+            group = "dims" if name in spec.dims else "attrs"
+            step = f"Widen the domain of {name}, or of what bounds it, or remove the bin"
+            yield (group, name, "bins", value), f"no generated case of any target reaches this bin. {step}."
+    if tiles := ", ".join(entry.removeprefix("tiles=") for entry in found if entry.startswith("tiles=")):
+        step = "Check every `when`, and that sizes reach 3 or more"
+        yield ("tiling",), f"no generated case of any target has tiles of these kinds: {tiles}. {step}."
+
+
+def _reaches_alone(targets: Sequence[Target], entry: str) -> bool:
+    return any(True for target in targets for _ in single_bin_choices(target, entry))
+
+
+def _idle_conditions(spec: Spec, cases: Sequence[Case]) -> Iterator[Problem]:
+    """Yield every `when` that holds in no case: what depends on it is never judged."""
+    values = [variables(spec, case.shapes, case.attrs) for case in cases]
+    for index, relation in enumerate(spec.properties):
+        if relation.when is not None and not any(relation.when(bound) for bound in values):
+            yield ("properties", index, "when"), "holds in no generated case: the relation is never judged. Correct it."
+    if isinstance(spec.tiling, NoTiling):
+        return
+    legal = {axis for case in cases for axis in tileable_axes(spec, case.shapes, case.attrs)}
+    for axis, rule in spec.tiling.items():
+        if rule.when is not None and not (legal - spec.tiling.keys() if axis == "*" else axis in legal):
+            yield ("tiling", axis, "when"), "holds in no generated case: the axis is never cut. Correct it."
+
+
+def _idle_names(spec: Spec) -> Iterator[Problem]:
+    for name in spec.names:
+        if name not in SYSTEMS:
+            yield ("names", name), f"nothing reads the names of that system.{suggestion(name, SYSTEMS, 'Known')}"
+
+
+def _idle_excludes(spec: Spec, library: Library) -> Iterator[Problem]:
+    """Yield every exclude without which the same schemes and platforms would apply."""
+    for index in range(len(spec.excludes)):
+        others = [item for place, item in enumerate(spec.excludes) if place != index]
+        without = spec.model_copy(update={"excludes": others})
+        platforms = library.platforms.values()
+        if all(library.schemes_for(spec, p) == library.schemes_for(without, p) for p in platforms):
+            yield ("excludes", index), "excludes nothing: without it the same schemes and platforms apply. Remove it."
+
+
+def _idle_attributes(spec: Spec, target: Target) -> Iterator[Problem]:
+    """Yield every attribute that decides nothing: neither a shape, a domain, a tile or an axis, nor a value."""
+    decisive = _decisive_names(spec)
+    for name, domain in spec.attrs.items():
+        if name not in decisive and not _changes_values(target, name, domain):
+            text = "decides nothing: no expression outside the constraints names it, and the reference gives the same"
+            yield ("attrs", name), f"{text} for every value. Use it, or remove it."
+
+
+def _decisive_names(spec: Spec) -> set[str]:
+    expressions: list[Any] = [item.axes for item in spec.inputs.values()]
+    expressions += [end for item in spec.inputs.values() for end in item.domain or []]
+    expressions += [*spec.shape.values(), spec.error_model.terms, spec.error_model.axis]
+    cuts = (output.pieces for output in spec.outputs.values())
+    expressions += [end for cut in cuts if cut is not None for end in (cut.axis, cut.sizes)]
+    names: set[str] = set()
+    for name, domain in domains_of(spec).items():
+        names |= needs(domain) - {name}
+    if not isinstance(spec.tiling, NoTiling):
+        for rule in spec.tiling.values():
+            expressions += [rule.when, rule.stride, rule.window, *(axis for _, axis in rule.input_axes)]
+            names |= {str(pair[0]) for pair in (rule.before, rule.after) if pair is not None}
+    flat = [e for item in expressions for e in (item if isinstance(item, list) else [item])]
+    return names.union(*(e.names for e in flat if isinstance(e, Expression)))
+
+
+def _changes_values(target: Target, name: str, domain: Domain) -> bool:
+    """Return whether another value of an attribute changes the reference in some generated case, over all data sets."""
+    spec = target.spec
+    for probe in range(PROBES):
+        row = {"data": spec.data[probe % len(spec.data)]}
+        case = build_case(target, HashChoices(key(probe, "idle", target.id), row))
+        operands = {operand: values.double() for operand, values in materialise(target, case).items()}
+        for other in _other_values(name, domain, case, variables(spec, case.shapes, case.attrs)):
+            changed = case.but(attrs={**case.attrs, name: other})
+            try:
+                infer_shapes(spec, changed.shapes, changed.attrs)
+            except QuantizerError:
+                continue
+            if not bitwise_equal(target.reference(operands, case), target.reference(operands, changed)):
+                return True
+    return False
+
+
+def _other_values(name: str, domain: Domain, case: Case, bound: Mapping[str, Any]) -> Iterator[Any]:
+    drawn = (draw(name, domain, HashChoices(key(seed, "other", name), {}), bound) for seed in range(PROBES // 2))
+    yield from dict.fromkeys(value for value in drawn if value != case.attrs[name])

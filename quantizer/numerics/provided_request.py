@@ -1,0 +1,30 @@
+"""A request whose answers stand already: grids that were trained, or read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Constant, QParams
+
+
+@dataclass(frozen=True)
+class ProvidedRequest(Request):
+    """A request whose answers stand: the platform's rule decides multipliers and tables only."""
+
+    output_params: QParams | None = None
+    weights: Mapping[str, Constant] = field(default_factory=dict)
+
+    def output(self, name: str = "y") -> QParams:  # noqa: ARG002 - one output
+        """Return the grid of the output."""
+        assert self.output_params is not None
+        return self.output_params
+
+    def weight(self, name: str, group: int | None = None) -> Constant:  # noqa: ARG002 - scales are what they are
+        """Return the codes that are known."""
+        return self.weights[name]
+
+    def bias(self, name: str, factors: list[QParams], weights: Mapping[str, Constant] | None = None) -> Constant:
+        """Return the codes that are known, in units of the sum; of a float bias those that the platform's rule finds."""
+        return self.weights[name] if name in self.weights else super().bias(name, factors, weights)

@@ -1,0 +1,36 @@
+"""Results that are no single tensor, as the one that their pieces make up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quantizer.core.shapes import Shape, cut_of, variables
+from quantizer.core.spec import Spec
+
+
+def concatenate_outputs(
+    spec: Spec, made: Tensor | Sequence[Tensor], shapes: Mapping[str, Shape], attrs: Mapping[str, Any]
+) -> Tensor:
+    """Return the tensor that the pieces of a result make up along the axis at which it was cut; one tensor as it is.
+
+    shapes: of the operands. Where every piece has the shape that the spec says, nothing is lost: the whole says which element
+    was where.
+    """
+    if isinstance(made, Tensor):
+        return made
+    if len(made) == 1:
+        return made[0]
+    axis, _ = cut_of(spec, variables(spec, shapes, attrs), made[0].dim())
+    return torch.cat(tuple(made), dim=axis)
+
+
+def split_output(
+    spec: Spec, whole: Tensor, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]
+) -> tuple[Tensor, ...]:
+    """Return the pieces of *whole* that the spec says; the way back from `joined`."""
+    axis, sizes = cut_of(spec, variables(spec, shapes, attrs), whole.dim())
+    return torch.split(whole, list(sizes), dim=axis)

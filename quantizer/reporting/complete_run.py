@@ -1,0 +1,96 @@
+"""Whether a run is whole: it ended, every collected item has a record, and its files belong together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from quantizer.core.errors import CaseError
+from quantizer.core.facts import Facts, UnfinishedError
+from quantizer.core.files import is_file, is_folder
+from quantizer.core.record import Record
+from quantizer.reporting.store import FACTS, RECORDS, RUN, read_run, read_run_facts
+
+ENDED = (0, 1)
+"""pytest's exit statuses of a session that ran to its end: nothing failed, something did."""
+
+
+class IncompleteRunError(CaseError):
+    """A run that no report and no gate may be made of."""
+
+
+def read_complete_run(path: Path) -> tuple[list[Record], Facts]:
+    """Return the records and the facts of a run in its folder; IncompleteRunError names what it lacks, CaseError what is unreadable."""
+    folder = run_folder(path)
+    if folder is None and not is_folder(path):
+        read_run(path)
+        text = (
+            f"is a records file without {FACTS}: whether its run is whole cannot be told. Name the folder of the run."
+        )
+        raise IncompleteRunError(f"{path}: {text}")
+    return _read(path if folder is None else folder)
+
+
+def read_either(path: Path) -> tuple[list[Record], Facts | None]:
+    """Return what `read_complete_run` does, or the records of a file that lies beside no facts, such as a baseline."""
+    folder = run_folder(path)
+    if folder is None and not is_folder(path):
+        return read_run(path), None
+    return _read(path if folder is None else folder)
+
+
+def run_folder(path: Path) -> Path | None:
+    """Return the folder of the run that *path* is, or that it is the records file of; None for any other file or folder."""
+    folder = path if is_folder(path) else path.parent if path.name == RECORDS else None
+    return folder if folder is not None and is_file(folder / FACTS) else None
+
+
+def _read(folder: Path) -> tuple[list[Record], Facts]:
+    try:
+        facts = read_run_facts(folder)
+    except UnfinishedError as err:
+        reason = str(err).removeprefix(f"{folder / FACTS}: ")
+        raise IncompleteRunError(f"{folder}: is not whole: {reason} Run again.") from None
+    records = read_run(folder)
+    if facts is None:
+        raise IncompleteRunError(f"{folder}: holds no {FACTS}: whether the run is whole cannot be told. Run again.")
+    if found := [*lacking(folder, records, facts)]:
+        more = f" ({len(found) - 1} more like it.)" if len(found) > 1 else ""
+        raise IncompleteRunError(f"{folder}: is not whole: {found[0]}{more} Run again.")
+    return records, facts
+
+
+def lacking(folder: Path, records: Sequence[Record], facts: Facts) -> Iterator[str]:
+    """Yield why the run in *folder* is not whole, a sentence each."""
+    yield from facts.lacks
+    if facts.exit not in ENDED and not facts.lacks:
+        yield f"pytest ended with exit status {facts.exit}."
+    if RECORDS not in facts.digests:
+        yield f"{FACTS} names no digest of {RECORDS}."
+    for name, digest in facts.digests.items():
+        if Path(name).name == name and is_file(folder / name) and _digest(folder / name) != digest:
+            yield f"{name} is not the one that {FACTS} was written with."
+    known = {record.id for record in records}
+    if missing := sorted(set(facts.items) - known):
+        yield f"{_items(missing)} without a record, such as {missing[0]}."
+    if foreign := sorted(known - set(facts.items)):
+        yield f"{_items(foreign)} of the records not collected, such as {foreign[0]}."
+
+
+def unaccounted(facts: Facts) -> list[str]:
+    """Return a sentence for every function of a plugin that no item judged; one that the plugin itself replaced is none."""
+    return [
+        f"{one.name} ({one.origin}): " + (f"{one.by} runs in its place." if one.by else "no item of the run judged it.")
+        for one in facts.functions
+        if one.standing != "judged" and not one.by.endswith(f"({one.origin})")
+    ]
+
+
+def _items(ids: Sequence[str]) -> str:
+    return "1 item is" if len(ids) == 1 else f"{len(ids):,} items are"
+
+
+def _digest(file: Path) -> str:
+    with RUN.opened(file, str(file)) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,154 @@
+"""Whether a run is whole: what it lacks is named, and one writer at a time has its folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from reporting_facts import facts, written
+
+from quantizer.cli import main
+from quantizer.core.errors import CaseError
+from quantizer.core.facts import FunctionFacts, PluginFacts
+from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.complete_run import IncompleteRunError, read_complete_run, read_either, unaccounted
+from quantizer.reporting.folder import LOCK, RunFolder
+from quantizer.reporting.statement import state
+
+PASSED = Record("relu-a8-ideal", "relu", "cases", "passed", cases=1, checks={"arithmetic": CheckRecord(passed=1)})
+OTHER = Record("conv2d-spec", "conv2d", "spec", "passed", checks={"spec": CheckRecord(passed=1)})
+HOLDER = """
+import sys
+from pathlib import Path
+from quantizer.reporting.folder import RunFolder
+folder = RunFolder(Path(sys.argv[1]))
+folder.claim()
+print("has it", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"exit": 2}, "pytest ended with exit status 2."),
+        ({"lacks": ["3 items did not run."]}, "3 items did not run."),
+        (
+            {"items": ["conv2d-spec", "relu-a8-ideal", "relu-golden"]},
+            "1 item is without a record, such as relu-golden.",
+        ),
+        ({"items": ["conv2d-spec"]}, "1 item is of the records not collected, such as relu-a8-ideal."),
+        ({"items": []}, "2 items are of the records not collected, such as conv2d-spec."),
+    ],
+)
+def test_what_a_run_lacks_is_named(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+    folder = written(tmp_path / "run", [PASSED, OTHER], **changes)
+    with pytest.raises(IncompleteRunError) as err:
+        read_complete_run(folder)
+    assert str(err.value) == f"{folder}: is not whole: {says} Run again."
+    with pytest.raises(IncompleteRunError):
+        read_either(folder / "records.jsonl")
+    assert main(["report", "show", str(folder)]) == 0
+
+
+def test_a_changed_record_is_not_that_of_the_run(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", [PASSED, OTHER])
+    assert [record.id for record in read_complete_run(folder)[0]] == ["conv2d-spec", "relu-a8-ideal"]
+    file = folder / "records.jsonl"
+    file.write_text(file.read_text().replace('"passed":1', '"passed":2'))
+    with pytest.raises(IncompleteRunError, match="records.jsonl is not the one that run.json was written with"):
+        read_complete_run(folder)
+
+
+def test_a_records_file_alone_is_compared_and_never_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path / "run", [PASSED])
+    (tmp_path / "base.jsonl").write_bytes((folder / "records.jsonl").read_bytes())
+    assert main(["report", "diff", str(tmp_path / "base.jsonl"), str(folder)]) == 0
+    assert main(["report", "show", str(folder), "--check"]) == 0
+    assert main(["report", "show", str(tmp_path / "base.jsonl"), "--check"]) == 2
+    assert "whether its run is whole cannot be told" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("records", "status", "says"),
+    [
+        ([PASSED], 1, "pytest ended with exit status 1, and no item fails: something else did."),
+        ([Record("relu-a8-ideal", "relu", "cases", "skipped")], 0, "No item passed: nothing was judged."),
+        ([Record("relu-a8-ideal", "relu", "cases", "failed"), OTHER], 1, "1 of 2 items fail, such as relu-a8-ideal."),
+    ],
+)
+def test_a_run_that_is_whole_may_still_not_pass(
+    tmp_path: Path, records: list[Record], status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path / "run", records, exit=status)
+    assert main(["report", "show", str(folder), "--check"]) == 1
+    assert capsys.readouterr().err == f"check: {says}\n"
+    assert state(*read_complete_run(folder)).result == "does not conform"
+
+
+def test_a_plugin_that_nothing_judged_is_red_and_not_in_the_statement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = [
+        FunctionFacts(name="relu.quantized 2", origin="good.py", standing="judged"),
+        FunctionFacts(
+            name="relu.quantized 1.5", origin="good.py", standing="shadowed", by="relu.quantized 2 (good.py)"
+        ),
+        FunctionFacts(name="relu.quantized 0.5", origin="old.py", standing="shadowed", by="relu.quantized 2 (good.py)"),
+        FunctionFacts(name="add.quantized 2", origin="odd.py", standing="unjudged"),
+    ]
+    plugins = [PluginFacts(name=name, origin=f"{name}.py", operators=["relu"]) for name in ("good", "old", "odd")]
+    folder = written(tmp_path / "run", [PASSED], functions=told, plugins=plugins)
+    wanted = [
+        "relu.quantized 0.5 (old.py): relu.quantized 2 (good.py) runs in its place.",
+        "add.quantized 2 (odd.py): no item of the run judged it.",
+    ]
+    assert unaccounted(facts(functions=told)) == wanted
+    assert main(["report", "show", str(folder), "--check"]) == 1
+    assert capsys.readouterr().err == "".join(f"check: not judged: {text}\n" for text in wanted)
+    found = state(*read_complete_run(folder))
+    assert [plugin.name for plugin in found.plugins] == ["good"]
+    assert [gap.reason for gap in found.gaps if gap.what == "plugin"] == [f"not judged: {text}" for text in wanted]
+
+
+def test_a_folder_is_invalid_from_the_moment_that_a_run_takes_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "run", [PASSED])
+    before = (path / "run.json").read_bytes()
+    folder = RunFolder(path)
+    folder.claim()
+    with pytest.raises(IncompleteRunError, match="the session that writes it has not ended, or was killed. Run again."):
+        read_complete_run(path)
+    folder.restore()
+    folder.release()
+    assert (path / "run.json").read_bytes() == before
+    read_complete_run(path)
+
+
+def test_a_lock_ends_with_its_owner_however_it_ends(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "has it\n"
+        with pytest.raises(CaseError, match="run: another run writes into this folder"):
+            RunFolder(path).claim()
+        holder.kill()
+    folder = RunFolder(path)
+    folder.claim()
+    folder.release()
+    assert {file.name for file in path.iterdir()} <= {LOCK, "run.json"}
+
+
+def test_what_was_found_so_far_outlives_a_session_that_is_killed(tmp_path: Path) -> None:
+    path = written(tmp_path / "run", [OTHER])
+    folder = RunFolder(path)
+    folder.claim()
+    folder.note(PASSED.to_json())
+    assert [json.loads(line)["id"] for line in (path / "records.jsonl").read_text().splitlines()] == ["relu-a8-ideal"]
+    assert main(["report", "show", str(path)]) == 0
+    assert main(["report", "show", str(path), "--check"]) == 2
+    folder.release()

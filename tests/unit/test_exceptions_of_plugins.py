@@ -1,0 +1,60 @@
+"""A failure of a plugin that raises says where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.core.wording import shown_path
+from quantizer.numerics.parameters import default_parameters
+from quantizer.ops import REGISTRY
+
+SESSION = open_session(Options(root=Path.cwd()))
+SPEC = SESSION.library.spec("floor")
+
+
+def test_a_forward_that_raises_names_its_line():
+    def quantized(x, *, parameters):
+        return parameters.tables["nothing"].entries[x]
+
+    target = SESSION.all_targets(SPEC)[0]
+    trial = Trial(target, example_case(target, SPEC.examples[0]), SESSION.engine)
+    with REGISTRY.overridden("floor", "quantized", quantized, target.platform.platform):
+        reason = next(verdict.reason for verdict in judge(trial) if verdict.check == "arithmetic")
+    place = f"{shown_path(Path(__file__))}:{quantized.__code__.co_firstlineno + 1}"
+    assert reason == f"raised KeyError: 'nothing' ({place})"
+
+
+def judged(target, change):
+    """Return the verdicts of an example under the built-in rule's parameters, changed."""
+    op, platform = target.spec.op, target.platform.platform
+    rule = REGISTRY.get(op, "quantize", platform) if REGISTRY.find(op, "quantize", platform) else default_parameters
+    with REGISTRY.overridden(op, "quantize", lambda request: change(rule(request)), platform):
+        return judge(Trial(target, example_case(target, target.spec.examples[0]), SESSION.engine))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("inputs", "x"), ("outputs", "y"), ("constants", "weight, bias")])
+def test_a_rule_that_provides_nothing_for_a_tensor_fails_parameters(kind, name):
+    for target in SESSION.all_targets(SESSION.library.spec("conv2d")):
+        found = judged(target, lambda parameters: replace(parameters, **{kind: {}}))
+        assert [verdict.check for verdict in found] == ["parameters"]
+        assert f"provided nothing for {name}." in found[0].reason
+
+
+@pytest.mark.parametrize("op", ["add", "conv2d", "softmax"])
+def test_what_raises_while_defects_are_weighed_fails_the_case(op):
+    def of_seven_channels(parameters):
+        first = parameters.outputs["y"]
+        wide = replace(first, scale=first.scale.repeat(7), zero_point=first.zero_point.repeat(7))
+        return replace(parameters, outputs={"y": wide})
+
+    for target in SESSION.all_targets(SESSION.library.spec(op)):
+        found = judged(target, of_seven_channels)
+        assert any(verdict.failing for verdict in found if verdict.check == "parameters"), target.id

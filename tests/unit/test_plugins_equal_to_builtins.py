@@ -1,0 +1,45 @@
+"""A plugin that computes what the built-in functions compute is as green as they are, on every operator and platform."""
+
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.numerics.parameters import default_parameters
+from quantizer.ops import REGISTRY
+
+SESSION = open_session(Options(root=Path.cwd()))
+
+
+DATA = ("ties", "random", "saturation")
+
+
+def cases(target, names):
+    for name in names:
+        row = {"data": name} if name in target.spec.data else {}
+        yield build_case(target, HashChoices(key(3, "plugin", name, target.id), row))
+
+
+def plugins_own(kind, op, platform):
+    entry = REGISTRY.find(op, kind, platform)
+    return entry.function if entry else default_parameters
+
+
+@pytest.mark.parametrize("each", [1, pytest.param(len(DATA), marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kind", ["quantized", "quantize"])
+@pytest.mark.parametrize("op", SESSION.library.specs)
+def test_no_alarm_on_the_built_in_functions_as_a_plugin(op, kind, each):
+    """Every target has a case of one data set, the next target of the next; at night of all three."""
+    for index, target in enumerate(SESSION.all_targets(SESSION.library.spec(op))):
+        names = [DATA[(index + further) % len(DATA)] for further in range(each)]
+        platform = target.platform.platform
+        with REGISTRY.overridden(op, kind, plugins_own(kind, op, platform), platform):
+            for case in cases(target, names):
+                failing = [v for v in judge(Trial(target, case, SESSION.engine)) if v.failing]
+                assert not failing, (case.to_json(), failing[0])
