@@ -91,7 +91,7 @@ def test_the_smallest_platform_in_a_wheel_is_green(tmp_path: Path) -> None:
     (package / "__init__.py").touch()
     (package / "room.py").write_text(room)
     (package / "my_npu.yaml").write_text(platform)
-    # Stands for `pip install -e .`: the metadata of the distribution, with the entry point of pyproject.toml.
+    # Stands for `pip install .`: the metadata of the distribution, with the entry point of pyproject.toml.
     entry = re.search(r'^(\[project\.entry-points\."(.*)"\]\n)(\w+ = )"(.*)"', project, re.MULTILINE)
     assert entry is not None
     metadata = tmp_path / "my_npu-0.1.dist-info"
