@@ -25,6 +25,7 @@ from quantizer.core.case import Case
 from quantizer.core.defects import SEVERITIES, Defect, Severity
 from quantizer.core.errors import QuantizerError, UnsupportedError
 from quantizer.core.platforms import Platform
+from quantizer.core.reading import Readable
 from quantizer.runtime.engines.catalogue import Chosen
 
 SCRIPTS, PAGE = Path("examples/gallery"), Path("docs/gallery.md")
@@ -39,6 +40,7 @@ MEANINGS: Mapping[str, str] = {
     DESIGN: "Two roundings or two approximations, each of which is defensible; they matter to whoever compares codes.",
 }
 HEADINGS: Mapping[str, str] = {"memory": "Memory", "wrong": "Wrong", "off_by_one": "Off by one", DESIGN: "By design"}
+_OUTCOMES = Readable("outcomes of scripts", 1 << 22, QuantizerError)
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
     """Return what the scripts printed when they ran last, by their keys; nothing where no file is there."""
     if not path.is_file():
         return {}
-    found: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, str]] = _OUTCOMES.json_of(path)
     return found
 
 

@@ -45,7 +45,8 @@ def _with_weights(spec: Spec) -> Spec:
     inputs = dict(spec.inputs)
     for name, item in spec.inputs.items():
         if (axes := item.weight_in_blocks) is not None:
-            inputs[name] = item.model_copy(update={"role": "weight", **axes.model_dump()})
+            own = {"channel_axis": axes.channel_axis, "block_axis": axes.block_axis}
+            inputs[name] = item.model_copy(update={"role": "weight", **own})
     if inputs == spec.inputs:
         return spec
     outputs = {name: item.model_copy(update={"channel_axis": parse("-1")}) for name, item in spec.outputs.items()}

@@ -67,7 +67,7 @@ class Request:
     """Weight -> its calibrated range, where a strategy found another one than its extrema."""
     samples: Mapping[str, Tensor] = field(default_factory=dict)
     """Float activations to calibrate on what *ranges* does not name: tensors that a plugin keeps for itself."""
-    transformed: frozenset[str] = frozenset()
+    transformed: tuple[str, ...] = ()
     """Weights by which Winograd's algorithm multiplies."""
 
     @cached_property

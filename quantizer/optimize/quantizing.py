@@ -227,7 +227,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         constants, given, node.activation, node.activation_attrs,
         {key: ends for key, ends in found.items() if ends is not None},
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
-        frozenset({"weight"} if node.extra.get(WINOGRAD) is True else ()),
+        ("weight",) if node.extra.get(WINOGRAD) is True else (),
     )  # fmt: skip
     try:
         return BuiltinEngine().quantize(request)

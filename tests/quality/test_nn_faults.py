@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from quantizer import nn as qnn
 from quantizer.conformance.generation.hashing import bits as hashed
-from quantizer.nn import calls, datum, fixed, grid, provided, ranges, straight_through
+from quantizer.nn import calls, datum, fixed, graph_parameters, grid, ranges, straight_through
 from quantizer.nn.methods import RangeMethod
 
 Law = Callable[[], bool]
@@ -125,7 +125,7 @@ def _rounding(mode: str) -> Any:
 _original_rounding = grid.round_tensor
 _original_ends = ranges._extrema
 _original_grid_for = datum.grid_for
-_original_constant = provided.constant
+_original_constant = graph_parameters.constant
 
 
 def _biased(x: Tensor, mode: str, **keys: Any) -> Tensor:

@@ -62,7 +62,8 @@ def test_shards_part_a_run_without_overlap_and_merge_to_its_bytes(whole, capsys)
         assert (whole / f"one.statement.{end}").read_bytes() == (whole / f"merged.statement.{end}").read_bytes()
     for name in ("one", "merged"):
         assert call("html", whole / name, "-o", whole / f"{name}.html") == 0
-    assert (whole / "one.html").read_bytes() == (whole / "merged.html").read_bytes()
+    # The page names the folder in the commands that run its replay files again.
+    assert (whole / "one.html").read_bytes() == (whole / "merged.html").read_bytes().replace(b"merged/", b"one/")
     wrong_shards_give_one_error_and_write_nothing(whole, capsys)
 
 

@@ -108,13 +108,13 @@ def test_a_wrong_function_is_red_shrunk_and_replayed(place: Path) -> None:
     assert shown.index("stem                 conv2d             FAIL arithmetic") < shown.index("second  ")
     for line in ("  worst       y[", "  expected    ", "  allowed     ", "  got         ", "  multiplier  "):
         assert line in shown
-    case = read_replay(place / "out" / "own-1-stem" / "case.json").case
+    case = read_replay(place / "out" / "builtin-1-stem" / "case.json").case
     assert np.prod(case.shapes["weight"]) < 6 * 27
     assert len(case.data.given["weight"].codes) == np.prod(case.shapes["weight"])
-    status, shown = apart("case", "replay", "out/own-1-stem/case.json", "--op-plugins", "wrong.py")
+    status, shown = apart("case", "replay", "out/builtin-1-stem/case.json", "--op-plugins", "wrong.py")
     assert status == 1, shown
     assert "  worst       y[" in shown
-    assert main(["case", "replay", "out/own-1-stem/case.json"]) == 0, "our own function is right on the same case"
+    assert main(["case", "replay", "out/builtin-1-stem/case.json"]) == 0, "our own function is right on the same case"
 
 
 def test_what_has_no_spec_is_named_and_a_wrong_name_gets_the_nearest(
@@ -132,7 +132,7 @@ def test_what_has_no_spec_is_named_and_a_wrong_name_gets_the_nearest(
 
 def test_a_case_that_contradicts_itself_is_refused(place: Path) -> None:
     assert main(["case", "from-onnx", "net.onnx", "--node", "stem", "-o", "out"]) == 0
-    stored = read_replay(place / "out" / "own-1-stem" / "case.json").case.to_dict()
+    stored = read_replay(place / "out" / "builtin-1-stem" / "case.json").case.to_dict()
     stored["data"]["given"]["x"]["codes"][0] = 300
     with pytest.raises(CaseError, match=r"data\.given\.x: a code lies outside \[0, 255\]"):
         check_given(Case.from_dict(stored, "here"))

@@ -12,15 +12,13 @@ from quantizer.conformance.probe.elimination import ANY_ORDER, Found
 from quantizer.conformance.probe.hypotheses import OF_MULTIPLIERS, Hypothesis
 from quantizer.conformance.probe.words import answer, shown, told_apart
 from quantizer.core.arithmetics import refusal
-from quantizer.core.errors import SpecError
 from quantizer.core.library import Library
 from quantizer.core.platforms import Platform
-from quantizer.core.reading import Readable
+from quantizer.core.yaml_source import load_yaml
 
 FOLLOWED = ("same_as_input", "shared_parameters", "per_tensor_weights", "fixed_outputs", "output_signs", "index_dtype")
 """Keys that say which grids the engine was asked under."""
 WIDTH, INT32 = 118, 32
-_YAML = Readable("a platform", 1 << 20, SpecError)
 
 
 @dataclass
@@ -80,7 +78,7 @@ def document(made: Assembled, found: Iterable[Found], home: str) -> str:
 
 
 def _copy(name: str, engine: str, found: list[Found], library: Library, shipped: str) -> Assembled:
-    raw = yaml.safe_load(_YAML.text_of(library.platform_paths[shipped]))
+    raw, _ = load_yaml(library.platform_paths[shipped])
     raw = {key: value for key, value in raw.items() if key not in ("defects", "named")}
     ops = [one.target.spec.op for one in found]
     raw |= {
