@@ -5,7 +5,7 @@ INSERT INTO runs VALUES(1,'first');
 CREATE TABLE figures (
   position INTEGER NOT NULL REFERENCES runs, op TEXT NOT NULL,
   ratio REAL NOT NULL, sqnr_db REAL, seconds REAL, cases INTEGER NOT NULL, failed INTEGER NOT NULL,
-  holes INTEGER NOT NULL, killed INTEGER, planted INTEGER, PRIMARY KEY (op, position)) WITHOUT ROWID;
+  gaps INTEGER NOT NULL, killed INTEGER, planted INTEGER, PRIMARY KEY (op, position)) WITHOUT ROWID;
 INSERT INTO figures VALUES(1,'relu',1.0,20.0,2.7765171779997217527,39,0,0,NULL,NULL);
 DELETE FROM sqlite_sequence;
 INSERT INTO sqlite_sequence VALUES('runs',1);
