@@ -60,6 +60,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         verb.add_argument("--op-reading", action="append", default=[], help="OPERATOR/PLATFORM:READING")
         verb.add_argument("--op-engine", default="builtin", help="engine under test (default: %(default)s)")
         verb.add_argument(
+            "--op-engine-command",
+            default="",
+            metavar="COMMAND",
+            help="command line of a worker, in place of --op-engine",
+        )
+        verb.add_argument(
             "--op-isa", default="", metavar="LEVEL", help="level of instructions that a real engine is held to"
         )
 
@@ -82,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
         specs=tuple(args.op_specs),
         plugins=tuple(args.op_plugins),
         engine=args.op_engine,
+        engine_command=args.op_engine_command,
         readings=tuple(args.op_reading),
         isa=args.op_isa,
         plugin_python=args.op_plugin_python,

@@ -121,7 +121,7 @@ def collect(
         extra.append(path)
         library = options.met(extra)
     spec = library.spec(op)
-    facts = spec_facts(path, options.root, spec, library.positions[op])
+    facts = spec_facts(path, library.paths[op], options, spec, library.positions[op])
     yield from _states(spec, library, node_id, options, session, facts)
 
 

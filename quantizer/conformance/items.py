@@ -23,6 +23,7 @@ from quantizer.conformance.golden_update import update_goldens
 from quantizer.conformance.judge import concerns, is_overruled, judge, judged
 from quantizer.conformance.profiles import PROFILES
 from quantizer.conformance.recorder import Recorder
+from quantizer.conformance.run_facts import named_by_path_alone
 from quantizer.conformance.schedule import schedule
 from quantizer.conformance.session import Session
 from quantizer.conformance.shrink import shrink
@@ -35,7 +36,6 @@ from quantizer.core.case import Case
 from quantizer.core.defects import Defect
 from quantizer.core.errors import FunctionError, QuantizerError
 from quantizer.core.files import is_file, is_folder
-from quantizer.core.library import shipped_folder
 from quantizer.core.record import Record
 from quantizer.core.verdict import CHECKS, Verdict
 from quantizer.ops import REGISTRY
@@ -204,8 +204,7 @@ class Runner:
     def _own_spec(self) -> str:
         """Return the option that names the operator's spec to a command, where none that is repeated anyway does."""
         options, path = self._state.options, self.session.library.paths[self._spec.op]
-        known = any(path.is_relative_to(folder) for folder in (shipped_folder(), *options.specs))
-        return "" if known else f" --op-specs={options.shown(path)}"
+        return f" --op-specs={options.shown(path)}" if named_by_path_alone(path, options) else ""
 
     def once(self) -> None:
         """Run an item that is not made of generated cases."""

@@ -60,8 +60,9 @@ def run_facts(
     )
 
 
-def spec_facts(path: Path, root: Path, spec: Spec, positions: Positions) -> SpecFacts:
-    """Return what a run says of one spec."""
+def spec_facts(path: Path, known: Path, options: Options, spec: Spec, positions: Positions) -> SpecFacts:
+    """Return what a run says of one spec; *known*: the file that the library has, of which *path* may be a copy."""
+    root = options.root
     return SpecFacts(
         version=spec.version,
         path=shown(path, root),
@@ -70,7 +71,14 @@ def spec_facts(path: Path, root: Path, spec: Spec, positions: Positions) -> Spec
         readings=dict(spec.readings),
         shipped=path.resolve().is_relative_to(shipped_folder().resolve())
         and not path.resolve().is_relative_to(root.resolve()),
+        path_only=path.resolve() == known.resolve() and named_by_path_alone(path, options),
     )
+
+
+def named_by_path_alone(path: Path, options: Options) -> bool:
+    """Return whether a command must name the spec at *path*: it is not shipped, and no option that is repeated has it."""
+    folders = (folder.resolve() for folder in (shipped_folder(), *options.specs))
+    return not any(path.resolve().is_relative_to(folder) for folder in folders)
 
 
 def shown(path: Path, root: Path) -> str:

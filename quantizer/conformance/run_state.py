@@ -46,6 +46,8 @@ class Run:
         """Item that ended its worker -> what xdist says."""
         self.left = 0
         """How many processes plugins left behind."""
+        self._unkept = False
+        """Whether a record could not be written when its item ended."""
         self._judging: set[str] = set()
         """Workers of xdist whose items judged values."""
         self._sung: dict[str, tuple[int, str]] = {}
@@ -78,10 +80,21 @@ class Run:
             self.replaced.update(getattr(report, "op_replaced", ()))
             self.changes += getattr(report, "op_changes", ())
             self._keep_spec(*report.op_spec)
-            if self.folder is not None:
-                self.folder.note(text)
+            self._note(text)
             if report.passed and "-" in report.nodeid and getattr(report, "op_witnessed", False):
                 self._judging.add(_worker(report))
+
+    def _note(self, text: str) -> None:
+        """Keep a record in the run's folder too; where that fails once, the run is not whole, and goes on."""
+        from quantizer.core.errors import QuantizerError
+
+        if self.folder is None or self._unkept:
+            return
+        try:
+            self.folder.note(text)
+        except QuantizerError as err:
+            self._unkept = True
+            self.lacks.append(str(err))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:

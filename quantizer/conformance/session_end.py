@@ -71,13 +71,20 @@ def _finish(config: pytest.Config, run: Run, status: int) -> int:
     empty = status == pytest.ExitCode.NO_TESTS_COLLECTED
     if not run.items and not (asked.shard and empty):
         _account(config, run)
-        if status in ENDED and not named(config):
-            run.folder.restore()
-        else:
-            run.folder.fail(f"pytest ended with exit status {int(status)}, and no item of an operator was collected.")
+        try:
+            if status in ENDED and not named(config):
+                run.folder.restore()
+            else:
+                why = f"pytest ended with exit status {int(status)}, and no item of an operator was collected."
+                run.folder.fail(why)
+        except QuantizerError as err:
+            run.unwritten = str(err)
+            return pytest.ExitCode.USAGE_ERROR
         return status
     try:
         records = complete(run, asked, extra, status)
+        if problem := run.folder.damage():
+            run.lacks.append(problem)
         if (inputs := config.stash.get(INPUTS, None)) is not None and (changed := inputs.changed()):
             run.lacks.append(f"{changed}: changed while the run was under way. Run again.")
         if problem := selects_nothing(config, run):

@@ -11,6 +11,7 @@ from quantizer.core.case import AttrValue, Case, DataRecipe, Given, Stack, TileP
 from quantizer.core.errors import CaseError
 from quantizer.core.model import Model
 from quantizer.core.model_errors import explain
+from quantizer.core.rooms import UNRELEASED_ENGINE
 
 MAX_ELEMENTS = 1 << 24  # a stored case is data of others: these bounds keep one file from exhausting memory
 MAX_WHOLE = 1 << 31
@@ -21,6 +22,8 @@ MAX_GIVEN = 1 << 18
 """Codes of a stored tensor."""
 MAX_PARTS = 1 << 12
 """Data sets of a stack."""
+FIRST = "1.0.0rc1"
+"""The first release: what files of earlier builds call otherwise is refused by name."""
 
 Size = Annotated[int, Field(ge=0, le=1 << 24)]
 
@@ -168,11 +171,28 @@ def refuse_later(raw: object, known: int, where: str) -> None:
         )
 
 
+def refuse_unreleased(raw: object, where: str) -> None:
+    """Raise CaseError where *raw* has a word of builds before the first release: their files have the same version."""
+    if not isinstance(raw, dict):
+        return
+    checks = raw.get("checks")
+    counts = [raw, *(checks.values() if isinstance(checks, dict) else ())]
+    old = next(
+        (word for word in ("holes", "hole") for count in counts if isinstance(count, dict) and word in count), None
+    )
+    if old is None and raw.get("engine") == UNRELEASED_ENGINE:
+        old = f"engine {UNRELEASED_ENGINE}"
+    if old is not None:
+        text = f"holds `{old}`, a word of a build before {FIRST}, whose files no release reads"
+        raise CaseError(f"{where}: {text}. Run again and write it anew.")
+
+
 def read_model(model: type[M], raw: object, where: str) -> M:
-    """Validate *raw*; CaseError lists every field that is wrong, with its value, or says that the file is of a later version."""
+    """Validate *raw*; CaseError lists every field that is wrong, with its value, or says that the file is of another version."""
     field = model.model_fields.get("version")
     if field is not None and get_origin(field.annotation) is Literal:
         refuse_later(raw, max(get_args(field.annotation)), where)
+    refuse_unreleased(raw, where)
     try:
         return model.model_validate(raw)
     except ValidationError as err:

@@ -23,6 +23,8 @@ class SpecFacts(Model):
     """Platform -> the reading by which a plugin of the operator is judged there."""
     shipped: bool = False
     """Whether the package brought it and it lies outside the root of the run: `--op-shipped` names it, no path does."""
+    path_only: bool = False
+    """Whether its path on the command line alone named it, no option did: `quantizer case` is told it by `--op-specs`."""
 
 
 class PluginFacts(Model):

@@ -20,6 +20,8 @@ from quantizer.core.wording import shown_path
 GROUP = "quantizer.platforms"
 ENGINES = "quantizer.engines"
 """The group of engines that belong to no room: each names an `Engine`."""
+UNRELEASED_ENGINE = "own"
+"""What builds before the first release called the engine `builtin`."""
 DISTRIBUTION = "quantizer-conformance"
 PROJECT = "pyproject.toml"
 CASES_FOLDER = "cases"
@@ -82,6 +84,11 @@ class Engine:
     """Whether it is judged on platforms that are not named after it too, where the run names one."""
     script: str = ""
     """What writes the lines of a stand-alone script on the system's own API, as `module:function` (quantizer.runtime.engines.scripts); empty: nothing does."""
+
+    def __post_init__(self) -> None:
+        """Raise PluginError for the name by which files of builds before the first release are known."""
+        if self.name == UNRELEASED_ENGINE:
+            raise PluginError(f"engine {self.name!r}: earlier builds called their own engine so. Choose another name.")
 
 
 @dataclass(frozen=True)

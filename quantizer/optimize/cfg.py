@@ -21,6 +21,8 @@ SECTION = "[Common]"
 LARGEST = 1 << 20
 CFG = Readable("a cfg file", LARGEST, FormatError)
 COMMENTS = ("#", ";", "//", ",")
+NAMES = ("model_name", "out_ir_name", "quant_ir_name")
+"""Fields that become names of files in output_dir."""
 FILES = ("graph", "bin", "calibration_data", "data", "label", "opt_config", "statistic_file")
 SAMPLES = ("calibration_data", "data")
 RECIPE = "RandomDataset"
@@ -204,6 +206,10 @@ def _check(options: Options) -> None:
     for name in ("graph", "bin"):
         if not options[name]:
             raise options.error(name, "missing: name the file of the float IR.")
+    for name in NAMES:
+        if any(sign in options.text(name) for sign in "/\\"):
+            text = f"{options.text(name)[:80]!r}: must be a name without / and \\, of files in output_dir. Name the folder as output_dir."
+            raise options.error(name, text)
     for name, path in options.files.items():
         if not is_file(path):
             raise options.error(name, f"{shown_path(path)}: no such file.")

@@ -44,8 +44,8 @@ PATH = v.anything("a path, of an existing file where it is given")
 _FIELDS = (
     Field("graph", v.anything("a path"), "", "text file of the float IR"),
     Field("bin", v.anything("a path"), "", "file of the float IR's constants"),
-    Field("model_name", TEXT, "unknown", "name of the model, in the names of files beside the IR"),
-    Field("out_ir_name", TEXT, "", "name of the quantized IR's files without suffix; <model_name>_o where empty"),
+    Field("model_name", TEXT, "unknown", "name of the model, in the names of files beside the IR; without / and \\"),
+    Field("out_ir_name", TEXT, "", "name of the quantized IR's files without suffix, / and \\; <model_name>_o where empty"),
     Field("quant_ir_name", TEXT, "", "older name of out_ir_name", hidden=True),
     Field("output_dir", TEXT, "./opt_log", "folder of the quantized IR and what is written beside it; created"),
     Field("dataset", TEXT, "", "name of the data set class (see --plugin)"),

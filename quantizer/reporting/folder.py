@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import TextIO
@@ -28,6 +29,8 @@ class RunFolder:
         self._lock: FileLock | None = None
         self._before: bytes | None = None
         self._journal: TextIO | None = None
+        self._mark: tuple[int, int] | None = None
+        """Which file the lock is: a folder that is put in place of ours has another."""
 
     @property
     def claimed(self) -> bool:
@@ -46,9 +49,8 @@ class RunFolder:
             text = "another run writes into this folder. Wait for it, or name another folder."
             raise CaseError(f"{self.path}: {text}") from None
         except OSError as err:
-            reason = (err.strerror or str(err)).lower()
-            raise CaseError(f"{self.path}: cannot be written: {reason}.") from None
-        self._lock = lock
+            raise _unwritable(self.path, err) from None
+        self._lock, self._mark = lock, _identity(self.path / LOCK)
         try:
             sweep(self.path)
             self._before = SAID.bytes_of(self.path / FACTS) if is_file(self.path / FACTS) else None
@@ -58,17 +60,29 @@ class RunFolder:
             raise
 
     def note(self, line: str) -> None:
-        """Add the record of an item that ended, so that a session that is killed leaves what it found."""
-        if self._journal is None:
-            self._journal = (self.path / RECORDS).open("w", encoding="utf-8", newline="\n")
-        self._journal.write(f"{line}\n")
-        self._journal.flush()
+        """Add the record of an item that ended, so that a session that is killed leaves what it found; CaseError if it cannot."""
+        try:
+            if self._journal is None:
+                self._journal = (self.path / RECORDS).open("w", encoding="utf-8", newline="\n")
+            self._journal.write(f"{line}\n")
+            self._journal.flush()
+        except OSError as err:
+            raise _unwritable(self.path / RECORDS, err) from None
+
+    def damage(self) -> str | None:
+        """Return what became of the folder while the run was under way, where it is no longer the one that was taken."""
+        if self._mark is None or _identity(self.path / LOCK) == self._mark:
+            return None
+        return f"{self.path}: was removed or replaced while the run was under way. Run again; no plugin may touch it."
 
     def restore(self) -> None:
         """Bring back what stood here, for a session that turned out to have no item of ours."""
         if self.claimed and self._journal is None:
             if self._before is None:
-                (self.path / FACTS).unlink(missing_ok=True)
+                try:
+                    (self.path / FACTS).unlink(missing_ok=True)
+                except OSError as err:
+                    raise _unwritable(self.path / FACTS, err) from None
             else:
                 replace_files({self.path / FACTS: [self._before]}, CaseError)
 
@@ -80,7 +94,8 @@ class RunFolder:
     def close_journal(self) -> None:
         """End the list of what was found so far: the sorted records take its place."""
         if self._journal is not None:
-            self._journal.close()
+            with contextlib.suppress(OSError):  # each line was flushed, or could not be written
+                self._journal.close()
 
     def release(self) -> None:
         """Let others write."""
@@ -88,6 +103,18 @@ class RunFolder:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _unwritable(path: Path, err: OSError) -> CaseError:
+    return CaseError(f"{path}: cannot be written: {(err.strerror or str(err)).lower()}.")
 
 
 def sweep(folder: Path) -> None:

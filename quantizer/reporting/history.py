@@ -246,6 +246,9 @@ def _checked(database: sqlite3.Connection, file: Path) -> bool:
     if version != VERSION:
         raise CaseError(f"{file}: version {version}, must be {VERSION}. Use the quantizer that wrote it.")
     made = {tuple(row) for row in database.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    if made == {(kind, name, sql.replace("gaps", "holes")) for kind, name, sql in _MADE}:
+        text = "has the column `holes`, now `gaps`: a build before the first release wrote it"
+        raise CaseError(f"{file}: {text}. It was left as it is; name a new file, and add runs to it.")
     if made != _MADE:  # a view, a trigger or another table may say anything, and take for ever to say it
         raise CaseError(f"{file}: its tables are not those of a history. It was left as it is; name another.")
     (said,) = database.execute("PRAGMA quick_check(1)").fetchone()

@@ -58,6 +58,13 @@ def rerun(record: Record, facts: Facts | None = None) -> str:
     return f"pytest {selection}{words}"
 
 
+def replay_arguments(record: Record, facts: Facts | None) -> str:
+    """Return the options, each after a space, with which `quantizer case replay` runs a case of the item again."""
+    spec = facts.specs.get(record.op) if facts else None
+    own = f" --op-specs={shlex.quote(spec.path)}" if spec is not None and spec.path_only else ""
+    return own + (f" {facts.arguments}" if facts and facts.arguments else "")
+
+
 def _quoted(node: str) -> str:
     """Quote a node id for a shell; also one that needs no quotes, as failures print it."""
     quoted = shlex.quote(node)

@@ -24,7 +24,7 @@ from quantizer.reporting.diff import Diff
 from quantizer.reporting.diff_views import diff_headline, diff_sections
 from quantizer.reporting.exceptions import exceptions, exceptions_table
 from quantizer.reporting.figures import NOTHING, count_text, lsb_text, printable, ratio_text, share_text
-from quantizer.reporting.items import rerun
+from quantizer.reporting.items import replay_arguments, rerun
 from quantizer.reporting.markdown import items_table, reasons_table
 from quantizer.reporting.store import REPLAY
 from quantizer.reporting.tables import Section
@@ -118,7 +118,7 @@ def render(
     Of a run of more than `WHOLE` value items the page shows what fails or changed and the worst; the rest is counted.
     """
     everything = sorted(records, key=lambda record: record.id)
-    drawn = _drawn(failures, everything, f" {facts.arguments}" if facts and facts.arguments else "", run)
+    drawn = _drawn(failures, everything, facts, run)
     whole = sum(record.kind == CASES for record in everything) <= WHOLE
     urgent = None if whole else _urgent(everything, diff)
     environment = Environment(
@@ -323,8 +323,8 @@ def _activation_bits(scheme: str) -> int:
     return int(found.group(1)) if found else 0
 
 
-def _drawn(folder: Path | None, records: Sequence[Record], arguments: str, run: str) -> dict[str, Drawn]:
-    """Return the smallest failing case of every failing item that left one; *arguments*, *run*: for its command."""
+def _drawn(folder: Path | None, records: Sequence[Record], facts: Facts | None, run: str) -> dict[str, Drawn]:
+    """Return the smallest failing case of every failing item that left one; *facts*, *run*: for its command."""
     found: dict[str, Drawn] = {}
     if folder is None or not folder.is_dir():
         return found
@@ -333,7 +333,7 @@ def _drawn(folder: Path | None, records: Sequence[Record], arguments: str, run: 
         stored[file.stem[:-13]].append(file)
     for record in records:
         if failing_checks(record) and (path := _replay_of(record, stored.get(record.id, ()))):
-            found[record.id] = _read_drawn(path, record, arguments, run)
+            found[record.id] = _read_drawn(path, record, replay_arguments(record, facts), run)
     return found
 
 

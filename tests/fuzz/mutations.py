@@ -145,6 +145,8 @@ def archive(rng: random.Random, raw: bytes) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(raw)) as old, zipfile.ZipFile(out, "w") as new:
         names = old.namelist()
+        if not names:  # an earlier mutation damaged the count of entries
+            return flip(rng, raw)
         changed = rng.choice(names)
         for name in names:
             content = old.read(name)

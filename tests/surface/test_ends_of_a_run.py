@@ -2,6 +2,10 @@
 
 import json
 
+import pytest
+
+from conftest import RIGHT
+
 RAISES = "1 // 0"
 
 
@@ -74,3 +78,38 @@ def test_a_plugin_that_would_infer_shapes_is_told_that_specs_do(vendor):
     result = vendor.run()
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*double.py*infer_shape*"])
+
+
+@pytest.mark.parametrize(
+    ("does", "status", "says"),
+    [
+        ("(out / 'records.jsonl').mkdir()", 4, "*records.jsonl: cannot be written: is a directory*"),
+        ("shutil.rmtree(out)", 1, "not whole: *out: was removed or replaced while the run was under way.*"),
+        ("shutil.rmtree(out); out.write_text('x')", 4, "*cannot be written: *"),
+        ("out.rename(out.with_name('away')); out.mkdir()", 1, "not whole: *out: was removed or replaced *"),
+        ("(out / 'run.json').unlink(); (out / 'run.json').mkdir()", 4, "*run.json: cannot be written: is a directory*"),
+    ],
+)
+def test_a_plugin_that_damages_the_folder_of_the_run_is_told_in_a_line(vendor, does, status, says):
+    vendor.write(result=RIGHT)
+    plugin = vendor.root / "my_plugins" / "double.py"
+    out = vendor.root / "reports/out"
+    damage = f"import pathlib, shutil\nout = pathlib.Path({str(out)!r})\nif not out.with_name('done').exists():\n"
+    damage += f"    out.with_name('done').touch()\n    {does}\n"
+    plugin.write_text(plugin.read_text().replace("    return 2 * x", f"    exec({damage!r})\n    return 2 * x"))
+    result = vendor.run("-k", "a8-ideal")
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    result.stdout.fnmatch_lines([says])
+    assert result.ret == status
+
+
+def test_a_session_without_items_that_loses_the_folder_is_told_in_a_line(vendor):
+    vendor.write()
+    (vendor.root / "conftest.py").write_text(
+        "import pathlib\ndef pytest_collection_finish(session):\n"
+        "    run = pathlib.Path('reports/out/run.json')\n    run.unlink(missing_ok=True)\n    run.mkdir(parents=True)\n"
+    )
+    result = vendor.run("-k", "nothing_is_called_so")
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    result.stdout.fnmatch_lines(["*run.json: cannot be written: is a directory*"])
+    assert result.ret == 4

@@ -1,8 +1,11 @@
 """What a vendor sees who runs pytest on their own specs and plugins."""
 
 import json
+import re
 import sys
 import xml.etree.ElementTree as ET
+
+from quantizer.cli import main
 
 OFF_BY_ONE = 'requantize_terms({"x": 2 * centred(x, parameters.inputs["x"])}, parameters) + 1'
 HALF_UP = (
@@ -92,6 +95,12 @@ def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
     again = vendor.pytester.run(sys.executable, "-m", *printed)
     assert again.ret == 1
     again.stdout.fnmatch_lines(["double-a*-ideal: arithmetic: * of * elements outside their interval"])
+    assert main(["report", "html", str(vendor.root / "reports/out"), "-o", str(vendor.root / "page.html")]) == 0
+    shown = re.search(
+        r"case replay \S+/failures/\S+\.json( --op-specs[^<]*)</code>", (vendor.root / "page.html").read_text()
+    )
+    assert shown is not None
+    assert shown[1] == " --op-specs=my_specs/double.yaml --op-plugins=my_plugins"
 
 
 def test_ties_rounded_the_other_way_are_red(vendor):

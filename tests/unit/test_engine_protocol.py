@@ -1,12 +1,15 @@
 """Workers of others: what they say of themselves, what comes back, and that trouble is one case's."""
 
 import json
+import math
+import shlex
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from quantizer.cli import main
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judge import judge
@@ -160,6 +163,20 @@ def test_an_interpreter_and_a_worker_are_an_engine():
     assert found.computes("float32_any_order", named=False) and not found.computes("ideal", named=False)
     assert found.computes("ideal", named=True)
     assert Options(root=Path(), engine_command=" ".join(LOYAL)).arguments.startswith(" --op-engine-command=")
+
+
+@pytest.mark.parametrize(("mood", "status"), [("", 0), ("off", 1)])
+def test_a_case_of_an_engine_by_its_command_is_replayed_as_its_failure_prints_it(monkeypatch, tmp_path, mood, status):
+    monkeypatch.setenv("LOYAL_MOOD", mood)
+    engine = ExternalEngine(chosen("", " ".join(LOYAL)))
+    case = max(
+        (trial(engine, seed=seed).case for seed in range(8)), key=lambda case: math.prod(case.shapes["x"])
+    ).to_dict()
+    engine.close()
+    told = {"case": case, "checks": ["arithmetic"], "finding": "f", "item": "relu-a8-ideal", "reason": "r"}
+    (tmp_path / "replay.json").write_text(json.dumps(told))
+    words = shlex.split(Options(root=Path(), engine_command=" ".join(LOYAL)).arguments)
+    assert main(["case", "replay", str(tmp_path / "replay.json"), *words]) == status
 
 
 def test_what_is_no_worker_is_a_usage_error(monkeypatch, tmp_path):

@@ -170,6 +170,11 @@ def test_files_and_fields_that_others_need(tmp_path: Path) -> None:
         run("graph = g.txt", f"bin = {'x' * 300}")
     with pytest.raises(FormatError, match=r"opt.cfg:2: 'output_dir = a.*b': holds a NUL character"):
         run("output_dir = a\0b")
+    for field, name in (("out_ir_name", "../../x"), ("quant_ir_name", "/tmp/x"), ("model_name", "a\\b")):
+        with pytest.raises(FormatError, match=rf"opt.cfg:4: {field}: .*must be a name without /.*output_dir") as err:
+            run("graph = g.txt", "bin = g.txt", f"{field} = {name}")
+        assert repr(name) in str(err.value)
+        assert "\n" not in str(err.value)
     with pytest.raises(FormatError, match="a data set class reads it"):
         run("graph = g.txt", "bin = g.txt", "calibration_data = g.txt")
     with pytest.raises(FormatError, match="a metric needs dataset"):

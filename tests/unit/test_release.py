@@ -9,12 +9,17 @@ import sqlite3
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from quantizer import __version__
 from quantizer.cli import main
+from quantizer.conformance.campaign.entries import read_entry
+from quantizer.core.errors import CaseError, PluginError
+from quantizer.core.record import read_records
+from quantizer.core.rooms import Engine
 
 ROOT = Path(__file__).parents[2]
 FORMATS = Path(__file__).parent / "formats"
@@ -111,3 +116,48 @@ def test_a_file_of_a_later_version_is_refused_by_its_version(frozen: Path, kind:
         said = str(err)
     assert re.search(r"version 99[ ,].*Use the (one|quantizer) that wrote it", said), said
     assert "a_new_key" not in said
+
+
+def in_the_words_of_earlier_builds(folder: Path) -> None:
+    """Make every file of *folder* one of a build before the first release, which had other words and the same versions."""
+    files = [path for path in folder.rglob("*.json*") if path.name != "replay.json"]
+    for path in files:
+        path.write_bytes(path.read_bytes().replace(b'"builtin"', b'"own"'))
+    with sqlite3.connect(folder / "history.sqlite") as history:
+        history.execute("ALTER TABLE figures RENAME COLUMN gaps TO holes")
+    history.close()
+
+
+@pytest.mark.parametrize("kind", ["records", "facts of a run", "golden", "statement", "history"])
+def test_a_file_of_a_build_before_the_first_release_is_refused_in_a_line(
+    frozen: Path, kind: str, capsys: Capture
+) -> None:
+    name, read = READERS[kind]
+    in_the_words_of_earlier_builds(frozen)
+    try:
+        assert read(str(frozen / name)) == 2
+        said = capsys.readouterr().err
+    except CaseError as err:
+        said = str(err)
+    assert len(said.strip().splitlines()) == 1, said
+    assert re.search(r"`(engine own|holes`, now `gaps)`.*(Run again and write it anew|name a new file)", said), said
+
+
+@pytest.mark.parametrize("place", [["holes"], ["checks", "arithmetic", "holes"], ["checks", "arithmetic", "hole"]])
+def test_counts_under_words_of_builds_before_the_first_release_are_refused_in_a_line(place: list[str]) -> None:
+    raw: dict[str, Any] = {"id": "relu-a8-ideal", "op": "relu", "kind": "cases", "outcome": "passed", "version": 1}
+    inner = raw
+    for key in place[:-1]:
+        inner = inner.setdefault(key, {})
+    inner[place[-1]] = 2
+    with pytest.raises(CaseError) as record:
+        next(read_records([json.dumps(raw)], "r"))
+    with pytest.raises(CaseError) as entry:
+        read_entry(json.dumps(raw).encode(), "r:1")
+    text = f"r:1: holds `{place[-1]}`, a word of a build before 1.0.0rc1, whose files no release reads. Run again and write it anew."
+    assert str(record.value) == str(entry.value) == text
+
+
+def test_the_name_that_those_files_are_known_by_is_no_name_of_an_engine() -> None:
+    with pytest.raises(PluginError, match="engine 'own'.*Choose another name"):
+        Engine("own", "npz", "", (), {}, extra="")

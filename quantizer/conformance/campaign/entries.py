@@ -8,6 +8,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from quantizer.conformance.campaign.plan import Count
 from quantizer.core.case import Case
+from quantizer.core.case_file import refuse_unreleased
 from quantizer.core.errors import CaseError
 from quantizer.core.reading import Readable, one_line
 
@@ -49,6 +50,7 @@ class ShrunkEntry(Struct, forbid_unknown_fields=True):
 def read_entry(line: bytes, where: str) -> dict[str, Any]:
     """Return the entry that *line* is, checked; CaseError with *where* for anything else."""
     raw = JOURNALED.parsed(JOURNALED.decoded(line, where), where)
+    refuse_unreleased(raw, where)
     try:
         if isinstance(raw, dict) and "shrunk" in raw:
             cases = [convert(raw, ShrunkEntry).case]

@@ -12,6 +12,7 @@ from typing import Annotated
 from msgspec import Meta, ValidationError, convert
 
 from quantizer.conformance.options import Options
+from quantizer.core.case_file import refuse_unreleased
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.reading import Readable, one_line
 
@@ -53,6 +54,7 @@ class Plan:
     def from_json(text: str, where: str) -> Plan:
         """Read what `to_json` wrote; CaseError with *where* for anything else."""
         raw = PLANNED.parsed(text, where)
+        refuse_unreleased(raw, where)
         try:
             return convert({"version": 1, **raw} if isinstance(raw, dict) else raw, Plan)
         except (ValidationError, UnicodeEncodeError) as err:
