@@ -1,6 +1,6 @@
 """torch_x86: delegated_to_fbgemm
 
-without VNNI torch provides these to fbgemm: the zero point is added after the rounding, and pairs of products saturate;
+without VNNI torch hands these to fbgemm: the zero point is added after the rounding, and pairs of products saturate;
 platform torch_fbgemm describes them
 Severity: design. Seen in torch x86 2.13.0.
 Kernels that show it: on processors without avx512_vnni.

@@ -1,6 +1,6 @@
 """torch_x86: saturating_pairs
 
-torch provides convolutions to oneDNN because the processor has VNNI; held to fewer instructions (ONEDNN_MAX_CPU_ISA),
+torch hands convolutions to oneDNN because the processor has VNNI; held to fewer instructions (ONEDNN_MAX_CPU_ISA),
 oneDNN adds the products of raw codes and weights in pairs in int16, which saturates (vpmaddubsw)
 Severity: wrong. Seen in torch x86 2.13.0.
 Cause: vpmaddubsw adds two products in int16 with saturation.
