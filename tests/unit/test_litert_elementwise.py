@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
 from quantizer.conformance.target import Target
@@ -125,6 +127,31 @@ def test_near_powers_of_two_16_bit_functions_are_equal(targets: Any, op: str, pl
     made = trial(found[op, "a16", platform], engine, {"x": (500,)}, {}, ranges={"x": (-half, half), "y": UNIT})
     wanted = BuiltinEngine().run(made.call, made.codes, made.parameters).codes.numpy()
     np.testing.assert_array_equal(made.got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("shape", "other"), [((40,), (40,)), ((40,), (1,)), ((3, 23), (23,)), ((3, 23), (3, 1)), ((15,), (15,))]
+)
+def test_sums_next_to_a_tie_are_equal_in_vectors_and_beside_them(targets: Any, shape: Any, other: Any) -> None:
+    engine, found = targets
+    target = found["add", "a8", "tflite_builtin"]
+    ranges = {"a": (-616.0, 276.5), "b": (-698.5, 704.0), "y": (-470.0, 40.0)}  # scales 3.5, 5.5 and 2
+    for seed in range(40):
+        made = trial(target, engine, {"a": shape, "b": other}, {}, ranges=ranges, seed=seed)
+        wanted = BuiltinEngine().run(made.call, made.codes, made.parameters).codes.numpy()
+        np.testing.assert_array_equal(made.got, wanted)
+        assert arithmetic(made).status == "pass"
+
+
+def test_a_sum_next_to_a_tie_rounds_by_its_place(targets: Any) -> None:
+    _, found = targets
+    grids = {"a": ((52,), 3.5, 48), "b": ((-71,), 5.5, -1)}
+    ranges = {"a": (-616.0, 276.5), "b": (-698.5, 704.0), "y": (-470.0, 40.0)}
+    made = trial(found["add", "a8", "tflite_builtin"], BuiltinEngine(), {"a": (17,), "b": (17,)}, {}, ranges=ranges)
+    codes = {name: torch.full((17,), code[0]) for name, (code, _, _) in grids.items()}
+    assert [int(p.zero_point) for p in made.parameters.inputs.values()] == [48, -1]
+    got = BuiltinEngine().run(made.call, codes, made.parameters).codes.tolist()
+    assert got == [-79] * 16 + [-78]  # LiteRT 2.3; exactly -78.5
 
 
 def test_fused_limits_are_equal_on_ties(targets: Any) -> None:

@@ -28,6 +28,7 @@ from quantizer.core.library import load_library
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
 from quantizer.ops import load_built_ins
+from quantizer.platforms.torch import lane_tables
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.external import ExternalEngine
@@ -103,6 +104,38 @@ def test_codes_are_those_of_the_kernel_and_the_judge_passes_them(name: str, plat
             known = known_defect(real, "engine")
             assert np.array_equal(own.got, real.got) or known, (scheme, seed, np.argwhere(own.got != real.got)[:3])
             assert arithmetic(real).status == "pass" or known, (scheme, seed, arithmetic(real))
+
+
+@pytest.mark.parametrize("length", [64, 63, 1])
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_every_code_of_a_sigmoid_next_to_a_tie_is_the_kernels(platform: str, length: int) -> None:
+    target = Target(LIBRARY.spec("sigmoid"), LIBRARY.scheme("a8"), LIBRARY.platform(platform))
+    case = build_case(target, HashChoices(0, {})).but(shapes={"x": (length,)}, attrs={}, activation="none")
+    for seed in range(12 if length == 1 else 120):
+        zero, place = int(integers(seed, "zero", (), 0, 255)), int(integers(seed, "place", (), 128, 254))
+        share, distance = (place + 0.5) / 256, int(integers(seed, "distance", (), 1, 127))
+        code = zero + distance if zero < 128 else zero - distance
+        scale = float(np.float32(np.log(share / (1 - share)) / distance))
+        given = {"x": _uint8(scale, zero)}
+        request = Request(
+            target.spec, target.scheme, target.platform, {"x": (length,)}, {}, {"y": (0.0, 1.0)}, {}, given
+        )
+        own, real = Trial(target, case, BuiltinEngine()), Trial(target, case, ENGINE)
+        for trial in (own, real):
+            trial.tensors, trial.parameters = {}, own.engine.quantize(request)
+            trial.codes = {"x": (code + torch.arange(length) * 7) % 256}
+        known = known_defect(real, "engine")
+        assert np.array_equal(own.got, real.got) or known, (seed, np.argwhere(own.got != real.got)[:3])
+
+
+def test_the_exponential_of_vectors_is_not_the_nearest_float32() -> None:
+    x = torch.linspace(-110, 101, 4001)
+    got, real = lane_tables.vector_exponential(x), torch.exp(x.double())
+    kept = (x > -87) & (x < 88)
+    ratio = (got.double() / real - 1).abs()[kept]
+    assert 2.0**-25 < float(ratio.max()) < 2.0**-23
+    assert got[x < -104].eq(0).all()
+    assert got[x > 100].isinf().all()
 
 
 def test_every_operator_of_the_platforms_is_compared() -> None:

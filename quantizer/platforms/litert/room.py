@@ -16,6 +16,7 @@ ROOM = Room(
         Oracle("softmax", f"{_ORACLE}:softmax", f"{_ORACLE}:softmax_entries", f"{_ORACLE}:softmax_numbers"),
         Oracle("logistic", *_LOGISTIC),
         Oracle("hyperbolic_tangent", *_LOGISTIC),
+        Oracle("addition", "quantizer.platforms.litert.restated_sums:addition", platforms=("tflite_builtin", "xnnpack")),
         Oracle("leaky_rectifier", f"{_ORACLE}:leaky", numbers=f"{_ORACLE}:leaky_numbers"),
     ),
     engines=(

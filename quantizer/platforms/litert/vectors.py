@@ -17,6 +17,7 @@ from torch import Tensor
 from quantizer.core.dtypes import integer
 from quantizer.core.platforms import NARROW_BITS
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.requantize import round_fixed_point
 from quantizer.numerics.requantize_accumulator import requantize_accumulator, requantize_terms
 
 Narrowing = Literal["wraps", "saturates"]
@@ -31,11 +32,39 @@ SCALAR_VECTORS: Mapping[Narrowing, int] = {"wraps": 8, "saturates": 16}
 def narrowed_sum(terms: Mapping[str, Tensor], parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
     """Return codes of a sum as LiteRT's optimized ADD does: in a vector of 8 bits, numbers of 16 bits wrap before they saturate.
 
-    A sum of more than 32,767 output codes becomes one of the other sign, in whole vectors alone.
+    A sum of more than 32,767 output codes becomes one of the other sign, in whole vectors alone. These round operands
+    otherwise too (`_summed_in_vectors`).
     """
     if parameters.outputs["y"].dtype.bits > NARROW_BITS:
         return requantize_terms(terms, parameters)
-    return _narrowed(requantize_terms(terms, _widened(parameters)), parameters, shapes, "wraps")
+    rest = requantize_terms(terms, _widened(parameters))
+    within = in_vectors(shapes, SCALAR_VECTORS["wraps"])
+    wide = torch.where(within, _summed_in_vectors(terms, parameters, shapes), rest)
+    return _narrowed(wide, parameters, shapes, "wraps")
+
+
+def _summed_in_vectors(
+    terms: Mapping[str, Tensor], parameters: Parameters, shapes: Sequence[tuple[int, ...]]
+) -> Tensor:
+    """Return codes that do not saturate, of a sum whose elements all lie in whole vectors.
+
+    Equal rows: an operand is shifted left by what is left of the widening after its own shift to the right, then
+    multiplied and rounded half up, once. A row and a scalar: widened, multiplied, rounded half up, then shifted right
+    without rounding. The sum is rounded as everywhere.
+    """
+    rescale = parameters.rescale
+    assert rescale is not None
+    places = parameters.platform.multiplier.places(NARROW_BITS)
+    _, _, scalar = _row(shapes, SCALAR_VECTORS["wraps"])
+    total = torch.zeros((), dtype=torch.int64)
+    for name, term in terms.items():
+        fraction, exponent = math.frexp(rescale.factors[name])
+        mantissa, before = int(fraction * 2**31), places if scalar else places + exponent
+        held = term << before if before >= 0 else term >> -before
+        high = (held * mantissa + (1 << 30)) >> 31
+        total = total + (high >> -exponent if scalar else high)
+    codes = round_fixed_point(total, rescale.mantissa.to(torch.int64), rescale.shift, "q31_double")
+    return codes + parameters.outputs["y"].zero_point
 
 
 def narrowed_product(acc: Tensor, parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
@@ -74,26 +103,29 @@ def in_vectors(shapes: Sequence[tuple[int, ...]], scalar_vector: int) -> Tensor:
     elements; where there are none, those along which one operand is a scalar. More axes than that take the reference
     kernel.
     """
-    one, two = shapes
-    out = np.broadcast_shapes(one, two)
-    size = math.prod(out)
-    if one == two:
-        row, vector = size, VECTOR
-    else:
-        row, vector = _broadcast_row(one, two, scalar_vector)
+    out = np.broadcast_shapes(*shapes)
+    row, vector, _ = _row(shapes, scalar_vector)
     if not row:
         return torch.zeros(out, dtype=torch.bool)
-    places: Tensor = torch.arange(size) % row < row // vector * vector
+    places: Tensor = torch.arange(math.prod(out)) % row < row // vector * vector
     return places.reshape(out)
 
 
-def _broadcast_row(one: tuple[int, ...], two: tuple[int, ...], scalar_vector: int) -> tuple[int, int]:
-    """Return the length of a row and of its vectors; 0 where the shapes take more than five alternating groups of axes."""
+def _row(shapes: Sequence[tuple[int, ...]], scalar_vector: int) -> tuple[int, int, bool]:
+    """Return the length of a row and of its vectors, and whether one operand is a scalar along it."""
+    one, two = shapes
+    if one == two:
+        return math.prod(one), VECTOR, False
+    return _broadcast_row(one, two, scalar_vector)
+
+
+def _broadcast_row(one: tuple[int, ...], two: tuple[int, ...], scalar_vector: int) -> tuple[int, int, bool]:
+    """Return the row of two shapes; of length 0 where they take more than five alternating groups of axes."""
     rank = max(len(one), len(two))
     pairs = list(zip(((1,) * (rank - len(one)) + one)[::-1], ((1,) * (rank - len(two)) + two)[::-1], strict=True))
     different = next(((a, b) for a, b in pairs if a != b), None)
     if different is None:
-        return math.prod(a for a, _ in pairs), VECTOR
+        return math.prod(a for a, _ in pairs), VECTOR, False
     if different[0] > different[1]:
         pairs = [(b, a) for a, b in pairs]
     sizes, place = [], 0
@@ -104,8 +136,8 @@ def _broadcast_row(one: tuple[int, ...], two: tuple[int, ...], scalar_vector: in
             place += 1
         sizes.append(size)
     if place < rank:
-        return 0, VECTOR
-    return (sizes[0], VECTOR) if sizes[0] > 1 else (sizes[1], scalar_vector)
+        return 0, VECTOR, False
+    return (sizes[0], VECTOR, False) if sizes[0] > 1 else (sizes[1], scalar_vector, True)
 
 
 def _belongs(stage: str, first: int, second: int) -> bool:

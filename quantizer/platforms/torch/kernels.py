@@ -16,7 +16,7 @@ from quantizer.numerics.quantize import centred
 from quantizer.ops import operator
 from quantizer.ops.reduce_mean import quantized as mean
 from quantizer.platforms.torch import lane_tables
-from quantizer.platforms.torch.rules import PLATFORMS
+from quantizer.platforms.torch.rules import IN_VECTORS, PLATFORMS
 
 
 @operator("batch_norm", kind="quantized", platform=PLATFORMS)
@@ -69,7 +69,13 @@ def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], kee
     return mean(x, parameters=parameters, axes=axes, keepdims=keepdims)
 
 
-@operator("softmax", kind="quantized", platform=("torch_x86", "torch_fbgemm"))
+@operator("sigmoid", kind="quantized", platform=IN_VECTORS)
+def sigmoid(x: Tensor, *, parameters: Parameters) -> Tensor:
+    """Look the code up in the table of its place."""
+    return lane_tables.looked_up(x, parameters)
+
+
+@operator("softmax", kind="quantized", platform=IN_VECTORS)
 def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     """Divide float32 exponentials of dequantized codes by their sum, as torch does on float32, then quantize."""
     params = parameters.inputs["x"]

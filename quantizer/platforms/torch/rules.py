@@ -14,6 +14,8 @@ from quantizer.platforms.torch import lane_tables
 
 PLATFORMS = ("torch_x86", "torch_fbgemm", "torch_qnnpack")
 """The platforms whose element-wise operators are torch's own, whichever library convolves."""
+IN_VECTORS = ("torch_x86", "torch_fbgemm")
+"""Those whose sigmoid and softmax are torch's own too."""
 
 
 @operator("clip", kind="quantize", platform=PLATFORMS)
@@ -33,13 +35,19 @@ def leaky_relu(request: Request) -> Parameters:
     return lane_tables.lane_tables(request, lambda v: torch.where(v > 0, v, v * slope))
 
 
-@operator("sigmoid", kind="quantize", platform=PLATFORMS)
+@operator("sigmoid", kind="quantize", platform=IN_VECTORS)
 def sigmoid(request: Request) -> Parameters:
+    """Provide the tables of whole vectors and of the rest of a row."""
+    return lane_tables.logistic_tables(request)
+
+
+@operator("sigmoid", kind="quantize", platform="torch_qnnpack")
+def sigmoid_of_one_table(request: Request) -> Parameters:
     """Provide the table of float32 1 / (1 + exp(-x)); the exponential is rounded from float64."""
     return tabulated(request, lambda v: 1.0 / (1.0 + torch.exp(-v.double()).float()))
 
 
-@operator("softmax", kind="quantize", platform=("torch_x86", "torch_fbgemm"))
+@operator("softmax", kind="quantize", platform=IN_VECTORS)
 def softmax(request: Request) -> Parameters:
     """Provide float32 exponentials of every distance from the largest code."""
     parameters = default_parameters(request)

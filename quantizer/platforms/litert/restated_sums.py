@@ -1,0 +1,62 @@
+"""Sums of 8 bits as LiteRT's optimized ADD has them, stated once more in numpy: whole vectors, and the rest of a row.
+
+What lanes of 16 bits make of large numbers is not stated: it is declared as a defect.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from quantizer.conformance.oracle import Array, Asked, high_multiplied
+from quantizer.core.platforms import NARROW_BITS
+
+ROW, SCALAR = 16, 8
+"""Elements of a vector of two rows, of a row and a scalar."""
+GROUPS = ("both", "scalar", "both", "other", "both")
+"""What the groups of axes may be, innermost first, where vectors are taken: along both, or one of the operands."""
+
+
+def addition(asked: Asked) -> Array | None:
+    """Return the codes of a sum of 8 bits by the place of each element; None of what has no vectors."""
+    bits = asked.scheme.activation.bits
+    if bits > NARROW_BITS or asked.variant != "q31_double":
+        return None
+    assert asked.rescale is not None
+    places, (one, two) = asked.platform.multiplier.places(bits), (codes.shape for codes in asked.codes.values())
+    length, whole, scalar = row_of(one, two)
+    sums = [np.zeros(asked.shape, dtype=object) for _ in range(2)]
+    for name in asked.codes:
+        fraction, exponent = math.frexp(asked.rescale.factors[name])
+        centred, multiplier = asked.centred(name).astype(object), int(fraction * 2**31)
+        left = places if scalar else places + exponent
+        product = (centred << left if left >= 0 else centred >> -left) * multiplier
+        rounded = (product + 2**30) >> 31
+        sums[0] = sums[0] + (rounded >> -exponent if scalar else rounded)
+        sums[1] = sums[1] + high_multiplied(centred << places, multiplier, 31 - exponent)
+    index = np.arange(math.prod(asked.shape)).reshape(asked.shape)
+    total = np.where(index % max(length, 1) < whole, *sums)
+    scaled = high_multiplied(total, int(asked.rescale.mantissa), int(asked.rescale.shift), wraps=False)
+    return (scaled + int(asked.output.zero_point)).astype(np.int64)
+
+
+def row_of(one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, int, bool]:
+    """Return the length of a row, how many of its elements lie in whole vectors, and whether one operand is a scalar there."""
+    rank = max(len(one), len(two))
+    a, b = ((1,) * (rank - len(shape)) + shape for shape in (one, two))
+    axes = [(x, y) for x, y in zip(reversed(a), reversed(b), strict=True) if (x, y) != (1, 1)]
+    kinds = ["both" if x == y else "first" if x == 1 else "second" for x, y in axes]
+    runs = [(kind, math.prod(max(pair) for _, pair in group)) for kind, group in
+            itertools.groupby(zip(kinds, axes, strict=True), key=lambda item: item[0])]  # fmt: skip
+    along = [kind for kind, _ in runs if kind != "both"]
+    if not along:
+        size = math.prod(n for _, n in runs)
+        return size, size // ROW * ROW, False
+    allowed = ["both" if kind == "both" else "scalar" if kind == along[0] else "other" for kind, _ in runs]
+    rest = iter(GROUPS)
+    if not all(kind in rest for kind in allowed):
+        return 0, 0, False
+    kind, length = runs[0]
+    return (length, length // ROW * ROW, False) if kind == "both" else (length, length // SCALAR * SCALAR, True)
