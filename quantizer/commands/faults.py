@@ -55,6 +55,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "instead of the catalogue",
     )
     faults.add_argument(
+        "--sample",
+        metavar="DAY",
+        help="with --real, only the reports that were drawn on this day (cases/real_bugs/sample_DAY.jsonl)",
+    )
+    faults.add_argument(
         "--places",
         action="store_true",
         help="count each fault on each platform and under each arithmetic by itself: fault x operator x (platform, arithmetic)",
@@ -93,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
         raise UnsupportedError(
             "--list writes the whole list: give it with --places, and without a choice of operators or faults."
         )
+    if args.sample and (not args.real or args.output is not None):
+        raise UnsupportedError("--sample chooses among the reports of --real, and -o writes all: give it with --real alone.")
     if args.real:
         return _real(args)
     results = _results(_jobs(args), args.workers)
@@ -134,7 +141,10 @@ def _real(args: argparse.Namespace) -> int:
 
     options = Options(root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins))
     known = set(open_session(options).library.specs)
-    reports = [r for r in read_reports(options.cases) if not args.op or set(r.ops) & set(args.op)]
+    drawn = [r for r in read_reports(options.cases) if not args.sample or r.sample == args.sample]
+    if not drawn:
+        raise UnsupportedError(f"--sample={args.sample}: no reports were drawn on this day. See cases/real_bugs.")
+    reports = [r for r in drawn if not args.op or set(r.ops) & set(args.op)]
     ops = sorted({op for report in reports for op in report.ops if not args.op or op in args.op})
     if not ops or not set(ops) <= known:
         missing = sorted(set(ops) - known) or args.op

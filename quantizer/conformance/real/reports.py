@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from quantizer.core.reading import Readable
 
 FOLDER = "real_bugs"
 """Below the folder of stored cases."""
+SAMPLE = "sample_"
+"""Begins the name of a file of reports that were drawn together, before any case was added for them; its day follows."""
 _SAID = ("ref", "system", "class", "what")
 _PLANTED, _UNREACHED = {*_SAID, "ops", "when", "does"}, {*_SAID, "unreached"}
 LISTED = Readable(
@@ -38,6 +40,8 @@ class Report:
     does: Does = ""
     unreached: str = ""
     """Why no case can express it; empty where it is planted."""
+    sample: str = ""
+    """The day on which its sample was drawn, from the file's name; empty where the gate's cases have seen it."""
 
 
 def read_reports(cases: Path) -> tuple[Report, ...]:
@@ -46,9 +50,10 @@ def read_reports(cases: Path) -> tuple[Report, ...]:
     if not exists(folder):
         return ()
     for path in sorted(folder.glob("*.jsonl")):
+        drawn = path.stem.removeprefix(SAMPLE) if path.stem.startswith(SAMPLE) else ""
         for number, line in LISTED.lines_of(path, str(path)):
             where = f"{path}:{number}"
-            report = _report(LISTED.parsed(line, where), where)
+            report = replace(_report(LISTED.parsed(line, where), where), sample=drawn)
             if any(report.ref == other.ref for other in found):
                 raise CaseError(f"{where}: {report.ref} is listed before. Keep one line.")
             found.append(report)
