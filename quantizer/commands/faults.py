@@ -99,7 +99,9 @@ def run(args: argparse.Namespace) -> int:
             "--list writes the whole list: give it with --places, and without a choice of operators or faults."
         )
     if args.sample and (not args.real or args.output is not None):
-        raise UnsupportedError("--sample chooses among the reports of --real, and -o writes all: give it with --real alone.")
+        raise UnsupportedError(
+            "--sample chooses among the reports of --real, and -o writes all: give it with --real alone."
+        )
     if args.real:
         return _real(args)
     results = _results(_jobs(args), args.workers)
@@ -132,7 +134,7 @@ def _real(args: argparse.Namespace) -> int:
     """Plant the reported bugs; 0 where every one that is planted is caught and every right twin is green."""
     from quantizer.conformance.options import Options
     from quantizer.conformance.real.document import CAUGHT, document, standing, summary
-    from quantizer.conformance.real.reports import read_reports
+    from quantizer.conformance.real.reports import read_reports, read_samples
     from quantizer.conformance.real.run import Job, all_of
     from quantizer.conformance.session import open_session
     from quantizer.core.errors import UnsupportedError
@@ -157,7 +159,7 @@ def _real(args: argparse.Namespace) -> int:
     order = {report.ref: place for place, report in enumerate(reports)}
     outcomes = sorted(found, key=lambda outcome: (order[outcome.ref], outcome.op))
     if args.output is not None:
-        replace_files({args.output: document(reports, outcomes)})
+        replace_files({args.output: document(reports, outcomes, read_samples(options.cases))})
     if args.json:
         sys.stdout.write(json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=1) + os.linesep)
     else:

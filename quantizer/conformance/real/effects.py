@@ -240,7 +240,9 @@ def _of_operand(place: int, change: Callable[[Tensor, Parameters], Tensor]) -> W
             given = [*operands, *(name for name, values in named.items() if isinstance(values, Tensor))]
             chosen = given[place]
             if isinstance(chosen, str):
-                return original(*operands, parameters=parameters, **{**named, chosen: change(named[chosen], parameters)})
+                return original(
+                    *operands, parameters=parameters, **{**named, chosen: change(named[chosen], parameters)}
+                )
             changed = [change(v, parameters) if i == place else v for i, v in enumerate(operands)]
             return original(*changed, parameters=parameters, **named)
 
@@ -261,7 +263,9 @@ def _lane_wraps(block: int) -> Wrap:
 
     def wrap(original: Function) -> Function:
         def faulty(a: Tensor, b: Tensor, *, parameters: Parameters, **named: Any) -> Any:
-            first, second = ((codes == p.qmin).double() for codes, p in zip((a, b), parameters.inputs.values(), strict=True))
+            first, second = (
+                (codes == p.qmin).double() for codes, p in zip((a, b), parameters.inputs.values(), strict=True)
+            )
             where = torch.zeros(())
             for start in range(0, a.shape[-1] - block + 1, block):
                 for low in range(start, start + block // 2):
@@ -320,7 +324,10 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "weights_even": lambda: _of_operand(1, lambda codes, _: codes // 2 * 2),
     "lane_wraps": _lane_wraps,
 }
-RULES: Mapping[str, Callable[..., Wrap]] = {"bias_sign": lambda: _bias_sign, "zero_point_truncated": lambda: _zero_point_truncated}
+RULES: Mapping[str, Callable[..., Wrap]] = {
+    "bias_sign": lambda: _bias_sign,
+    "zero_point_truncated": lambda: _zero_point_truncated,
+}
 """Effects on the quantize rule; the others are of the integer forward."""
 STATES = ("stale_tail",)
 """Effects that remember."""

@@ -21,6 +21,12 @@ LISTED = Readable(
     "a list of reports", 1 << 24, CaseError,
     'Write {"ref": "owner/name#1", "system": "...", "class": "...", "what": "..."} with "ops", "when" and "does", or with "unreached".',
 )  # fmt: skip
+SAMPLES = "samples.json"
+OUTCOMES = ("caught", "survive", "unmet", "unchanged", "unreached")
+FIRST = Readable(
+    "the first outcomes of samples", 1 << 20, CaseError,
+    f'Write {{"2026-11-24": {{"caught": 19, ...}}}} with {", ".join(OUTCOMES)} in this order.',
+)  # fmt: skip
 Does = str | tuple[str | int, ...]
 """The id of a fault of the catalogue, or an effect of `effects.py` with its numbers."""
 
@@ -58,6 +64,23 @@ def read_reports(cases: Path) -> tuple[Report, ...]:
                 raise CaseError(f"{where}: {report.ref} is listed before. Keep one line.")
             found.append(report)
     return tuple(found)
+
+
+def read_samples(cases: Path) -> dict[str, dict[str, int]]:
+    """Return, for each day on which reports were drawn, how many had each outcome before anything was changed; CaseError names the file."""
+    path = cases / FOLDER / SAMPLES
+    if not exists(path):
+        return {}
+    found = FIRST.parsed(FIRST.text_of(path), str(path))
+    rows = list(found.values()) if isinstance(found, dict) else [None]
+    for row in rows:
+        if (
+            not isinstance(row, dict)
+            or tuple(row) != OUTCOMES
+            or not all(type(n) is int and n >= 0 for n in row.values())
+        ):
+            raise CaseError(f"{path}: must hold a count of each outcome for each day. {FIRST.hint}")
+    return dict(found)
 
 
 def _report(row: Any, where: str) -> Report:
