@@ -20,28 +20,32 @@ from quantizer.core.spec import Spec
 
 WINDOWS = ((3, 2, 1), (3, 1, 1), (1, 2, 0), (5, 1, 2), (3, 2, 0), (7, 2, 3), (2, 2, 0))
 """Kernel, stride and padding, the same along all axes."""
-CHANNELS = (3, 1, 4)
-"""Of a picture in colour, of one in gray and of sound, of colours that are filled up to a vector."""
-PLACES = (5, 6, 9)
-"""By how many a size is larger than the least: outputs of several places, and windows that do not reach the last row."""
+CHANNELS = ((3,), (1, 4))
+"""Of a picture in colour; of one in gray or of sound, and of colours that are filled up to a vector: a case for each."""
+PLACES = (4, 5)
+"""By how many a size is larger than the least: outputs of several places, of an odd and of an even number of rows."""
 ATTRIBUTES = ("kernel", "stride", "padding")
 
 
 def usual_windows(target: Target) -> list[Case]:
-    """Return a case of a target whose operator has windows that move in strides; the targets share the windows out."""
+    """Return the cases of a target whose operator has windows that move in strides; the targets share the windows out."""
     spec = target.spec
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []
-    number = key(0, target.id, "usual_windows")
+    return [case for row in range(len(CHANNELS)) if (case := _case(target, row)) is not None]
+
+
+def _case(target: Target, row: int) -> Case | None:
+    spec, number = target.spec, key(row, target.id, "usual_windows")
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     try:
-        bound = _bound(spec, WINDOWS[number % len(WINDOWS)], number // 8, chooser)
+        bound = _bound(spec, WINDOWS[number % len(WINDOWS)], row, number // len(WINDOWS), chooser)
     except ILLEGAL:
-        return []
-    return [complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)]
+        return None
+    return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
-def _bound(spec: Spec, window: tuple[int, int, int], number: int, chooser: HashChoices) -> dict[str, Any]:
+def _bound(spec: Spec, window: tuple[int, int, int], row: int, number: int, chooser: HashChoices) -> dict[str, Any]:
     bound: dict[str, Any] = {}
     fixed = dict(zip(ATTRIBUTES, window, strict=True))
     axes = spec.inputs[next(iter(spec.activations))].axes
@@ -58,7 +62,7 @@ def _bound(spec: Spec, window: tuple[int, int, int], number: int, chooser: HashC
         elif name in spatial and domain.min is not None:
             value = int(domain.min(bound)) + PLACES[number % len(PLACES)]
         elif name == channels:
-            value = CHANNELS[number // 4 % len(CHANNELS)]
+            value = CHANNELS[row][number // 2 % len(CHANNELS[row])]
         bound[name] = value
     shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
     check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
