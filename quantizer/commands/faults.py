@@ -55,6 +55,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "instead of the catalogue",
     )
     faults.add_argument(
+        "--sample",
+        metavar="DAY",
+        help="with --real, only the reports that were drawn on this day (cases/real_bugs/sample_DAY.jsonl)",
+    )
+    faults.add_argument(
         "--places",
         action="store_true",
         help="count each fault on each platform and under each arithmetic by itself: fault x operator x (platform, arithmetic)",
@@ -93,6 +98,10 @@ def run(args: argparse.Namespace) -> int:
         raise UnsupportedError(
             "--list writes the whole list: give it with --places, and without a choice of operators or faults."
         )
+    if args.sample and (not args.real or args.output is not None):
+        raise UnsupportedError(
+            "--sample chooses among the reports of --real, and -o writes all: give it with --real alone."
+        )
     if args.real:
         return _real(args)
     results = _results(_jobs(args), args.workers)
@@ -125,7 +134,7 @@ def _real(args: argparse.Namespace) -> int:
     """Plant the reported bugs; 0 where every one that is planted is caught and every right twin is green."""
     from quantizer.conformance.options import Options
     from quantizer.conformance.real.document import CAUGHT, document, standing, summary
-    from quantizer.conformance.real.reports import read_reports
+    from quantizer.conformance.real.reports import read_reports, read_samples
     from quantizer.conformance.real.run import Job, all_of
     from quantizer.conformance.session import open_session
     from quantizer.core.errors import UnsupportedError
@@ -134,7 +143,10 @@ def _real(args: argparse.Namespace) -> int:
 
     options = Options(root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins))
     known = set(open_session(options).library.specs)
-    reports = [r for r in read_reports(options.cases) if not args.op or set(r.ops) & set(args.op)]
+    drawn = [r for r in read_reports(options.cases) if not args.sample or r.sample == args.sample]
+    if not drawn:
+        raise UnsupportedError(f"--sample={args.sample}: no reports were drawn on this day. See cases/real_bugs.")
+    reports = [r for r in drawn if not args.op or set(r.ops) & set(args.op)]
     ops = sorted({op for report in reports for op in report.ops if not args.op or op in args.op})
     if not ops or not set(ops) <= known:
         missing = sorted(set(ops) - known) or args.op
@@ -147,7 +159,7 @@ def _real(args: argparse.Namespace) -> int:
     order = {report.ref: place for place, report in enumerate(reports)}
     outcomes = sorted(found, key=lambda outcome: (order[outcome.ref], outcome.op))
     if args.output is not None:
-        replace_files({args.output: document(reports, outcomes)})
+        replace_files({args.output: document(reports, outcomes, read_samples(options.cases))})
     if args.json:
         sys.stdout.write(json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=1) + os.linesep)
     else:

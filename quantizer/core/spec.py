@@ -367,9 +367,9 @@ DATA_SETS = (
 )  # fmt: skip
 DataSet = Literal[
     "zeros", "one_hot", "corners", "ties", "saturation", "accumulator_limit", "scale_spread",
-    "zero_point_extremes", "small_integers", "random", "every_code",
+    "zero_point_extremes", "small_integers", "random", "every_code", "infinities",
 ]  # fmt: skip
-"""Data sets that fill tensors; every_code (each code in turn) is for examples."""
+"""Data sets that fill tensors; every_code (each code in turn) and infinities (among real numbers) are for examples."""
 
 
 class Example(Model):

@@ -14,9 +14,10 @@ from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.options import Options
 from quantizer.conformance.real.bugs import bug, twin
 from quantizer.conformance.real.document import document, summary
+from quantizer.conformance.real.effects import EFFECTS
 from quantizer.conformance.real.facts import NAMES, facts
-from quantizer.conformance.real.reports import read_reports
-from quantizer.conformance.real.run import planted
+from quantizer.conformance.real.reports import OUTCOMES, read_reports, read_samples
+from quantizer.conformance.real.run import Outcome, planted
 from quantizer.conformance.session import open_session
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import CaseError
@@ -125,3 +126,43 @@ def test_the_gate_finds_what_no_condition_hides_and_says_what_no_case_meets(tmp_
     page = document(reports[:2], outcomes)
     assert "1 caught" in summary(reports[:2], outcomes)
     assert "https://github.com/a/b/issues/1" in page
+
+
+def test_the_first_outcomes_of_a_sample_count_all_its_reports() -> None:
+    """A day without reports, or a report without an outcome, would make the figure wrong."""
+    reports = read_reports(ROOT / "cases")
+    first = read_samples(ROOT / "cases")
+    assert first.keys() == {report.sample for report in reports if report.sample}
+    for day, counts in first.items():
+        own = [report for report in reports if report.sample == day]
+        assert sum(counts.values()) == len(own)
+        assert counts["unreached"] == sum(bool(report.unreached) for report in own)
+    outcomes = [Outcome(report.ref, op, 1, 1, "arithmetic") for report in reports for op in report.ops]
+    page = document(reports, outcomes, first)
+    assert "| 2026-11-24 |" in page and "caught at once" in page
+
+
+@pytest.mark.parametrize("text", ["[]", '{"2026-11-24": {"caught": 1}}', '{"2026-11-24": 3}'])
+def test_first_outcomes_of_another_form_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "real_bugs").mkdir()
+    (tmp_path / "real_bugs" / "samples.json").write_text(text)
+    with pytest.raises(CaseError, match=", ".join(OUTCOMES)):
+        read_samples(tmp_path)
+
+
+def test_effects_on_values_and_differences(session) -> None:
+    """Infinities, values beyond 2**31 steps in a tail, differences in the width of the codes, lanes of 16 bits."""
+    spec = session.library.spec("quantize")
+    target = next(t for t in session.all_targets(spec) if t.id == "quantize-a8-ideal")
+    params = Trial(target, build_case(target, HashChoices(3, {})), session.engine).parameters
+    y = params.outputs["y"]
+    far = torch.full((9,), float(y.scale) * 2.0**33)
+
+    def forward(x, *, parameters):
+        return torch.full(x.shape, y.qmax)
+
+    assert EFFECTS["overflow_low"](8)(forward)(far, parameters=params).tolist() == [y.qmax] * 8 + [y.qmin]
+    assert EFFECTS["infinite_low"]()(forward)(torch.tensor([torch.inf, 1.0]), parameters=params).tolist() == [
+        y.qmin,
+        y.qmax,
+    ]

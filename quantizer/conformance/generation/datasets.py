@@ -1,4 +1,4 @@
-"""The ten data sets: what the tensors of a case hold, decided by seed, name and coordinates."""
+"""The data sets: what the tensors of a case hold, decided by seed, name and coordinates."""
 
 from __future__ import annotations
 

@@ -102,6 +102,14 @@ def scale_spread(site: Site) -> Array:
     return values
 
 
+def infinities(site: Site) -> Array:
+    """Random, and one activation element in four an infinity of either sign; for operators that take real numbers."""
+    if site.role != "activation":
+        return random(site)
+    draw = bits(site.seed, site.salt + "/infinite", site.shape) % np.uint64(8)
+    return np.where(draw == 0, -np.inf, np.where(draw == 1, np.inf, random(site)))
+
+
 def small_integers(site: Site) -> Array:
     """Small integers, so that floating point is exact."""
     largest = {"activation": 4, "weight": 2, "bias": 8}[site.role]
@@ -135,6 +143,7 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
     "zero_point_extremes": random,
     "small_integers": small_integers,
     "random": random,
+    "infinities": infinities,
 }
 TOGETHER = ("one_hot", "corners", "saturation", "zero_point_extremes", "small_integers", "random")
 """Data sets whose functions fill several tensors at once, one for each seed."""

@@ -96,12 +96,12 @@ def _of_size(target: Target, name: str, domain: Domain) -> Iterator[Unit]:
         yield from (Unit(name, size, place) for place in (0, 1, 2) for size in SIZES[1:])
         yield from (Unit(name, size, place, is_full=True) for place in (0, 2) for size in sums)
     elif domain.type == "int" and domain.choices is None:
-        few = _is_window(target.spec, name)
+        few = is_window(target.spec, name)
         yield from (Unit(name, size) for size in (FEW if few else SIZES[1:]))
         yield from (Unit(name, size, is_full=True) for size in sums if not few)
 
 
-def _is_window(spec: Spec, name: str) -> bool:
+def is_window(spec: Spec, name: str) -> bool:
     """Return whether a dimension is a place of a window: of weights alone, and no channel of theirs."""
     spread = [item for item in spec.inputs.values() if isinstance(item.axes, list)]
     held = [item for item in spread if item.role == "weight"]

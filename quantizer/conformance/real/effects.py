@@ -200,6 +200,100 @@ def _fused_product(original: Function) -> Function:
     return faulty
 
 
+def _steps(values: Tensor, p: Parameters) -> Tensor:
+    return values.double() / p.outputs["y"].scale
+
+
+def _of_reals(chosen: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
+    """Give the first code where *chosen* holds of the real numbers of the first operand."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
+            where = chosen(next(v for v in (*operands, *named.values()) if isinstance(v, Tensor)), parameters)
+            change = _in_codes(lambda codes, p: torch.where(where, p.outputs["y"].qmin, codes))
+            return change(original)(*operands, parameters=parameters, **named)
+
+        return faulty
+
+    return wrap
+
+
+def _infinite_low() -> Wrap:
+    return _of_reals(lambda values, _: values == torch.inf)
+
+
+def _overflow_low(block: int) -> Wrap:
+    """Overflow beyond 2**31 steps in the elements after the last whole block, counted in the order of memory."""
+
+    def chosen(values: Tensor, p: Parameters) -> Tensor:
+        order = torch.arange(values.numel()).reshape(values.shape)
+        return (order >= values.numel() - values.numel() % block) & (_steps(values, p) >= 1 << 31)
+
+    return _of_reals(chosen)
+
+
+def _of_operand(place: int, change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
+    """Compute from other codes of one operand."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
+            given = [*operands, *(name for name, values in named.items() if isinstance(values, Tensor))]
+            chosen = given[place]
+            if isinstance(chosen, str):
+                return original(
+                    *operands, parameters=parameters, **{**named, chosen: change(named[chosen], parameters)}
+                )
+            changed = [change(v, parameters) if i == place else v for i, v in enumerate(operands)]
+            return original(*changed, parameters=parameters, **named)
+
+        return faulty
+
+    return wrap
+
+
+def _difference_wraps(codes: Tensor, p: Parameters) -> Tensor:
+    """Subtract the zero point in the width of the codes."""
+    x = next(iter(p.inputs.values()))
+    half = 1 << (x.bits - 1)
+    return (codes.long() - x.zero_point + half) % (2 * half) - half + x.zero_point
+
+
+def _lane_wraps(block: int) -> Wrap:
+    """Move what two products of two first codes give, if they lie half a block apart in one block of a matrix product."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(a: Tensor, b: Tensor, *, parameters: Parameters, **named: Any) -> Any:
+            first, second = (
+                (codes == p.qmin).double() for codes, p in zip((a, b), parameters.inputs.values(), strict=True)
+            )
+            where = torch.zeros(())
+            for start in range(0, a.shape[-1] - block + 1, block):
+                for low in range(start, start + block // 2):
+                    pair = [low, low + block // 2]
+                    where = where + (first[..., pair] @ second[..., pair, :] == len(pair))
+            change = _in_codes(lambda codes, p: _moved(codes, p, where.expand(codes.shape) > 0))
+            return change(original)(a, b, parameters=parameters, **named)
+
+        return faulty
+
+    return wrap
+
+
+def _zero_point_truncated(original: Function) -> Function:
+    """Compute the zero point of an output in float32 and leave its fraction out."""
+
+    def faulty(request: Any) -> Parameters:
+        provided: Parameters = original(request)
+        outputs = dict(provided.outputs)
+        for name, y in outputs.items():
+            low = torch.tensor(min(request.ranges[name][0], 0.0), dtype=torch.float32)
+            zero = (y.qmin - low / y.scale.float()).trunc().long().clamp(y.qmin, y.qmax)
+            outputs[name] = replace(y, zero_point=zero.reshape(y.zero_point.shape))
+        return replace(provided, outputs=outputs)
+
+    return faulty
+
+
 EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "everywhere": _where(lambda codes: torch.ones_like(codes, dtype=torch.bool)),
     "tail": _where(_tail),
@@ -224,8 +318,16 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "stale_tail": _stale_tail,
     "storage_order": lambda: _storage_order,
     "fused_product": lambda: _fused_product,
+    "infinite_low": _infinite_low,
+    "overflow_low": _overflow_low,
+    "difference_wraps": lambda: _of_operand(0, _difference_wraps),
+    "weights_even": lambda: _of_operand(1, lambda codes, _: codes // 2 * 2),
+    "lane_wraps": _lane_wraps,
 }
-RULES: Mapping[str, Callable[..., Wrap]] = {"bias_sign": lambda: _bias_sign}
+RULES: Mapping[str, Callable[..., Wrap]] = {
+    "bias_sign": lambda: _bias_sign,
+    "zero_point_truncated": lambda: _zero_point_truncated,
+}
 """Effects on the quantize rule; the others are of the integer forward."""
 STATES = ("stale_tail",)
 """Effects that remember."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,19 @@ from quantizer.core.reading import Readable
 
 FOLDER = "real_bugs"
 """Below the folder of stored cases."""
+SAMPLE = "sample_"
+"""Begins the name of a file of reports that were drawn together, before any case was added for them; its day follows."""
 _SAID = ("ref", "system", "class", "what")
 _PLANTED, _UNREACHED = {*_SAID, "ops", "when", "does"}, {*_SAID, "unreached"}
 LISTED = Readable(
     "a list of reports", 1 << 24, CaseError,
     'Write {"ref": "owner/name#1", "system": "...", "class": "...", "what": "..."} with "ops", "when" and "does", or with "unreached".',
+)  # fmt: skip
+SAMPLES = "samples.json"
+OUTCOMES = ("caught", "survive", "unmet", "unchanged", "unreached")
+FIRST = Readable(
+    "the first outcomes of samples", 1 << 20, CaseError,
+    f'Write {{"2026-11-24": {{"caught": 19, ...}}}} with {", ".join(OUTCOMES)} in this order.',
 )  # fmt: skip
 Does = str | tuple[str | int, ...]
 """The id of a fault of the catalogue, or an effect of `effects.py` with its numbers."""
@@ -38,6 +46,8 @@ class Report:
     does: Does = ""
     unreached: str = ""
     """Why no case can express it; empty where it is planted."""
+    sample: str = ""
+    """The day on which its sample was drawn, from the file's name; empty where the gate's cases have seen it."""
 
 
 def read_reports(cases: Path) -> tuple[Report, ...]:
@@ -46,13 +56,31 @@ def read_reports(cases: Path) -> tuple[Report, ...]:
     if not exists(folder):
         return ()
     for path in sorted(folder.glob("*.jsonl")):
+        drawn = path.stem.removeprefix(SAMPLE) if path.stem.startswith(SAMPLE) else ""
         for number, line in LISTED.lines_of(path, str(path)):
             where = f"{path}:{number}"
-            report = _report(LISTED.parsed(line, where), where)
+            report = replace(_report(LISTED.parsed(line, where), where), sample=drawn)
             if any(report.ref == other.ref for other in found):
                 raise CaseError(f"{where}: {report.ref} is listed before. Keep one line.")
             found.append(report)
     return tuple(found)
+
+
+def read_samples(cases: Path) -> dict[str, dict[str, int]]:
+    """Return, for each day on which reports were drawn, how many had each outcome before anything was changed; CaseError names the file."""
+    path = cases / FOLDER / SAMPLES
+    if not exists(path):
+        return {}
+    found = FIRST.parsed(FIRST.text_of(path), str(path))
+    rows = list(found.values()) if isinstance(found, dict) else [None]
+    for row in rows:
+        if (
+            not isinstance(row, dict)
+            or tuple(row) != OUTCOMES
+            or not all(type(n) is int and n >= 0 for n in row.values())
+        ):
+            raise CaseError(f"{path}: must hold a count of each outcome for each day. {FIRST.hint}")
+    return dict(found)
 
 
 def _report(row: Any, where: str) -> Report:

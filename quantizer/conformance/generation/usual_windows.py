@@ -1,0 +1,73 @@
+"""Cases with the windows of networks: kernel, stride and padding as they occur together, of few channels as images have.
+
+Engines have kernels for just these. Attributes that are drawn one by one seldom give one of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.units import ILLEGAL, is_ours, is_window
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.domains import draw_order
+from quantizer.core.shapes import check, evaluate, variables
+from quantizer.core.spec import Spec
+
+WINDOWS = ((3, 2, 1), (3, 1, 1), (1, 2, 0), (5, 1, 2), (3, 2, 0), (7, 2, 3), (2, 2, 0))
+"""Kernel, stride and padding, the same along all axes."""
+CHANNELS = ((3,), (1, 4))
+"""Of a picture in colour; of one in gray or of sound, and of colours that are filled up to a vector: a case for each."""
+PLACES = (4, 5)
+"""By how many a size is larger than the least: outputs of several places, of an odd and of an even number of rows."""
+ATTRIBUTES = ("kernel", "stride", "padding")
+
+
+def usual_windows(target: Target) -> list[Case]:
+    """Return the cases of a target whose operator has windows that move in strides; the targets share the windows out."""
+    spec = target.spec
+    if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
+        return []
+    return [case for row in range(len(CHANNELS)) if (case := _case(target, row)) is not None]
+
+
+def _case(target: Target, row: int) -> Case | None:
+    spec, number = target.spec, key(row, target.id, "usual_windows")
+    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+    try:
+        bound = _bound(spec, WINDOWS[number % len(WINDOWS)], row, number // len(WINDOWS), chooser)
+    except ILLEGAL:
+        return None
+    return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
+
+
+def _bound(spec: Spec, window: tuple[int, int, int], row: int, number: int, chooser: HashChoices) -> dict[str, Any]:
+    bound: dict[str, Any] = {}
+    fixed = dict(zip(ATTRIBUTES, window, strict=True))
+    axes = spec.inputs[next(iter(spec.activations))].axes
+    channels, *spatial = [axis.text for axis in axes[1:]] if isinstance(axes, list) else [""]
+    for name in draw_order(spec):
+        domain = spec.dims.get(name) or spec.attrs[name]
+        value = draw(name, domain, chooser, bound)
+        if name in fixed and isinstance(value, tuple):
+            value = (fixed[name],) * len(value)
+        elif name in spec.attrs:
+            value = value if domain.default is None else _plain(domain.default)
+        elif is_window(spec, name):
+            value = window[0]
+        elif name in spatial and domain.min is not None:
+            value = int(domain.min(bound)) + PLACES[number % len(PLACES)]
+        elif name == channels:
+            value = CHANNELS[row][number // 2 % len(CHANNELS[row])]
+        bound[name] = value
+    shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+    check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
+    return bound
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,53 @@
+"""Cases with the windows of networks, and with infinities among real numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from quantizer.conformance.faults.cases import explicit_cases
+from quantizer.conformance.generation.usual_windows import CHANNELS, WINDOWS, usual_windows
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def session():
+    return open_session(Options(root=ROOT))
+
+
+@pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d", "max_pool2d", "conv_transpose2d"])
+def test_windows_and_channels_of_networks_meet(session, op: str) -> None:
+    """Each target has a case of three channels and one of another number; over the targets most windows occur."""
+    cases = [usual_windows(target) for target in session.all_targets(session.library.spec(op))]
+    assert all(len(own) == len(CHANNELS) for own in cases)
+    assert all(own[0].shapes["x"][1] == 3 and own[1].shapes["x"][1] in CHANNELS[1] for own in cases)
+    found = set()
+    for own in cases:
+        for case in own:
+            (stride,) = set(case.attrs["stride"])
+            (padding,) = set(case.attrs["padding"])
+            (kernel,) = set(case.attrs["kernel"] if "kernel" in case.attrs else case.shapes["weight"][2:])
+            found.add((kernel, stride, padding))
+    assert found <= set(WINDOWS) and len(found) > len(WINDOWS) // 2
+
+
+def test_operators_without_windows_have_none(session) -> None:
+    assert not any(usual_windows(target) for target in session.all_targets(session.library.spec("add")))
+
+
+def test_infinities_are_quantized_to_the_ends(session) -> None:
+    """Both signs occur, and the built-in quantizer saturates them."""
+    target, case = next(
+        (t, c) for t, c in explicit_cases(session, session.library.spec("quantize")) if c.data.set == "infinities"
+    )
+    trial = Trial(target, case, session.engine)
+    x, codes, y = trial.tensors["x"], trial.outcome.codes, trial.parameters.outputs["y"]
+    assert bool((x == torch.inf).any()) and bool((x == -torch.inf).any()) and bool(x.isfinite().any())
+    assert set(codes[x == torch.inf].tolist()) == {y.qmax}
+    assert set(codes[x == -torch.inf].tolist()) == {y.qmin}
