@@ -47,9 +47,10 @@ def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:
 
 def _added(trial: Trial, scale: float) -> Array:
     """Return float32 sums of dequantized codes along the axes of the case: of two terms at most, in whatever order."""
-    axes = tuple(int(axis) for axis in trial.case.attrs["axes"])
+    attrs: Mapping[str, Any] = trial.case.attrs
+    axes = tuple(int(axis) for axis in attrs["axes"])
     real = trial.centred["x"].numpy().astype(F32) * F32(scale)
-    return np.asarray(real.sum(axis=axes, dtype=F32, keepdims=bool(trial.case.attrs["keepdims"])))
+    return np.asarray(real.sum(axis=axes, dtype=F32, keepdims=bool(attrs["keepdims"])))
 
 
 def _mean_variant(trial: Trial, declared: str) -> str:

@@ -34,14 +34,11 @@ def step_codes(trial: Trial, places: Array, beside: Array | float, folded: float
     if any(part.shape != places.shape or not (np.rint(part) == part).all() for part in values):
         return None
     steps = None if output.steps is None else np.broadcast_to(output.steps.numpy(), places.shape)
-    scale, zeros, ends = (
-        np.full(places.shape, float(output.scale)),
-        np.full(places.shape, zero),
-        (output.qmin, output.qmax),
-    )
+    scales, zeros = np.full(places.shape, float(output.scale)), np.full(places.shape, zero)
+    ends = output.qmin, output.qmax
     found: list[Array] = []
     for part in values:
-        codes = declared_codes(part, scale, steps, zeros, platform.quantizer, ends, exact=is_replaced(trial))
+        codes = declared_codes(part, scales, steps, zeros, platform.quantizer, ends, exact=is_replaced(trial))
         if codes is None:
             return None
         found += codes
