@@ -9,7 +9,7 @@ import torch
 
 from quantizer.conformance.checks.invariance import planned, stitched
 from quantizer.conformance.checks.parameters import failing
-from quantizer.conformance.checks.tables import half_a_unit, spread_entries
+from quantizer.conformance.checks.tables import holds_spread_entries
 from quantizer.conformance.trial import Trial
 from quantizer.numerics.activations import activate_codes
 from quantizer.numerics.parameters import default_parameters
@@ -84,7 +84,4 @@ def _is_own_table(trial: Trial, tensor: str) -> bool:
         return False
     if torch.equal(provided.entries, own.entries):
         return True
-    if (found := spread_entries(trial, name, provided)) is None:
-        return False
-    wanted, budget = found
-    return bool((np.abs(provided.entries.numpy() - wanted) <= half_a_unit(provided) + budget).all())
+    return holds_spread_entries(trial, name, provided)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from quantizer.conformance import expected_multipliers, expected_parameters
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.blocks import weight_in_blocks
+from quantizer.conformance.checks.declared_quantizer import declared_codes
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_parameters import multiplier_findings, number_findings
 from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, is_replaced, multiplier_bits, unifies_shifts
@@ -331,7 +332,10 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
         away / (0.5 + slack),
     )
     ratio = np.where((got < wanted.qmin) | (got > wanted.qmax), math.inf, ratio)
-    if quantizer.rounding.startswith("half"):
+    steps = None if wanted.steps is None else _spread(wanted.steps, values.shape, axis, wanted.blocks)
+    if (right := _declared(trial, name, values, scale, steps, zero, wanted)) is not None:
+        ratio = np.where(np.any([got == codes for codes in right], axis=0), np.minimum(ratio, 1.0), math.inf)
+    elif quantizer.rounding.startswith("half"):
         ratio = np.maximum(ratio, _tie_faults(exact, got, np.broadcast_to(zero, values.shape), trial, wanted))
     else:
         ratio = _directed(exact, slack, got, np.broadcast_to(zero, values.shape), quantizer, wanted)
@@ -340,6 +344,23 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
         name, float(ratio[index]), f"{exact[index]:.9g} + {int(np.broadcast_to(zero, values.shape)[index])}",
         f"code {int(got[index])}", "the nearest code, ties by the declared mode", index,
     )  # fmt: skip
+
+
+def _declared(
+    trial: Trial, name: str, values: Array, scale: Array, steps: Array | None, zero: Array, wanted: Expected
+) -> list[Array] | None:
+    """Return what the code of each number of a weight may be under the declared float32 quantizer; None for a bias.
+
+    A plugin may multiply the same two numbers exactly. The scale of a bias is a product, which float32 forms in some
+    order: near a tie it has two codes.
+    """
+    if trial.spec.inputs[name].role != "weight":
+        return None
+    scale, zero = (np.broadcast_to(part, values.shape) for part in (scale, zero))
+    steps = None if steps is None else np.broadcast_to(steps, values.shape)
+    ends = wanted.qmin, wanted.qmax
+    quantizer = trial.target.platform.quantizer
+    return declared_codes(values, scale, steps, zero, quantizer, ends, exact=is_replaced(trial))
 
 
 def _directed(exact: Array, slack: Array, got: Array, zero: Array, quantizer: Quantizer, wanted: Expected) -> Array:

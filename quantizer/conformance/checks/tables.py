@@ -16,6 +16,7 @@ from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks import one_period, poles
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.room_oracles import entries_of_room
+from quantizer.conformance.checks.step_tables import step_codes
 from quantizer.conformance.expected_norm import inverse_roots
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import NARROW_BITS, RoundingMode
@@ -54,11 +55,19 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         ratio = _directed(trial, name, entries, wanted, budget)
     elif name not in OF_UNITS:
         ratio = np.maximum(ratio, _wrong_ties(trial, name, entries, wanted))
+    if name not in OF_UNITS and (either := _steps(trial, places, 0.0)) is not None:
+        ratio = np.where(np.any([entries == codes for codes in either], axis=0), np.minimum(ratio, 1.0), np.inf)
     index = int(np.argmax(ratio))
     yield Finding(
         f"table {name}", float(ratio[index]), f"{wanted[index]:.9g}", f"{entries[index]:.9g}",
         _rule_of_entries(mode), (index,),
     )  # fmt: skip
+
+
+def _steps(trial: Trial, places: Array, beside: Array | float) -> list[Array] | None:
+    if len(trial.parameters.inputs) != 1 or trial.spec.error_model.kind != "monotone":
+        return None
+    return step_codes(trial, places, beside, _folded(trial, next(iter(trial.parameters.inputs))))
 
 
 def _rule_of_entries(mode: RoundingMode) -> str:
@@ -153,23 +162,28 @@ def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         yield Finding(f"table {name}", 0.0 if got <= finest else math.inf, f"{what} {finest}", f"{what} {got}", text)
 
 
-def spread_entries(trial: Trial, name: str, table: Table) -> tuple[Array, Array] | None:
-    """Return f at points spread evenly over the codes, ends included (alignment `linspace`), and what float32 may lose of it.
+def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
+    """Return whether entries are f at points spread evenly over the codes, ends included (alignment `linspace`).
 
-    The points are float32 as well: each but the ends may lie a little beside, and f moves with it.
+    Each is within half a unit and what float32 may lose of f. The points are float32 as well: each but the ends may lie
+    a little beside, and f moves with it. A function of whole numbers has the code of one of its sides.
     """
     count, operand = table.entries.numel(), trial.parameters.inputs[trial.spec.activations[0]]
+    entries = table.entries.numpy()
     first, last = table.first, 0 if name == "exp" else table.first + table.step * count - 1
     lacking = name not in OF_UNITS and first < operand.qmin
     points = np.linspace(operand.qmin if lacking else first, last, count - lacking)
     points = np.append(points[:1], points) if lacking else points
     beside = np.where((points == points[0]) | (points == last), 0.0, POINT * (last - first))
+    if name not in OF_UNITS and (either := _steps(trial, points, beside)) is not None:
+        return bool(np.any([entries == codes for codes in either], axis=0).all())
     near = [_entries_at(trial, name, table, places) for places in (points, points - beside, points + beside)]
     known = [found for found in near if found is not None]
     if not known:
-        return None
+        return False
     (wanted, budget), *moved = known
-    return wanted, budget + np.maximum.reduce([np.abs(other - wanted) for other, _ in moved])
+    budget = budget + np.maximum.reduce([np.abs(other - wanted) for other, _ in moved])
+    return bool((np.abs(entries - wanted) <= half_a_unit(table) + budget).all())
 
 
 def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Array]:

@@ -1,0 +1,75 @@
+"""A platform's declared quantizer, replayed in its own float type: real numbers in steps, before they are rounded."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.bounds.rounding import Exact, code_interval
+from quantizer.conformance.checks.float32_codes import F32, fused
+from quantizer.core.platforms import Quantizer
+
+Array = NDArray[Any]
+BEYOND_CODES = 2.0**60
+"""More steps than any format has codes; still exact with a zero point added."""
+
+
+@np.errstate(over="ignore")
+def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, quantizer: Quantizer) -> Array:
+    """Return what the quantizer rounds, without the zero point: float32 steps of float32 *x*, held in float64.
+
+    *scale*, *steps* (1 / scale as the platform's rule rounds it, or None) and *zero* broadcast against *x*. With
+    `zero_point: before` the sum is rounded to float32 as well; with the inverse of a scale, product and sum together.
+    The operations are those of `core.platforms.Quantizer`; `exact` is none of them.
+    """
+    first, inverse = quantizer.zero_point == "before", np.asarray(F32(1) / scale.astype(F32))
+    if quantizer.operation == "divide_float32":
+        held = np.asarray(x / scale.astype(F32))
+    elif quantizer.operation == "multiply_float32" and steps is not None:
+        held = np.asarray(x * steps.astype(F32))
+    elif first and quantizer.operation == "inverse_float32":
+        held = fused(x, inverse, zero.astype(F32)) - zero.astype(np.float64)
+        return np.clip(held, -BEYOND_CODES, BEYOND_CODES)
+    else:
+        held = np.asarray(x * inverse)
+    if first:
+        held = held + zero.astype(F32)
+    real = np.clip(held.astype(np.float64), -BEYOND_CODES, BEYOND_CODES)
+    return real - zero if first else real
+
+
+def declared_codes(
+    x: Array,
+    scale: Array,
+    steps: Array | None,
+    zero: Array,
+    quantizer: Quantizer,
+    ends: tuple[int, int],
+    *,
+    exact: bool,
+) -> list[Array] | None:
+    """Return the code of each number that the platform's float32 quantizer gives; *exact*: and that in rationals.
+
+    Arguments as for steps_in_float32, but all of one shape; *ends*: the smallest and the largest code. None where the
+    quantizer computes in rationals anyway, draws, or lacks the steps that it multiplies by.
+    """
+    lacking = quantizer.operation == "multiply_float32" and steps is None
+    if quantizer.operation == "exact" or quantizer.rounding == "stochastic" or lacking:
+        return None
+    real = steps_in_float32(x.astype(F32), scale, steps, zero, quantizer)
+
+    def rounded(real: Array, fraction: Exact) -> Array:
+        return code_interval(
+            real, zero_point=zero, qmin=ends[0], qmax=ends[1], rounding=quantizer.rounding,
+            zero_point_first=quantizer.zero_point == "before", exact=fraction,
+        )[0]  # fmt: skip
+
+    found = [rounded(real, lambda i: Fraction(float(real[i])))]
+    if exact and steps is not None and quantizer.operation == "multiply_float32":
+        found.append(rounded(x * steps.astype(np.float64), lambda i: Fraction(float(x[i])) * Fraction(float(steps[i]))))
+    elif exact:
+        found.append(rounded(x / scale, lambda i: Fraction(float(x[i])) / Fraction(float(scale[i]))))
+    return found
