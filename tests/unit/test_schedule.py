@@ -112,8 +112,8 @@ def test_other_profiles_checks_by_name_and_real_engines_run_all_but_the_costlies
 def runner(tmp_path, name):
     target = target_of(name)
     path = SESSION.library.paths[target.spec.op]
-    facts = spec_facts(path, Path.cwd(), target.spec, SESSION.library.positions[target.spec.op])
     options = Options(root=Path.cwd(), reports=tmp_path)
+    facts = spec_facts(path, path, options, target.spec, SESSION.library.positions[target.spec.op])
     names = target.scheme.name, target.platform.platform
     return Runner(State(target.spec, name, "cases", *names, name, options, lambda: SESSION, facts))
 
