@@ -374,8 +374,10 @@ def forget() -> None:
 def report(outcomes: Sequence[tuple[Mutant, str, str]], size: int) -> int:
     counts = Counter(outcome for _, outcome, _ in outcomes)
     share = counts[KILLED] / max(1, len(outcomes))
-    print(f"{len(outcomes)} of {size} run: {counts[KILLED]} killed ({share:.1%}), {counts[SURVIVED]} survived, "
-          f"{counts[NOT_REACHED]} in functions that no case reaches")  # fmt: skip
+    print(
+        f"{len(outcomes)} of {size} run: {counts[KILLED]} killed ({share:.1%}), {counts[SURVIVED]} survived, "
+        f"{counts[NOT_REACHED]} in functions that no case reaches"
+    )
     for mutant, outcome, by in outcomes:
         if outcome != KILLED:
             print(f"{outcome}: {mutant.name} ({by})\n{mutant.change}")
@@ -394,14 +396,18 @@ def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str],
     effective = max(1, len(outcomes) - equal)
     first = Counter(by.rpartition(", case ")[0] or by for _, outcome, by in outcomes if outcome == KILLED)
     lines = [
-        "# Mutants of the package, and which of them the conformance suite finds", "",
+        "# Mutants of the package, and which of them the conformance suite finds",
+        "",
         f"Written by `tox -e mutation -- --count {len(outcomes)} --seed {seed} -o docs/mutation.md`. mutmut makes {total} mutants of `numerics`, `ops` and",
         f"`tiling`, {total - outside.total()} of them in functions that sampled cases of the gate reach. {len(outcomes)} of these, drawn by module, were run against the",
         f"gate's cases, checks and goldens alone: **{counts[KILLED]} killed ({counts[KILLED] / max(1, len(outcomes)):.1%}; {counts[KILLED] / effective:.1%} without the {equal} that compute the same)**,",
         f"{len(alive)} survived.",
-        "", "What killed first: " + ", ".join(f"{name} {count}" for name, count in first.most_common()) + ".", "",
-        "## Survivors", "",
-    ]  # fmt: skip
+        "",
+        "What killed first: " + ", ".join(f"{name} {count}" for name, count in first.most_common()) + ".",
+        "",
+        "## Survivors",
+        "",
+    ]
     for mutant, outcome, by in alive:
         lines += [f"### {mutant.name}", "", "```diff", mutant.change, "```", ""]
         lines += [f"{outcome}{f' {by}' if by else ''}. {reasons[mutant.name]}".rstrip(), ""]

@@ -211,9 +211,12 @@ def main() -> int:
     parser.add_argument("--no-engine", action="store_true", help="leave torch's gate out")
     parser.add_argument("--no-references", action="store_true", help="leave the recorded references out")
     parser.add_argument(
-        "--under", action="append", default=[], metavar="COMMAND",
+        "--under",
+        action="append",
+        default=[],
+        metavar="COMMAND",
         help='run under a program that emulates a processor, such as "qemu-x86_64 -cpu Nehalem" (repeatable)',
-    )  # fmt: skip
+    )
     args = parser.parse_args()
     emulated = [Setting(under=tuple(shlex.split(command)), engine=()) for command in args.under]
     chosen = [s for s in SETTINGS if not args.setting or any(part in str(s) for part in args.setting)]
@@ -228,9 +231,11 @@ def main() -> int:
                 rows.append({"setting": str(setting), "result": f"not run: {why}"})
                 continue
             found = run(
-                setting, Path(folder) / str(number),
-                engine=not args.no_engine and not setting.under, references=not args.no_references,
-            )  # fmt: skip
+                setting,
+                Path(folder) / str(number),
+                engine=not args.no_engine and not setting.under,
+                references=not args.no_references,
+            )
             base = base if number else found
             problems = judge(base, found)
             red |= bool(problems)

@@ -82,8 +82,11 @@ class MinMax(Observer):
         low, high = values.aminmax() if axis is None else values.movedim(axis, 0).flatten(1).aminmax(dim=1)
         if not bool(torch.isfinite(low + high).all()):
             raise GraphError(f"batch of shape {list(batch.shape)}: NaN and infinities have no place in a range.")
-        self.found = (low, high) if self.found is None else (
-            torch.minimum(self.found[0], low), torch.maximum(self.found[1], high))  # fmt: skip
+        self.found = (
+            (low, high)
+            if self.found is None
+            else (torch.minimum(self.found[0], low), torch.maximum(self.found[1], high))
+        )
 
     def ends(self) -> Ends:
         """Return the range."""

@@ -41,10 +41,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("model", type=Path, help="a float ONNX file")
     parser.add_argument(
-        "--data", type=Path, metavar="FILE",
+        "--data",
+        type=Path,
+        metavar="FILE",
         help="samples: .npz with an array for each input, .npy for one input; their first axis counts them. Without it,"
         " normally distributed values",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--view", action="append", choices=VIEWS, default=[], help="what to show; default: graph and layer"
     )

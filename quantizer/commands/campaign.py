@@ -91,9 +91,13 @@ def _plan(args: argparse.Namespace) -> Plan:
 
     specs, plugins = (tuple(path.resolve() for path in paths) for paths in (args.op_specs, args.op_plugins))
     options = Options(
-        root=Path.cwd(), specs=specs, plugins=plugins, engine=args.op_engine,
-        platforms=tuple(args.op_platform), schemes=tuple(args.op_scheme),
-    )  # fmt: skip
+        root=Path.cwd(),
+        specs=specs,
+        plugins=plugins,
+        engine=args.op_engine,
+        platforms=tuple(args.op_platform),
+        schemes=tuple(args.op_scheme),
+    )
     found = judged(options.plugins, dict(os.environ))
     session = open_session(options, tuple(folder for plugin in found for folder in plugin.specs))
     for op in args.op:

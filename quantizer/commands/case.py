@@ -38,9 +38,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     export.add_argument("--to", type=Path, required=True, help="a new folder")
     from_onnx = verbs.add_parser(
-        "from-onnx", help="judge nodes of a quantized ONNX model, and cut the failing ones out",
-        epilog=case_from_onnx.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        "from-onnx",
+        help="judge nodes of a quantized ONNX model, and cut the failing ones out",
+        epilog=case_from_onnx.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     case_from_onnx.add_arguments(from_onnx)
     repro = verbs.add_parser(
         "repro",
@@ -166,9 +168,11 @@ def _flow_files(trial: Trial, exported: Exported, folder: Path) -> dict[Path, st
     from quantizer.conformance.exporting import BLOB, CFG, DATA, GRAPH, batched
 
     contents: dict[Path, str | list[bytes]] = {
-        folder / GRAPH: exported.text, folder / BLOB: [exported.blob], folder / CFG: exported.cfg,
+        folder / GRAPH: exported.text,
+        folder / BLOB: [exported.blob],
+        folder / CFG: exported.cfg,
         folder / "codes.npy": [_npy(trial.got)],
-    }  # fmt: skip
+    }
     contents |= {folder / f"{name}.npy": [_npy(values.numpy())] for name, values in trial.tensors.items()}
     if batched(exported.feeds):
         contents[folder / DATA] = [_npz({name: values.numpy() for name, values in exported.feeds.items()})]

@@ -42,9 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", type=Path, metavar="FILE", help=".npz with one array for each input; otherwise values from seed 0"
     )
     parser.add_argument(
-        "--engine", action="append", default=[], metavar="NAME",
+        "--engine",
+        action="append",
+        default=[],
+        metavar="NAME",
         help="engine under test, several times for several: ours, onnxruntime, onnx_reference, ... (default: ours)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--platform", default="", help="whose arithmetic is declared (default: the engine's; ort of ours)"
     )
@@ -153,8 +156,13 @@ def _place(cut: Cut, number: int, session: Session) -> str:
 
 
 def _explained(
-    args: argparse.Namespace, cut: Cut, trial: Trial, verdicts: list[Verdict], folder: Path | None, contents: dict[Path, Any]
-) -> str:  # fmt: skip
+    args: argparse.Namespace,
+    cut: Cut,
+    trial: Trial,
+    verdicts: list[Verdict],
+    folder: Path | None,
+    contents: dict[Path, Any],
+) -> str:
     """Return what is printed of one node: of a failing one the smallest case, as a failing item prints it."""
     from quantizer.conformance.failures import describe, replay_content
     from quantizer.conformance.from_onnx import smallest

@@ -34,9 +34,12 @@ exit status: 0 everything passed, 1 something failed, 2 the input cannot be read
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `compare` to the command line."""
     parser = subparsers.add_parser(
-        "compare", help="compare two archives of arrays (.npz)", description="Compare two archives of arrays by name.",
-        epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        "compare",
+        help="compare two archives of arrays (.npz)",
+        description="Compare two archives of arrays by name.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("target", metavar="TARGET.npz", type=Path, help="the arrays to judge")
     parser.add_argument("reference", metavar="REFERENCE.npz", type=Path, help="the arrays to hold them against")
     parser.add_argument("--close", metavar="N", type=_order, default=3, help="order of CLOSE (default: 3)")
@@ -46,9 +49,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--int8-similar", action="store_true", help="arrays of int8 may be CLOSE or SIMILAR too")
     parser.add_argument(
-        "--step", metavar="NAME=SCALE", action="append", default=[], type=_step,
+        "--step",
+        metavar="NAME=SCALE",
+        action="append",
+        default=[],
+        type=_step,
         help="quantization step of an array: each element must lie within half of it (repeatable)",
-    )  # fmt: skip
+    )
     parser.add_argument("--json", action="store_true", help="write one JSON object instead of a table")
 
 
@@ -99,9 +106,12 @@ def _json(found: Comparison) -> str:
         {key: _plain(value) for key, value in asdict(pair).items()} | {"passed": pair.passed} for pair in found.pairs
     ]
     told = {
-        "passed": found.passed, "arrays": pairs, "only_target": list(found.only_target),
-        "only_reference": list(found.only_reference), "unused_steps": list(found.unused),
-    }  # fmt: skip
+        "passed": found.passed,
+        "arrays": pairs,
+        "only_target": list(found.only_target),
+        "only_reference": list(found.only_reference),
+        "unused_steps": list(found.unused),
+    }
     return json.dumps(told, indent=2, allow_nan=False)
 
 
@@ -142,6 +152,14 @@ def _row(pair: Pair) -> list[str]:
     steps = "" if pair.in_steps is None else f"{pair.in_steps:.4g}"
     fault = pair.fault or ("" if pair.passed else "failed")
     return [
-        pair.name, pair.dtype, str(list(pair.shape)), word, *numbers, str(pair.unequal), f"{pair.largest:.6g}{codes}{where}",
-        f"{pair.relative:.3g}", steps, fault,
-    ]  # fmt: skip
+        pair.name,
+        pair.dtype,
+        str(list(pair.shape)),
+        word,
+        *numbers,
+        str(pair.unequal),
+        f"{pair.largest:.6g}{codes}{where}",
+        f"{pair.relative:.3g}",
+        steps,
+        fault,
+    ]

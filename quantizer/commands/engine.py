@@ -54,10 +54,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     agreement.add_argument("--op-platform", action="append", default=[], help="only this platform (repeatable)")
     agreement.add_argument(
-        "--op-isa", default="", metavar="LEVEL",
+        "--op-isa",
+        default="",
+        metavar="LEVEL",
         help="level of instructions that engines are held to where they have a "
         "switch: avx2, avx512, avx512_vnni, amx, host, or all, in columns of their own (default: avx2)",
-    )  # fmt: skip
+    )
     defects = verbs.add_parser("defects", help="what is known to be wrong with platforms and engines, smallest cases")
     defects.add_argument(
         "--gallery", action="store_true", help="write docs/gallery.md and the stand-alone scripts of examples/gallery"

@@ -202,12 +202,19 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
     listed = read_places(options.cases)
     return [
         Job(
-            options, environment, op, tuple(names),
-            {key: reason for key, reason in listed.items() if key[1] == op and (not args.list or key[2] == EVERYWHERE)}, args.corpus, args.peers, args.schedule, args.places,
+            options,
+            environment,
+            op,
+            tuple(names),
+            {key: reason for key, reason in listed.items() if key[1] == op and (not args.list or key[2] == EVERYWHERE)},
+            args.corpus,
+            args.peers,
+            args.schedule,
+            args.places,
         )
         for op, names in planted.items()
         if names
-    ]  # fmt: skip
+    ]
 
 
 def _results(jobs: list[Job], workers: int | None) -> list[Result]:
@@ -268,13 +275,16 @@ def _text(results: list[Result]) -> str:
         return _places_text(results)
     shown = [
         {
-            "fault": row.fault, "place": row.place, "op": row.op,
-            "found by, after cases (ms)": ", ".join(f"{k.check} {k.cases} ({k.ms:.0f})" for k in row.kills) or row.outcome.upper(),
+            "fault": row.fault,
+            "place": row.place,
+            "op": row.op,
+            "found by, after cases (ms)": ", ".join(f"{k.check} {k.cases} ({k.ms:.0f})" for k in row.kills)
+            or row.outcome.upper(),
             "of": row.cases,
         }
         for row in rows
         if row.outcome in (KILLED, SURVIVES, STALE)
-    ]  # fmt: skip
+    ]
     lines = [tabulate(shown, headers="keys"), ""] if shown else []
     for result in results:
         silent = [row.fault for row in result.rows if row.outcome == WITHOUT]

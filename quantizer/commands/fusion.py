@@ -34,9 +34,11 @@ exit status: 0 nothing failed, 1 something did, 2 the input cannot be read. Seed
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command and its arguments."""
     parser = subparsers.add_parser(
-        "fusion", help="judge graphs of a few nodes that engines fuse", epilog=_EPILOG,
+        "fusion",
+        help="judge graphs of a few nodes that engines fuse",
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("graph", nargs="*", help="names of graphs (all)")
     parser.add_argument("--platform", action="append", default=[], help="whose integers compute, several times (ort)")
     parser.add_argument("--cases", type=whole_number, default=4, metavar="N", help="of each form of a graph (4)")

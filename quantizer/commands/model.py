@@ -44,24 +44,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     verbs = model.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     check = verbs.add_parser(
-        "check", help="where two engines part, each operator against its own enclosure", epilog=_EPILOG,
+        "check",
+        help="where two engines part, each operator against its own enclosure",
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     check.add_argument("model", type=Path, help="an ONNX file, quantized (QDQ, QLinear) or in float")
     check.add_argument(
-        "--engine", action="append", default=[], metavar="NAME",
+        "--engine",
+        action="append",
+        default=[],
+        metavar="NAME",
         help="twice: float, qdq (our float32 with the quantizations), builtin (our integers), onnxruntime,"
         " onnxruntime:optimized, reference (default: own and onnxruntime)",
-    )  # fmt: skip
+    )
     check.add_argument(
         "--platform", default="ort", help="whose integers `own` computes, and whose INT8 is chosen (ort)"
     )
     data = check.add_mutually_exclusive_group()
     data.add_argument("--data", type=Path, metavar="FILE", help="samples, as `quantizer analyse` takes them")
     data.add_argument(
-        "--operands", type=Path, metavar="FILE",
+        "--operands",
+        type=Path,
+        metavar="FILE",
         help=".npz with one array for each input, as they are fed; the model is then taken as it is",
-    )  # fmt: skip
+    )
     check.add_argument(
         "--float", action="store_true", help="leave a float model in float; otherwise it is quantized on the data"
     )

@@ -49,9 +49,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     compass.add_argument("--text", type=Path, required=True, metavar="FILE", help="the layers")
     compass.add_argument("--bin", type=Path, required=True, metavar="FILE", help="the constants")
     compass.add_argument(
-        "--shape", action="append", default=[], metavar="INPUT=SIZES",
+        "--shape",
+        action="append",
+        default=[],
+        metavar="INPUT=SIZES",
         help="the shape of an input whose sizes are free, such as image=1,3,8,8 (repeatable)",
-    )  # fmt: skip
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,11 +115,13 @@ def document(findings: list[Finding]) -> str:
         "## Not passed, of the frozen list",
         tabulate(
             [[f.test.name, f.outcome, f.reason.replace("|", "\\|")] for f in not_passed],
-            headers=["test", "outcome", "reason"], tablefmt="github", disable_numparse=True,
+            headers=["test", "outcome", "reason"],
+            tablefmt="github",
+            disable_numparse=True,
         ),
         "## Other operators",
         _by_operator(others),
-    ]  # fmt: skip
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -133,10 +138,14 @@ def _show(args: argparse.Namespace) -> int:
 
     graph = load_onnx_graph(args.model)
     rows = [
-        [node.name, node.op, ", ".join(f"{name} {_size(graph.tensor(name).shape)}" for name in node.outputs),
-         ", ".join(f"{key}={value}" for key, value in node.attrs.items())]
+        [
+            node.name,
+            node.op,
+            ", ".join(f"{name} {_size(graph.tensor(name).shape)}" for name in node.outputs),
+            ", ".join(f"{key}={value}" for key, value in node.attrs.items()),
+        ]
         for node in graph.order
-    ]  # fmt: skip
+    ]
     sys.stdout.write(
         tabulate(rows, headers=["node", "operator", "makes", "attributes"], disable_numparse=True) + os.linesep
     )

@@ -33,10 +33,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     what.add_argument("-f", "--field", action="store_true", help="list every cfg field: default, legal values, meaning")
     what.add_argument(
-        "--compare", type=Path, action="append", metavar="DIR",
+        "--compare",
+        type=Path,
+        action="append",
+        metavar="DIR",
         help="run every opt.cfg below DIR without writing, compare with the quant.txt and quant.bin beside it; 1 where one"
         " differs (repeatable)",
-    )  # fmt: skip
+    )
     parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
     parser.add_argument("--op-plugins", action="append", type=Path, default=[], help="plugin files or folders")
     parser.add_argument("--quiet", action="store_true", help="say nothing but errors")

@@ -39,16 +39,21 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     probe.add_argument(
-        "name", metavar="NAME", nargs="?", default="",
+        "name",
+        metavar="NAME",
+        nargs="?",
+        default="",
         help="an engine as --op-engine takes it: own, litert:xnnpack, openvino@2026.4.1, PYTHON:WORKER",
-    )  # fmt: skip
+    )
     probe.add_argument(
         "--op-engine-command", default="", metavar="COMMAND", help="what serves the engine, in place of NAME"
     )
     probe.add_argument(
-        "--op-platform", default="", metavar="NAME",
+        "--op-platform",
+        default="",
+        metavar="NAME",
         help="the platform whose grids and lowering it is asked under (default: its own)",
-    )  # fmt: skip
+    )
     probe.add_argument("--op", action="append", default=[], metavar="NAME", help="only this operator (repeatable)")
     probe.add_argument(
         "--op-isa", default="", metavar="LEVEL", help="level of instructions that it is held to (default: host)"
@@ -133,9 +138,12 @@ def _probe(args: argparse.Namespace) -> Probe:
             raise UnsupportedError(f"{args.name}: has several variants. Name one of {', '.join(names)}.")
         platform = homes[0]
     options = Options(
-        root=Path.cwd(), engine=args.name or "builtin", engine_command=args.op_engine_command, platforms=(platform,),
+        root=Path.cwd(),
+        engine=args.name or "builtin",
+        engine_command=args.op_engine_command,
+        platforms=(platform,),
         isa=args.op_isa or ("" if real is None else HOST),
-    )  # fmt: skip
+    )
     session = open_session(options)
     return Probe(session, session.library.platform(platform))
 

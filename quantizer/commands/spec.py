@@ -58,10 +58,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     new.add_argument("name", metavar="NAME", help="its name: snake_case, unused")
     new.add_argument("--dir", metavar="DIR", type=Path, default=Path(), help="the repository (default: here)")
     new.add_argument(
-        "--kind", choices=get_args(Kind), default="elementwise",
+        "--kind",
+        choices=get_args(Kind),
+        default="elementwise",
         help="what to begin with: one shape for all (elementwise), named axes and an attribute (custom), or two roundings, "
         "declared as stages (fused); default: %(default)s",
-    )  # fmt: skip
+    )
     new.add_argument(
         "--plugins", metavar="DIR", type=Path, help="where the module goes (default: quantizer/ops or DIR/op_plugins)"
     )
@@ -70,8 +72,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Do what the parsed arguments ask; return the exit code."""
     verbs: Mapping[str, Callable[[argparse.Namespace], int]] = {
-        "lint": _lint, "schema": _schema, "list": _list, "new": _new,
-    }  # fmt: skip
+        "lint": _lint,
+        "schema": _schema,
+        "list": _list,
+        "new": _new,
+    }
     return verbs[args.spec_verb](args)
 
 

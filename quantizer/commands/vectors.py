@@ -31,11 +31,13 @@ Seeds: 0 to {LARGEST_SEED}. docs/vectors.md has the files of a bundle and a read
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `vectors` and its verbs to the command line."""
     vectors = subparsers.add_parser(
-        "vectors", help="write test vectors as files, judge results from files", epilog=_EPILOG,
+        "vectors",
+        help="write test vectors as files, judge results from files",
+        epilog=_EPILOG,
         description="Test vectors for a simulator, a board or a test suite in another language: cases with the codes that are "
         "right. Nothing of them needs Python to run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     verbs = vectors.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     export = verbs.add_parser("export", help="write a bundle: operands, provided numbers, the codes that are allowed")
     export.add_argument("--op", action="append", default=[], help="only this operator (repeatable; default: all)")
@@ -43,9 +45,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--platform", action="append", default=[], help="whose arithmetic is right (repeatable; default: ideal)"
     )
     export.add_argument(
-        "--scheme", action="append", default=[],
+        "--scheme",
+        action="append",
+        default=[],
         help="formats; an operator without weights takes the activation part alone (repeatable; default: w8a8)",
-    )  # fmt: skip
+    )
     export.add_argument(
         "--cases", type=whole_number, default=8, metavar="N", help="of each operator, scheme and platform (8)"
     )

@@ -54,9 +54,14 @@ def pair(target: Target, engine: Engine, elements: int) -> Pairing:
         if defect.engine and defect.concerns(target.spec.op) and concerns(defect, engine, platform.platform)
     ]
     return Pairing(
-        engine.identity(platform.platform), engine.version, label(engine.isa), target,
-        compare(target, engine, "random", elements), compare(target, engine, "tied", elements), tuple(known),
-    )  # fmt: skip
+        engine.identity(platform.platform),
+        engine.version,
+        label(engine.isa),
+        target,
+        compare(target, engine, "random", elements),
+        compare(target, engine, "tied", elements),
+        tuple(known),
+    )
 
 
 def percent(found: Agreement) -> str:
@@ -84,17 +89,21 @@ def document(pairings: Sequence[Pairing]) -> str:
     """
     engines = list(dict.fromkeys((p.engine, p.version, p.target.platform.platform) for p in pairings))
     lines = [
-        "# Real engines and their platforms, element by element", "",
+        "# Real engines and their platforms, element by element",
+        "",
         "Written by `quantizer engine agreement -o docs/agreement.md`. The tables compare the codes of",
-        "the real engine with those of our functions of the platform, under the same provided parameters, on generated cases.", "",
+        "the real engine with those of our functions of the platform, under the same provided parameters, on generated cases.",
+        "",
         "* *random*: random data under scales of any value.",
         "* *tied*: scales are powers of two, so that sums lie exactly between two codes.",
         "* *largest*: the largest difference in codes.",
         "* *refused*: cases that the engine cannot express.",
         "* An engine that can be restricted to a level of instruction sets (`--op-isa`) has columns for each level.",
-        "  *unpinned*: it runs as the processor below has it.", "",
-        f"Processor: {processor()}.", "",
-    ]  # fmt: skip
+        "  *unpinned*: it runs as the processor below has it.",
+        "",
+        f"Processor: {processor()}.",
+        "",
+    ]
     for name, version, platform in engines:
         own = [p for p in pairings if (p.engine, p.target.platform.platform) == (name, platform)]
         levels = list(dict.fromkeys(p.isa for p in own))

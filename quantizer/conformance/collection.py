@@ -81,9 +81,14 @@ class State:
         """Return the item's record under pytest's word for how it ended; *failure*: why, where the item itself does not say."""
         if "runner" not in self.__dict__:
             return Record(
-                self.name, self.spec.op, self.kind, outcome, scheme=self.scheme, platform=self.platform,
+                self.name,
+                self.spec.op,
+                self.kind,
+                outcome,
+                scheme=self.scheme,
+                platform=self.platform,
                 failure=failure,
-            )  # fmt: skip
+            )
         return self.runner.record(outcome, failure)
 
     @property

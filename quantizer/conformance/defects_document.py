@@ -42,15 +42,17 @@ def _entry(platform: Platform, defect: Defect) -> list[str]:
     who = f"engine {defect.engine} {', '.join(defect.versions)}" if defect.engine else f"platform {platform.platform}"
     engine = f" --op-engine={defect.engine} --op-platform={platform.platform}{_option(defect)}" if defect.engine else ""
     return [
-        f"### {defect.id}", "",
+        f"### {defect.id}",
+        "",
         f"* **{who}**: {' '.join(defect.reason.split())}",
         *_severity(defect),
         f"* operators: {', '.join(defect.ops or ['all'])}; where `{defect.predicate}`; seen by: {', '.join(defect.checks)}"
         + ("; other numbers in every run" if defect.unstable else "")
         + _processors(defect),
         f"* smallest case: `{graph_line(case)}`, data {case.data.set}, in `{shown_path(path)}`",
-        f"* shown by: `pytest 'op_specs/{case.op}.yaml::{case.op}-regressions'{engine}`", "",
-    ]  # fmt: skip
+        f"* shown by: `pytest 'op_specs/{case.op}.yaml::{case.op}-regressions'{engine}`",
+        "",
+    ]
 
 
 def _severity(defect: Defect) -> list[str]:

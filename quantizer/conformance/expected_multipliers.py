@@ -16,8 +16,16 @@ from quantizer.conformance.expected_parameters import Expected
 F32 = np.float32
 FACTOR_LIMIT = 32767
 FIXED_POINT = (
-    "q31_single", "q31_double", "q31_half_up", "q31_half_up_in_8_lanes", "q15_half_up", "q15_single", "half_away", "q31_wrapping_left", "q31_wrapping",
-)  # fmt: skip
+    "q31_single",
+    "q31_double",
+    "q31_half_up",
+    "q31_half_up_in_8_lanes",
+    "q15_half_up",
+    "q15_single",
+    "half_away",
+    "q31_wrapping_left",
+    "q31_wrapping",
+)
 """Variants whose multiplier is TensorFlow Lite's of the real ratio."""
 ROUND_ONCE = ("q31_single", "q15_single", "half_away")
 """Those of them to which the shift that a multiplier stands under makes no difference."""

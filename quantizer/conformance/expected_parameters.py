@@ -98,15 +98,25 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
     if part.bits > rule.symmetric_above_bits and not symmetric:
         symmetric = restricted = True
     scale, zero, steps = _one(
-        min(span[0], 0.0), max(span[1], 0.0), part.bits, rule,
-        signed=signed, symmetric=symmetric, restricted=restricted, power_of_two=part.rule == "power_of_two",
-    )  # fmt: skip
+        min(span[0], 0.0),
+        max(span[1], 0.0),
+        part.bits,
+        rule,
+        signed=signed,
+        symmetric=symmetric,
+        restricted=restricted,
+        power_of_two=part.rule == "power_of_two",
+    )
     qmin, qmax = _codes(part.bits, signed=signed, restricted=restricted and symmetric)
     return Expected(
-        integer(part.bits, signed=signed), np.array(scale), np.array(zero), qmin, qmax,
+        integer(part.bits, signed=signed),
+        np.array(scale),
+        np.array(zero),
+        qmin,
+        qmax,
         None if steps is None else np.array(steps, dtype=F32),
         span=(min(span[0], 0.0) if signed or rule.activation_sign != "by_range" else 0.0, max(span[1], 0.0)),
-    )  # fmt: skip
+    )
 
 
 def _float_activation(span: Range, name: str, rule: ParameterRule) -> Expected:
@@ -133,14 +143,21 @@ def weight_in_blocks(values: Array, part: WeightPart, rule: ParameterRule, axis:
     found: list[list[tuple[float, int, float | None]]] = []
     for row in rows:
         parts = [row[start : start + size] for start in range(0, len(row), size)]
-        found.append([
-            _one(
-                min(0.0, float(p.min())), max(0.0, float(p.max())), part.bits, rule, signed=rule.weight_sign == "signed",
-                symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
-                power_of_two=part.rule == "power_of_two",
-            )
-            for p in parts
-        ])  # fmt: skip
+        found.append(
+            [
+                _one(
+                    min(0.0, float(p.min())),
+                    max(0.0, float(p.max())),
+                    part.bits,
+                    rule,
+                    signed=rule.weight_sign == "signed",
+                    symmetric=part.symmetry == "symmetric",
+                    restricted=part.range == "restricted",
+                    power_of_two=part.rule == "power_of_two",
+                )
+                for p in parts
+            ]
+        )
     signed, restricted = rule.weight_sign == "signed", part.range == "restricted" and part.symmetry == "symmetric"
     qmin, qmax = _codes(part.bits, signed=signed, restricted=restricted)
     scale = np.array([[one[0] for one in row] for row in found])
@@ -170,11 +187,17 @@ def weight(
         parts = [values]
     found = [
         _one(
-            min(0.0, float(p.min())), max(0.0, float(p.max())), part.bits, rule, signed=signed, symmetric=symmetric,
-            restricted=part.range == "restricted", power_of_two=part.rule == "power_of_two",
+            min(0.0, float(p.min())),
+            max(0.0, float(p.max())),
+            part.bits,
+            rule,
+            signed=signed,
+            symmetric=symmetric,
+            restricted=part.range == "restricted",
+            power_of_two=part.rule == "power_of_two",
         )
         for p in parts
-    ]  # fmt: skip
+    ]
     qmin, qmax = _codes(part.bits, signed=signed, restricted=part.range == "restricted" and symmetric)
     scale, zero, steps = (np.array(column) for column in zip(*found, strict=True))
     if not per_channel:

@@ -74,12 +74,17 @@ def cfg_of(name: str, scheme: Scheme, calibrated: bool) -> str:  # noqa: FBT001
         raise UnsupportedError(f"scheme {scheme.name} has {scheme.grid_words}: a cfg cannot say so")
     activation, weight = scheme.activation, scheme.weight
     fields = {
-        "graph": GRAPH, "bin": BLOB, "model_name": name, "output_dir": ".", "out_ir_name": "quant",
+        "graph": GRAPH,
+        "bin": BLOB,
+        "model_name": name,
+        "output_dir": ".",
+        "out_ir_name": "quant",
         "calibration_strategy_for_activation": "in_ir",
         "quantize_method_for_activation": _method("tensor", activation.symmetry, activation.range),
-        "activation_bits": str(activation.bits), "lut_items_in_bits": str(activation.lut_bits),
+        "activation_bits": str(activation.bits),
+        "lut_items_in_bits": str(activation.lut_bits),
         "trigger_float_op": "disable",
-    }  # fmt: skip
+    }
     if activation.fast:
         fields |= {"enable_pass_tune_op_softmax": "[1,1][0]"}
     if calibrated:

@@ -78,10 +78,14 @@ def close_run(run: Run, records: Sequence[Record], facts: Facts, options: Option
         return [str(err)]
     asked = options.thresholds
     return gate(
-        pair.base, pair.run, FAIL_ON if asked.fail_on is None else asked.fail_on,
-        factor=FACTOR if asked.factor is None else asked.factor, lsb=math.inf if asked.lsb is None else asked.lsb,
-        filtered=filtered or options.narrowed, elsewhere=pair.elsewhere,
-    )  # fmt: skip
+        pair.base,
+        pair.run,
+        FAIL_ON if asked.fail_on is None else asked.fail_on,
+        factor=FACTOR if asked.factor is None else asked.factor,
+        lsb=math.inf if asked.lsb is None else asked.lsb,
+        filtered=filtered or options.narrowed,
+        elsewhere=pair.elsewhere,
+    )
 
 
 def status_of(status: int, records: Sequence[Record], run: Run) -> int:

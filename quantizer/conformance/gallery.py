@@ -107,18 +107,22 @@ def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
     count = {severity: len(groups) for severity, groups in roots.items()}
     defective = {e.engine for e in shown if e.defect.severity != DESIGN}
     lines = [
-        "# Gallery of defects", "",
+        "# Gallery of defects",
+        "",
         "Written by `quantizer engine defects --gallery` from the rooms of platforms. Generated cases found these defects in shipping engines.",
         "Each row is one cause, with its smallest case, and a script of the engine's own API and numpy. The script needs nothing of",
-        "quantizer. It prints versions, the expected codes and those that came, and ends with another status than 0 where they differ:", "",
-        "    python examples/gallery/tflite_ref_left_shift_wraps.py", "",
+        "quantizer. It prints versions, the expected codes and those that came, and ends with another status than 0 where they differ:",
+        "",
+        "    python examples/gallery/tflite_ref_left_shift_wraps.py",
+        "",
         f"**{sum(n for s, n in count.items() if s != DESIGN)} distinct causes** in {len(defective)} engines"
         f" ({', '.join(sorted(defective))}):"
         f" {', '.join(f'{count[s]} {HEADINGS[s].lower()}' for s in SEVERITIES if s != DESIGN)}."
         f" {count[DESIGN]} differences by design are listed apart and are not counted.",
         "[defects.md](defects.md) has every entry with its condition and its checks. `quantizer case repro FILE` writes such a script of",
-        "any stored case.", "",
-    ]  # fmt: skip
+        "any stored case.",
+        "",
+    ]
     for severity in SEVERITIES:
         lines += [f"## {HEADINGS[severity]}", "", MEANINGS[severity], ""]
         lines += ["| engine | what | smallest case | expected, got | scripts |", "|---|---|---|---|---|"]
@@ -173,11 +177,14 @@ def _without_engine(known: Sequence[Entry]) -> list[str]:
     if not left:
         return []
     lines = [
-        "## Systems without an engine here", "",
+        "## Systems without an engine here",
+        "",
         "These defects are those of platforms whose system is no engine of this package. Our functions of the platform compute them, and their",
-        "stored cases must fail as declared.", "",
-        "| platform | severity | what | smallest case |", "|---|---|---|---|",
-    ]  # fmt: skip
+        "stored cases must fail as declared.",
+        "",
+        "| platform | severity | what | smallest case |",
+        "|---|---|---|---|",
+    ]
     return lines + [
         f"| {e.platform.platform} | {HEADINGS.get(e.defect.severity or '', 'not stated').lower()} | "
         f"{' '.join(e.defect.reason.split())} | `{graph_line(e.case)}` |".replace("|| ", "| ")

@@ -56,9 +56,16 @@ class NodeVerdicts:
 
 
 def check_graph(
-    graph: Built | Graph, *, scheme: str = "w8a8", platform: str = "ideal", inputs: Mapping[str, Tensor] | None = None,
-    data: Sequence[str] = (), seed: int = 0, checks: Sequence[str] = EVERY, session: Session | None = None,
-) -> list[NodeVerdicts]:  # fmt: skip
+    graph: Built | Graph,
+    *,
+    scheme: str = "w8a8",
+    platform: str = "ideal",
+    inputs: Mapping[str, Tensor] | None = None,
+    data: Sequence[str] = (),
+    seed: int = 0,
+    checks: Sequence[str] = EVERY,
+    session: Session | None = None,
+) -> list[NodeVerdicts]:
     """Judge every node of *graph* under a scheme on a platform, one case for each data set of its spec, in node order.
 
     graph: built by hand, or of Top's, ONNX's or the registry's operators. An operator without weights is judged under

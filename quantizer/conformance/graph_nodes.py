@@ -47,9 +47,17 @@ class NodeTrial(Trial):
         assert isinstance(provided, Parameters)
         spec, scheme = specs()[node.op], check_declared(node, graph)
         case = Case(
-            node.op, scheme.name, provided.platform.platform, {key: tuple(values.shape) for key, values in codes.items()},
-            cast("Mapping[str, AttrValue]", node.attrs), {}, node.order, TilePlan({}), DataRecipe("random", 0), node.activation,
-        )  # fmt: skip
+            node.op,
+            scheme.name,
+            provided.platform.platform,
+            {key: tuple(values.shape) for key, values in codes.items()},
+            cast("Mapping[str, AttrValue]", node.attrs),
+            {},
+            node.order,
+            TilePlan({}),
+            DataRecipe("random", 0),
+            node.activation,
+        )
         super().__init__(Target(spec, scheme, provided.platform), case, BuiltinEngine())
         params = {**provided.inputs, **{key: constant.params for key, constant in provided.constants.items()}}
         self.__dict__["parameters"] = provided

@@ -58,10 +58,15 @@ class Runner:
         self._spec = state.spec
         self.session: Session = state.session().at(state.level)
         empty = Record(
-            state.name, state.spec.op, state.kind, "skipped", scheme=state.scheme, platform=state.platform,
+            state.name,
+            state.spec.op,
+            state.kind,
+            "skipped",
+            scheme=state.scheme,
+            platform=state.platform,
             engine=_engine_label(self.session.engine, state.platform),
             isa=self.session.engine.isa,
-        )  # fmt: skip
+        )
         self._recorder = Recorder(empty)
         self._failure = ""
         self.changes: list[str] = []
@@ -194,10 +199,13 @@ class Runner:
         path = replay_path(options.reports / "failures", self._target.id, smallest)
         self._failure = f"{headline(next(v for v in found if v.failing))} [{smallest.digest}]"
         text = describe(
-            self._target.id, smallest, trial, found,
+            self._target.id,
+            smallest,
+            trial,
+            found,
             rerun=self._state.rerun,
             replay=f"quantizer case replay {options.shown(path)}{self._own_spec()}{options.arguments}",
-        )  # fmt: skip
+        )
         write_replay(path, self._target.id, trial, found, text, ran=smaller)
         return text
 

@@ -18,10 +18,18 @@ from quantizer.conformance.under_test import launch_early, load
 from quantizer.core.files import exists
 
 __all__ = [
-    "pytest_addoption", "pytest_collect_file", "pytest_collection_finish", "pytest_collection_modifyitems",
-    "pytest_configure", "pytest_itemcollected", "pytest_report_header", "pytest_runtest_makereport",
-    "pytest_sessionfinish", "pytest_sessionstart", "pytest_terminal_summary",
-]  # fmt: skip
+    "pytest_addoption",
+    "pytest_collect_file",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_itemcollected",
+    "pytest_report_header",
+    "pytest_runtest_makereport",
+    "pytest_sessionfinish",
+    "pytest_sessionstart",
+    "pytest_terminal_summary",
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -29,9 +29,12 @@ class Profile:
         from hypothesis.database import DirectoryBasedExampleDatabase
 
         return settings(
-            max_examples=self.examples, database=DirectoryBasedExampleDatabase(".hypothesis/examples"), deadline=None,
-            phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target], print_blob=False,
-        )  # fmt: skip
+            max_examples=self.examples,
+            database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+            deadline=None,
+            phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target],
+            print_blob=False,
+        )
 
 
 PROFILES = {

@@ -19,9 +19,13 @@ from quantizer.core.verdict import Verdict
 from quantizer.reporting.tally import ERROR
 
 _COUNTED = {
-    "pass": "passed", "fail": "failed", "mistrusted": "mistrusted", "overflow": "overflow", "defect": "defects",
+    "pass": "passed",
+    "fail": "failed",
+    "mistrusted": "mistrusted",
+    "overflow": "overflow",
+    "defect": "defects",
     "inconclusive": "inconclusive",
-}  # fmt: skip
+}
 
 
 SHARP = "arithmetic=sharp"
@@ -89,11 +93,16 @@ class Recorder:
         metrics |= {ERROR: float(f"{self._error:.6g}")} if self._error is not None else {}
         several = self._data_sets if self._data_sets > self._cases else 0
         return replace(
-            self._record, outcome=outcome, cases=self._cases, data_sets=several, checks=dict(sorted(self._checks.items())),
+            self._record,
+            outcome=outcome,
+            cases=self._cases,
+            data_sets=several,
+            checks=dict(sorted(self._checks.items())),
             coverage=tuple(sorted(self._coverage)),
             gaps=tuple(sorted({*wanted, *([SHARP] if self._blunt else [])} - self._coverage | self._missed)),
-            metrics=metrics, failure=failure,
-        )  # fmt: skip
+            metrics=metrics,
+            failure=failure,
+        )
 
 
 def _added(known: CheckRecord, verdict: Verdict) -> CheckRecord:

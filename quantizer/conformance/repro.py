@@ -94,9 +94,14 @@ def repro(trial: Trial, lowering: str, variant: str, writer: str, told: Told) ->
     standard = sorted({*needed_imports([*body, *environment]), "import sys", *_standard(source.imports)})
     others = [line for line in source.imports if line not in standard]
     head = [
-        *_docstring(trial, told), "", *standard, "", *environment, *([""] if environment else []),
+        *_docstring(trial, told),
+        "",
+        *standard,
+        "",
+        *environment,
+        *([""] if environment else []),
         *sorted(["import numpy as np", *others], key=_isort),
-    ]  # fmt: skip
+    ]
     return "\n".join([*head, "", *body]) + "\n"
 
 

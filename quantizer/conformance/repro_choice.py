@@ -37,9 +37,13 @@ def script_of_defect(session: Session, platform: Platform, defect: Defect) -> st
     title = reason if len(reason) <= TITLE else f"{platform.platform}: {defect.id}"
     said = [*([] if title == reason else [reason]), *facts(session.library, defect, entry, variant)]
     told = Told(
-        title, tuple(said), defect.severity, declared=defect.engine is None, unstable=defect.unstable,
+        title,
+        tuple(said),
+        defect.severity,
+        declared=defect.engine is None,
+        unstable=defect.unstable,
         environment=environment(defect, entry.name),
-    )  # fmt: skip
+    )
     return repro(_trial(session, replay), forms()[entry.form], variant, entry.script, told)
 
 

@@ -143,19 +143,29 @@ def _version(distribution: str) -> str:
 def _exceptions(options: Options, library: Library) -> list[ExceptionFacts]:
     found = [
         ExceptionFacts(
-            id=defect.id, kind="defect", platforms=[name], ops=list(defect.ops or ()), reason=_line(defect.reason),
+            id=defect.id,
+            kind="defect",
+            platforms=[name],
+            ops=list(defect.ops or ()),
+            reason=_line(defect.reason),
             since=defect.since,
         )
         for name, platform in library.platforms.items()
         for defect in platform.defects
-    ]  # fmt: skip
+    ]
     known: Iterable[ExceptionFacts] = (
         ExceptionFacts(
-            id=entry.id, kind="xfail", platforms=list(entry.platforms), ops=list(entry.ops or ()),
-            reason=_line(entry.reason), since=entry.since, owner=entry.owner, expires=entry.expires,
+            id=entry.id,
+            kind="xfail",
+            platforms=list(entry.platforms),
+            ops=list(entry.ops or ()),
+            reason=_line(entry.reason),
+            since=entry.since,
+            owner=entry.owner,
+            expires=entry.expires,
         )
         for entry in (read_xfails(options.xfails).xfails if options.xfails else ())
-    )  # fmt: skip
+    )
     return [*found, *known]
 
 

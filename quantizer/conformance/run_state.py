@@ -151,9 +151,13 @@ class Run:
 
         seed = str(config.getoption("hypothesis_seed", None))
         return run_facts(
-            asked, asked.library(extra), plugins, self.specs,
-            seed=int(seed) if seed.isdecimal() else None, selection=(*selection(config), *asked.narrowings),
-        )  # fmt: skip
+            asked,
+            asked.library(extra),
+            plugins,
+            self.specs,
+            seed=int(seed) if seed.isdecimal() else None,
+            selection=(*selection(config), *asked.narrowings),
+        )
 
 
 def _worker(report: Any) -> str:

@@ -250,8 +250,11 @@ def keep(replay: Replay, folder: Path, reason: str) -> Path:
     case = replay.case
     path = folder / f"{target_id(case)}-{case.digest}.json"
     content = {
-        "case": case.to_dict(), "item": target_id(case), "checks": list(replay.checks), "finding": replay.finding,
+        "case": case.to_dict(),
+        "item": target_id(case),
+        "checks": list(replay.checks),
+        "finding": replay.finding,
         "reason": reason,
-    }  # fmt: skip
+    }
     replace_files({path: json.dumps(content, indent=1, sort_keys=True) + "\n"})
     return path

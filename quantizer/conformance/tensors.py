@@ -73,27 +73,39 @@ def description(trial: Trial, found: dict[str, Array]) -> str:
         **parameters.outputs,
     }
     content: dict[str, Any] = {
-        "version": 1, "case": trial.case.to_dict(), "engine": trial.engine.name,
-        "arrays": {name: {"meaning": _meaning(name), "shape": list(array.shape), "dtype": str(array.dtype)}
-                   for name, array in found.items()},
+        "version": 1,
+        "case": trial.case.to_dict(),
+        "engine": trial.engine.name,
+        "arrays": {
+            name: {"meaning": _meaning(name), "shape": list(array.shape), "dtype": str(array.dtype)}
+            for name, array in found.items()
+        },
         "parameters": {name: _grid(params) for name, params in grids.items()},
-        "tables": {name: {"first": table.first, "step": table.step, "unit": table.unit, "entries": table.entries.tolist()}
-                   for name, table in parameters.tables.items()},
-    }  # fmt: skip
+        "tables": {
+            name: {"first": table.first, "step": table.step, "unit": table.unit, "entries": table.entries.tolist()}
+            for name, table in parameters.tables.items()
+        },
+    }
     if (rescale := parameters.rescale) is not None:
         content["multiplier"] = {
-            "variant": rescale.variant, "mantissa": rescale.mantissa.tolist(), "shift": rescale.shift.tolist(),
-            "divisor": rescale.divisor, "factors": dict(rescale.factors),
-        }  # fmt: skip
+            "variant": rescale.variant,
+            "mantissa": rescale.mantissa.tolist(),
+            "shift": rescale.shift.tolist(),
+            "divisor": rescale.divisor,
+            "factors": dict(rescale.factors),
+        }
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
 def _grid(params: QParams) -> dict[str, Any]:
     return {
-        "dtype": str(params.dtype), "scale": params.scale.tolist(), "zero_point": params.zero_point.tolist(),
-        "axis": params.axis, "codes": [params.qmin, params.qmax],
+        "dtype": str(params.dtype),
+        "scale": params.scale.tolist(),
+        "zero_point": params.zero_point.tolist(),
+        "axis": params.axis,
+        "codes": [params.qmin, params.qmax],
         **({} if params.blocks is None else {"blocks": {"axis": params.blocks.axis, "size": params.blocks.size}}),
-    }  # fmt: skip
+    }
 
 
 def _meaning(name: str) -> str:

@@ -195,10 +195,13 @@ class Trial:
         """Return what the platform's choice of a variant may name."""
         scheme = self.target.scheme
         values = (
-            scheme.activation.bits, 0 if scheme.weight is None else scheme.weight.bits, tuple(self.case.shapes),
-            tuple(int(params.zero_point) for params in self.parameters.inputs.values()), tuple(self.ratios.values()),
+            scheme.activation.bits,
+            0 if scheme.weight is None else scheme.weight.bits,
+            tuple(self.case.shapes),
+            tuple(int(params.zero_point) for params in self.parameters.inputs.values()),
+            tuple(self.ratios.values()),
             self._product_ratio(),
-        )  # fmt: skip
+        )
         return {**self.bound, **dict(zip(CHOICE_NAMES, values, strict=True))}
 
     @cached_property

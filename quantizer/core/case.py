@@ -55,9 +55,14 @@ class Given:
     def to_dict(self) -> dict[str, Any]:
         """Return the tensor as JSON values."""
         return {
-            "dtype": self.dtype, "range": list(self.codes_from_to), "scale": list(self.scale),
-            "zero_point": list(self.zero_point), "axis": self.axis, "shape": list(self.shape), "codes": list(self.codes),
-        }  # fmt: skip
+            "dtype": self.dtype,
+            "range": list(self.codes_from_to),
+            "scale": list(self.scale),
+            "zero_point": list(self.zero_point),
+            "axis": self.axis,
+            "shape": list(self.shape),
+            "codes": list(self.codes),
+        }
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,14 @@ _KEYS: dict[str, frozenset[str]] = {
     "permutation": frozenset({"axes_of"}),
 }
 _WORDS = {
-    "int": "an integer", "bool": "true or false", "float": "a number", "enum": "one of the choices",
-    "shape": "a list of sizes", "axes": "a list of axes, increasing", "permutation": "a list of all axes",
-}  # fmt: skip
+    "int": "an integer",
+    "bool": "true or false",
+    "float": "a number",
+    "enum": "one of the choices",
+    "shape": "a list of sizes",
+    "axes": "a list of axes, increasing",
+    "permutation": "a list of all axes",
+}
 
 
 def expressions_of(domain: Domain) -> Iterator[tuple[Location, Expression]]:

@@ -171,9 +171,12 @@ def _rounded(place: Fraction, rounding: RoundingMode, *, negative: bool) -> int:
     if part != Fraction(1, 2):
         return below + int(part > Fraction(1, 2))
     rises = {
-        "half_even": below % 2 == 1, "half_up": True, "half_down": False, "half_away": not negative,
+        "half_even": below % 2 == 1,
+        "half_up": True,
+        "half_down": False,
+        "half_away": not negative,
         "half_toward_zero": negative,
-    }[rounding]  # fmt: skip
+    }[rounding]
     return below + int(rises)
 
 

@@ -336,9 +336,16 @@ def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
 
 
 FAMILY_LISTS = (
-    "absorbs_zero_point", "ones_complement_outputs", "per_channel_weights", "per_tensor_weights", "same_as_equal_inputs", "same_as_input",
-    "shared_parameters", "unit_range_above_8_bits", "clamp_range_to_output_limits",
-)  # fmt: skip
+    "absorbs_zero_point",
+    "ones_complement_outputs",
+    "per_channel_weights",
+    "per_tensor_weights",
+    "same_as_equal_inputs",
+    "same_as_input",
+    "shared_parameters",
+    "unit_range_above_8_bits",
+    "clamp_range_to_output_limits",
+)
 FAMILY_KEYS = ("aligned_within", "bias_effective_bits", "output_signs", "requantize", "variants", "weight_bits")
 
 

@@ -31,13 +31,15 @@ _KINDS = {
     "model_attributes_type": "a mapping", "mapping_type": "a mapping",
 }  # fmt: skip
 _BOUNDS = {
-    "greater_than": ("must be above", "gt", ""), "greater_than_equal": ("must be at least", "ge", ""),
-    "less_than": ("must be below", "lt", ""), "less_than_equal": ("must be at most", "le", ""),
+    "greater_than": ("must be above", "gt", ""),
+    "greater_than_equal": ("must be at least", "ge", ""),
+    "less_than": ("must be below", "lt", ""),
+    "less_than_equal": ("must be at most", "le", ""),
     "too_short": ("must have a length of at least", "min_length", ""),
     "too_long": ("must have a length of at most", "max_length", ""),
     "string_too_short": ("must have at least", "min_length", " characters"),
     "string_too_long": ("must have at most", "max_length", " characters"),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

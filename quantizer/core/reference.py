@@ -173,8 +173,10 @@ def _joined(word: str, schemas: list[Json]) -> tuple[str, list[str]]:
 
 def _range(schema: Json) -> str:
     signs: Mapping[str, Callable[[Any], str]] = {
-        "minimum": lambda v: f"≥ {v}", "exclusiveMinimum": lambda v: f"> {v}", "maximum": lambda v: f"≤ {v}",
-    }  # fmt: skip
+        "minimum": lambda v: f"≥ {v}",
+        "exclusiveMinimum": lambda v: f"> {v}",
+        "maximum": lambda v: f"≤ {v}",
+    }
     found = [sign(schema[key]) for key, sign in signs.items() if key in schema]
     return f" {', '.join(found)}" if found else ""
 

@@ -362,9 +362,17 @@ class Formats(Model):
 
 
 DATA_SETS = (
-    "zeros", "one_hot", "corners", "ties", "saturation", "accumulator_limit", "scale_spread",
-    "zero_point_extremes", "small_integers", "random",
-)  # fmt: skip
+    "zeros",
+    "one_hot",
+    "corners",
+    "ties",
+    "saturation",
+    "accumulator_limit",
+    "scale_spread",
+    "zero_point_extremes",
+    "small_integers",
+    "random",
+)
 DataSet = Literal[
     "zeros", "one_hot", "corners", "ties", "saturation", "accumulator_limit", "scale_spread",
     "zero_point_extremes", "small_integers", "random", "every_code", "infinities",

@@ -35,15 +35,22 @@ def check_spec(spec: Spec, stem: str) -> list[Finding]:
     )  # fmt: skip
     findings = [finding for rule in rules for finding in rule(spec)]
     if spec.op != stem:
-        findings.append(Finding(("op",), f"must equal the file's name, got {spec.op!r}. Write op: {stem}"
-                                         f" or rename the file to {spec.op}.yaml."))  # fmt: skip
+        findings.append(
+            Finding(
+                ("op",),
+                f"must equal the file's name, got {spec.op!r}. Write op: {stem} or rename the file to {spec.op}.yaml.",
+            )
+        )
     return findings or list(try_values(spec))
 
 
 def _check_names(spec: Spec) -> Iterator[Finding]:
     groups: dict[str, Collection[str]] = {
-        "dims": spec.dims, "attrs": spec.attrs, "inputs": spec.inputs, "outputs": spec.outputs,
-    }  # fmt: skip
+        "dims": spec.dims,
+        "attrs": spec.attrs,
+        "inputs": spec.inputs,
+        "outputs": spec.outputs,
+    }
     first: dict[str, str] = {}
     for group, names in groups.items():
         for name in names:

@@ -24,9 +24,14 @@ def _convolved(made: Made, v: Values) -> Any:
     rank = len(attrs["stride"])
     pads = attrs["padding"]
     y = lax.conv_general_dilated(
-        x, v["weight"], attrs["stride"], list(zip(pads[:rank], pads[rank:], strict=True)),
-        rhs_dilation=attrs["dilation"], feature_group_count=attrs.get("groups", x.shape[1]), precision=EXACT,
-    )  # fmt: skip
+        x,
+        v["weight"],
+        attrs["stride"],
+        list(zip(pads[:rank], pads[rank:], strict=True)),
+        rhs_dilation=attrs["dilation"],
+        feature_group_count=attrs.get("groups", x.shape[1]),
+        precision=EXACT,
+    )
     return y + v["bias"].reshape([1, -1] + [1] * rank) if "bias" in v else y
 
 

@@ -16,9 +16,14 @@ NAME, VERSION, FORM, FLOATS = "ncnn", ncnn.__version__, "npz", True
 Made = Mapping[str, Any]
 Array = Any
 OFF = (
-    "use_winograd_convolution", "use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_packed",
-    "use_bf16_storage", "use_vulkan_compute",
-)  # fmt: skip
+    "use_winograd_convolution",
+    "use_fp16_packed",
+    "use_fp16_storage",
+    "use_fp16_arithmetic",
+    "use_bf16_packed",
+    "use_bf16_storage",
+    "use_vulkan_compute",
+)
 BINARY = {"add": 0, "sub": 1, "mul": 2, "div": 3, "maximum": 4, "minimum": 5}
 UNARY = {
     "abs": 0, "negative": 1, "floor": 2, "ceil": 3, "square": 4, "sqrt": 5, "rsqrt": 6, "exp": 7, "log": 8, "sine": 9,

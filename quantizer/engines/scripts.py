@@ -85,8 +85,12 @@ def iree(job: Job, known: Mapping[str, Array]) -> Source:
     """Return how a script imports, compiles and runs the model in one thread."""
     return Source(
         (
-            "import tempfile", _VERSION, IMPORTS[0], "from iree import compiler, runtime",
-            "from iree.compiler.tools.import_onnx import __main__ as importer", IMPORTS[1],
+            "import tempfile",
+            _VERSION,
+            IMPORTS[0],
+            "from iree import compiler, runtime",
+            "from iree.compiler.tools.import_onnx import __main__ as importer",
+            IMPORTS[1],
         ),
         ("iree-base-runtime {version('iree-base-runtime')}", _ONNX),
         (
@@ -97,7 +101,7 @@ def iree(job: Job, known: Mapping[str, Array]) -> Source:
             '                               extra_args=["--iree-llvmcpu-target-cpu=host"])',
             f'got = np.array(runtime.load_vm_flatbuffer(binary, driver="local-sync")["one"](*{listed(job.feeds, known)}))',
         ),
-    )  # fmt: skip
+    )
 
 
 def tflite_micro(job: Job, known: Mapping[str, Array]) -> Source:

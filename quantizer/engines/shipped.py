@@ -18,9 +18,16 @@ ANY_ORDER = "float32_any_order"
 def _qdq(name: str, *distributions: str, pins: Pins = NONE) -> Engine:
     """Return an engine that runs ONNX files."""
     return Engine(
-        name, "onnx-qdq", str(FOLDER / f"{name}.py"), distributions, {ANY_ORDER: "cpu"}, extra="", pins=pins, guest=True,
+        name,
+        "onnx-qdq",
+        str(FOLDER / f"{name}.py"),
+        distributions,
+        {ANY_ORDER: "cpu"},
+        extra="",
+        pins=pins,
+        guest=True,
         script=f"quantizer.engines.scripts:{name}",
-    )  # fmt: skip
+    )
 
 
 _AVX2, _AVX512, _VNNI, _AMX = LEVELS.values()
@@ -31,24 +38,40 @@ ONEDNN = Pins(
             {"avx2": "AVX2", "avx512": "AVX512_CORE", "avx512_vnni": "AVX512_CORE_VNNI", "amx": "AVX512_CORE_AMX"},
             "onednn",
             {
-                "sse41": ("sse4_1",), "avx": ("sse4_1", "avx"), "avx2": _AVX2, "avx2_vnni": (*_AVX2, "avx_vnni"),
-                "avx512_core": _AVX512, "avx512_core_vnni": _VNNI,
+                "sse41": ("sse4_1",),
+                "avx": ("sse4_1", "avx"),
+                "avx2": _AVX2,
+                "avx2_vnni": (*_AVX2, "avx_vnni"),
+                "avx512_core": _AVX512,
+                "avx512_core_vnni": _VNNI,
             },
         ),
     )
-)  # fmt: skip
+)
 """OpenVINO multiplies, convolves and pools with oneDNN, which reads this variable; its own kernels take what the host has."""
 IREE = _qdq("iree", "iree-base-runtime", "iree-base-compiler", "onnx")
 JAX = Engine("jax", "npz", str(FOLDER / "jax.py"), ("jax",), {ANY_ORDER: "cpu"}, extra="", guest=True)
 NCNN = Engine(
-    "ncnn", "npz", str(FOLDER / "ncnn.py"), ("ncnn",), {ANY_ORDER: "cpu"}, extra="", guest=True,
+    "ncnn",
+    "npz",
+    str(FOLDER / "ncnn.py"),
+    ("ncnn",),
+    {ANY_ORDER: "cpu"},
+    extra="",
+    guest=True,
     script="quantizer.engines.scripts:ncnn",
-)  # fmt: skip
+)
 ONNX_REFERENCE = _qdq("onnx_reference", "onnx")
 OPENVINO = _qdq("openvino", "openvino", "onnx", pins=ONEDNN)
 TFLITE_MICRO = Engine(
-    "tflite_micro", "tflite", str(FOLDER / "tflite_micro.py"), ("tflite-micro",), {"tflite_ref": "reference"}, extra="",
-    guest=True, script="quantizer.engines.scripts:tflite_micro",
-)  # fmt: skip
+    "tflite_micro",
+    "tflite",
+    str(FOLDER / "tflite_micro.py"),
+    ("tflite-micro",),
+    {"tflite_ref": "reference"},
+    extra="",
+    guest=True,
+    script="quantizer.engines.scripts:tflite_micro",
+)
 TRACT = _qdq("tract", "tract", "onnx")
 TVM = _qdq("tvm", "apache-tvm", "onnx")

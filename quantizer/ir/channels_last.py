@@ -123,8 +123,11 @@ class _Work:
 
     def _in_place(self, node: Node) -> None:
         rank = self._rank(node.outputs[0])
-        weights = {name for (key, item), name in zip(self.specs[node.op].inputs.items(), node.inputs, strict=True)
-                   if item.role != "activation"}  # fmt: skip
+        weights = {
+            name
+            for (key, item), name in zip(self.specs[node.op].inputs.items(), node.inputs, strict=True)
+            if item.role != "activation"
+        }
         inputs = [None if n is None else n if n in weights else self._broadcast(n, rank) for n in node.inputs]
         attrs = dict(node.attrs)
         key = ALONG.get(node.op)

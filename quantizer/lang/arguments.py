@@ -15,9 +15,14 @@ FLOATS_AND_CODES = (*FLOATS, *CODES)
 WORDS = ("int16", "uint16", "int32", "uint32")
 MOVED = (*FLOATS_AND_CODES, "int16", "uint16")
 ROUND_MODES = {
-    "half_away_from_zero": "HalfAwayFromZero", "half_up": "HalfUp", "half_down": "HalfDown",
-    "half_to_even": "HalfToEven", "towards_zero": "TowardsZero", "up": "Up", "down": "Down",
-}  # fmt: skip
+    "half_away_from_zero": "HalfAwayFromZero",
+    "half_up": "HalfUp",
+    "half_down": "HalfDown",
+    "half_to_even": "HalfToEven",
+    "towards_zero": "TowardsZero",
+    "up": "Up",
+    "down": "Down",
+}
 """TpuLang's rounding modes -> Top's."""
 
 
@@ -95,9 +100,12 @@ def boolean(argument: str, value: object) -> bool:
 
 
 def integers(
-    argument: str, value: object, count: int | None = None, default: Sequence[int] | None = None,
+    argument: str,
+    value: object,
+    count: int | None = None,
+    default: Sequence[int] | None = None,
     least: int | None = None,
-) -> tuple[int, ...]:  # fmt: skip
+) -> tuple[int, ...]:
     """Return a sequence of *count* whole numbers, *default* where it is None."""
     if value is None and default is not None:
         return tuple(default)

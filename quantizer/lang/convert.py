@@ -75,9 +75,16 @@ class TpuLangConverter:
 
 
 def compile(  # noqa: A001 - TpuLang's name
-    name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, folder: str | os.PathLike[str] = ".",
-    graph: Graph | None = None, refs: None = None, no_save: bool = False, **later: Any,
-) -> Files:  # fmt: skip
+    name: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    *,
+    folder: str | os.PathLike[str] = ".",
+    graph: Graph | None = None,
+    refs: None = None,
+    no_save: bool = False,
+    **later: Any,
+) -> Files:
     """Write `<name>_origin.mlir` and its weights for a graph of codes (state TOP_QUANTIZED), and return their paths.
 
     graph: the default one where it is None. refs must be None and no_save False: nothing is compared here, and both
@@ -87,17 +94,32 @@ def compile(  # noqa: A001 - TpuLang's name
 
 
 def compile_f32(
-    name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, folder: str | os.PathLike[str] = ".",
-    graph: Graph | None = None, refs: None = None, no_save: bool = False, **later: Any,
-) -> Files:  # fmt: skip
+    name: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    *,
+    folder: str | os.PathLike[str] = ".",
+    graph: Graph | None = None,
+    refs: None = None,
+    no_save: bool = False,
+    **later: Any,
+) -> Files:
     """Do as `compile` does for a graph of floats (state TOP_F32)."""
     return _compiled("compile_f32", "f32", name, inputs, outputs, folder, graph, refs, no_save, later)
 
 
 def _compiled(
-    function: str, mode: str, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor],
-    folder: str | os.PathLike[str], graph: Graph | None, refs: None, no_save: bool, later: dict[str, Any],  # noqa: FBT001
-) -> Files:  # fmt: skip
+    function: str,
+    mode: str,
+    name: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    folder: str | os.PathLike[str],
+    graph: Graph | None,
+    refs: None,
+    no_save: bool,  # noqa: FBT001
+    later: dict[str, Any],  # noqa: FBT001, RUF100
+) -> Files:
     if unknown := sorted(later.keys() - set(LATER)):
         raise LangError(f"{function}: no argument {unknown[0]!r}.")
     if refs is not None or no_save:

@@ -91,9 +91,13 @@ class Graph:
                     self._undo.clear()
 
     def add(
-        self, op: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, AttrValue], *results: Result,
+        self,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        attrs: Mapping[str, AttrValue],
+        *results: Result,
         out_name: str | None = None,
-    ) -> list[Tensor]:  # fmt: skip
+    ) -> list[Tensor]:
         """Add one Top operator and return its outputs that are used, with the shapes that it gives them."""
         taken = [None if tensor is None else self.take(tensor) for tensor in inputs]
         base = self._base_name(out_name)
@@ -271,8 +275,10 @@ def _one_for_each_slice(tensor: Tensor) -> None:
     """Refuse lists of parameters that are not one for each slice of the tensor's axis."""
     count = max(len(v) if isinstance(v, tuple) else 1 for v in (tensor.scale, tensor.zero_point))
     if count > 1 and (tensor.axis >= len(tensor.shape) or count != tensor.shape[tensor.axis]):
-        raise LangError(f"{count} parameters for tensor {tensor.label} of shape {list(tensor.shape)}: must be one for "
-                        f"each slice of axis {tensor.axis}, or one.")  # fmt: skip
+        raise LangError(
+            f"{count} parameters for tensor {tensor.label} of shape {list(tensor.shape)}: must be one for "
+            f"each slice of axis {tensor.axis}, or one."
+        )
 
 
 def _known_attributes(node: Node) -> None:

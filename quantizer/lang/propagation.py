@@ -59,8 +59,10 @@ def _pass(node: Node, source: str, target: str, known: dict[str, Quantization], 
     other = known.get(target, Quantization())
     merged = other.merged(own)
     if merged is None:
-        raise LangError(f"{node.op} {node.name!r} keeps its operand's grid: {source!r} has {own}, {target!r} has {other}: "
-                        "must be the same.")  # fmt: skip
+        raise LangError(
+            f"{node.op} {node.name!r} keeps its operand's grid: {source!r} has {own}, {target!r} has {other}: "
+            "must be the same."
+        )
     known[target] = merged
 
 

@@ -116,10 +116,15 @@ class Tensor:
     """
 
     def __init__(
-        self, shape: Sequence[int] | None = None, name: str | None = None,
-        ttype: Literal["neuron", "coeff"] = "neuron", data: Any = None, dtype: str = "float32", scale: Numbers = None,
+        self,
+        shape: Sequence[int] | None = None,
+        name: str | None = None,
+        ttype: Literal["neuron", "coeff"] = "neuron",
+        data: Any = None,
+        dtype: str = "float32",
+        scale: Numbers = None,
         zero_point: Numbers = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raise LangError for an unknown dtype, a size below 1, data that does not fit, or impossible parameters."""
         place = "Tensor" if name is None else f"Tensor {name!r}"
         if dtype not in TENSOR_DTYPES:

@@ -89,8 +89,11 @@ def convolved(call: Call) -> Value:
     else:
         before = behind = [0] * rank if conv.padding == "valid" else list(conv.padding)
     attrs: dict[str, AttrValue] = {
-        "stride": tuple(conv.stride), "padding": (*before, *behind), "dilation": tuple(conv.dilation), "groups": conv.groups
-    }  # fmt: skip
+        "stride": tuple(conv.stride),
+        "padding": (*before, *behind),
+        "dilation": tuple(conv.dilation),
+        "groups": conv.groups,
+    }
     op = f"conv{rank}d"
     if rank == 2 and conv.groups == x.shape[1] > 1:
         op = "depthwise_conv2d"
@@ -194,9 +197,11 @@ def _window(call: Call, *, ceil_place: int) -> dict[str, AttrValue]:
     stride = call.said(2, "stride", None)
     padding = _pair(call.said(3, "padding", 0))
     return {
-        "kernel": kernel, "stride": kernel if stride in (None, ()) else _pair(stride), "padding": (*padding, *padding),
+        "kernel": kernel,
+        "stride": kernel if stride in (None, ()) else _pair(stride),
+        "padding": (*padding, *padding),
         "ceil_mode": bool(call.said(ceil_place, "ceil_mode", 0)),
-    }  # fmt: skip
+    }
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -219,14 +224,21 @@ MODULES: tuple[tuple[type[nn.Module], Meaning], ...] = (
     (nn.Identity, same), (nn.Dropout, same), (nn.Dropout2d, same),
 )  # fmt: skip
 FUNCTIONS: dict[Any, Meaning] = {
-    **dict.fromkeys((F.relu, torch.relu), rectified("relu")), F.relu6: rectified("relu6"),
-    **dict.fromkeys((operator.add, operator.iadd, torch.add), added), **dict.fromkeys((torch.cat, torch.concat), joined),
+    **dict.fromkeys((F.relu, torch.relu), rectified("relu")),
+    F.relu6: rectified("relu6"),
+    **dict.fromkeys((operator.add, operator.iadd, torch.add), added),
+    **dict.fromkeys((torch.cat, torch.concat), joined),
     **dict.fromkeys((torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze), reshaped),
-    **dict.fromkeys((F.max_pool2d, torch.max_pool2d), largest), F.avg_pool2d: averaged,
-    F.adaptive_avg_pool2d: averaged_to, torch.mean: mean, F.dropout: same,
-}  # fmt: skip
+    **dict.fromkeys((F.max_pool2d, torch.max_pool2d), largest),
+    F.avg_pool2d: averaged,
+    F.adaptive_avg_pool2d: averaged_to,
+    torch.mean: mean,
+    F.dropout: same,
+}
 METHODS: dict[str, Meaning] = {
-    **dict.fromkeys(("relu", "relu_"), rectified("relu")), **dict.fromkeys(("add", "add_"), added),
-    **dict.fromkeys(("flatten", "reshape", "view", "squeeze", "unsqueeze"), reshaped), "mean": mean,
+    **dict.fromkeys(("relu", "relu_"), rectified("relu")),
+    **dict.fromkeys(("add", "add_"), added),
+    **dict.fromkeys(("flatten", "reshape", "view", "squeeze", "unsqueeze"), reshaped),
+    "mean": mean,
     **dict.fromkeys(("contiguous", "detach"), same),
-}  # fmt: skip
+}

@@ -23,9 +23,13 @@ from quantizer.runtime.executor import execute
 
 
 def to_graph(
-    module: nn.Module, *examples: Tensor, platform: str = "ideal", order: AxisOrder = "channels_first",
-    name: str = "net", bias: Literal["exact", "nearest"] = "exact",
-) -> Graph:  # fmt: skip
+    module: nn.Module,
+    *examples: Tensor,
+    platform: str = "ideal",
+    order: AxisOrder = "channels_first",
+    name: str = "net",
+    bias: Literal["exact", "nearest"] = "exact",
+) -> Graph:
     """Return *module* at inference as a quantized graph: its scales, its codes of weights, every result on its grid.
 
     examples: inputs of the shapes that the graph will have, channels first. Scales are those that the modules keep, as

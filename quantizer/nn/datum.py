@@ -32,9 +32,17 @@ def quantize_cfg(
     documentation; its formula in facts about the original.
     """
     given = {
-        "scale": scale, "bitwidth": bitwidth, "method": method, "range_method": range_method, "stochastic": stochastic,
-        "float_scale": float_scale, "zero_point": zero_point, "group": group, "compat": compat, "seed": seed,
-    }  # fmt: skip
+        "scale": scale,
+        "bitwidth": bitwidth,
+        "method": method,
+        "range_method": range_method,
+        "stochastic": stochastic,
+        "float_scale": float_scale,
+        "zero_point": zero_point,
+        "group": group,
+        "compat": compat,
+        "seed": seed,
+    }
     config, parsed = parse("quantize_cfg", given)
     state = scale if isinstance(scale, Tensor) else parsed
     return on_grid(data, state, config, seed_of(config) if config.seeded else None)

@@ -66,9 +66,13 @@ def params_of(grid: Grid, axis: int | None) -> QParams:
     bits = (grid.qmax - grid.qmin).bit_length()
     shape = (-1,) if step.numel() > 1 else ()
     return QParams(
-        integer(bits, signed=True), step.reshape(shape), zero.reshape(shape), grid.qmin, grid.qmax,
+        integer(bits, signed=True),
+        step.reshape(shape),
+        zero.reshape(shape),
+        grid.qmin,
+        grid.qmax,
         axis=axis if step.numel() > 1 else None,
-    )  # fmt: skip
+    )
 
 
 def bias_in_sums(bias: Constant, x: QParams, weight: Constant, where: str, *, nearest: bool) -> Constant:
@@ -104,17 +108,25 @@ def bias_in_sums(bias: Constant, x: QParams, weight: Constant, where: str, *, ne
 
 
 def parameters(
-    spec: Spec, platform: Platform, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, AttrValue],
-    inputs: Mapping[str, QParams], output: QParams, constants: Mapping[str, Constant], activation: str,
-) -> Parameters:  # fmt: skip
+    spec: Spec,
+    platform: Platform,
+    shapes: Mapping[str, tuple[int, ...]],
+    attrs: Mapping[str, AttrValue],
+    inputs: Mapping[str, QParams],
+    output: QParams,
+    constants: Mapping[str, Constant],
+    activation: str,
+) -> Parameters:
     """Return what is provided to the integer forward of *spec* on *platform* for these grids and codes."""
     bits = output.dtype.bits
     weight = next((c.params.dtype.bits for c in constants.values()), None)
     scheme = Scheme(
         name=f"w{weight}a{bits}_pow2" if weight else f"a{bits}_pow2",
         activation=ActivationPart(bits=bits, symmetry="symmetric", rule="power_of_two", lut_bits=min(bits, 16)),
-        weight=None if weight is None else WeightPart(bits=weight, granularity="tensor", range="full", rule="power_of_two"),
-    )  # fmt: skip
+        weight=None
+        if weight is None
+        else WeightPart(bits=weight, granularity="tensor", range="full", rule="power_of_two"),
+    )
     request = ProvidedRequest(
         spec, scheme, platform, shapes, attrs, {}, {name: c.codes.float() for name, c in constants.items()},
         inputs, activation, output_params=output, weights=constants,

@@ -80,7 +80,10 @@ def requantize_float32_terms(
     shapes = [tuple(terms[name].shape) for name in names]
     if rescale.variant == "aligned_half_away" and len(set(shapes)) == 1:
         return _aligned([terms[name] for name in names], scales, rescale.divisor, out)
-    fused = [dequantized_fused(terms[n] + (z := parameters.inputs[n].zero_point), s, z) for n, s in zip(names, scales, strict=True)]  # fmt: skip
+    fused = [
+        dequantized_fused(terms[n] + (z := parameters.inputs[n].zero_point), s, z)
+        for n, s in zip(names, scales, strict=True)
+    ]
     one_over = inverse(rescale.divisor)
     vector = (sum(fused[1:], fused[0]) * one_over).round() + out.zero_point
     rest = (sum(plain[1:], plain[0]) * one_over + out.zero_point.float()).round()

@@ -73,8 +73,13 @@ def below_zero(acc: Tensor, slope: Slope, rounding: RoundingMode) -> Tensor:
 
 
 def requantize_activated(
-    acc: Tensor, fused: Slope | Bounds, rescale: Rescale, output: QParams, rounding: RoundingMode, channel_axis: int | None
-) -> Tensor:  # fmt: skip
+    acc: Tensor,
+    fused: Slope | Bounds,
+    rescale: Rescale,
+    output: QParams,
+    rounding: RoundingMode,
+    channel_axis: int | None,
+) -> Tensor:
     """Return codes of an exact sum *acc* after the fused activation."""
     if isinstance(fused, Slope):
         held = (acc.clamp(min=0) + below_zero(acc, fused, rounding)).clamp(-HELD - 1, HELD)

@@ -53,8 +53,15 @@ def requantize_integers(
     slice along *axis* (1 in the original's simulator), or a tensor that broadcasts. GraphError for lists of another
     length, and for a zero point in a wrapping mode, whose input holds no codes.
     """
-    numbers = [_along(x, name, value, axis) for name, value in
-               (("multiplier", multiplier), ("shift", shift), ("offset", offset), ("zero_point", zero_point))]  # fmt: skip
+    numbers = [
+        _along(x, name, value, axis)
+        for name, value in (
+            ("multiplier", multiplier),
+            ("shift", shift),
+            ("offset", offset),
+            ("zero_point", zero_point),
+        )
+    ]
     factor, places, out, zero = numbers
     x = x.to(torch.int64)
     if mode == "integer_multiplier_shift":

@@ -40,8 +40,10 @@ INT_MM_WORK = 1 << 22
 
 _CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE: dict[int, Callable[..., Tensor]] = {
-    1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d,
-}  # fmt: skip
+    1: F.conv_transpose1d,
+    2: F.conv_transpose2d,
+    3: F.conv_transpose3d,
+}
 _LARGEST = {torch.bool: 1, torch.int8: 128, torch.uint8: 255, torch.int16: 32768}
 
 

@@ -54,9 +54,12 @@ def provided(request: Request) -> Parameters:
     )
     size = 1 << min(x.bits, part.lut_bits)
     return replace(
-        parameters, outputs={"y": output}, rescale=None, numbers={"multiplier": int(mantissa), "shift": int(shift)},
+        parameters,
+        outputs={"y": output},
+        rescale=None,
+        numbers={"multiplier": int(mantissa), "shift": int(shift)},
         tables=tables(_exponentials(x, size), _logarithms(output, size), x, output),
-    )  # fmt: skip
+    )
 
 
 def tables(exponentials: Tensor, logarithms: Tensor, x: QParams, y: QParams) -> dict[str, Table]:

@@ -85,16 +85,26 @@ def _ratio(request: Request, parameters: Parameters, normal: QParams) -> Rescale
     factors = [normal, *(parameters.constants[name].params for name in ("gamma",) if name in parameters.constants)]
     output = parameters.outputs["y"]
     return rescale(
-        request.platform, request.spec.quantization.family, [params.scale for params in factors], float(output.scale),
-        request.scheme.activation.bits, steps=[params.steps for params in factors if params.steps is not None],
+        request.platform,
+        request.spec.quantization.family,
+        [params.scale for params in factors],
+        float(output.scale),
+        request.scheme.activation.bits,
+        steps=[params.steps for params in factors if params.steps is not None],
         output_steps=output.steps,
-    )  # fmt: skip
+    )
 
 
 def normalize_exactly(
-    x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int, epsilon: float, *,
+    x: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    parameters: Parameters,
+    count: int,
+    epsilon: float,
+    *,
     mean: bool = True,
-) -> Staged:  # fmt: skip
+) -> Staged:
     """Normalise rows of *count* elements exactly: an integer square root, floored, and a quotient, half to even.
 
     gamma and beta broadcast against x. *mean*: N*x - sum x over N*sum x**2 - (sum x)**2; without it N*x over N*sum
@@ -129,9 +139,15 @@ def _scaled(normalized: Tensor, gamma: Tensor, unit: Tensor, parameters: Paramet
 
 
 def normalize_by_table(
-    x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int, family: str, *,
+    x: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    parameters: Parameters,
+    count: int,
+    family: str,
+    *,
     channel_axis: int = -1,
-) -> Staged:  # fmt: skip
+) -> Staged:
     """Round the mean, floor the variance, look its inverse root up, round the normalised value, requantize; no epsilon.
 
     gamma and beta broadcast against x [..., *channel_axis*, ...]. Stages, in rows of N: mean, variance, root

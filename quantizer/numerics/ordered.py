@@ -26,9 +26,16 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def conv_transpose(
-    x: Tensor, weight: Tensor, bias: Tensor | None, *,
-    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], output_padding: Sequence[int], groups: int,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor:
     """Return the transposed convolution of x [n, c, ...] by weight [c, o / groups, ...], float32; *padding* crops both ends.
 
     For each place of the kernel, products are added over channels by fused multiply-adds; then places are added in

@@ -188,9 +188,12 @@ class Request:
         """Return the variables that conditions of `variants` in platform files may use."""
         weight = self.scheme.weight
         values = (
-            self.scheme.activation.bits, 0 if weight is None else weight.bits, tuple(self.shapes),
-            tuple(int(params.zero_point) for params in self.inputs.values()), *self._ratios(),
-        )  # fmt: skip
+            self.scheme.activation.bits,
+            0 if weight is None else weight.bits,
+            tuple(self.shapes),
+            tuple(int(params.zero_point) for params in self.inputs.values()),
+            *self._ratios(),
+        )
         return {**variables(self.spec, self.shapes, self.attrs), **dict(zip(CHOICE_NAMES, values, strict=True))}
 
     def _ratios(self) -> tuple[tuple[float, ...], float]:
@@ -352,11 +355,16 @@ def _product_ratio(request: Request, weights: list[QParams], output: QParams) ->
     factors = [*request.inputs.values(), *(params.repeated(request.channels) for params in weights)]
     steps = [params.steps for params in factors if params.steps is not None]
     numbers = rescale(
-        request.platform, request.spec.quantization.family, [params.step for params in factors], float(output.scale),
-        request.scheme.activation.bits, steps=steps if len(steps) == len(factors) else None, output_steps=output.steps,
+        request.platform,
+        request.spec.quantization.family,
+        [params.step for params in factors],
+        float(output.scale),
+        request.scheme.activation.bits,
+        steps=steps if len(steps) == len(factors) else None,
+        output_steps=output.steps,
         ratio=request.platform.multiplier.ratio.get(request.spec.quantization.family, "float64"),
         variant=request.variant,
-    )  # fmt: skip
+    )
     return replace(numbers, axis=request.channel_axis)
 
 
@@ -371,8 +379,14 @@ def _sum_ratio(request: Request, output: QParams) -> Rescale | None:
     family, bits = spec.quantization.family, request.scheme.activation.bits
     scaled = {name: params for name, params in request.inputs.items() if spec.inputs[name].kind == "value"}
     found = rescale_sum(
-        request.platform, family, scaled, output, bits,
-        shapes=request.shapes, count=count, variant=request.variant,
-    )  # fmt: skip
+        request.platform,
+        family,
+        scaled,
+        output,
+        bits,
+        shapes=request.shapes,
+        count=count,
+        variant=request.variant,
+    )
     images = next(iter(spec.inputs.values())).spatial
     return replace(found, axis=1 if images else request.channel_axis) if spec.error_model.kind == "mean" else found

@@ -180,9 +180,17 @@ def _power(func: Any, x: Any, exponent: Any) -> Any:
 
 
 def _convolution(
-    func: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: list[int], padding: list[int], dilation: list[int],
-    transposed: bool, output_padding: list[int], groups: int,  # noqa: FBT001 - the operator's own arguments
-) -> Any:  # fmt: skip
+    func: Any,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,  # noqa: FBT001
+    output_padding: list[int],
+    groups: int,  # noqa: FBT001, RUF100
+) -> Any:
     if not transposed:
         return _wide(func, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     return ordered.conv_transpose(
@@ -191,9 +199,16 @@ def _convolution(
 
 
 def _batch_norm(
-    func: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, variance: Tensor | None,
-    training: bool, momentum: float, epsilon: float,  # noqa: FBT001 - the operator's own arguments
-) -> Any:  # fmt: skip
+    func: Any,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    training: bool,  # noqa: FBT001
+    momentum: float,
+    epsilon: float,  # noqa: FBT001, RUF100
+) -> Any:
     """Normalise by given statistics in float64; by those of the batch, in training, as torch does."""
     if training or mean is None or variance is None:
         return func(x, weight, bias, mean, variance, training, momentum, epsilon)

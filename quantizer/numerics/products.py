@@ -12,16 +12,27 @@ from quantizer.numerics.quantize import centred
 
 
 def convolved(
-    x: Tensor, weight: Tensor, bias: Tensor | None, parameters: Parameters, *,
-    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    parameters: Parameters,
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
     """Return the int64 convolution of codes (N, C, spatial...) *x* with (O, C/groups, kernel...) *weight*, plus *bias* (O).
 
     *padding*: all before, then all after the spatial axes; it is the zero point, so zero after centring.
     """
     rank = weight.dim() - 2
     acc = conv(
-        centred(x, parameters.inputs["x"]), centred(weight, parameters.constants["weight"].params), stride=stride,
-        padding=list(zip(padding[:rank], padding[rank:], strict=True)), dilation=dilation, groups=groups,
-    )  # fmt: skip
+        centred(x, parameters.inputs["x"]),
+        centred(weight, parameters.constants["weight"].params),
+        stride=stride,
+        padding=list(zip(padding[:rank], padding[rank:], strict=True)),
+        dilation=dilation,
+        groups=groups,
+    )
     return acc if bias is None else acc + bias.reshape(-1, *(1,) * rank)

@@ -121,9 +121,14 @@ def weighted_sum(terms: Mapping[str, Tensor], rescale: Rescale, minus: Collectio
 
 
 def _real_sum(
-    parts: list[tuple[Tensor, float]], zeros: list[int], zero: Tensor, rescale: Rescale, out: QParams,
-    rounding: RoundingMode, seed: int,
-) -> Tensor:  # fmt: skip
+    parts: list[tuple[Tensor, float]],
+    zeros: list[int],
+    zero: Tensor,
+    rescale: Rescale,
+    out: QParams,
+    rounding: RoundingMode,
+    seed: int,
+) -> Tensor:
     """Return codes of a sum of real numbers: exact, or in float32 in the order of a real kernel."""
     terms, factors = [term for term, _ in parts], [factor for _, factor in parts]
     shape = np.broadcast_shapes(*(term.shape for term in terms))
@@ -183,12 +188,14 @@ def _in_8_lanes(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int |
     spans: list[tuple[Variant, int, int]] = [("q31_half_up", 0, whole), ("q31_double", whole, acc.shape[axis])]
     parts = [
         requantize(
-            acc.narrow(axis, start, stop - start), replace(rescale.sliced(start, stop), variant=variant), out,
+            acc.narrow(axis, start, stop - start),
+            replace(rescale.sliced(start, stop), variant=variant),
+            out,
             channel_axis=channel_axis,
         )
         for variant, start, stop in spans
         if stop > start
-    ]  # fmt: skip
+    ]
     return torch.cat(parts, axis) if parts else acc.long()
 
 

@@ -74,11 +74,17 @@ def requantize_terms(
             total, parameters.fused, rescale, parameters.outputs[output], parameters.platform.rounding, None
         )
     return requantize_sum(
-        terms, rescale, parameters.outputs[output],
-        inputs=parameters.inputs, rounding=parameters.platform.rounding,
-        float32=parameters.activation in parameters.platform.accumulator.float32_before, minus=minus,
-        places=parameters.platform.multiplier.places(max((p.dtype.bits for p in parameters.inputs.values()), default=8)),
-    )  # fmt: skip
+        terms,
+        rescale,
+        parameters.outputs[output],
+        inputs=parameters.inputs,
+        rounding=parameters.platform.rounding,
+        float32=parameters.activation in parameters.platform.accumulator.float32_before,
+        minus=minus,
+        places=parameters.platform.multiplier.places(
+            max((p.dtype.bits for p in parameters.inputs.values()), default=8)
+        ),
+    )
 
 
 def requantize_each_term(

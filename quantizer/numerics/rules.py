@@ -58,9 +58,16 @@ def _of_range(
     if part.format != "integer":
         return _of_float(max(-low, high), part.format, rule)
     return _params(
-        np.array([low]), np.array([high]), integer(part.bits, signed=signed), part.bits, rule,
-        symmetric=symmetric, restricted=restricted, power_of_two=part.rule == "power_of_two", axis=None,
-    )  # fmt: skip
+        np.array([low]),
+        np.array([high]),
+        integer(part.bits, signed=signed),
+        part.bits,
+        rule,
+        symmetric=symmetric,
+        restricted=restricted,
+        power_of_two=part.rule == "power_of_two",
+        axis=None,
+    )
 
 
 def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
@@ -112,9 +119,15 @@ def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart
 
 
 def weight_params(
-    weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, *,
-    group: int | None = None, ends: Ends | None = None, block_axis: int | None = None,
-) -> QParams:  # fmt: skip
+    weights: Tensor,
+    part: WeightPart,
+    rule: ParameterRule,
+    axis: int | None,
+    *,
+    group: int | None = None,
+    ends: Ends | None = None,
+    block_axis: int | None = None,
+) -> QParams:
     """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
 
     weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many neighbouring
@@ -138,10 +151,16 @@ def weight_params(
         first = np.arange(len(low)) // size
         low, high = np.minimum.reduceat(low, starts)[first], np.maximum.reduceat(high, starts)[first]
     return _params(
-        low, high, integer(part.bits, signed=rule.weight_sign == "signed"), part.bits, rule,
-        symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
-        power_of_two=part.rule == "power_of_two", axis=axis,
-    )  # fmt: skip
+        low,
+        high,
+        integer(part.bits, signed=rule.weight_sign == "signed"),
+        part.bits,
+        rule,
+        symmetric=part.symmetry == "symmetric",
+        restricted=part.range == "restricted",
+        power_of_two=part.rule == "power_of_two",
+        axis=axis,
+    )
 
 
 def _in_blocks(
@@ -154,10 +173,16 @@ def _in_blocks(
     blocks = Blocks(block_axis % rank, part.block)
     low, high = extrema(weights, axis % rank, blocks)
     flat = _params(
-        np.minimum(low, 0.0).ravel(), np.maximum(high, 0.0).ravel(), integer(part.bits, signed=rule.weight_sign == "signed"),
-        part.bits, rule, symmetric=part.symmetry == "symmetric", restricted=part.range == "restricted",
-        power_of_two=part.rule == "power_of_two", axis=axis % rank,
-    )  # fmt: skip
+        np.minimum(low, 0.0).ravel(),
+        np.maximum(high, 0.0).ravel(),
+        integer(part.bits, signed=rule.weight_sign == "signed"),
+        part.bits,
+        rule,
+        symmetric=part.symmetry == "symmetric",
+        restricted=part.range == "restricted",
+        power_of_two=part.rule == "power_of_two",
+        axis=axis % rank,
+    )
     scale, zero = flat.scale.reshape(low.shape), flat.zero_point.reshape(low.shape)
     return replace(flat, scale=scale, zero_point=zero, blocks=blocks)
 
@@ -188,9 +213,14 @@ def bias_params(scale: Tensor, steps: Tensor | None, bits: int, axis: int | None
     """Return the parameters of a bias: its scale is the product of the input's and the weight's scales, its zero point 0."""
     dtype = integer(bits, signed=True)
     return QParams(
-        dtype, scale, torch.zeros(scale.shape, dtype=torch.int64), -(1 << (bits - 1)), (1 << (bits - 1)) - 1,
-        axis=axis if scale.dim() else None, steps=steps,
-    )  # fmt: skip
+        dtype,
+        scale,
+        torch.zeros(scale.shape, dtype=torch.int64),
+        -(1 << (bits - 1)),
+        (1 << (bits - 1)) - 1,
+        axis=axis if scale.dim() else None,
+        steps=steps,
+    )
 
 
 def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
@@ -240,9 +270,17 @@ def own_codes(dtype: DType) -> QParams:
 
 
 def _params(
-    low: Array, high: Array, dtype: DType, bits: int, rule: ParameterRule, *,
-    symmetric: bool, restricted: bool, power_of_two: bool, axis: int | None,
-) -> QParams:  # fmt: skip
+    low: Array,
+    high: Array,
+    dtype: DType,
+    bits: int,
+    rule: ParameterRule,
+    *,
+    symmetric: bool,
+    restricted: bool,
+    power_of_two: bool,
+    axis: int | None,
+) -> QParams:
     signed = dtype.kind == "int"
     qmin = -(1 << (bits - 1)) + int(restricted and symmetric) if signed else 0
     qmax = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
@@ -256,9 +294,14 @@ def _params(
         scale, zero = _scale(low, high, qmin, qmax, rule, symmetric=symmetric, power_of_two=power_of_two)
     shape = () if axis is None else scale.shape
     return QParams(
-        dtype, torch.from_numpy(scale).reshape(shape), torch.from_numpy(zero.astype(np.int64)).reshape(shape), qmin, qmax,
-        axis=axis, steps=None if steps is None else torch.from_numpy(steps).reshape(shape),
-    )  # fmt: skip
+        dtype,
+        torch.from_numpy(scale).reshape(shape),
+        torch.from_numpy(zero.astype(np.int64)).reshape(shape),
+        qmin,
+        qmax,
+        axis=axis,
+        steps=None if steps is None else torch.from_numpy(steps).reshape(shape),
+    )
 
 
 def _scale(

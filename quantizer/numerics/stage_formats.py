@@ -34,8 +34,11 @@ def stage_params(formats: Mapping[str, StageFormat]) -> dict[str, QParams]:
     """Return the same formats as parameters of codes: zero point 0."""
     return {
         name: QParams(
-            integer(found.bits, signed=found.signed), torch.tensor(found.scale, dtype=torch.float64),
-            torch.tensor(0), found.qmin, found.qmax,
+            integer(found.bits, signed=found.signed),
+            torch.tensor(found.scale, dtype=torch.float64),
+            torch.tensor(0),
+            found.qmin,
+            found.qmax,
         )
         for name, found in formats.items()
-    }  # fmt: skip
+    }

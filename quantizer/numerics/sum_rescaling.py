@@ -13,8 +13,14 @@ from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.ratio_to_multiplier import fixed_point, rescale_left_shifted
 
 VARIANTS: tuple[Variant, ...] = (
-    "q31_double", "q21_half_up", "q31_folded", "q31_mean_in_16_lanes", "mean_of_codes_half_away", "f32_mean_of_codes_half_even", "f32_mean_of_codes_half_away",
-)  # fmt: skip
+    "q31_double",
+    "q21_half_up",
+    "q31_folded",
+    "q31_mean_in_16_lanes",
+    "mean_of_codes_half_away",
+    "f32_mean_of_codes_half_even",
+    "f32_mean_of_codes_half_away",
+)
 FACTOR_PLACES = 20
 """Binary places of the largest factor, which lies in [1, 2)."""
 

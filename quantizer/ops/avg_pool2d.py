@@ -36,9 +36,15 @@ def reference(
 
 @operator("avg_pool2d")
 def accumulate(
-    x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
+    x: Tensor,
+    *,
+    parameters: Parameters,
+    kernel: Pair,
+    stride: Pair,
+    padding: Four,
+    ceil_mode: bool,
     count_include_pad: bool,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Sum the centred codes of each window; padding is the zero point, so zero."""
     around = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
     return pool_sum(centred(x, parameters.inputs["x"]), kernel, stride=stride, padding=around)
@@ -46,9 +52,15 @@ def accumulate(
 
 @operator("avg_pool2d")
 def quantized(
-    x: Tensor, *, parameters: Parameters, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool,
+    x: Tensor,
+    *,
+    parameters: Parameters,
+    kernel: Pair,
+    stride: Pair,
+    padding: Four,
+    ceil_mode: bool,
     count_include_pad: bool,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Divide the exact sum by the places that count, round once; f32_dequantized: as ONNX Runtime adds and divides.
 
     f32_mean_inverse: windows that may overhang go to torch's own kernel.

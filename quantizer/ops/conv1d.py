@@ -15,9 +15,15 @@ Sizes = tuple[int, ...]
 
 @operator("conv1d")
 def reference(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *,
-    stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    groups: int,
+) -> Tensor:
     """Sum products over windows: x [n, c, w], weight [o, c/groups, kw], bias [o]."""
     x, zeros = padded_for_torch(x, padding)
     return F.conv1d(x, weight, bias, stride, zeros, dilation, groups)
@@ -25,8 +31,15 @@ def reference(
 
 @operator("conv1d")
 def accumulate(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters,
-    stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    parameters: Parameters,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    groups: int,
+) -> Tensor:
     """Sum integer products of centred codes exactly."""
     return convolved(x, weight, bias, parameters, stride=stride, padding=padding, dilation=dilation, groups=groups)

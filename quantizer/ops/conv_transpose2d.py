@@ -16,9 +16,16 @@ Four = tuple[int, int, int, int]
 
 @operator("conv_transpose2d")
 def reference(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *,
-    stride: Pair, padding: Four, output_padding: Pair, dilation: Pair, groups: int,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: Pair,
+    padding: Four,
+    output_padding: Pair,
+    dilation: Pair,
+    groups: int,
+) -> Tensor:
     """Spread each element over a window and add up: x [n, c, h, w], weight [o/groups, c, kh, kw], bias [o]; padding crops."""
     top, left, bottom, right = padding
     kernel = [d * (k - 1) + 1 for d, k in zip(dilation, weight.shape[2:], strict=True)]
@@ -31,15 +38,26 @@ def reference(
 
 @operator("conv_transpose2d")
 def accumulate(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters,
-    stride: Pair, padding: Four, output_padding: Pair, dilation: Pair, groups: int,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    parameters: Parameters,
+    stride: Pair,
+    padding: Four,
+    output_padding: Pair,
+    dilation: Pair,
+    groups: int,
+) -> Tensor:
     """Sum integer products of centred codes exactly; what the output padding adds is the bias alone."""
     top, left, bottom, right = padding
     acc = conv_transpose(
         centred(x, parameters.inputs["x"]),
         centred(weight, parameters.constants["weight"].params).transpose(0, 1).contiguous(),
-        stride=stride, padding=[(top, bottom), (left, right)], output_padding=output_padding,
-        dilation=dilation, groups=groups,
-    )  # fmt: skip
+        stride=stride,
+        padding=[(top, bottom), (left, right)],
+        output_padding=output_padding,
+        dilation=dilation,
+        groups=groups,
+    )
     return acc if bias is None else acc + bias.reshape(-1, 1, 1)

@@ -28,9 +28,15 @@ def reference(
 
 @operator("depthwise_conv2d")
 def accumulate(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters,
-    stride: Pair, padding: Four, dilation: Pair,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    parameters: Parameters,
+    stride: Pair,
+    padding: Four,
+    dilation: Pair,
+) -> Tensor:
     """Sum integer products of centred codes exactly, a group for each input channel."""
     groups = max(1, x.shape[1])
     return convolved(x, weight, bias, parameters, stride=stride, padding=padding, dilation=dilation, groups=groups)

@@ -37,9 +37,14 @@ def quantize(request: Request) -> Parameters:
 
 @operator("layer_norm")
 def quantized(
-    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *,
-    parameters: Parameters, axis: int, epsilon: float,
-) -> Staged:  # fmt: skip
+    x: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    parameters: Parameters,
+    axis: int,
+    epsilon: float,
+) -> Staged:
     """Normalise the elements of the axes from *axis* on exactly, round half to even."""
     return normalize_exactly(x, gamma, beta, parameters, _count(x.shape, axis), epsilon)
 

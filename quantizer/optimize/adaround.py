@@ -36,8 +36,11 @@ class Schedule:
 
 
 def adaround(
-    steps: Tensor, schedule: Schedule, samples: int, error: Callable[[Tensor, slice], Tensor],
-) -> Tensor:  # fmt: skip
+    steps: Tensor,
+    schedule: Schedule,
+    samples: int,
+    error: Callable[[Tensor, slice], Tensor],
+) -> Tensor:
     """Return whether each weight is rounded up, 0 or 1 of float32.
 
     steps: weights times codes per unit. samples: how many there are. error: (codes, real where they are learned; which

@@ -129,9 +129,15 @@ class RandomDataset:
 
 
 BUILT_IN = (
-    NumpyDataset, NumpyMultiInputDataset, NumpyZippedDataset, OpTestNumpyZippedDataset, NumpyNCHW2NHWCDataset,
-    NumpyNHWC2NCHWDataset, NumpyMIMONCHWDataset, RandomDataset,
-)  # fmt: skip
+    NumpyDataset,
+    NumpyMultiInputDataset,
+    NumpyZippedDataset,
+    OpTestNumpyZippedDataset,
+    NumpyNCHW2NHWCDataset,
+    NumpyNHWC2NCHWDataset,
+    NumpyMIMONCHWDataset,
+    RandomDataset,
+)
 
 
 def read_array(path: Path) -> Array:

@@ -30,9 +30,13 @@ class Gathered:
 
 
 def gather(
-    graph: Graph, runner: Runner, settings: Mapping[str, Settings], batches: Iterable[Mapping[str, Tensor]],
-    *, everything: bool = False,
-) -> Gathered:  # fmt: skip
+    graph: Graph,
+    runner: Runner,
+    settings: Mapping[str, Settings],
+    batches: Iterable[Mapping[str, Tensor]],
+    *,
+    everything: bool = False,
+) -> Gathered:
     """Return the statistics of every activation of a float graph, one batch in memory at a time.
 
     everything: whether to keep moments and histograms that no strategy asks for, too.

@@ -120,8 +120,13 @@ def _relative(roundings: int, size: Tensor) -> Tensor:
 
 
 def _provided_on(
-    runner: Runner, graph: Graph, node: Node, operands: Sequence[Tensor | None], radii: Sequence[Tensor | None], y: Tensor
-) -> Tensor:  # fmt: skip
+    runner: Runner,
+    graph: Graph,
+    node: Node,
+    operands: Sequence[Tensor | None],
+    radii: Sequence[Tensor | None],
+    y: Tensor,
+) -> Tensor:
     """Return what the operands' distances become: the sizes of the layer's derivatives times them; nothing where they are too many."""
     total = torch.zeros_like(y)
     for place, radius in enumerate(radii):

@@ -70,9 +70,13 @@ def with_own_layers(graph: Graph, specs: Mapping[str, Spec], platform: Platform)
 
 
 def decided(
-    layer: LoneLayer, node: Node, settings: Settings, samples: Mapping[str, Tensor], tensors: Mapping[str, QParams],
+    layer: LoneLayer,
+    node: Node,
+    settings: Settings,
+    samples: Mapping[str, Tensor],
+    tensors: Mapping[str, QParams],
     ranges: Sequence[tuple[float, float]],
-) -> LoneLayer:  # fmt: skip
+) -> LoneLayer:
     """Return the quantized layer under its settings."""
     read = activations(node)
     attrs: dict[str, Any] = {key: settings[name] for key, name in KEYS.items() if name in settings.values}
@@ -89,8 +93,10 @@ def quantized_layer(graph: Graph, node: Node, layer: LoneLayer, *, perf_mode: bo
     ]
     constants = {key: replace(held, name=f"{node.name}:{key}") for key, held in layer.constants().items()}
     attrs = layer.params() | {
-        "is_perf_mode": perf_mode, "unquantifiable": False, AXES: ("None",) * len(node.outputs),
-    }  # fmt: skip
+        "is_perf_mode": perf_mode,
+        "unquantifiable": False,
+        AXES: ("None",) * len(node.outputs),
+    }
     inputs = (*read, *(tensor.name for tensor in constants.values()))
     extra = {**node.extra, CONSTANTS: tuple(constants)}
     return replace(node, inputs=inputs, attrs=attrs, extra=extra, parameters=layer), [*made, *constants.values()]

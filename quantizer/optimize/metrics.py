@@ -140,8 +140,14 @@ class SQNRMetric(_PerSample):
 
 
 BUILT_IN: tuple[Callable[..., OptBaseMetric], ...] = (
-    TopKMetric, CosDistanceMetric, MaxAbsErrorMetric, MSEMetric, RMSEMetric, PSNRMetric, SQNRMetric,
-)  # fmt: skip
+    TopKMetric,
+    CosDistanceMetric,
+    MaxAbsErrorMetric,
+    MSEMetric,
+    RMSEMetric,
+    PSNRMetric,
+    SQNRMetric,
+)
 
 
 def decibels(signal: float, noise: float) -> float:

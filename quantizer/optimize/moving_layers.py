@@ -27,8 +27,11 @@ WHOLE = ("Crop",)
 """Layers whose outputs may hold all codes of their format, whatever the input leaves out (Compass)."""
 CONSTANT_VALUE = "constant_value"
 PADDED: Mapping[str, Literal["edge", "reflect", "symmetric", "wrap"]] = {
-    "edge": "edge", "reflect": "reflect", "symmetric": "symmetric", "wrap": "wrap",
-}  # fmt: skip
+    "edge": "edge",
+    "reflect": "reflect",
+    "symmetric": "symmetric",
+    "wrap": "wrap",
+}
 """Mode of a Pad -> numpy's name of it; CONSTANT has a spec."""
 Move = Callable[["MovingLayer", Sequence[Tensor]], list[Tensor]]
 
@@ -57,9 +60,12 @@ class MovingLayer(LoneLayer):
         return MOVES[self.kind](self, operands)
 
     def decided(
-        self, samples: Sequence[Tensor], inputs: Sequence[QParams], ranges: Sequence[tuple[float, float]],  # noqa: ARG002
+        self,
+        samples: Sequence[Tensor],  # noqa: ARG002
+        inputs: Sequence[QParams],
+        ranges: Sequence[tuple[float, float]],  # noqa: ARG002
         attrs: Mapping[str, Any],  # noqa: ARG002
-    ) -> LoneLayer:  # fmt: skip
+    ) -> LoneLayer:
         """Return the layer with the parameters of what it reads."""
         return replace(self, inputs=tuple(inputs))
 

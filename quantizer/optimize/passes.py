@@ -282,8 +282,12 @@ def _ranked(graph: Graph, tensor: str, keys: Mapping[str, LayerKey]) -> bool:
 
 
 BEFORE: tuple[Before, ...] = (
-    symmetric_where_wide, softmax_method, log_softmax_of_old_targets, factors_of_products, winograd_where_it_fits,
+    symmetric_where_wide,
+    softmax_method,
+    log_softmax_of_old_targets,
+    factors_of_products,
+    winograd_where_it_fits,
     products_of_channels,
-)  # fmt: skip
+)
 AT: tuple[At, ...] = (reach_of_fast_exp,)
 AFTER: tuple[After, ...] = (axes_of_channels, without_idle_layers)

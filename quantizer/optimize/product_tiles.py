@@ -102,8 +102,10 @@ class _Factors:
         """Add the layer that takes a part of an activation: a Slice before a MatMul, a Crop else (Compass)."""
         if self.product.op == "matmul":
             attrs: Mapping[str, AttrValue] = {
-                "begin": tuple(start for start, _ in box), "end": tuple(stop for _, stop in box), "strides": (1,) * len(box),
-            }  # fmt: skip
+                "begin": tuple(start for start, _ in box),
+                "end": tuple(stop for _, stop in box),
+                "strides": (1,) * len(box),
+            }
         else:
             attrs = {"crops": box}
         kind = SLICE if self.product.op == "matmul" else CROP

@@ -34,9 +34,11 @@ def columns_of(node: Node, values: Tensor, weights: Tensor) -> list[Tensor]:
         return [values.reshape(-1, values.shape[-1]).t()]
     top, left, bottom, right = _numbers(node, "padding")
     windows = functional.unfold(
-        functional.pad(values.movedim(-1, 1), (left, right, top, bottom)), tuple(weights.shape[1:3]),
-        dilation=_numbers(node, "dilation"), stride=_numbers(node, "stride"),
-    )  # fmt: skip
+        functional.pad(values.movedim(-1, 1), (left, right, top, bottom)),
+        tuple(weights.shape[1:3]),
+        dilation=_numbers(node, "dilation"),
+        stride=_numbers(node, "stride"),
+    )
     found = windows.permute(1, 0, 2).flatten(1)
     channels = values.shape[-1]
     groups = channels if node.op == "depthwise_conv2d" else groups_of(node, weights)

@@ -57,8 +57,13 @@ PER_CHANNEL_REFUSED = (
 
 
 BY_WINOGRAD: Mapping[str, AttrValue] = {
-    "with_winograd": True, "Fmnrs": (2, 3), "kernel_x": 4, "kernel_y": 3, "stride_x": 2, "stride_y": 1,
-}  # fmt: skip
+    "with_winograd": True,
+    "Fmnrs": (2, 3),
+    "kernel_x": 4,
+    "kernel_y": 3,
+    "stride_x": 2,
+    "stride_y": 1,
+}
 """What a layer says that is computed by Winograd's algorithm: two outputs at a time, of four places of a row."""
 AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
 """Families whose outputs have as many bits as their widest input, whatever the layer is configured to."""
@@ -219,16 +224,21 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         constants["weight"], found["weight"] = own.weights, own.ends
         constants |= {} if own.biases is None else {"bias": own.biases}
     request = Request(
-        spec, scheme, settings.platform(layers.platform, family),
+        spec,
+        scheme,
+        settings.platform(layers.platform, family),
         {key: operand_shape(graph, node, spec, key, name) for key, name in operands.items()},
         cast("Mapping[str, CaseAttr]", node.attrs),
         {key: layers.ranges[name].range for key, name in spec.keys_of(node.outputs)}
         | {key: layers.ranges[stage_of(node.outputs[0], key)].range for key in (STAGES if tabled else ())},
-        constants, given, node.activation, node.activation_attrs,
+        constants,
+        given,
+        node.activation,
+        node.activation_attrs,
         {key: ends for key, ends in found.items() if ends is not None},
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
         ("weight",) if node.extra.get(WINOGRAD) is True else (),
-    )  # fmt: skip
+    )
     try:
         return BuiltinEngine().quantize(request)
     except GraphError as err:
@@ -407,9 +417,13 @@ def _with_sources(graph: Graph, layers: Layers, decided: Decided, floats: Mappin
 
 
 def _source(
-    node: Node, constant: Tensor | None, layers: Layers, decided: Decided, tensors: dict[str, Tensor],
+    node: Node,
+    constant: Tensor | None,
+    layers: Layers,
+    decided: Decided,
+    tensors: dict[str, Tensor],
     dtype: DType | None,
-) -> tuple[Node, Tensor | None]:  # fmt: skip
+) -> tuple[Node, Tensor | None]:
     """Return an Input or Constant layer as it is written, and its constant; its tensor in *tensors* is replaced.
 
     dtype: of a layer that stays in floating point.

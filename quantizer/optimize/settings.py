@@ -44,8 +44,16 @@ DISPLAYED = ("just_for_display", "extra_params", "approx_params")
 LARGEST = 64 << 20
 OPT_CONFIG = Readable("an opt_config file", LARGEST, FormatError)
 ACTIVATION_MULTIPLIER = (
-    "rectifier", "clamping", "softmax", "log_softmax", "absolute", "division", "mean", "sum", "trigonometric",
-)  # fmt: skip
+    "rectifier",
+    "clamping",
+    "softmax",
+    "log_softmax",
+    "absolute",
+    "division",
+    "mean",
+    "sum",
+    "trigonometric",
+)
 """Families whose multiplier has as many bits as the activation, whatever multiplier_bits says."""
 UNFORCED = ("thresholded",)
 """Operator families whose outputs force_dtype_int does not reach."""
@@ -114,9 +122,13 @@ class Settings:
         """Return the weight and the activation part; *bits*: of the activation, where a layer takes those of its inputs."""
         weight = str(self["quantize_method_for_weight"])
         return _scheme(
-            bits or self.number("activation_bits"), str(self["quantize_method_for_activation"]),
-            self.number("lut_items_in_bits"), self.number("weight_bits"), weight, self.number("bias_bits"),
-        )  # fmt: skip
+            bits or self.number("activation_bits"),
+            str(self["quantize_method_for_activation"]),
+            self.number("lut_items_in_bits"),
+            self.number("weight_bits"),
+            weight,
+            self.number("bias_bits"),
+        )
 
     def multiplier_bits_of(self, family: str) -> int:
         """Return the bits of a multiplier of an operator family: some take the activation's whatever is configured."""
@@ -142,13 +154,18 @@ class Settings:
     def platform(self, base: Platform, family: str = "") -> Platform:
         """Return platform `compass` as this layer, of an operator family, is configured."""
         return _platform(
-            base.platform, _Arithmetic(base), self.multiplier_bits_of(family), bool(self["force_dtype_int"]),
-            bool(self["force_shift_positive"]), bool(self["unify_shifts_for_aiff"]),
+            base.platform,
+            _Arithmetic(base),
+            self.multiplier_bits_of(family),
+            bool(self["force_dtype_int"]),
+            bool(self["force_shift_positive"]),
+            bool(self["unify_shifts_for_aiff"]),
             self.number("bias_effective_bits") if self["bias_effective_bits"] != "" else self.number("bias_bits"),
             float(self["unify_scales_for_concat_threshold"]),  # type: ignore[arg-type]
-            "quantize_method_for_weight" in self.given, "weight_bits" in self.given,
+            "quantize_method_for_weight" in self.given,
+            "weight_bits" in self.given,
             self.exponential if family == "softmax" else (),
-        )  # fmt: skip
+        )
 
 
 @functools.lru_cache(maxsize=512)
@@ -187,10 +204,18 @@ class _Arithmetic:
 
 @functools.lru_cache(maxsize=512)
 def _platform(
-    name: str, base: _Arithmetic, multiplier_bits: int, signed: bool, positive: bool, unify: bool,  # noqa: ARG001, FBT001
-    effective: int, threshold: float, own_method: bool, own_bits: bool,  # noqa: FBT001
+    name: str,  # noqa: ARG001
+    base: _Arithmetic,
+    multiplier_bits: int,
+    signed: bool,  # noqa: FBT001
+    positive: bool,  # noqa: FBT001
+    unify: bool,  # noqa: ARG001, FBT001, RUF100
+    effective: int,
+    threshold: float,
+    own_method: bool,  # noqa: FBT001
+    own_bits: bool,  # noqa: FBT001
     exponential: tuple[tuple[str, str | int], ...],
-) -> Platform:  # fmt: skip
+) -> Platform:
     """Return *base* with the arithmetic that settings choose.
 
     signed: outputs that would be unsigned have a sign; own_method, own_bits: opt_config says the weights' method or

@@ -34,9 +34,12 @@ class SignLayer(LoneLayer):
         return [torch.sign(x if self.x is None else centred(x, self.x))]
 
     def decided(
-        self, samples: Sequence[Tensor], inputs: Sequence[QParams], ranges: Sequence[tuple[float, float]],  # noqa: ARG002
+        self,
+        samples: Sequence[Tensor],  # noqa: ARG002
+        inputs: Sequence[QParams],
+        ranges: Sequence[tuple[float, float]],  # noqa: ARG002
         attrs: Mapping[str, Any],  # noqa: ARG002
-    ) -> LoneLayer:  # fmt: skip
+    ) -> LoneLayer:
         """Return the layer with the parameters of what it reads."""
         return replace(self, x=inputs[0])
 

@@ -191,9 +191,11 @@ def _searched(work: Work, search: Search) -> Work:
 
     wanted = score("float", work.float_graph)
     found = searched(
-        search, work.settings, work.keys,
+        search,
+        work.settings,
+        work.keys,
         lambda settings: wanted - score("quantized", _quantized(_with_settings(work, settings)).quantized_graph),
-    )  # fmt: skip
+    )
     names = {key.number: name for name, key in work.keys.items()}
     ends = ((found.wide_from, "16 bits"), (found.float_from, "float32"))
     what = [f"{names[first]!r} on {kind}" for first, kind in ends if first in names]
@@ -217,9 +219,13 @@ def _quantized(work: Work) -> Work:
     decided = decide(source, layers)
     methods = methods_of(work.options["global_calibration"])
     trained = Trained(
-        work.float_graph, work.keys, work.runs, lambda: calibration_batches(work), decided,
+        work.float_graph,
+        work.keys,
+        work.runs,
+        lambda: calibration_batches(work),
+        decided,
         lambda: quantized_graph(unmarked(source), layers, decided, {}),
-    )  # fmt: skip
+    )
     chosen = rounded(trained, methods)
     if chosen:
         decided = decide(source, replace(layers, rounded=chosen))
@@ -296,9 +302,17 @@ def dump_and_measure(work: Work) -> Work:
 
 
 STEPS: tuple[Callable[[Work], Work], ...] = (
-    read_graph, forward_zeros, optimize_before_quantization, gather_statistics, optimize_at_quantization, quantize_layers,
-    optimize_after_quantization, forward_zeros_quantized, write_ir, dump_and_measure,
-)  # fmt: skip
+    read_graph,
+    forward_zeros,
+    optimize_before_quantization,
+    gather_statistics,
+    optimize_at_quantization,
+    quantize_layers,
+    optimize_after_quantization,
+    forward_zeros_quantized,
+    write_ir,
+    dump_and_measure,
+)
 
 
 AFTER_RANGES = STEPS[5:-2]

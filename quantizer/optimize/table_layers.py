@@ -111,9 +111,12 @@ class OneInputLayer(LoneLayer):
         return [self.y]
 
     def decided(
-        self, samples: Sequence[Tensor], inputs: Sequence[QParams], ranges: Sequence[tuple[float, float]],  # noqa: ARG002
+        self,
+        samples: Sequence[Tensor],  # noqa: ARG002
+        inputs: Sequence[QParams],
+        ranges: Sequence[tuple[float, float]],  # noqa: ARG002, RUF100
         attrs: Mapping[str, Any],
-    ) -> LoneLayer:  # fmt: skip
+    ) -> LoneLayer:
         """Return the layer with the parameters of its calibrated range; UnsupportedError for scales per channel."""
         method, bits = str(attrs["q_mode_activation"]), int(attrs["q_bits_activation"])
         if method.startswith("per_channel"):
@@ -277,9 +280,11 @@ class RectifiedLayer(OneInputLayer):
             return dict(self.attrs)
         bits = file_format(8 if self.y.bits <= 8 else 16, signed=False)
         numbers = {
-            "scale_value": int(self.ratio.mantissa), "shift_value": int(self.ratio.shift), "scale_type": bits,
+            "scale_value": int(self.ratio.mantissa),
+            "shift_value": int(self.ratio.shift),
+            "scale_type": bits,
             "shift_type": SHIFT_TYPE,
-        }  # fmt: skip
+        }
         places = {} if self.slopes is None else {"negative_slope_shift": self.slopes.shift}
         return {**self.attrs, **places, **{key: numbers[key] for key in SHIFT_FIRST}}
 

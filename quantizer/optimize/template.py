@@ -31,9 +31,12 @@ FLOATS = {"float32": "FP32", "float16": "FP16", "bfloat16": "BFP16"}
 
 
 def opt_template(
-    graph: Graph, keys: Mapping[str, LayerKey], settings: Mapping[str, Settings], ranges: Mapping[str, Calibrated],
+    graph: Graph,
+    keys: Mapping[str, LayerKey],
+    settings: Mapping[str, Settings],
+    ranges: Mapping[str, Calibrated],
     similarity: Mapping[str, Similarity],
-) -> str:  # fmt: skip
+) -> str:
     """Return the JSON text: layer -> settings, and under just_for_display what was chosen and how near it came."""
     found = {}
     for node in _layers(graph):

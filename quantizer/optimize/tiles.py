@@ -91,6 +91,9 @@ class Tiles:
 def _copying(axis: int, count: int) -> dict[str, AttrValue]:
     """Return the parameters of a Concat that copies codes: the multiplier 1 without a shift."""
     return {
-        "axis": axis, "scale_value": (1,) * count, "shift_value": (0,) * count, "scale_type": (DTYPES["uint8"],) * count,
+        "axis": axis,
+        "scale_value": (1,) * count,
+        "shift_value": (0,) * count,
+        "scale_type": (DTYPES["uint8"],) * count,
         "shift_type": (DTYPES["int8"],) * count,
-    }  # fmt: skip
+    }

@@ -105,9 +105,13 @@ def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dic
     """
     numbers, runner = method.numbers, trained.runner
     schedule = Schedule(
-        int(numbers["epochs"]), max(1, int(numbers["batch_size"])), numbers["learning_rate"], numbers["regularization"],
-        (numbers["beta_first"], numbers["beta_last"]), numbers["warm_start"],
-    )  # fmt: skip
+        int(numbers["epochs"]),
+        max(1, int(numbers["batch_size"])),
+        numbers["learning_rate"],
+        numbers["regularization"],
+        (numbers["beta_first"], numbers["beta_last"]),
+        numbers["warm_start"],
+    )
     graph = as_it_calibrates(trained)
     feeds = samples_of(trained, int(numbers["batches"]), schedule.batch_size)
     count = len(next(iter(feeds.values())))

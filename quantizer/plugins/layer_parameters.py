@@ -103,9 +103,14 @@ def quantization(tensor: PyTensor, axis: int | None = None, *, per_channel: bool
         scale, zero = scale.reshape(()), zero.reshape(())
     try:
         return QParams(
-            _format(tensor), 1.0 / scale.double(), zero, int(tensor.qmin or 0), int(tensor.qmax or 0),
-            axis=axis if several else None, steps=scale,
-        )  # fmt: skip
+            _format(tensor),
+            1.0 / scale.double(),
+            zero,
+            int(tensor.qmin or 0),
+            int(tensor.qmax or 0),
+            axis=axis if several else None,
+            steps=scale,
+        )
     except GraphError as err:
         raise PluginError(f"{tensor.name}: {err}") from None
 

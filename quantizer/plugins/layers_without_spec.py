@@ -39,9 +39,12 @@ class LoneLayer(ABC):
 
     @abstractmethod
     def decided(
-        self, samples: Sequence[Tensor], inputs: Sequence[QParams], ranges: Sequence[tuple[float, float]],
+        self,
+        samples: Sequence[Tensor],
+        inputs: Sequence[QParams],
+        ranges: Sequence[tuple[float, float]],
         attrs: Mapping[str, Any],
-    ) -> LoneLayer:  # fmt: skip
+    ) -> LoneLayer:
         """Return the quantized layer from real inputs, their parameters, the ranges of its outputs and its settings."""
 
     @property
@@ -82,9 +85,12 @@ class PluginLayer(LoneLayer):
         return made
 
     def decided(
-        self, samples: Sequence[Tensor], inputs: Sequence[QParams], ranges: Sequence[tuple[float, float]],
+        self,
+        samples: Sequence[Tensor],
+        inputs: Sequence[QParams],
+        ranges: Sequence[tuple[float, float]],
         attrs: Mapping[str, Any],
-    ) -> LoneLayer:  # fmt: skip
+    ) -> LoneLayer:
         """Return the quantized layer: after a forward of *samples*, with the parameters of its inputs and calibrated outputs.
 
         PluginError for what the functions raise or leave undecided.

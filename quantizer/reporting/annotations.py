@@ -56,8 +56,12 @@ def _of_group(key: tuple[str, int, str], records: Sequence[Record], facts: Facts
     lines.append(f"rerun: {rerun(first, facts)}")
     on = f" on {counted(len(records), 'target')}" if len(records) > 1 else ""
     return workflow_command(
-        "error", "\n".join(map(printable, lines)), title=f"{first.op}: {check} fails{on}", file=_joined(prefix, path), line=line
-    )  # fmt: skip
+        "error",
+        "\n".join(map(printable, lines)),
+        title=f"{first.op}: {check} fails{on}",
+        file=_joined(prefix, path),
+        line=line,
+    )
 
 
 def _joined(prefix: str, path: str) -> str:
@@ -69,11 +73,15 @@ def of_messages(text: str, prefix: str = "") -> list[str]:
     places = filter(None, map(_LINE.fullmatch, text.splitlines()))
     found = [
         workflow_command(
-            "error", place["text"], title="quantizer", file=_joined(prefix, place["file"]), line=int(place["line"]),
+            "error",
+            place["text"],
+            title="quantizer",
+            file=_joined(prefix, place["file"]),
+            line=int(place["line"]),
             col=int(place["column"]),
         )
         for place in places
-    ]  # fmt: skip
+    ]
     return found or [workflow_command("error", text, title="quantizer")]
 
 

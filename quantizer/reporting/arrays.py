@@ -199,8 +199,13 @@ def _measured(
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(apart == 0, 0.0, apart / size)
     measured = Pair(
-        *said, found, unequal=int((apart > 0).sum()), largest=float(apart.max()), relative=float(relative.max()), worst=worst
-    )  # fmt: skip
+        *said,
+        found,
+        unequal=int((apart > 0).sum()),
+        largest=float(apart.max()),
+        relative=float(relative.max()),
+        worst=worst,
+    )
     if step is None:
         return measured
     allowed = enclosure_radius(a.astype(np.float64), size, step, dtype)

@@ -53,9 +53,13 @@ def add_parsers(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "Write a conformance statement of a run: JSON to be read by programs, markdown to be read by people.",
     )
     statement.add_argument(
-        "-o", "--output", metavar="NAME", type=Path, default=Path("statement"),
+        "-o",
+        "--output",
+        metavar="NAME",
+        type=Path,
+        default=Path("statement"),
         help="files to write: NAME.json and NAME.md (default: %(default)s)",
-    )  # fmt: skip
+    )
 
 
 def _of_run(
@@ -138,5 +142,8 @@ def _merge(args: argparse.Namespace) -> int:
 
 
 VERBS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "merge": _merge, "annotate": _annotate, "junit": _junit, "statement": _statement,
-}  # fmt: skip
+    "merge": _merge,
+    "annotate": _annotate,
+    "junit": _junit,
+    "statement": _statement,
+}

@@ -242,9 +242,11 @@ def _diff(args: argparse.Namespace) -> int:
     before, after = read_either(args.base)[0], read_either(args.candidate)[0]
     diff = _against(args.base, before, args.candidate, after, filtered=args.filtered)
     reasons = reasons_to_fail(
-        diff, asked.fail_on or (), factor=FACTOR if asked.factor is None else asked.factor,
+        diff,
+        asked.fail_on or (),
+        factor=FACTOR if asked.factor is None else asked.factor,
         lsb=math.inf if asked.lsb is None else asked.lsb,
-    )  # fmt: skip
+    )
     _write(sys.stdout, render(diff, args.format, width=_width()))
     _write(sys.stderr, "".join(f"gate: {reason}\n" for reason in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:

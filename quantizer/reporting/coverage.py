@@ -46,9 +46,12 @@ def gap_table(records: Iterable[Record]) -> Section:
     for record in everything:
         targets[record.op].append(record)
     columns = (
-        Column("op", code=True), Column("check", code=True), Column("targets", right=True), Column("cases", right=True),
+        Column("op", code=True),
+        Column("check", code=True),
+        Column("targets", right=True),
+        Column("cases", right=True),
         Column("where", code=True),
-    )  # fmt: skip
+    )
     rows = []
     for op in sorted(targets):
         by_check: dict[str, list[tuple[Record, int]]] = defaultdict(list)

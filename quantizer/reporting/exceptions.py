@@ -39,11 +39,14 @@ def exceptions(records: Iterable[Record], facts: Facts | None = None, as_of: str
     unknown = {key: _undeclared(key, reason) for key, (reason, _) in items.items() if key not in declared}
     found = [
         Met(
-            entry := (declared.get(key) or unknown[key]), key[0], tuple(sorted(items[key][1])) if key in items else (),
-            _days(entry.since, day), bool(day and entry.expires and entry.expires < day),
+            entry := (declared.get(key) or unknown[key]),
+            key[0],
+            tuple(sorted(items[key][1])) if key in items else (),
+            _days(entry.since, day),
+            bool(day and entry.expires and entry.expires < day),
         )
         for key in (*wanted, *unknown)
-    ]  # fmt: skip
+    ]
     return sorted(
         found, key=lambda met: (not met.expired, -(-1 if met.age is None else met.age), met.declared.id, met.platform)
     )
@@ -73,18 +76,32 @@ def _days(since: str, day: str) -> int | None:
 def exceptions_table(found: Iterable[Met], as_of: str = "") -> Section:
     """Return the exceptions as a table."""
     columns = (
-        Column("exception", code=True), Column("kind"), Column("platform", code=True), Column("since"),
-        Column("age in days", right=True), Column("expires"), Column("owner", code=True), Column("items", right=True),
-        Column("for example", code=True), Column("reason", code=True),
-    )  # fmt: skip
+        Column("exception", code=True),
+        Column("kind"),
+        Column("platform", code=True),
+        Column("since"),
+        Column("age in days", right=True),
+        Column("expires"),
+        Column("owner", code=True),
+        Column("items", right=True),
+        Column("for example", code=True),
+        Column("reason", code=True),
+    )
     rows = tuple(
         (
-            met.declared.id, _KIND[met.declared.kind], met.platform, met.declared.since or NOTHING,
-            NOTHING if met.age is None else f"{met.age:,}", _expiry(met), met.declared.owner or NOTHING,
-            f"{len(met.items):,}" if met.items else "not met", next(iter(met.items), NOTHING), met.declared.reason,
+            met.declared.id,
+            _KIND[met.declared.kind],
+            met.platform,
+            met.declared.since or NOTHING,
+            NOTHING if met.age is None else f"{met.age:,}",
+            _expiry(met),
+            met.declared.owner or NOTHING,
+            f"{len(met.items):,}" if met.items else "not met",
+            next(iter(met.items), NOTHING),
+            met.declared.reason,
         )
         for met in found
-    )  # fmt: skip
+    )
     told = f" Ages are told by {as_of}." if as_of else ""
     note = f"Failures that are declared; what expired first, then the oldest.{told}"
     return Section("Exceptions by age", columns, rows, note=note)

@@ -147,5 +147,9 @@ def _texts(figures: Figures) -> Iterator[str]:
 
 
 _VERBS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "add": _add, "trend": _trend, "since": _since, "merge": _merge, "prune": _prune,
-}  # fmt: skip
+    "add": _add,
+    "trend": _trend,
+    "since": _since,
+    "merge": _merge,
+    "prune": _prune,
+}

@@ -73,30 +73,45 @@ def row(part: PartFinding) -> list[str]:
     """Return the cells of one part."""
     by = _by(part) if part.differ else ""
     return [
-        printable(part.name), part.op, printable(part.edge), str(part.differ or ""), by, str(part.alone or ""),
+        printable(part.name),
+        part.op,
+        printable(part.edge),
+        str(part.differ or ""),
+        by,
+        str(part.alone or ""),
         *(_cell(local, part) for local in part.locals),
-    ]  # fmt: skip
+    ]
 
 
 def model_page(findings: ModelFindings) -> str:
     """Return the whole page."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     engines = [local.engine for local in findings.parts[0].locals] if findings.parts else []
     rows = [
         {
-            "cells": row(part), "shape": list(part.shape), "tone": _tone(part), "here": part.parts_here,
+            "cells": row(part),
+            "shape": list(part.shape),
+            "tone": _tone(part),
+            "here": part.parts_here,
             "how": "; ".join(f"{local.engine} in float32: {local.how}" for local in part.locals if local.how),
-            "reason": part.reason, "bar": _bar(part),
+            "reason": part.reason,
+            "bar": _bar(part),
         }
         for part in findings.parts
-    ]  # fmt: skip
+    ]
     return environment.get_template("model.html").render(
-        title=f"{findings.model}: {findings.engines[0]} and {findings.engines[1]}", platform=findings.platform,
-        sentences=summary(findings), columns=[*COLUMNS, *engines], rows=rows,
-    )  # fmt: skip
+        title=f"{findings.model}: {findings.engines[0]} and {findings.engines[1]}",
+        platform=findings.platform,
+        sentences=summary(findings),
+        columns=[*COLUMNS, *engines],
+        rows=rows,
+    )
 
 
 def _tone(part: PartFinding) -> str:

@@ -189,11 +189,14 @@ def _operators(records: Sequence[Record], facts: Facts) -> list[OperatorStatemen
         ratios = {row.record.id: row.ratio for row in value_rows(by_op[op])}
         found.append(
             OperatorStatement(
-                op=op, version=spec.version, spec=spec.path, sha256=spec.sha256,
+                op=op,
+                version=spec.version,
+                spec=spec.path,
+                sha256=spec.sha256,
                 targets=[_target(record, ratios[record.id]) for record in by_op[op] if record.kind == CASES],
                 items={record.kind: standing(record) for record in by_op[op] if record.kind != CASES},
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -202,11 +205,14 @@ def _target(record: Record, ratio: float) -> TargetStatement:
         return decided(check) > 0
 
     return TargetStatement(
-        scheme=record.scheme, platform=record.platform, result=standing(record), cases=record.cases,
+        scheme=record.scheme,
+        platform=record.platform,
+        result=standing(record),
+        cases=record.cases,
         elements=sum(check.elements for check in record.checks.values()),
         checks=sorted((name for name, check in record.checks.items() if gave(check)), key=check_order),
         worst_ratio="inf" if ratio == float("inf") else ratio,
-    )  # fmt: skip
+    )
 
 
 def _run_gaps(records: Sequence[Record], facts: Facts) -> list[GapStatement]:
@@ -229,6 +235,10 @@ def _run_gaps(records: Sequence[Record], facts: Facts) -> list[GapStatement]:
 
 def _gaps(records: Sequence[Record]) -> list[GapStatement]:
     return [
-        GapStatement(what=gap.check, reason=f"not reached: {gap.reason}" if gap.check == COVERAGE else gap.reason, items=list(gap.items))
+        GapStatement(
+            what=gap.check,
+            reason=f"not reached: {gap.reason}" if gap.check == COVERAGE else gap.reason,
+            items=list(gap.items),
+        )
         for gap in coverage_gaps(records)
-    ]  # fmt: skip
+    ]

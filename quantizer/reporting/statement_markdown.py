@@ -12,14 +12,16 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
     """Return the statement; where it is longer than *max_bytes*, a line says which tables were cut."""
     counts = statement.counts
     head = [
-        "# Conformance statement", "",
+        "# Conformance statement",
+        "",
         f"**{statement.result.capitalize()}.** {counted(counts['items'], 'item')}: {counts['passed']:,} passed, "
         f"{counts['failed']:,} failed, {counts['known']:,} known failures, {counts['skipped']:,} skipped; "
         f"{counted(len(statement.operators), 'operator')}, {counted(counts['targets'], 'target')}, "
         f"{counted(counts['cases'], 'case')}, {counted(counts['verdicts'], 'verdict')}, "
-        f"{counted(counts['elements'], 'element')} judged.", "",
+        f"{counted(counts['elements'], 'element')} judged.",
+        "",
         *(f"* {printable(line)}" for line in _versions(statement)),
-    ]  # fmt: skip
+    ]
     sections = [_gaps(statement), _exceptions(statement), _operators(statement), _checks(statement), _files(statement)]
     return visible(capped(head, sections, max_bytes))
 
@@ -51,25 +53,39 @@ def _gaps(statement: Statement) -> Section:
 
 def _exceptions(statement: Statement) -> Section:
     columns = (
-        Column("exception", code=True), Column("platform", code=True), Column("owner", code=True), Column("expires"),
-        Column("items", right=True), Column("reason", code=True),
-    )  # fmt: skip
+        Column("exception", code=True),
+        Column("platform", code=True),
+        Column("owner", code=True),
+        Column("expires"),
+        Column("items", right=True),
+        Column("reason", code=True),
+    )
     rows = tuple(
         (
-            met.declared.id, met.platform, met.declared.owner or NOTHING, met.declared.expires or NOTHING,
-            f"{len(met.items):,}", met.declared.reason,
+            met.declared.id,
+            met.platform,
+            met.declared.owner or NOTHING,
+            met.declared.expires or NOTHING,
+            f"{len(met.items):,}",
+            met.declared.reason,
         )
         for met in statement.exceptions
-    )  # fmt: skip
+    )
     return Section("Declared exceptions met", columns, rows)
 
 
 def _operators(statement: Statement) -> Section:
     columns = (
-        Column("operator", code=True), Column("version"), Column("result"), Column("targets", right=True),
-        Column("cases", right=True), Column("elements", right=True), Column("worst ratio", right=True),
-        Column("platforms and schemes", code=True), Column("spec (SHA-256)", code=True),
-    )  # fmt: skip
+        Column("operator", code=True),
+        Column("version"),
+        Column("result"),
+        Column("targets", right=True),
+        Column("cases", right=True),
+        Column("elements", right=True),
+        Column("worst ratio", right=True),
+        Column("platforms and schemes", code=True),
+        Column("spec (SHA-256)", code=True),
+    )
     return Section("Tested", columns, tuple(_operator(one) for one in statement.operators))
 
 
@@ -81,11 +97,16 @@ def _operator(one: OperatorStatement) -> tuple[str, ...]:
         platforms.setdefault(target.platform, []).append(target.scheme + failed)
     ratios = [float(target.worst_ratio) for target in one.targets]
     return (
-        one.op, one.version, next((word for word in ("failed", "known", "skipped") if word in results), "passed"),
-        f"{len(one.targets):,}", f"{sum(t.cases for t in one.targets):,}", f"{sum(t.elements for t in one.targets):,}",
+        one.op,
+        one.version,
+        next((word for word in ("failed", "known", "skipped") if word in results), "passed"),
+        f"{len(one.targets):,}",
+        f"{sum(t.cases for t in one.targets):,}",
+        f"{sum(t.elements for t in one.targets):,}",
         ratio_text(max(ratios)) if ratios else NOTHING,
-        "; ".join(f"{name}: {' '.join(schemes)}" for name, schemes in platforms.items()), f"{one.spec} {one.sha256[:16]}",
-    )  # fmt: skip
+        "; ".join(f"{name}: {' '.join(schemes)}" for name, schemes in platforms.items()),
+        f"{one.spec} {one.sha256[:16]}",
+    )
 
 
 def _checks(statement: Statement) -> Section:

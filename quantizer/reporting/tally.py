@@ -118,9 +118,14 @@ def _row(record: Record) -> Row:
             if own > ratio or (own == ratio and check_order(name) < check_order(worst)):
                 worst, ratio = name, own
     return Row(
-        record=record, check=worst, ratio=max(ratio, 0.0), mistrusted=mistrusted, vacuous=vacuous,
-        gaps=len(item_gaps(record)), failed=failed,
-    )  # fmt: skip
+        record=record,
+        check=worst,
+        ratio=max(ratio, 0.0),
+        mistrusted=mistrusted,
+        vacuous=vacuous,
+        gaps=len(item_gaps(record)),
+        failed=failed,
+    )
 
 
 def value_rows(records: Iterable[Record]) -> list[Row]:

@@ -130,9 +130,14 @@ def _misfits(platform: Platform) -> tuple[Misfit, ...]:
 
     def offset(provided: Provided, scheme: Scheme) -> str | None:
         return weights(
-            provided, scheme, lambda p, part: f"zero point {_first(p.zero_point)}" if part.symmetry == "symmetric"
-            and bool(p.zero_point.any()) else None,
-        )  # fmt: skip
+            provided,
+            scheme,
+            lambda p, part: (
+                f"zero point {_first(p.zero_point)}"
+                if part.symmetry == "symmetric" and bool(p.zero_point.any())
+                else None
+            ),
+        )
 
     return _activation_bits, _zero_points, _activation_rule, weight_bits, sign, grain, offset, _bias_bits
 

@@ -47,9 +47,13 @@ class Moments:
         fourth = m4 - 4 * m1 * m3 + 6 * m1 * m1 * m2 - 3 * m1**4
         there = variance > 0
         return Summary(
-            m1, deviation, third / (variance * deviation) if there else 0.0,
-            fourth / (variance * variance) - 3 if there else 0.0, self.low, self.high,
-        )  # fmt: skip
+            m1,
+            deviation,
+            third / (variance * deviation) if there else 0.0,
+            fourth / (variance * variance) - 3 if there else 0.0,
+            self.low,
+            self.high,
+        )
 
 
 @dataclass(frozen=True)
@@ -135,11 +139,18 @@ def parameter_analyse(graph: Graph) -> list[ParameterRange]:
             wide = data.double()
             found.append(
                 ParameterRange(
-                    node.name, node.op, name, tuple(data.shape), float(wide.min()), float(wide.max()),
-                    float(torch.std(wide, correction=0)), float(wide.abs().mean()),
-                    None if scale is None else float(scale.min()), None if scale is None else float(scale.max()),
+                    node.name,
+                    node.op,
+                    name,
+                    tuple(data.shape),
+                    float(wide.min()),
+                    float(wide.max()),
+                    float(torch.std(wide, correction=0)),
+                    float(wide.abs().mean()),
+                    None if scale is None else float(scale.min()),
+                    None if scale is None else float(scale.max()),
                 )
-            )  # fmt: skip
+            )
     return found
 
 
@@ -158,10 +169,15 @@ def statistics_table(rows: Sequence[TensorStatistics]) -> str:
 def parameters_table(rows: Sequence[ParameterRange]) -> str:
     """Return a table of constants in the graph's order."""
     cells = [
-        [p.operation, p.tensor, "x".join(map(str, p.shape)), *(f"{v:.4g}" for v in (p.low, p.high, p.deviation, p.mean_size)),
-         *("" if v is None else f"{v:.4g}" for v in (p.smallest_scale, p.largest_scale))]
+        [
+            p.operation,
+            p.tensor,
+            "x".join(map(str, p.shape)),
+            *(f"{v:.4g}" for v in (p.low, p.high, p.deviation, p.mean_size)),
+            *("" if v is None else f"{v:.4g}" for v in (p.smallest_scale, p.largest_scale)),
+        ]
         for p in rows
-    ]  # fmt: skip
+    ]
     headers = [
         "operation",
         "constant",

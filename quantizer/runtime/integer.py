@@ -165,9 +165,15 @@ class _Work:
         return replace(params, steps=(1.0 / params.scale).float())
 
     def _provided(
-        self, node: Node, spec: Spec, operands: Mapping[str, str], given: Mapping[str, QParams],
-        inputs: Mapping[str, QParams], output: QParams, tensors: dict[str, Tensor],
-    ) -> Node:  # fmt: skip
+        self,
+        node: Node,
+        spec: Spec,
+        operands: Mapping[str, str],
+        given: Mapping[str, QParams],
+        inputs: Mapping[str, QParams],
+        output: QParams,
+        tensors: dict[str, Tensor],
+    ) -> Node:
         source = self.grids.graph
         weights = {
             key: Constant(cast("torch.Tensor", tensors[name].data).long(), given[key])
@@ -273,11 +279,13 @@ def _as_provided(
     named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
     index = next(iter(spec.quantization.outputs.values()), "") == "index"
     return Provided(
-        spec, named | {next(iter(spec.outputs)): node.outputs[0]},
+        spec,
+        named | {next(iter(spec.outputs)): node.outputs[0]},
         {key: params for key, params in inputs.items() if spec.inputs[key].kind == "value"},
-        None if index else output, {key: constant for key, constant in constants.items() if key in spec.inputs},
+        None if index else output,
+        {key: constant for key, constant in constants.items() if key in spec.inputs},
         frozenset(key for key, name in named.items() if key in inputs and graph.tensor(name).is_constant),
-    )  # fmt: skip
+    )
 
 
 def _constant(name: str, constant: Constant) -> Tensor:
@@ -337,10 +345,13 @@ def _allowed(request: Request, output: QParams) -> bool:
     rule = request.spec.quantization.outputs.get("y", "calibrated")
     family, op, platform = request.spec.quantization.family, request.spec.op, request.platform
     fixed = (
-        rule not in ("calibrated", "index") or family in platform.same_as_input or family in platform.ones_complement_outputs
-        or op in platform.fixed_outputs or family in platform.same_as_equal_inputs
+        rule not in ("calibrated", "index")
+        or family in platform.same_as_input
+        or family in platform.ones_complement_outputs
+        or op in platform.fixed_outputs
+        or family in platform.same_as_equal_inputs
         or (family in platform.unit_range_above_8_bits and output.dtype.bits > NARROW_BITS)
-    )  # fmt: skip
+    )
     if family in platform.shared_parameters and len({id(p) for p in request.given.values()}) > 1:
         first, *rest = request.given.values()
         if not all(same_numbers(first, other) for other in rest):

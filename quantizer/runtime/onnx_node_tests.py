@@ -148,14 +148,19 @@ PPQ_ONLY = [
 
 
 CORRECTED_IN = (1, 22)
-CORRECTED = frozenset({
-    "test_attention_3d_with_past_and_present_qk_matmul_bias", "test_attention_3d_with_past_and_present_qk_matmul_softcap",
-    "test_attention_4d_with_past_and_present_qk_matmul_bias", "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask",
-    "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask_causal",
-    "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask",
-    "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal", "test_attention_4d_with_qk_matmul_bias",
-    "test_attention_4d_with_qk_matmul_softcap",
-})  # fmt: skip
+CORRECTED = frozenset(
+    {
+        "test_attention_3d_with_past_and_present_qk_matmul_bias",
+        "test_attention_3d_with_past_and_present_qk_matmul_softcap",
+        "test_attention_4d_with_past_and_present_qk_matmul_bias",
+        "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask",
+        "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask_causal",
+        "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask",
+        "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal",
+        "test_attention_4d_with_qk_matmul_bias",
+        "test_attention_4d_with_qk_matmul_softcap",
+    }
+)
 """Tests of older releases whose answers onnx 1.22 corrected: Attention caps its scores before the mask, not after it.
 
 They, and what they expand to, are left out where an older onnx is installed.

@@ -83,9 +83,14 @@ def _connected(graph: Graph, chosen: set[str]) -> set[str]:
 
 
 def quantize_graph(
-    graph: Graph, batches: Iterable[Any], setting: Setting = INT8, *, activations: QuantizationProperty | None = None,
-    weights: QuantizationProperty | None = None, num_of_bits: int | None = None,
-) -> Graph:  # fmt: skip
+    graph: Graph,
+    batches: Iterable[Any],
+    setting: Setting = INT8,
+    *,
+    activations: QuantizationProperty | None = None,
+    weights: QuantizationProperty | None = None,
+    num_of_bits: int | None = None,
+) -> Graph:
     """Return a dispatched graph with a calibrated configuration for each operand and result of its quantized operations.
 
     batches: what `forward` takes, at least one. activations, weights, num_of_bits: in the place of what *setting* says.
@@ -168,11 +173,14 @@ def _operand(
         axis = CHANNELS.get(node.op) if P.PER_CHANNEL in setting.weights else None
         plain = setting.weights & ~(P.PER_CHANNEL | P.PER_TENSOR)
         own[name] = create_default_quant_config(
-            num_of_bits=bits, policy=plain | (P.PER_TENSOR if axis is None else P.PER_CHANNEL), channel_axis=axis,
+            num_of_bits=bits,
+            policy=plain | (P.PER_TENSOR if axis is None else P.PER_CHANNEL),
+            channel_axis=axis,
             quant_min=None if P.FLOATING in plain else -setting.largest_weight,
-            quant_max=None if P.FLOATING in plain else setting.largest_weight, observer_algorithm=setting.weight_observer,
+            quant_max=None if P.FLOATING in plain else setting.largest_weight,
+            observer_algorithm=setting.weight_observer,
             exponent_bits=_exponent(plain),
-        )  # fmt: skip
+        )
     else:
         own[name] = _activation(setting)
     own[name].state = QuantizationStates.ACTIVATED
@@ -181,9 +189,11 @@ def _operand(
 
 def _activation(setting: Setting) -> TensorQuantizationConfig:
     return create_default_quant_config(
-        num_of_bits=setting.num_of_bits, policy=setting.activations, observer_algorithm=setting.observer,
+        num_of_bits=setting.num_of_bits,
+        policy=setting.activations,
+        observer_algorithm=setting.observer,
         exponent_bits=_exponent(setting.activations),
-    )  # fmt: skip
+    )
 
 
 def _exponent(policy: QuantizationProperty) -> int:

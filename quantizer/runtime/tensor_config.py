@@ -43,9 +43,14 @@ class QuantizationProperty(enum.IntFlag):
 P = QuantizationProperty
 _LINEAR = [P.LINEAR | extra for extra in (P(0), P.POWER_OF_2, P.DYNAMIC, P.DYNAMIC | P.POWER_OF_2)]
 POLICIES = frozenset(
-    [grain | sign | kind for grain in (P.PER_TENSOR, P.PER_CHANNEL) for sign in (P.SYMMETRICAL, P.ASYMMETRICAL) for kind in _LINEAR]
+    [
+        grain | sign | kind
+        for grain in (P.PER_TENSOR, P.PER_CHANNEL)
+        for sign in (P.SYMMETRICAL, P.ASYMMETRICAL)
+        for kind in _LINEAR
+    ]
     + [grain | P.SYMMETRICAL | P.FLOATING | P.POWER_OF_2 for grain in (P.PER_TENSOR, P.PER_CHANNEL)]
-)  # fmt: skip
+)
 """The 18 combinations that mean something."""
 
 
@@ -208,9 +213,13 @@ class TensorQuantizationConfig:
         if P.DYNAMIC in self.policy:
             axes = tuple(i for i in range(values.dim()) if P.PER_TENSOR in self.policy or i != self._axis(values))
             own = TensorQuantizationConfig(
-                self.policy & ~P.DYNAMIC, self.rounding, self.num_of_bits, self.quant_min, self.quant_max,
+                self.policy & ~P.DYNAMIC,
+                self.rounding,
+                self.num_of_bits,
+                self.quant_min,
+                self.quant_max,
                 channel_axis=self.channel_axis,
-            )  # fmt: skip
+            )
             own.calibrate(values.detach().amin(dim=axes), values.detach().amax(dim=axes))
             return own.quantize(values)
         if not (torch.is_grad_enabled() and values.requires_grad):
@@ -286,13 +295,24 @@ class OperationQuantizationConfig:
 
 
 def create_default_quant_config(
-    *, num_of_bits: int = 8, quant_min: int | None = None, quant_max: int | None = None,
-    policy: QuantizationProperty = P.PER_TENSOR | P.LINEAR | P.SYMMETRICAL, rounding: RoundingMode = "half_even",
-    observer_algorithm: str = "minmax", channel_axis: int | None = None, exponent_bits: int = 0,
-) -> TensorQuantizationConfig:  # fmt: skip
+    *,
+    num_of_bits: int = 8,
+    quant_min: int | None = None,
+    quant_max: int | None = None,
+    policy: QuantizationProperty = P.PER_TENSOR | P.LINEAR | P.SYMMETRICAL,
+    rounding: RoundingMode = "half_even",
+    observer_algorithm: str = "minmax",
+    channel_axis: int | None = None,
+    exponent_bits: int = 0,
+) -> TensorQuantizationConfig:
     """Return a configuration that is still to be calibrated; its codes are signed and of full range where not named."""
     return TensorQuantizationConfig(
-        policy, rounding, num_of_bits, -(1 << (num_of_bits - 1)) if quant_min is None else quant_min,
-        (1 << (num_of_bits - 1)) - 1 if quant_max is None else quant_max, exponent_bits,
-        observer_algorithm=observer_algorithm, channel_axis=channel_axis,
-    )  # fmt: skip
+        policy,
+        rounding,
+        num_of_bits,
+        -(1 << (num_of_bits - 1)) if quant_min is None else quant_min,
+        (1 << (num_of_bits - 1)) - 1 if quant_max is None else quant_max,
+        exponent_bits,
+        observer_algorithm=observer_algorithm,
+        channel_axis=channel_axis,
+    )

@@ -158,9 +158,13 @@ class TorchExecutor:
         return self._run(self._plan(outputs, feeds), feeds, outputs, hooks)
 
     def _run(
-        self, steps: Sequence[Step], feeds: Mapping[str, Tensor], outputs: Sequence[str], hooks: Mapping[str, RuntimeHook],
+        self,
+        steps: Sequence[Step],
+        feeds: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        hooks: Mapping[str, RuntimeHook],
         seen: dict[str, tuple[int, ...]] | None = None,
-    ) -> list[Tensor]:  # fmt: skip
+    ) -> list[Tensor]:
         constants, values = self._constants, dict(feeds)
         self._values = values
         context = Context(self.graph, self.device, values, self._body_runner(values))

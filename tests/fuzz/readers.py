@@ -188,10 +188,12 @@ def optional() -> list[Reader]:
 
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Add", ["h", "w"], ["y"])], "g",
-        [value("x", TensorProto.FLOAT, [1, 3])], [value("y", TensorProto.FLOAT, [1, 3])],
+        [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Add", ["h", "w"], ["y"])],
+        "g",
+        [value("x", TensorProto.FLOAT, [1, 3])],
+        [value("y", TensorProto.FLOAT, [1, 3])],
         [helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
     text = b'input: "x" input_shape { dim: 1 dim: 4 }\nlayer { name: "l" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 2 } }\n'

@@ -149,8 +149,12 @@ def padding(d: Draw, op: str) -> Made:
         operands.append(d.values((), kind))
     if d.chance(0.3):
         axes = d.r.sample(range(len(shape)), d.whole(1, len(shape)))
-        operands = [operands[0], whole(*[pads[a] for a in axes], *[pads[a + len(shape)] for a in axes]), *(operands[2:] or [None]),
-                    whole(*[a - len(shape) if d.chance(0.3) else a for a in axes])]  # fmt: skip
+        operands = [
+            operands[0],
+            whole(*[pads[a] for a in axes], *[pads[a + len(shape)] for a in axes]),
+            *(operands[2:] or [None]),
+            whole(*[a - len(shape) if d.chance(0.3) else a for a in axes]),
+        ]
     elif d.chance(0.2) and mode != "wrap":
         opset = d.one(11, 13)
     return Made(op, opset, tuple(operands), attrs, held=frozenset({1, 3}))

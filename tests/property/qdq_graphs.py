@@ -265,9 +265,12 @@ class Assembly:
             inputs = [f"{result}_q", f"{result}_scale", f"{result}_zero"]
             self.nodes.append(helper.make_node("DequantizeLinear", inputs, [name]))
         graph = helper.make_graph(
-            self.nodes, "drawn", [helper.make_tensor_value_info("x", TensorProto.FLOAT, d.shapes["x"])],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs], self.tensors,
-        )  # fmt: skip
+            self.nodes,
+            "drawn",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, d.shapes["x"])],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+            self.tensors,
+        )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 
     def moved(self, node: onnx.NodeProto) -> Grid | None:
@@ -302,8 +305,10 @@ def float_model(d: Drawn) -> onnx.ModelProto:
     kept = dict(d.constants) | {name: values_of(codes, grid) for name, (codes, grid, _) in d.weights.items()}
     kept |= {name: (codes / 1000).astype(np.float32) for name, (_, _, codes, _) in d.biases.items()}
     graph = helper.make_graph(
-        d.nodes, "drawn", [helper.make_tensor_value_info("x", TensorProto.FLOAT, d.shapes["x"])],
+        d.nodes,
+        "drawn",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, d.shapes["x"])],
         [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None) for node in d.nodes],
         [numpy_helper.from_array(np.asarray(v), name) for name, v in kept.items()],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)

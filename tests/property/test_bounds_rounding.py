@@ -80,9 +80,13 @@ def test_exact_numbers_allow_one_code(mode: RoundingMode, first: bool, limits: t
     magnitude = np.array([float(abs(n)) for n in numbers]) * rng.choice([1.0, 30.0], size=CASES)
     lost = 0.9 * 2.0**-40 * np.maximum(1, magnitude) * rng.choice([-1.0, 0.0, 1.0], size=CASES)
     given: dict[str, Any] = {
-        "magnitude": magnitude, "zero_point": zeros, "qmin": limits[0], "qmax": limits[1], "rounding": mode,
+        "magnitude": magnitude,
+        "zero_point": zeros,
+        "qmin": limits[0],
+        "qmax": limits[1],
+        "rounding": mode,
         "zero_point_first": first,
-    }  # fmt: skip
+    }
     v = np.array([float(n) for n in numbers]) + lost
     wide = code_interval(v, **given)
     assert (wide[0] <= low).all()

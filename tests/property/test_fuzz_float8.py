@@ -24,9 +24,11 @@ from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.onnx_backend import prepare
 
 LARGEST = {
-    TensorProto.FLOAT8E4M3FN: 448.0, TensorProto.FLOAT8E5M2: 57344.0,
-    TensorProto.FLOAT8E4M3FNUZ: 240.0, TensorProto.FLOAT8E5M2FNUZ: 57344.0,
-}  # fmt: skip
+    TensorProto.FLOAT8E4M3FN: 448.0,
+    TensorProto.FLOAT8E5M2: 57344.0,
+    TensorProto.FLOAT8E4M3FNUZ: 240.0,
+    TensorProto.FLOAT8E5M2FNUZ: 57344.0,
+}
 GRAPHS, NIGHTLY = 60, 40
 
 

@@ -89,9 +89,12 @@ def expected(made: Made, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -
         with np.errstate(all="ignore"):
             other, fed = model_of(replace(made, operands=tuple(narrow)))
         kinds = [value.dtype for value in found["reference"]]
-        attempt("float32", lambda: [
-            v.astype(kind) for v, kind in zip(session(other, optimized=False).run(None, fed), kinds, strict=True)
-        ])  # fmt: skip
+        attempt(
+            "float32",
+            lambda: [
+                v.astype(kind) for v, kind in zip(session(other, optimized=False).run(None, fed), kinds, strict=True)
+            ],
+        )
     return found
 
 

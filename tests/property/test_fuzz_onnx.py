@@ -29,10 +29,16 @@ def sound() -> bytes:
         helper.make_node("Resize", ["q", "", "s"], ["r"], mode="nearest"),
         helper.make_node("Reshape", ["i", "k"], ["y"], allowzero=0),
     ]
-    constants = [numpy_helper.from_array(np.ones((2, 3), np.float32), "w"), numpy_helper.from_array(np.ones(2, np.float32), "b"),
-                 numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "s")]  # fmt: skip
-    inputs = [helper.make_tensor_value_info("x", 1, ["n", 3]), helper.make_tensor_value_info("c", TensorProto.BOOL, []),
-              helper.make_tensor_value_info("q", 1, [1, 1, 2, 2])]  # fmt: skip
+    constants = [
+        numpy_helper.from_array(np.ones((2, 3), np.float32), "w"),
+        numpy_helper.from_array(np.ones(2, np.float32), "b"),
+        numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "s"),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", 1, ["n", 3]),
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("q", 1, [1, 1, 2, 2]),
+    ]
     outputs = [helper.make_tensor_value_info(name, 1, None) for name in ("y", "r")]
     graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)

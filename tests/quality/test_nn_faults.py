@@ -106,9 +106,13 @@ def the_graph_computes_the_same() -> bool:
 
 
 LAWS: tuple[Law, ...] = (
-    scales_follow_the_definitions, values_are_the_nearest_codes, stochastic_rounding_is_unbiased,
-    gradients_pass_inside_alone, gradients_are_quantized, the_graph_computes_the_same,
-)  # fmt: skip
+    scales_follow_the_definitions,
+    values_are_the_nearest_codes,
+    stochastic_rounding_is_unbiased,
+    gradients_pass_inside_alone,
+    gradients_are_quantized,
+    the_graph_computes_the_same,
+)
 
 
 def _backward(change: Callable[[Tensor, Tensor], Tensor]) -> Any:
@@ -152,7 +156,11 @@ def _first_code_next(*operands: Any) -> Any:
 FAULTS: dict[str, tuple[object, str, Any]] = {
     "range: power below": (ranges, "power_of_two_above", lambda v: 2.0 ** torch.log2(v).floor()),
     "range: power above": (ranges, "power_of_two_above", lambda v: 2.0 ** (torch.log2(v).floor() + 1)),
-    "range: largest value, not magnitude": (ranges, "_extrema", lambda r: (0 * _original_ends(r)[0], _original_ends(r)[1] / 3)),
+    "range: largest value, not magnitude": (
+        ranges,
+        "_extrema",
+        lambda r: (0 * _original_ends(r)[0], _original_ends(r)[1] / 3),
+    ),
     "range: two tenths": (ranges, "_tenth", lambda rows: rows.shape[1] // 5),
     "range: biased deviation": (ranges, "_deviation", lambda rows: rows.std(1, correction=0) * 0.99),
     "range: sweep of one": (ranges, "SWEEP", 1),
@@ -169,7 +177,7 @@ FAULTS: dict[str, tuple[object, str, Any]] = {
     "gradient: outside": (straight_through.OnGrid, "backward", _backward(lambda g, inside: g * ~inside)),
     "gradient: never quantized": (fixed, "with_gradient", lambda data, *_: data),
     "graph: one weight code": (calls, "constant", _first_code_next),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)

@@ -85,8 +85,12 @@ def test_what_composes_is_refused_for_no_operator_whose_form_it_has():
     }
     assert {op for variant, op in accepted if variant == "exact"} == set(OPS)
     assert {variant for variant, op in accepted if op not in ("leaky_relu", "sigmoid")} >= {
-        "exact", "f32_even", "f32_even_zpin", "multiplier_shift", "f32_dequantized"
-    }  # fmt: skip
+        "exact",
+        "f32_even",
+        "f32_even_zpin",
+        "multiplier_shift",
+        "f32_dequantized",
+    }
     assert all(variant in COMPOSING for variant, op in accepted if op not in ("leaky_relu", "sigmoid"))
 
 

@@ -41,12 +41,15 @@ FINE = {
     "moves": ("os.chdir('/')", "right"),
     "infers": ("with torch.inference_mode(): right = right.clone()", "right"),
     "strict": ("np.seterr(all='raise'); import warnings; warnings.simplefilter('error')", "right"),
-    "thread": ("import threading; KEPT or threading.Thread(target=time.sleep, args=(600,), daemon=True).start(); KEPT[1] = 1", "right"),
+    "thread": (
+        "import threading; KEPT or threading.Thread(target=time.sleep, args=(600,), daemon=True).start(); KEPT[1] = 1",
+        "right",
+    ),
     "starts": ("import subprocess; KEPT or subprocess.run(['true'], check=True); KEPT[1] = 1", "right"),
     "restores": ("x += 1\nx -= 1", "right"),
     "parameter": ("", "torch.nn.Parameter(right, requires_grad=False)"),
     "handler": ("signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)", "right"),
-}  # fmt: skip
+}
 
 
 def green(root: Path, status: int, capsys: pytest.CaptureFixture[str]) -> bool:

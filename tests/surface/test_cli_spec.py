@@ -204,12 +204,16 @@ def test_new_writes_a_spec_and_a_module_that_work_together(folder: Path, kind: s
     done = run("spec", "new", "swap_sign", "--kind", kind, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n") == [
-        "wrote op_specs/swap_sign.yaml", "wrote op_plugins/swap_sign.py",
-        "next: pytest op_specs/swap_sign.yaml --op-plugins op_plugins", "",
-    ]  # fmt: skip
+        "wrote op_specs/swap_sign.yaml",
+        "wrote op_plugins/swap_sign.py",
+        "next: pytest op_specs/swap_sign.yaml --op-plugins op_plugins",
+        "",
+    ]
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*")) == [
-        "op_plugins/swap_sign.py", "op_specs/operator.schema.json", "op_specs/swap_sign.yaml",
-    ]  # fmt: skip
+        "op_plugins/swap_sign.py",
+        "op_specs/operator.schema.json",
+        "op_specs/swap_sign.yaml",
+    ]
     spec = load_spec(folder / "op_specs" / "swap_sign.yaml")
     assert spec.oracle == {"elementwise": "torch.clone", "custom": "none"}[kind]
     assert main(["spec", "lint", "op_specs"]) == 0
@@ -295,8 +299,12 @@ def test_a_broken_pipe_is_quiet() -> None:
     os.close(read)
     done = subprocess.run(
         [sys.executable, "-m", "quantizer", "spec", "list", "--json"],
-        stdout=write, stderr=subprocess.PIPE, check=False, env=ENV, cwd=SOURCE,
-    )  # fmt: skip
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+        env=ENV,
+        cwd=SOURCE,
+    )
     os.close(write)
     assert done.stderr == b""
     assert done.returncode == 141

@@ -38,8 +38,11 @@ def test_the_plugins_run_in_the_flow(tmp_path: Path) -> None:
     folder = copied(tmp_path, "aipu_plugins")
     done = subprocess.run(
         [sys.executable, "-m", "quantizer.optimize", "--cfg", "opt.cfg", "--op-specs", "op_specs"],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert (folder / "out" / "signed_square_o.txt").is_file()
     scores = [line for line in (done.stdout + done.stderr).splitlines() if " metric: " in line]
@@ -51,7 +54,10 @@ def test_the_plugin_operator_passes_its_conformance_run(tmp_path: Path) -> None:
     folder = copied(tmp_path, "aipu_plugins")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-k", "a8-compass or golden"],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout

@@ -75,7 +75,11 @@ WRONG = {
     "exits": ("os._exit(3)", "right", "its process ended with exit code 3"),
     "hangs": ("time.sleep(600)", "right", "its process did not answer within 5 s"),
     "stops": ("os.kill(os.getpid(), signal.SIGSTOP)", "right", "its process did not answer within 5 s"),
-    "grows": ("KEPT['all'] = [torch.ones(1 << 24) for _ in range(1 << 12)]", "right", "its process took more than 768 MB of memory"),
+    "grows": (
+        "KEPT['all'] = [torch.ones(1 << 24) for _ in range(1 << 12)]",
+        "right",
+        "its process took more than 768 MB of memory",
+    ),
     "babbles": (FILES_OF_THE_PROCESS, "right", "its process answered with a message"),
     "closes": ("os.closerange(3, 64); time.sleep(600)", "right", "its process closed its output"),
     "raises": ("raise ValueError('no such kernel')", "right", "ValueError: no such kernel (my_plugins/raises.py:"),
@@ -94,7 +98,7 @@ WRONG = {
     "reuses": (BUFFER, "found", "Return memory that nothing else uses."),
     "strides": (STRIDES, RAW, "Read them by their strides."),
     "patches": ("", "right + 1", "arithmetic: "),
-}  # fmt: skip
+}
 FINE = {
     "prints": ("os.write(1, b'x' * 65536); print('word of a kernel')", "right"),
     "reads": ("assert sys.stdin.read() == ''", "right"),

@@ -36,9 +36,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _run(site: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if k not in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS")}
     return subprocess.run(
-        [sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False,
+        [sys.executable, *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
         env=inherited | {"PYTHONPATH": str(site)},
-    )  # fmt: skip
+    )
 
 
 def test_the_wheel_holds_specs_schemes_platforms_and_schemas(site):

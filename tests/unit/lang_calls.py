@@ -333,8 +333,12 @@ def _pool(d: Draw, feeds: list[Any], name: str) -> Any:
     args: dict[str, Any] = {} if "mask" in name else _quantized(d, kind, 2)
     if d.one(True, True, True, False):
         kernel = [d.number(1, 3) for _ in range(rank)]
-        args |= {"kernel": kernel, "stride": [d.number(1, 2) for _ in range(rank)],
-                 "pad": [d.number(0, k - 1) for k in kernel + kernel], "ceil_mode": d.one(True, False)}  # fmt: skip
+        args |= {
+            "kernel": kernel,
+            "stride": [d.number(1, 2) for _ in range(rank)],
+            "pad": [d.number(0, k - 1) for k in kernel + kernel],
+            "ceil_mode": d.one(True, False),
+        }
     if "avg" in name:
         args |= {
             "count_include_pad": d.one(True, False) and not args.get("ceil_mode", False),
@@ -345,8 +349,12 @@ def _pool(d: Draw, feeds: list[Any], name: str) -> Any:
 
 @call("arg")
 def _arg(d: Draw, feeds: list[Any], name: str) -> Any:
-    return tpul.arg(_x(d, feeds, d.shape(3), d.one("float32", "int8", "int32")), d.one("max", "min"), d.number(-3, 2),
-                    d.one(True, False))  # fmt: skip
+    return tpul.arg(
+        _x(d, feeds, d.shape(3), d.one("float32", "int8", "int32")),
+        d.one("max", "min"),
+        d.number(-3, 2),
+        d.one(True, False),
+    )
 
 
 @call("sort", "argsort")

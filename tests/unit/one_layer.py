@@ -30,10 +30,13 @@ SCHEMES: Mapping[str, Mapping[str, object]] = {
         "quantize_method_for_activation": "per_tensor_asymmetric",
     },
     "a16": {
-        "activation_bits": 16, "weight_bits": 16, "bias_bits": 48, "lut_items_in_bits": 10,
+        "activation_bits": 16,
+        "weight_bits": 16,
+        "bias_bits": 48,
+        "lut_items_in_bits": 10,
         "quantize_method_for_weight": "per_channel_symmetric_restricted_range",
     },
-}  # fmt: skip
+}
 """The four configurations of the recorded runs, calibrated by extrema but for the first."""
 
 
@@ -124,10 +127,13 @@ def ran(
     (folder / "float.txt").write_text(text + lines)
     (folder / "float.bin").write_bytes(blob)
     given = {
-        "graph": folder / "float.txt", "bin": folder / "float.bin", "calibration_data": folder / ("calib.npy" if len(names) == 1 else "calib.npz"),
+        "graph": folder / "float.txt",
+        "bin": folder / "float.bin",
+        "calibration_data": folder / ("calib.npy" if len(names) == 1 else "calib.npz"),
         "dataset": "NumpyDataset" if len(names) == 1 else "NumpyMultiInputDataset",
-        "calibration_strategy_for_activation": "extrema", **cfg,
-    }  # fmt: skip
+        "calibration_strategy_for_activation": "extrema",
+        **cfg,
+    }
     samples = {name: np.concatenate(values) for name, values in zip(names, inputs, strict=True)}
     if len(names) == 1:
         np.save(folder / "calib.npy", samples["x0"])

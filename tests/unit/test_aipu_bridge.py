@@ -234,8 +234,10 @@ def test_the_third_party_example_passes(monkeypatch):
     monkeypatch.chdir(EXAMPLE)
     library = open_library(EXAMPLE / "src" / "vendor_ops" / "__init__.py", specs=(EXAMPLE / "op_specs",))
     for op, scheme, platform in (
-        ("dummy_plus", "a8", "compass"), ("dummy_plus", "a16", "compass"), ("weighted_sum", "a8", "ideal"),
-    ):  # fmt: skip
+        ("dummy_plus", "a8", "compass"),
+        ("dummy_plus", "a16", "compass"),
+        ("weighted_sum", "a8", "ideal"),
+    ):
         found = verdicts(target(library, op, scheme, platform), 30)
         assert [str(verdict) for verdict in found if verdict.failing] == []
         assert sum(v.check == "arithmetic" and v.status == "pass" and v.width <= 1 for v in found) == 30

@@ -73,8 +73,10 @@ def drawn(judged: Target, count: int, first: int = 0, **row: str):
 def red(judged: Target, count: int, **row: str) -> list[str]:
     return [
         f"{judged.id}: {v.check}: {v.reason} {v.worst}"
-        for trial in drawn(judged, count, **row) for v in judge(trial) if v.failing
-    ]  # fmt: skip
+        for trial in drawn(judged, count, **row)
+        for v in judge(trial)
+        if v.failing
+    ]
 
 
 def schemes(op: str) -> tuple[str, ...]:
@@ -260,12 +262,16 @@ def test_one_number_is_read_in_every_form(tmp_path, put, get):
     [
         ("add", 'self.params["scale_value"] = [1, 2]', "scale_value holds 2 numbers and shift_value 1 for 2 inputs"),
         ("max_pool2d", "self.outputs[0].zerop = None", "left zerop of output 'y' undecided"),
-        ("sigmoid", 'self.outputs[0].qinvariant = None', "left qinvariant of output 'y' undecided"),
+        ("sigmoid", "self.outputs[0].qinvariant = None", "left qinvariant of output 'y' undecided"),
         ("clip", 'del self.params["scale_value"]; self.outputs[0].dtype = None', "left dtype of output 'y' undecided"),
-        ("concat", 'self.params["scale_value"] = [1] * 7; self.params["shift_value"] = [0]', "scale_value holds 7 numbers"),
+        (
+            "concat",
+            'self.params["scale_value"] = [1] * 7; self.params["shift_value"] = [0]',
+            "scale_value holds 7 numbers",
+        ),
         ("conv_transpose2d", 'self.constants["weights"].scale = [1.0] * 9', "9 scales"),
     ],
-)  # fmt: skip
+)
 def test_what_is_undecided_or_of_a_wrong_count_is_said(tmp_path, op, line, said):
     text = f"""
 

@@ -138,12 +138,16 @@ def test_an_assigned_scale_is_a_copy_and_a_misspelt_field_an_error():
 @pytest.mark.parametrize(
     ("content", "kind", "dtype"),
     [
-        (np.zeros((2, 3), np.uint16), torch.int32, Dtype.UINT16), (np.zeros(2, np.int8), torch.int32, Dtype.INT8),
-        (np.zeros(2, np.uint32), torch.int64, Dtype.UINT32), (np.zeros(2, np.float32), torch.float32, Dtype.FP32),
-        (torch.zeros(2, 3), torch.float32, Dtype.FP32), (TensorShape((2, 3)), torch.float32, None),
-        ([1, 2], torch.int64, Dtype.INT64), (np.array([True]), torch.int32, Dtype.BOOL),
+        (np.zeros((2, 3), np.uint16), torch.int32, Dtype.UINT16),
+        (np.zeros(2, np.int8), torch.int32, Dtype.INT8),
+        (np.zeros(2, np.uint32), torch.int64, Dtype.UINT32),
+        (np.zeros(2, np.float32), torch.float32, Dtype.FP32),
+        (torch.zeros(2, 3), torch.float32, Dtype.FP32),
+        (TensorShape((2, 3)), torch.float32, None),
+        ([1, 2], torch.int64, Dtype.INT64),
+        (np.array([True]), torch.int32, Dtype.BOOL),
     ],
-)  # fmt: skip
+)
 def test_a_tensor_holds_integers_wide_enough_for_sums(content, kind, dtype):
     tensor = PyTensor("t", content)
     assert (tensor.betensor.dtype, tensor.dtype) == (kind, dtype)
@@ -223,11 +227,15 @@ def ranged(low: float, high: float) -> PyTensor:
 @pytest.mark.parametrize(
     ("span", "mode", "scale", "zerop"),
     [
-        ((-1, 1), "symmetric_restricted_range", 127.0, 0), ((-1, 1), "symmetric_full_range", 127.5, 0),
-        ((-1, 1), "asymmetric", 127.5, 0), ((0, 6), "asymmetric", 42.5, 127), ((-1, 2), "asymmetric", 85.0, 43),
-        ((-3.7, 0), "asymmetric", 68.919, -127), ((0, 0), "asymmetric", 1.0, 127),
+        ((-1, 1), "symmetric_restricted_range", 127.0, 0),
+        ((-1, 1), "symmetric_full_range", 127.5, 0),
+        ((-1, 1), "asymmetric", 127.5, 0),
+        ((0, 6), "asymmetric", 42.5, 127),
+        ((-1, 2), "asymmetric", 85.0, 43),
+        ((-3.7, 0), "asymmetric", 68.919, -127),
+        ((0, 0), "asymmetric", 1.0, 127),
     ],
-)  # fmt: skip
+)
 def test_parameters_are_those_that_the_original_chose(span, mode, scale, zerop):
     found = arithmetic.get_linear_quant_params_from_tensor(ranged(*span), f"per_tensor_{mode}", 8, is_signed=True)
     assert round(float(found[0]), 3) == scale

@@ -50,8 +50,12 @@ def test_statistics_name_every_computed_tensor_of_every_operation():
     graph, batch = quantized(), [numbers(4, 3, 8, 8, seed=30)]
     rows = statistical_analyse(graph, [batch])
     assert [(r.operation, r.tensor, r.is_input) for r in rows][:5] == [
-        ("conv", "x", True), ("conv", "c", False), ("relu", "c", True), ("relu", "r", False), ("conv2", "r", True),
-    ]  # fmt: skip
+        ("conv", "x", True),
+        ("conv", "c", False),
+        ("relu", "c", True),
+        ("relu", "r", False),
+        ("conv2", "r", True),
+    ]
     conv = rows[1]
     config = graph.node("conv").parameters.output_quantization_config[0]
     assert conv.noise.mean == pytest.approx(conv.quantized_values.mean - conv.float_values.mean, abs=1e-9)
@@ -115,10 +119,12 @@ def table_reader(op):
     if op == "Add":
         nodes.insert(0, helper.make_node("Add", ["ids", "ids"], ["more"]))
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("ids", int64, ["n", 40])],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("ids", int64, ["n", 40])],
         [helper.make_tensor_value_info("y", float32, None), helper.make_tensor_value_info("s", int64, [2])],
         [onnx.numpy_helper.from_array(np.ones((7, 2), np.float32), "table")],
-    )  # fmt: skip
+    )
     return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
 
 
@@ -270,10 +276,12 @@ def test_analyse_takes_data_and_every_view(model, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        (["--observer", "minimax"], "must be one of minmax"), (["--platform", "orth"], "no such platform"),
-        (["--observer", "kl"], "zero point must be 0"), (["--data", "missing.npz"], "missing.npz: cannot be read"),
+        (["--observer", "minimax"], "must be one of minmax"),
+        (["--platform", "orth"], "no such platform"),
+        (["--observer", "kl"], "zero point must be 0"),
+        (["--data", "missing.npz"], "missing.npz: cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_analyse_says_in_one_line_what_is_wrong(model, capsys, more, text):
     assert main(["analyse", model, *more]) == 2
     said = capsys.readouterr().err

@@ -246,10 +246,13 @@ def test_unknown_strategies_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "strategy"),
     [
-        ("10KLD", Strategy("kld", (10.0,))), ("kld", Strategy("kld", (10.0,))), ("3STD", Strategy("nstd", (3.0,))),
-        ("1.5aciq_laplace", Strategy("aciq_laplace", (1.5,))), ("percentile", Strategy("percentile", (1.0,))),
+        ("10KLD", Strategy("kld", (10.0,))),
+        ("kld", Strategy("kld", (10.0,))),
+        ("3STD", Strategy("nstd", (3.0,))),
+        ("1.5aciq_laplace", Strategy("aciq_laplace", (1.5,))),
+        ("percentile", Strategy("percentile", (1.0,))),
         ("weighted_scale_param[0.1, 0.2, 0.3, 0.4]", Strategy("weighted", (0.1, 0.2, 0.3, 0.4))),
     ],
-)  # fmt: skip
+)
 def test_strategies_are_read(text: str, strategy: Strategy) -> None:
     assert parse_strategy(text) == strategy

@@ -61,10 +61,12 @@ def model(*, unsigned: bool = True, softmax: bool = False) -> onnx.ModelProto:
         helper.make_node("DequantizeLinear", ["sq", "ps", "pz"], ["y"]),
     ]
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 7, 7])],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 7, 7])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 

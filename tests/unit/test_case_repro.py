@@ -41,11 +41,15 @@ def written(session: Session) -> dict[Path, str]:
 @pytest.mark.parametrize(
     "defect",
     [
-        "ort/global_kernel_of_one_window", "tflite_ref/left_shift_wraps", "xnnpack/multiplier_of_256",
-        "tflite_builtin/tail_of_sixteen", "torch_qnnpack/left_out_padding", "torch_x86/transposed_weights",
+        "ort/global_kernel_of_one_window",
+        "tflite_ref/left_shift_wraps",
+        "xnnpack/multiplier_of_256",
+        "tflite_builtin/tail_of_sixteen",
+        "torch_qnnpack/left_out_padding",
+        "torch_x86/transposed_weights",
         "tosa/window_sums_wrap",
     ],
-)  # fmt: skip
+)
 def test_a_script_shows_its_defect_without_this_package(session: Session, defect: str):
     platform, found = find_defect(session.library, defect)
     text = script_of_defect(session, platform, found)

@@ -36,9 +36,12 @@ def test_what_the_original_was_measured_to_accept():
     flipped = x.copy()
     flipped[::50] *= -1
     for target, cosine, euclid in (
-        (x * np.float32(1.15), 1.0, 0.861), (x * np.float32(1.2), 1.0, 0.818), (x + np.float32(0.15), 0.989, 0.850),
-        (one, 0.988, 0.844), (zeroed, 0.997, 0.922),
-    ):  # fmt: skip
+        (x * np.float32(1.15), 1.0, 0.861),
+        (x * np.float32(1.2), 1.0, 0.818),
+        (x + np.float32(0.15), 0.989, 0.850),
+        (one, 0.988, 0.844),
+        (zeroed, 0.997, 0.922),
+    ):
         found = compare_pair("x", target, x, LOOSE)
         assert found.likeness.word == "SIMILAR"
         assert found.passed
@@ -106,10 +109,13 @@ def test_what_the_original_passes_over_fails():
     endless = x.copy()
     endless[2] = np.inf
     for target, reference, fault in (
-        (broken, broken, "target has nan at [3], 1 such"), (x, broken, "reference has nan at [3]"),
-        (endless, endless, "target has inf at [2]"), (x.reshape(4, 4), x, "shape [4, 4] against [16]"),
-        (x.astype(np.float64), x, "float64 against float32"), (x.astype(np.int8), x, "int8 against float32"),
-    ):  # fmt: skip
+        (broken, broken, "target has nan at [3], 1 such"),
+        (x, broken, "reference has nan at [3]"),
+        (endless, endless, "target has inf at [2]"),
+        (x.reshape(4, 4), x, "shape [4, 4] against [16]"),
+        (x.astype(np.float64), x, "float64 against float32"),
+        (x.astype(np.int8), x, "int8 against float32"),
+    ):
         found = compare_pair("x", target, reference, LOOSE)
         assert not found.passed
         assert found.likeness.word == "NOT_MATCH"
@@ -173,11 +179,13 @@ def test_json_is_one_object_without_numbers_that_are_none(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--close", "0"], "must be a whole number from 1 to 15"), (["--cosine", "2"], "must be a number from -1 to 1"),
-        (["--step", "x"], "must be NAME=SCALE"), (["--step", "x=-1"], "the scale a positive number"),
+        (["--close", "0"], "must be a whole number from 1 to 15"),
+        (["--cosine", "2"], "must be a number from -1 to 1"),
+        (["--step", "x"], "must be NAME=SCALE"),
+        (["--step", "x=-1"], "the scale a positive number"),
         (["--step", "x=1", "--step", "x=2"], "one name is given twice"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments(arguments, message, tmp_path: Path, capsys):
     a = save(tmp_path / "a.npz", x=np.ones(2))
     assert main(["compare", a, a, *arguments]) == 2

@@ -22,8 +22,10 @@ from quantizer.runtime.torch_executor import TorchExecutor
 LIBRARY = load_library()
 load_built_ins()
 RELATIONS = {
-    "greater": ("Greater", Fraction.__gt__), "less": ("Less", Fraction.__lt__), "equal": ("Equal", Fraction.__eq__),
-}  # fmt: skip
+    "greater": ("Greater", Fraction.__gt__),
+    "less": ("Less", Fraction.__lt__),
+    "equal": ("Equal", Fraction.__eq__),
+}
 
 
 def thirds(shape, factor):
@@ -53,9 +55,13 @@ def test_floats_are_those_of_onnx_runtime(op, a, b):
 @pytest.mark.parametrize("op", RELATIONS)
 def test_codes_are_compared_by_what_they_are_worth(op, scheme, ranges):
     request = Request(
-        LIBRARY.spec(op), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"], {"a": (40, 1), "b": (40,)}, {},
+        LIBRARY.spec(op),
+        LIBRARY.schemes[scheme],
+        LIBRARY.platforms["ideal"],
+        {"a": (40, 1), "b": (40,)},
+        {},
         dict(zip("ab", ranges, strict=True)),
-    )  # fmt: skip
+    )
     provided = default_parameters(request)
     codes = {n: torch.linspace(p.qmin, p.qmax, 40).round().long() for n, p in provided.inputs.items()}
     worth = {

@@ -200,9 +200,11 @@ def test_weights_of_a_3d_convolution_have_the_depth_behind_the_width() -> None:
     attrs = {"stride": (1, 1, 1), "padding": (0,) * 6, "dilation": (1, 1, 1), "groups": 1}
     last = weight.movedim(1, -1).contiguous()
     tensors = [
-        Tensor("x", (1, 3, 4, 5, 2), DTYPES["float32"]), Tensor("w", tuple(last.shape), DTYPES["float32"], last, scales),
-        Tensor("b", (2,), DTYPES["float32"], torch.zeros(2)), Tensor("y", (1, 1, 1, 1, 2), DTYPES["float32"]),
-    ]  # fmt: skip
+        Tensor("x", (1, 3, 4, 5, 2), DTYPES["float32"]),
+        Tensor("w", tuple(last.shape), DTYPES["float32"], last, scales),
+        Tensor("b", (2,), DTYPES["float32"], torch.zeros(2)),
+        Tensor("y", (1, 1, 1, 1, 2), DTYPES["float32"]),
+    ]
     node = Node("c", "conv3d", ("x", "w", "b"), ("y",), attrs, "channels_last")
     written = compass.foreign(Graph("g", (node,), {t.name: t for t in tensors}, ("x",), ("y",)), SPECS)
     layer = the_layer(written)

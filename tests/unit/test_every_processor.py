@@ -52,9 +52,13 @@ def _written(folder: Path) -> dict[str, bytes]:
 def _run(settings: dict[str, str], *words: str) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "CI"}
     done = subprocess.run(  # noqa: S603
-        [sys.executable, *words], capture_output=True, text=True, check=False, cwd=ROOT,
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
         env={**environment, "OMP_NUM_THREADS": "1", **settings},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -47,8 +47,12 @@ def test_defaults_types_and_free_sizes_are_filled_in():
 
 def test_optional_inputs_several_outputs_and_shared_parameters():
     w = numpy_helper.from_array(np.ones((2, 2), np.float32), "w")
-    steps = [node("MatMul", ["x", "w"], ["a"]), node("Gemm", ["a", "w"], ["b"]), node("Clip", ["b", "", "top"], ["c"]),
-             node("LayerNormalization", ["c", "top"], ["y", "", "d"])]  # fmt: skip
+    steps = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Gemm", ["a", "w"], ["b"]),
+        node("Clip", ["b", "", "top"], ["c"]),
+        node("LayerNormalization", ["c", "top"], ["y", "", "d"]),
+    ]
     graph = from_model(model(steps, constants=[w, numpy_helper.from_array(np.float32(1), "top")]))
     assert graph.node("Clip_0").inputs == ("b", None, "top")
     assert graph.consumers["w"] == graph.nodes[:2]
@@ -67,8 +71,12 @@ def test_constants_alone_are_computed_once():
 def test_bodies_become_subgraphs_that_capture():
     body = helper.make_graph([node("Add", ["x", "x"], ["z"])], "then", [], [value("z", [1, 2])])
     other = helper.make_graph([node("Neg", ["x"], ["z"])], "else", [], [value("z", [1, 2])])
-    graph = from_model(model([node("If", ["c"], ["y"], then_branch=body, else_branch=other)],
-                             [value("x", [1, 2]), value("c", [], TensorProto.BOOL)]))  # fmt: skip
+    graph = from_model(
+        model(
+            [node("If", ["c"], ["y"], then_branch=body, else_branch=other)],
+            [value("x", [1, 2]), value("c", [], TensorProto.BOOL)],
+        )
+    )
     assert set(graph.subgraphs) == {"If_0/then_branch", "If_0/else_branch"}
     assert graph.nodes[0].captures == ("x",)
 

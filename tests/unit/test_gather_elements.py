@@ -40,9 +40,13 @@ def test_elements_are_those_of_onnx_runtime(shape, indices_shape, axis, ours):
     if found is None:
         return
     request = Request(
-        LIBRARY.spec("gather_elements"), LIBRARY.schemes["a8"], LIBRARY.platforms["ideal"],
-        {"x": shape, "indices": indices_shape}, {"axis": axis}, {"x": (0.0, 127.5)},
-    )  # fmt: skip
+        LIBRARY.spec("gather_elements"),
+        LIBRARY.schemes["a8"],
+        LIBRARY.platforms["ideal"],
+        {"x": shape, "indices": indices_shape},
+        {"axis": axis},
+        {"x": (0.0, 127.5)},
+    )
     quantized = REGISTRY.get("gather_elements", "quantized", "ideal")
     codes = torch.from_numpy(x).long() - 128
     got = quantized(codes, torch.from_numpy(indices), parameters=default_parameters(request), axis=axis)

@@ -42,8 +42,12 @@ def test_splitmix64_agrees_with_published_values():
         states = np.uint64(1234567) + golden * np.arange(5, dtype=np.uint64)
         got = splitmix64(states)
     assert got.tolist() == [
-        6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821,
-    ]  # fmt: skip
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
 
 
 def test_cropping_a_shape_keeps_its_values():

@@ -27,9 +27,13 @@ if __name__ == "__main__":
 def test_a_worker_gives_its_interrupt_to_the_parent_and_begins_nothing_more(tmp_path: Path) -> None:
     (tmp_path / "pool.py").write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "pool.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "pool.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("['KeyboardInterrupt', 'KeyboardInterrupt']\n", "")
 
 

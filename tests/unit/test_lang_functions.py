@@ -100,9 +100,12 @@ def test_structures_of_torch() -> None:
             t, torch.from_numpy(v).transpose(0, 1), stride=(2, 3), padding=(1, 0), output_padding=(1, 2), groups=2
         ),
         "max": F.max_pool2d(F.pad(t, (0, 1, 1, 1), value=-torch.inf), (3, 2), (2, 2)),
-        "permute": t.permute(0, 2, 3, 1), "roll": torch.roll(t, (1, -2), (1, 3)), "reduce": t.amax((1, 3)),
-        "topk_val": torch.topk(t, 3, 2).values, "pad": F.pad(t, (2, 1, 1, 3), mode="reflect"),
-    }  # fmt: skip
+        "permute": t.permute(0, 2, 3, 1),
+        "roll": torch.roll(t, (1, -2), (1, 3)),
+        "reduce": t.amax((1, 3)),
+        "topk_val": torch.topk(t, 3, 2).values,
+        "pad": F.pad(t, (2, 1, 1, 3), mode="reflect"),
+    }
     for name, values in wanted.items():
         assert np.array_equal(got[name], values.numpy()), name
 

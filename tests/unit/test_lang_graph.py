@@ -373,8 +373,10 @@ def test_the_steps_of_the_field_write_what_compile_writes(tmp_path: Path) -> Non
 def test_compile_writes_nothing_that_is_not_whole(tmp_path: Path) -> None:
     graph, x, z = small()
     for arguments, says in (
-        ({"refs": 1}, "refs and no_save"), ({"no_save": True}, "refs and no_save"), ({"optt": 1}, "no argument 'optt'"),
-    ):  # fmt: skip
+        ({"refs": 1}, "refs and no_save"),
+        ({"no_save": True}, "refs and no_save"),
+        ({"optt": 1}, "no argument 'optt'"),
+    ):
         with pytest.raises(LangError, match=says):
             tpul.compile("Small", [x], [z], graph=graph, **{"folder": tmp_path, **arguments})
     assert not list(tmp_path.iterdir())

@@ -26,8 +26,12 @@ SCHEMES = ("a8", "a16")
 UNIT = (0.0, 1.0)
 IMAGE = (2, 35, 3, 5)
 WINDOWS: Mapping[str, Any] = {
-    "kernel": (3, 2), "stride": (2, 1), "padding": (0, 0, 0, 0), "ceil_mode": False, "count_include_pad": True,
-}  # fmt: skip
+    "kernel": (3, 2),
+    "stride": (2, 1),
+    "padding": (0, 0, 0, 0),
+    "ceil_mode": False,
+    "count_include_pad": True,
+}
 CASES: Mapping[str, list[tuple[dict[str, tuple[int, ...]], dict[str, Any]]]] = {
     "add": [({"a": (3, 5, 37), "b": (3, 5, 37)}, {}), ({"a": (4, 33), "b": (33,)}, {}), ({"a": (1,), "b": (70,)}, {})],
     "sub": [({"a": (3, 5, 37), "b": (3, 5, 37)}, {}), ({"a": (4, 33), "b": (4, 1)}, {})],

@@ -137,9 +137,11 @@ def test_sums_of_any_size_under_any_multiplier(item: str) -> None:
     target = Target(LIBRARY.spec(op), LIBRARY.scheme(scheme), LIBRARY.platform(platform))
     window = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
     attrs = {
-        "conv2d": window | {"groups": 1}, "depthwise_conv2d": window,
-        "conv_transpose2d": window | {"groups": 1, "output_padding": (0, 0)}, "fully_connected": {},
-    }[op]  # fmt: skip
+        "conv2d": window | {"groups": 1},
+        "depthwise_conv2d": window,
+        "conv_transpose2d": window | {"groups": 1, "output_padding": (0, 0)},
+        "fully_connected": {},
+    }[op]
     one = (1, 1, *[1] * (0 if op == "fully_connected" else 2))
     most = 7.0 if platform == "xnnpack" else 38.0
     for seed in range(1, 8):
@@ -206,9 +208,13 @@ def _trial(
     request = Request(
         target.spec, target.scheme, target.platform, shapes, attrs, {"y": ends}, constants, given, activation
     )
-    trial = Trial(target, build_case(target, HashChoices(0, {"data": "random"})).but(
-        shapes=shapes, attrs=attrs, activation=activation, order="channels_first"
-    ), BuiltinEngine())  # fmt: skip
+    trial = Trial(
+        target,
+        build_case(target, HashChoices(0, {"data": "random"})).but(
+            shapes=shapes, attrs=attrs, activation=activation, order="channels_first"
+        ),
+        BuiltinEngine(),
+    )
     trial.tensors, trial.parameters = constants, trial.engine.quantize(request)
     trial.codes = {**codes, **{name: constant.codes for name, constant in trial.parameters.constants.items()}}
     return trial

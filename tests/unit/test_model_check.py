@@ -44,12 +44,16 @@ def net() -> onnx.ModelProto:
         for place, (name, shape) in enumerate(shapes.items())
     ]
     nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["r"], "relu"),
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], "relu"),
         helper.make_node("MaxPool", ["r"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Conv", ["p", "v"], ["d"], "second"), helper.make_node("Add", ["d", "p"], ["a"], "add"),
-        helper.make_node("Sigmoid", ["a"], ["s"], "sigmoid"), helper.make_node("GlobalAveragePool", ["s"], ["g"], "mean"),
-        helper.make_node("Flatten", ["g"], ["f"], "flat"), helper.make_node("MatMul", ["f", "m"], ["y"], "product"),
-    ]  # fmt: skip
+        helper.make_node("Conv", ["p", "v"], ["d"], "second"),
+        helper.make_node("Add", ["d", "p"], ["a"], "add"),
+        helper.make_node("Sigmoid", ["a"], ["s"], "sigmoid"),
+        helper.make_node("GlobalAveragePool", ["s"], ["g"], "mean"),
+        helper.make_node("Flatten", ["g"], ["f"], "flat"),
+        helper.make_node("MatMul", ["f", "m"], ["y"], "product"),
+    ]
     ends = (
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
@@ -224,10 +228,12 @@ def test_a_cut_is_one_operator_that_runs_again(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--engine", "builtin"], "name two engines"), (["--engine", "builtin", "--engine", "onxruntime"], "no such engine of models"),
-        (["--platform", "orr"], "ort"), (["--operands", "none.npz"], "none.npz"),
+        (["--engine", "builtin"], "name two engines"),
+        (["--engine", "builtin", "--engine", "onxruntime"], "no such engine of models"),
+        (["--platform", "orr"], "ort"),
+        (["--operands", "none.npz"], "none.npz"),
     ],
-)  # fmt: skip
+)
 def test_what_is_asked_for_must_be_there(
     tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -185,11 +185,15 @@ def test_a_wrong_layer_is_an_error(
 @pytest.mark.parametrize(
     ("given", "numbers", "bits", "wanted"),
     [
-        ("int32", [0, 5, -2], 8, "int8"), ("int32", [0, 5, 3], 16, "int16"), ("int32", [0, 300, 5], 8, "int16"),
-        ("int32", [0, 70000, 5], 8, "int32"), ("uint16", [0, 200, 5], 8, "uint8"), ("int8", [0, 5, 1], 8, "int8"),
+        ("int32", [0, 5, -2], 8, "int8"),
+        ("int32", [0, 5, 3], 16, "int16"),
+        ("int32", [0, 300, 5], 8, "int16"),
+        ("int32", [0, 70000, 5], 8, "int32"),
+        ("uint16", [0, 200, 5], 8, "uint8"),
+        ("int8", [0, 5, 1], 8, "int8"),
         ("uint8", [0, 5, 1], 8, "uint8"),
     ],
-)  # fmt: skip
+)
 def test_constants_of_integers_are_narrowed(
     tmp_path: Path, given: str, numbers: list[int], bits: int, wanted: str
 ) -> None:

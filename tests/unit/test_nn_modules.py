@@ -27,10 +27,13 @@ class Block(nn.Module):
     def __init__(self, **keys: Any) -> None:
         super().__init__()
         self.conv = qnn.Conv2d_fix(
-            3, 4, 3, padding=1,
+            3,
+            4,
+            3,
+            padding=1,
             nf_fix_params=default_fix_cfg(["weight", "bias"], group="batch", **keys),
             nf_fix_params_grad=default_fix_cfg(["weight"], **{"bitwidth": 6, **keys}),
-        )  # fmt: skip
+        )
         self.bn = qnn.BatchNorm2d_fix(
             4, nf_fix_params=default_fix_cfg(["weight", "bias", "running_mean", "running_var"], **keys)
         )

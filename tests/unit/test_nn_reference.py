@@ -27,9 +27,11 @@ def _numbers(value: Any) -> Any:
 def _equal(found: Tensor | None, recorded: Any) -> bool:
     wanted = torch.tensor(_numbers(recorded), dtype=torch.float32)
     assert found is not None
-    return found.shape == wanted.shape and torch.equal(found.isnan(), wanted.isnan()) and bool(
-        ((found == wanted) | wanted.isnan()).all()
-    )  # fmt: skip
+    return (
+        found.shape == wanted.shape
+        and torch.equal(found.isnan(), wanted.isnan())
+        and bool(((found == wanted) | wanted.isnan()).all())
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case['tag']}-{case['input']}-{case['bitwidth']}" for case in CASES])

@@ -34,8 +34,10 @@ load_built_ins()
 SESSION = open_session(Options(root=Path.cwd()))
 SHAPES = {"instance_norm": (2, 6, 4, 5), "group_norm": (2, 6, 4, 5), "rms_norm": (3, 7, 12)}
 ATTRS: dict[str, dict[str, Any]] = {
-    "instance_norm": {"epsilon": 1e-5}, "group_norm": {"num_groups": 3, "epsilon": 1e-3}, "rms_norm": {"axis": -1, "epsilon": 1e-5},
-}  # fmt: skip
+    "instance_norm": {"epsilon": 1e-5},
+    "group_norm": {"num_groups": 3, "epsilon": 1e-3},
+    "rms_norm": {"axis": -1, "epsilon": 1e-5},
+}
 
 
 def wave(shape: tuple[int, ...], factor: float) -> Tensor:
@@ -116,9 +118,13 @@ def test_a_root_mean_square_of_compass_has_its_zero_point_and_no_mean() -> None:
     """((x - z) * factor + 128) >> 8, factor = (1 / sqrt(mean square) in 2**-15) * m * 2**-n, by hand for one row."""
     spec, platform = LIBRARY.spec("rms_norm"), LIBRARY.platform("compass")
     request = Request(
-        spec, LIBRARY.scheme("w8a8"), platform, {"x": (1, 4)}, {"axis": -1, "epsilon": 1e-5},
+        spec,
+        LIBRARY.scheme("w8a8"),
+        platform,
+        {"x": (1, 4)},
+        {"axis": -1, "epsilon": 1e-5},
         {"x": (-1.0, 2.0), "y": (-2.0, 2.0)},
-    )  # fmt: skip
+    )
     parameters = REGISTRY.get("rms_norm", "quantize", "compass")(request)
     zero = int(parameters.inputs["x"].zero_point)
     assert zero != 0

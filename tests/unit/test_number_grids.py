@@ -85,10 +85,14 @@ def test_scales_of_blocks_and_codes_are_those_of_onnx_runtime(op):
     node = onnx.helper.make_node("DequantizeLinear", ["q", "s"], ["y"], axis=1, block_size=128)
     kinds = onnx.TensorProto
     graph = onnx.helper.make_graph(
-        [node], "blocks",
-        [onnx.helper.make_tensor_value_info("q", kinds.INT8, codes.shape), onnx.helper.make_tensor_value_info("s", kinds.FLOAT, scale.shape)],
+        [node],
+        "blocks",
+        [
+            onnx.helper.make_tensor_value_info("q", kinds.INT8, codes.shape),
+            onnx.helper.make_tensor_value_info("s", kinds.FLOAT, scale.shape),
+        ],
         [onnx.helper.make_tensor_value_info("y", kinds.FLOAT, codes.shape)],
-    )  # fmt: skip
+    )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
     run = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (theirs,) = run.run(None, {"q": codes.astype(np.int8), "s": scale})
@@ -206,8 +210,12 @@ def test_faults_are_found_and_right_functions_pass(op: str, scheme: str, monkeyp
 
 
 BLOCKS = (
-    {"symmetry": "asymmetric"}, {"rule": "power_of_two"}, {"bits": 8, "block": 3}, {"bits": 2, "block": 2}, {"range": "full"},
-)  # fmt: skip
+    {"symmetry": "asymmetric"},
+    {"rule": "power_of_two"},
+    {"bits": 8, "block": 3},
+    {"bits": 2, "block": 2},
+    {"range": "full"},
+)
 FLOATS = ("float8_e5m2", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn")
 
 

@@ -78,8 +78,11 @@ def q31_single(a: int, q: int, shift: int) -> int:
 
 
 LITERAL: dict[Variant, Callable[[int, int, int], int]] = {
-    "q31_single": q31_single, "q31_double": q31_double, "q31_half_up": ruy, "q15_half_up": q31_single,
-}  # fmt: skip
+    "q31_single": q31_single,
+    "q31_double": q31_double,
+    "q31_half_up": ruy,
+    "q15_half_up": q31_single,
+}
 
 
 def clamped(values: list[int], out: QParams) -> list[int]:

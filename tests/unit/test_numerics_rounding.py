@@ -90,8 +90,10 @@ def test_splitmix64_reference_vector() -> None:
     counters = [(start + i) & mask for i in (1, 2, 3)]
     signed = torch.tensor([c - (1 << 64) if c >> 63 else c for c in counters])
     assert [v & mask for v in splitmix64(signed).tolist()] == [
-        6457827717110365317, 3203168211198807973, 9817491932198370423,
-    ]  # fmt: skip
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
 
 
 def test_shift_by_tensor_beyond_63_and_to_the_left() -> None:

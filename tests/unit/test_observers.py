@@ -107,10 +107,12 @@ def test_strategies_of_the_compass_flow_are_observers_too():
 @pytest.mark.parametrize(
     ("name", "codes", "text"),
     [
-        ("minimax", SIGNED, "must be one of minmax"), ("kl", ZERO_POINT, "zero point must be 0"),
-        ("isotone", ZERO_POINT, "zero point must be 0"), ("mse", Codes(-127, 127, symmetric=True, axis=0), "one range"),
+        ("minimax", SIGNED, "must be one of minmax"),
+        ("kl", ZERO_POINT, "zero point must be 0"),
+        ("isotone", ZERO_POINT, "zero point must be 0"),
+        ("mse", Codes(-127, 127, symmetric=True, axis=0), "one range"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_go_together_is_refused(name, codes, text):
     with pytest.raises(ValueError, match=text):
         observer(name, codes)

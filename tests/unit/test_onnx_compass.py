@@ -30,11 +30,14 @@ def network(batch: int | str = 2) -> onnx.ModelProto:
     shapes = {"w": (4, 3, 3, 3), "b": (4,), "k": (4, 1, 1), "g": (5, 128)}
     constants = {name: whole(shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
     nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
         helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Add", ["p", "k"], ["a"]), helper.make_node("Concat", ["a", "p"], ["cc"], axis=1),
-        helper.make_node("Flatten", ["cc"], ["f"]), helper.make_node("Gemm", ["f", "g"], ["y"], transB=1),
-    ]  # fmt: skip
+        helper.make_node("Add", ["p", "k"], ["a"]),
+        helper.make_node("Concat", ["a", "p"], ["cc"], axis=1),
+        helper.make_node("Flatten", ["cc"], ["f"]),
+        helper.make_node("Gemm", ["f", "g"], ["y"], transB=1),
+    ]
     return model_of(nodes, {"x": [batch, 3, 8, 8]}, ["y"], constants)
 
 

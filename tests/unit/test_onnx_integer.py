@@ -97,9 +97,12 @@ class Chain:
     def model(self):
         values = [numpy_helper.from_array(v, name) for name, v in self.constants.items()]
         graph = helper.make_graph(
-            self.nodes, "chain", [helper.make_tensor_value_info("x", TensorProto.UINT8, self.first)],
-            [helper.make_tensor_value_info(self.name, TensorProto.UINT8, None)], values,
-        )  # fmt: skip
+            self.nodes,
+            "chain",
+            [helper.make_tensor_value_info("x", TensorProto.UINT8, self.first)],
+            [helper.make_tensor_value_info(self.name, TensorProto.UINT8, None)],
+            values,
+        )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
@@ -183,16 +186,20 @@ def test_every_integer_node_of_generated_graphs_stays_inside_its_enclosure(platf
 def test_a_relu_that_codes_say_anyway_is_taken_out():
     """Unsigned codes with zero point 0 hold nothing below zero: the convolution saturates there."""
     nodes = [
-        helper.make_node("DequantizeLinear", ["x", "s", "zero"], ["a"]), helper.make_node("DequantizeLinear", ["w", "s"], ["b"]),
-        helper.make_node("Conv", ["a", "b"], ["c"]), helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("DequantizeLinear", ["x", "s", "zero"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "s"], ["b"]),
+        helper.make_node("Conv", ["a", "b"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
         helper.make_node("QuantizeLinear", ["r", "s", "zero"], ["y"]),
-    ]  # fmt: skip
+    ]
     constants = {"s": np.float32(0.25), "zero": np.uint8(0), "w": np.array([[[[3]]], [[[-3]]]], np.int8)}
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 1, 2, 2])],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 1, 2, 2])],
         [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
         [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     made = integer_graph(from_model(model))
     assert [node.op for node in made.nodes] == ["conv2d"]
@@ -219,9 +226,11 @@ def test_parameters_of_qlinear_operators_are_on_the_tensors():
 
 def test_a_tensor_that_is_read_as_it_is_too_keeps_both_forms():
     nodes = [
-        helper.make_node("Relu", ["x"], ["r"]), helper.make_node("QuantizeLinear", ["r", "s"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "s"], ["d"]), helper.make_node("Sub", ["r", "d"], ["y"]),
-    ]  # fmt: skip
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "s"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["d"]),
+        helper.make_node("Sub", ["r", "d"], ["y"]),
+    ]
     made = unfolded(from_model(model_of(nodes, {"x": [3]}, ["y"], {"s": np.float32(1)})))
     assert list(made.params) == ["q#values"]
     assert [node.op for node in made.graph.nodes] == ["Relu", "Reshape", "Sub"]

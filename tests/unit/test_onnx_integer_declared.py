@@ -20,9 +20,13 @@ from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.torch_executor import TorchExecutor
 
 FORMATS = {
-    "uint4": TensorProto.UINT4, "uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "int16": TensorProto.INT16,
-    "uint16": TensorProto.UINT16, "int32": TensorProto.INT32,
-}  # fmt: skip
+    "uint4": TensorProto.UINT4,
+    "uint8": TensorProto.UINT8,
+    "int8": TensorProto.INT8,
+    "int16": TensorProto.INT16,
+    "uint16": TensorProto.UINT16,
+    "int32": TensorProto.INT32,
+}
 
 
 def numbers(name, scale, zero=0, dtype="uint8"):
@@ -52,9 +56,12 @@ def read(name, target, **attrs):
 def model(nodes, constants, shape):
     """Return a model with the input x of *shape* and the output y."""
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], constants,
-    )  # fmt: skip
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        constants,
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 

@@ -19,8 +19,10 @@ from quantizer.runtime.setting import Setting
 from quantizer.runtime.tensor_config import QuantizationProperty as P
 
 POWERS = Setting(
-    P.PER_TENSOR | P.LINEAR | P.ASYMMETRICAL | P.POWER_OF_2, P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL | P.POWER_OF_2, bias=True
-)  # fmt: skip
+    P.PER_TENSOR | P.LINEAR | P.ASYMMETRICAL | P.POWER_OF_2,
+    P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL | P.POWER_OF_2,
+    bias=True,
+)
 """Scales under which float32 and integers compute the very same."""
 BEFORE = [
     helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
@@ -43,9 +45,12 @@ def qdq(nodes, constants, shape):
     """Return a model that quantizes x, runs *nodes* on its values d, and quantizes their result f as y."""
     kept = [numpy_helper.from_array(np.asarray(v), name) for name, v in (AROUND | constants).items()]
     graph = helper.make_graph(
-        [*BEFORE, *nodes, *AFTER], "scales", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)], kept,
-    )  # fmt: skip
+        [*BEFORE, *nodes, *AFTER],
+        "scales",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        kept,
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
@@ -101,14 +106,20 @@ def test_weights_with_a_scale_for_each_input_channel_stay_float(shape, biased):
 )
 def test_a_pad_keeps_to_the_codes_of_its_operand_only_where_its_value_has_one(value, zero, moved):
     nodes = [
-        helper.make_node("DequantizeLinear", ["w", "ws"], ["v"]), helper.make_node("Conv", ["d", "v"], ["c"]),
-        helper.make_node("QuantizeLinear", ["c", "xs", "xz"], ["cq"]), helper.make_node("DequantizeLinear", ["cq", "xs", "xz"], ["cd"]),
-        helper.make_node("Pad", ["cd", "pads", "value"], ["p"]), helper.make_node("Conv", ["p", "v"], ["f"]),
-    ]  # fmt: skip
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["v"]),
+        helper.make_node("Conv", ["d", "v"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "xs", "xz"], ["cq"]),
+        helper.make_node("DequantizeLinear", ["cq", "xs", "xz"], ["cd"]),
+        helper.make_node("Pad", ["cd", "pads", "value"], ["p"]),
+        helper.make_node("Conv", ["p", "v"], ["f"]),
+    ]
     constants = {
-        "w": drawn(2, 2, 3, 3).astype(np.int8), "ws": np.float32(2.0**-6), "value": np.float32(value),
-        "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "xz": np.uint8(zero),
-    }  # fmt: skip
+        "w": drawn(2, 2, 3, 3).astype(np.int8),
+        "ws": np.float32(2.0**-6),
+        "value": np.float32(value),
+        "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+        "xz": np.uint8(zero),
+    }
     model, x = qdq(nodes, constants, [1, 2, 5, 5]), whole(1, 2, 5, 5)
     made = integer_graph(from_model(model))
     executor = IntegerExecutor(made)

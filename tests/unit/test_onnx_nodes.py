@@ -43,8 +43,10 @@ def test_every_operator_of_the_frozen_list_has_a_kernel():
 
 
 LATER = {
-    "Attention": {"left_window_size", "right_window_size"}, "Range": {"stash_type"}, "SpaceToDepth": {"mode"},
-}  # fmt: skip
+    "Attention": {"left_window_size", "right_window_size"},
+    "Range": {"stash_type"},
+    "SpaceToDepth": {"mode"},
+}
 """Attributes that the newest opset has, and an onnx that is older does not know."""
 
 

@@ -99,8 +99,12 @@ def one(op, inputs, constants, shape, attrs, out=None):
 
 S, Z = np.float32(0.05), np.uint8(100)
 TO = {"s": S, "z": Z, "t": np.float32(0.04), "u": np.uint8(7)}
-GEMM = {"w": np.arange(-6, 6, dtype=np.int8).reshape(4, 3), "ws": np.float32([0.1, 0.2, 0.3]), "wz": np.zeros(3, np.int8),
-        "b": np.array([10, -20, 30], np.int32)}  # fmt: skip
+GEMM = {
+    "w": np.arange(-6, 6, dtype=np.int8).reshape(4, 3),
+    "ws": np.float32([0.1, 0.2, 0.3]),
+    "wz": np.zeros(3, np.int8),
+    "b": np.array([10, -20, 30], np.int32),
+}
 CASES = {
     "softmax": ("QLinearSoftmax", ["x", "s", "z", "p", "q"], {**TO, "p": np.float32(PROBABILITIES), "q": np.uint8(0)}, [2, 4],
                 {"axis": -1, "opset": 13}, None),
@@ -129,8 +133,11 @@ def test_an_operator_has_the_runtimes_result(name):
 def test_parameters_of_every_operand_are_on_its_tensor():
     graph = from_model(one(*CASES["gemm"]))
     assert {name: t.qparams.axis for name, t in graph.tensors.items() if t.qparams is not None} == {
-        "x": None, "w": 1, "b": 0, "y": None,
-    }  # fmt: skip
+        "x": None,
+        "w": 1,
+        "b": 0,
+        "y": None,
+    }
     assert graph.tensor("b").qparams.scale.tolist() == pytest.approx([0.005, 0.01, 0.015])
 
 

@@ -174,10 +174,13 @@ def test_free_sizes_need_inputs_and_are_then_fixed():
 
 def test_shapes_are_folded_and_outputs_keep_their_names():
     nodes = [
-        helper.make_node("Shape", ["x"], ["sizes"]), helper.make_node("Gather", ["sizes", "zero"], ["n"]),
-        helper.make_node("Concat", ["n", "rest"], ["wanted"], axis=0), helper.make_node("Reshape", ["x", "wanted"], ["flat"]),
-        helper.make_node("Identity", ["flat"], ["y"]), helper.make_node("Identity", ["x"], ["same"]),
-    ]  # fmt: skip
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "zero"], ["n"]),
+        helper.make_node("Concat", ["n", "rest"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["x", "wanted"], ["flat"]),
+        helper.make_node("Identity", ["flat"], ["y"]),
+        helper.make_node("Identity", ["x"], ["same"]),
+    ]
     constants = {"zero": np.array([0], np.int64), "rest": np.array([-1], np.int64)}
     made = registry_form(from_model(model_of(nodes, {"x": [2, 3, 4]}, ["y", "same"], constants)))
     assert made.outputs == ("y", "same")

@@ -68,7 +68,10 @@ def test_recorded_files_are_read(path: Path) -> None:
         ("weight_bits = 8 & <{(}:16>", ["no pattern"]),
         ("weight_bits = 8 &", ["nothing stands after '&'"]),
         ("calibration_strategy_for_activation = meanfoo", ["must be extrema, mean", "kld"]),
-        ("quantize_method_for_activation = per_channel_asymmetric", ["must be one of per_tensor_symmetric_restricted_range"]),
+        (
+            "quantize_method_for_activation = per_channel_asymmetric",
+            ["must be one of per_tensor_symmetric_restricted_range"],
+        ),
         ("quantize_method_for_weight = per_row", ["per_block_asymmetric"]),
         ("trigger_float_op = float8_preferred", ["must be one of disable, float16_preferred"]),
         ("trim_infinity_before_statistic = clip(1, 2)", ["low <= 0 <= high"]),
@@ -90,7 +93,7 @@ def test_recorded_files_are_read(path: Path) -> None:
         ("global_calibration = gptq_zy[1e300]", ["with numbers from 0 to 1000000"]),
         ("set_qinvariant_for_start_nodes = a", ["layer numbers"]),
     ],
-)  # fmt: skip
+)
 def test_mistakes_say_where_what_and_what_instead(line: str, words: list[str]) -> None:
     with pytest.raises(FormatError) as caught:
         parsed(line)
@@ -117,8 +120,11 @@ def test_what_is_not_acted_on_says_so() -> None:
         "compat_quantized_model = true", "enable_ds = true", "ds_parameter_constant = a", "dataloader_workers = 2"
     )
     assert [warning.split(": ")[1] for warning in options.warnings] == [
-        "dataloader_workers", "enable_ds", "ds_parameter_constant", "compat_quantized_model",
-    ]  # fmt: skip
+        "dataloader_workers",
+        "enable_ds",
+        "ds_parameter_constant",
+        "compat_quantized_model",
+    ]
     assert all("not acted on" in warning for warning in options.warnings)
 
 

@@ -137,13 +137,17 @@ def test_the_table_shows_what_differs(tmp_path: Path) -> None:
         ("quant.bin", None, "quant.bin: cannot be read: no such file"),
         ("quant.txt", b"layer_name=\xff\xfe", "quant.txt: byte 11 is not UTF-8"),
         ("conv3x3_opt_template.json", b'{"conv": ', "conv3x3_opt_template.json: not JSON"),
-        ("conv3x3_opt_template.json", b"[1]", "conv3x3_opt_template.json: is no file of a recorded run: no object of layers"),
+        (
+            "conv3x3_opt_template.json",
+            b"[1]",
+            "conv3x3_opt_template.json: is no file of a recorded run: no object of layers",
+        ),
         ("conv3x3_opt_template.json", b'{"conv": 1}', "no object of layers, each an object of keys"),
         ("ref.npz", b"PK no archive", "ref.npz: is no sound .npz archive"),
         ("ref.npz", npz_bytes({"b1_q_out1": np.zeros(1)}), "ref.npz: holds no 'b1_q_out0', an output of sample 1"),
         ("ref.npz", npz_bytes({"q_out0": np.zeros(1)}), "ref.npz: holds no output of a sample"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_recorded_run_is_one_error(
     tmp_path: Path, name: str, content: bytes | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

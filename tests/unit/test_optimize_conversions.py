@@ -37,10 +37,13 @@ def converted(folder: Path, floats: str) -> list[tuple[str, tuple[str, ...]]]:
     (folder / "float.bin").write_bytes(b"")
     np.save(folder / "calib.npy", noise(4, 5))
     lines = {
-        "graph": folder / "float.txt", "bin": folder / "float.bin", "dataset": "NumpyDataset",
-        "calibration_data": folder / "calib.npy", "calibration_batch_size": 2,
+        "graph": folder / "float.txt",
+        "bin": folder / "float.bin",
+        "dataset": "NumpyDataset",
+        "calibration_data": folder / "calib.npy",
+        "calibration_batch_size": 2,
         "trigger_float_op": "disable & " + " ".join(f"<{{{name}}}:{FLOAT}>" for name in floats.split()),
-    }  # fmt: skip
+    }
     (folder / "opt.cfg").write_text("[Common]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items()))
     graph = steps.quantized(read_cfg(folder / "opt.cfg"), LIBRARY).quantized_graph
     return [(node.op, tuple(str(name) for name in node.inputs)) for node in graph.order]

@@ -284,11 +284,15 @@ def test_an_output_that_cannot_be_written(
         (("graph = link.txt",), "output_dir", "out/quant.txt"),
         (("bin = out/quant.bin",), "output_dir", "out/quant.bin"),
         (("bin = out/net.bin", "out_ir_name = net"), "output_dir", "out/net.bin"),
-        (("calibration_data = out/conv3x3_statistic_info.npz", "save_statistic_info = true"), "output_dir", "out/conv3x3_statistic_info.npz"),
+        (
+            ("calibration_data = out/conv3x3_statistic_info.npz", "save_statistic_info = true"),
+            "output_dir",
+            "out/conv3x3_statistic_info.npz",
+        ),
         (("data = out/quant.txt",), "output_dir", "out/quant.txt"),
         (("label = dumped/quant/y.npy", "dump = true", "dump_dir = dumped"), "dump_dir", "dumped/quant/y.npy"),
     ],
-)  # fmt: skip
+)
 def test_what_a_run_reads_is_not_overwritten(
     run: Any, capsys: pytest.CaptureFixture[str], lines: tuple[str, ...], field: str, name: str
 ) -> None:
@@ -350,11 +354,13 @@ def declaring(shape: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (declaring("(1 << 40,)"), "is no .npy file of one numeric array"), (declaring("(1099511627776,)"), "needs 8796093022208 bytes"),
-        (declaring("(4,"), "is no .npy file of one numeric array"), (declaring("None"), "is no .npy file of one numeric array"),
+        (declaring("(1 << 40,)"), "is no .npy file of one numeric array"),
+        (declaring("(1099511627776,)"), "needs 8796093022208 bytes"),
+        (declaring("(4,"), "is no .npy file of one numeric array"),
+        (declaring("None"), "is no .npy file of one numeric array"),
     ],
     ids=["expression", "huge", "open", "none"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("packed", [True, False])
 def test_damaged_arrays_of_calibration_are_refused(tmp_path: Path, content: bytes, words: str, packed: bool) -> None:
     path = tmp_path / "x"

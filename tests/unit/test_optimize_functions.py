@@ -57,9 +57,13 @@ def optimized(folder: Path, kind: str, values: Array, params: str = "", **cfg: o
     (folder / "float.bin").write_bytes(b"")
     np.save(folder / "calib.npy", values)
     given = {
-        "graph": folder / "float.txt", "bin": folder / "float.bin", "dataset": "NumpyDataset",
-        "calibration_data": folder / "calib.npy", "calibration_strategy_for_activation": "extrema", **cfg,
-    }  # fmt: skip
+        "graph": folder / "float.txt",
+        "bin": folder / "float.bin",
+        "dataset": "NumpyDataset",
+        "calibration_data": folder / "calib.npy",
+        "calibration_strategy_for_activation": "extrema",
+        **cfg,
+    }
     (folder / "opt.cfg").write_text("[Common]\n" + "".join(f"{key} = {value}\n" for key, value in given.items()))
     return steps.quantized(read_cfg(folder / "opt.cfg"), LIBRARY)
 
@@ -117,10 +121,13 @@ def random(*shape: int) -> Array:
 @pytest.mark.parametrize(
     ("method", "bits", "lut"),
     [
-        ("per_tensor_symmetric_full_range", 8, 8), ("per_tensor_symmetric_restricted_range", 8, 8),
-        ("per_tensor_asymmetric", 8, 8), ("per_tensor_symmetric_full_range", 16, 10), ("per_tensor_asymmetric", 12, 8),
+        ("per_tensor_symmetric_full_range", 8, 8),
+        ("per_tensor_symmetric_restricted_range", 8, 8),
+        ("per_tensor_asymmetric", 8, 8),
+        ("per_tensor_symmetric_full_range", 16, 10),
+        ("per_tensor_asymmetric", 12, 8),
     ],
-)  # fmt: skip
+)
 def test_log_softmax(tmp_path: Path, method: str, bits: int, lut: int) -> None:
     """On X2: float32 exponentials by a table, their sum and logarithm in float32; the output reaches from -16 to 0."""
     values = random(1, 6, 10)
@@ -176,10 +183,13 @@ def down(table: Array, place: Array, bits: int) -> Array:
 @pytest.mark.parametrize(
     ("method", "bits", "lut"),
     [
-        ("per_tensor_symmetric_full_range", 8, 8), ("per_tensor_symmetric_restricted_range", 9, 8),
-        ("per_tensor_asymmetric", 8, 8), ("per_tensor_symmetric_full_range", 16, 10), ("per_tensor_asymmetric", 12, 8),
+        ("per_tensor_symmetric_full_range", 8, 8),
+        ("per_tensor_symmetric_restricted_range", 9, 8),
+        ("per_tensor_asymmetric", 8, 8),
+        ("per_tensor_symmetric_full_range", 16, 10),
+        ("per_tensor_asymmetric", 12, 8),
     ],
-)  # fmt: skip
+)
 def test_log_softmax_of_older_targets(tmp_path: Path, method: str, bits: int, lut: int, shape: tuple[int, ...]) -> None:
     """Exponentials of 20 bits, shares of their sum in the steps of calibrated shares, and logarithms of these by a table."""
     values = random(*shape)
@@ -240,10 +250,12 @@ def test_log_softmax_of_older_targets_reads_as_many_bits_as_it_has(tmp_path: Pat
 @pytest.mark.parametrize(
     ("method", "bits", "lut"),
     [
-        ("per_tensor_symmetric_full_range", 16, 10), ("per_tensor_symmetric_restricted_range", 16, 12),
-        ("per_tensor_asymmetric", 12, 8), ("per_tensor_asymmetric", 9, 16),
+        ("per_tensor_symmetric_full_range", 16, 10),
+        ("per_tensor_symmetric_restricted_range", 16, 12),
+        ("per_tensor_asymmetric", 12, 8),
+        ("per_tensor_asymmetric", 9, 16),
     ],
-)  # fmt: skip
+)
 def test_a_period_of_more_than_8_bits(tmp_path: Path, kind: str, f: Any, method: str, bits: int, lut: int) -> None:
     """A table over [0, 2 pi], both ends in it, read at round(code * m * 2**-n) modulo its size; 1 is the largest code."""
     values = random(1, 6, 10)
@@ -359,5 +371,9 @@ def test_lines_have_the_order_of_the_original(
     own, _ = layer_of(optimized(tmp_path, kind, random(1, 6, 10), lines, **cfg))
     said = [line.partition("=")[0] for line in lines.splitlines()]
     assert list(own) == [
-        *said, "is_perf_mode", "unquantifiable", *wanted.split(), "activation_quantization_axis",
-    ]  # fmt: skip
+        *said,
+        "is_perf_mode",
+        "unquantifiable",
+        *wanted.split(),
+        "activation_quantization_axis",
+    ]

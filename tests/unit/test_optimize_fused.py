@@ -13,8 +13,12 @@ from tests.unit.one_layer import SCHEMES, Array, Ran, noise, ran
 
 SLOPES = np.array([0.25, -0.125, 0.5, 1.5], np.float32)
 LINES = {
-    "CLIP": "clip_min=-1.5\nclip_max=4.0\n", "LEAKYRELU": "negative_slope_value=0.1\n", "PRELU": "", "RELU": "", "RELU6": "",
-}  # fmt: skip
+    "CLIP": "clip_min=-1.5\nclip_max=4.0\n",
+    "LEAKYRELU": "negative_slope_value=0.1\n",
+    "PRELU": "",
+    "RELU": "",
+    "RELU6": "",
+}
 X = [noise(1, 3, 4, 2, seed=0), noise(1, 3, 4, 2, seed=5)]
 ROWS = [noise(3, 5, seed=0), noise(3, 5, seed=3)]
 FOURS = [noise(1, 2, 3, 4, seed=1), noise(1, 2, 3, 4, seed=2)]
@@ -172,8 +176,12 @@ def test_errors_say_what_is_missing(tmp_path: Path) -> None:
         ran(tmp_path, "Eltwise", [FOURS, OTHERS], [(1, 2, 3, 4)], "method=ADD\nwith_activation=PRELU\n")
     with pytest.raises(GraphError, match="one slope, or one for each channel"):
         ran(
-            tmp_path, "Eltwise", [FOURS, OTHERS], [(1, 2, 3, 4)], "method=ADD\nwith_activation=PRELU\n",
+            tmp_path,
+            "Eltwise",
+            [FOURS, OTHERS],
+            [(1, 2, 3, 4)],
+            "method=ADD\nwith_activation=PRELU\n",
             {"negative_slope": noise(2, 3, 4)},
-        )  # fmt: skip
+        )
     with pytest.raises(UnsupportedError, match="slope below 0 turns the order"):
         layer(tmp_path, "MAX", "PRELU")

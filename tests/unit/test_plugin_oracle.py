@@ -34,10 +34,13 @@ def unary(oracle):
 @pytest.mark.parametrize(
     ("oracle", "wanted"),
     [
-        ("torch.sin", torch.sin), ("torch.nn.functional.gelu", torch.nn.functional.gelu), ("torch.special.expit", torch.sigmoid),
-        ("numpy.sin", torch.sin), ("numpy.abs", torch.abs),
+        ("torch.sin", torch.sin),
+        ("torch.nn.functional.gelu", torch.nn.functional.gelu),
+        ("torch.special.expit", torch.sigmoid),
+        ("numpy.sin", torch.sin),
+        ("numpy.abs", torch.abs),
     ],
-)  # fmt: skip
+)
 def test_an_oracle_computes_in_the_type_of_its_operands(oracle, wanted):
     function = oracle_function(unary(oracle))
     assert function is not None

@@ -136,13 +136,16 @@ def test_what_moves_or_scales():
 @pytest.mark.parametrize(
     ("op", "operands", "attrs", "text"),
     [
-        ("ChannelShuffle", (X,), {"groups": 4}, "must divide"), ("Parameter", (X,), {"m": 11}, "divides"),
-        ("AdaptiveAvgPool2d", (X,), {"output_size": (0, 1)}, "at least 1"), ("Interp", (X,), {"pad_beg": 1}, "pads 0 or less"),
+        ("ChannelShuffle", (X,), {"groups": 4}, "must divide"),
+        ("Parameter", (X,), {"m": 11}, "divides"),
+        ("AdaptiveAvgPool2d", (X,), {"output_size": (0, 1)}, "at least 1"),
+        ("Interp", (X,), {"pad_beg": 1}, "pads 0 or less"),
         ("AdaptiveAvgPool2d", (X,), {"output_size": (1 << 20, 1 << 20)}, "more than"),
         ("MMCVRoiAlign", (X, numbers(1, 4)), {"output_height": 1, "output_width": 1}, r"\[n, 5\]"),
-        ("Scale", (X, numbers(5, 7)), {"axis": 3}, "must fit"), ("grid_sampler", (X, X), {"padding_mode": 3}, "padding_mode=3"),
+        ("Scale", (X, numbers(5, 7)), {"axis": 3}, "must fit"),
+        ("grid_sampler", (X, X), {"padding_mode": 3}, "padding_mode=3"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_meaning_is_refused(op, operands, attrs, text):
     with pytest.raises(OperationError, match=text):
         run(op, *operands, **attrs)

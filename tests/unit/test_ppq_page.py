@@ -21,10 +21,12 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 def net() -> onnx.ModelProto:
     nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv1", pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["r"], "relu1"),
-        helper.make_node("GlobalAveragePool", ["r"], ["p"], "pool"), helper.make_node("Flatten", ["p"], ["f"], "flat"),
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], "relu1"),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"], "pool"),
+        helper.make_node("Flatten", ["p"], ["f"], "flat"),
         helper.make_node("Gemm", ["f", "m"], ["y"], "classes"),
-    ]  # fmt: skip
+    ]
     shapes = {"w": (4, 3, 3, 3), "b": (4,), "m": (4, 5)}
     constants = [
         numpy_helper.from_array(deviates(shape, (1, 0, place)).astype(np.float32), name)

@@ -76,8 +76,11 @@ def test_the_faults_of_a_simulator_are_named_with_an_element_that_shows_each():
     found = found_in(FAULTY, "float32_any_order", "fully_connected")
     best = answer(found, "float32_any_order")
     assert dict(best.settings) == {
-        "sum times": "float32", "rounding": "half_up", "zero point": "outside", "accumulator": (16, "wrap"),
-    }  # fmt: skip
+        "sum times": "float32",
+        "rounding": "half_up",
+        "zero point": "outside",
+        "accumulator": (16, "wrap"),
+    }
     against = [
         evidence
         for evidence in told_apart(found, best)

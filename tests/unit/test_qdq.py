@@ -29,8 +29,10 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 onnxruntime = pytest.importorskip("onnxruntime")
 P = QuantizationProperty
-POWERS = {"activations": P.PER_TENSOR | P.LINEAR | P.ASYMMETRICAL | P.POWER_OF_2,
-          "weights": P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL | P.POWER_OF_2}  # fmt: skip
+POWERS = {
+    "activations": P.PER_TENSOR | P.LINEAR | P.ASYMMETRICAL | P.POWER_OF_2,
+    "weights": P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL | P.POWER_OF_2,
+}
 
 
 def numbers(*shape, seed=0):
@@ -97,8 +99,12 @@ def test_qdq_gives_the_same_codes_in_onnx_runtime(tmp_path, optimized):
     names = ["c", "r", "d", "s", "m", "f", "y"]
     values = TorchExecutor(graph).forward(x, names)
     configs = {node.outputs[0]: node.parameters.output_quantization_config[0] for node in graph.nodes}
-    theirs = ort(tmp_path / "m.onnx", {"x": x.numpy()}, [f"{n}#codes" for n in names] if not optimized else ["y"],
-                 optimized=optimized)  # fmt: skip
+    theirs = ort(
+        tmp_path / "m.onnx",
+        {"x": x.numpy()},
+        [f"{n}#codes" for n in names] if not optimized else ["y"],
+        optimized=optimized,
+    )
     for name, ours, codes in zip(
         names if not optimized else ["y"], values if not optimized else values[-1:], theirs, strict=True
     ):

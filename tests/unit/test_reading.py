@@ -164,10 +164,13 @@ def test_thresholds_that_python_cannot_read_are_one_error(tmp_path: Path, text: 
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE figures SET ratio = 'text'", "UPDATE figures SET cases = 0.5", "UPDATE runs SET name = CAST(x'ff' AS TEXT)",
-        "UPDATE figures SET op = x'00'", "CREATE VIEW v AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c",
+        "UPDATE figures SET ratio = 'text'",
+        "UPDATE figures SET cases = 0.5",
+        "UPDATE runs SET name = CAST(x'ff' AS TEXT)",
+        "UPDATE figures SET op = x'00'",
+        "CREATE VIEW v AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c",
     ],
-)  # fmt: skip
+)
 def test_a_history_that_holds_something_else_is_one_error(tmp_path: Path, statement: str) -> None:
     file = tmp_path / "h.sqlite"
     history.append(file, "run", {"add": history.Figures(0.5, None, None, 1, 0, 0, None, None)})

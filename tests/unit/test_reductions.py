@@ -59,9 +59,13 @@ def test_onnx_runtime_gives_the_same_to_the_rounding_of_a_sum(op, axes, keepdims
 
 def decided(op, scheme, ranges):
     request = Request(
-        LIBRARY.spec(op), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"], {"x": SHAPE},
-        {"axes": (0, 2), "keepdims": False}, ranges,
-    )  # fmt: skip
+        LIBRARY.spec(op),
+        LIBRARY.schemes[scheme],
+        LIBRARY.platforms["ideal"],
+        {"x": SHAPE},
+        {"axes": (0, 2), "keepdims": False},
+        ranges,
+    )
     return default_parameters(request)
 
 

@@ -101,14 +101,21 @@ def test_junit_has_every_item_with_its_properties() -> None:
     suite = ET.fromstring(render(run, facts())).find("testsuite")
     assert suite is not None
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "3", "failures": "1", "errors": "0", "skipped": "1",
-    }  # fmt: skip
+        "tests": "3",
+        "failures": "1",
+        "errors": "0",
+        "skipped": "1",
+    }
     case = suite.findall("testcase")[0]
     assert (case.get("classname"), case.get("name")) == ("my_specs/conv2d.yaml", "conv2d-w8a8-ort")
     assert {p.get("name"): p.get("value") for p in case.iter("property")} == {
-        "op": "conv2d", "scheme": "w8a8", "platform": "ort", "cases": "4", "ratio": "2",
+        "op": "conv2d",
+        "scheme": "w8a8",
+        "platform": "ort",
+        "cases": "4",
+        "ratio": "2",
         "rerun": "pytest 'my_specs/conv2d.yaml::conv2d-w8a8-ort'",
-    }  # fmt: skip
+    }
     failure = case.find("failure")
     assert failure is not None
     assert failure.get("message") == "a <b> & \\x00"

@@ -26,20 +26,26 @@ def item(op: str, scheme: str, platform: str = "ideal", outcome: str = "passed",
 
 def records() -> list[Record]:
     return [
-        item("add", "a8"), item("add", "a16"), item("add", "a8", "compass", round_trip=GAP),
-        item("conv", "a8", "ort", "failed"), item("conv", "a16", "ort", float=OK, round_trip=GAP),
+        item("add", "a8"),
+        item("add", "a16"),
+        item("add", "a8", "compass", round_trip=GAP),
+        item("conv", "a8", "ort", "failed"),
+        item("conv", "a16", "ort", float=OK, round_trip=GAP),
         replace(item("conv", "a8", float=GAP), gaps=("data=ties", "groups=one")),
-        item("relu", "a8", "ort"), item("relu", "a4", "ort", "skipped"),
+        item("relu", "a8", "ort"),
+        item("relu", "a4", "ort", "skipped"),
         Record("add-spec", "add", "spec", "passed"),
-    ]  # fmt: skip
+    ]
 
 
 def test_schemes_that_passed_are_named_on_each_platform_and_the_others_behind_not() -> None:
     table = platform_table(records())
     assert [column.name for column in table.columns] == ["op", "compass", "ideal", "ort"]
     assert table.rows == (
-        ("add", "a8", "a16 a8", "-"), ("conv", "-", "a8", "a16 not a8"), ("relu", "-", "-", "a8 not a4"),
-    )  # fmt: skip
+        ("add", "a8", "a16 a8", "-"),
+        ("conv", "-", "a8", "a16 not a8"),
+        ("relu", "-", "-", "a8 not a4"),
+    )
 
 
 def test_gaps_are_counted_by_operator_and_check_and_placed() -> None:
@@ -60,8 +66,10 @@ def test_the_compact_table_begins_with_what_lacks_something() -> None:
         ("relu", "-", "-", "1/2", "-"),
     )
     assert compact_table([item("b", "a8"), item("a", "a8"), item("z", "a8", float=GAP)]).rows == (
-        ("z", "1", "float 4"), ("a", "1", "-"), ("b", "1", "-"),
-    )  # fmt: skip
+        ("z", "1", "float 4"),
+        ("a", "1", "-"),
+        ("b", "1", "-"),
+    )
     assert compact_table([Record("add-spec", "add", "spec", "passed")]).rows == ()
 
 
@@ -69,13 +77,16 @@ def test_item_checks_count_items_and_the_others_cases() -> None:
     table = coverage_table(
         [
             item(
-                "a", "a8", accuracy=CheckRecord(passed=4, mistrusted=6), float=CheckRecord(mistrusted=9),
+                "a",
+                "a8",
+                accuracy=CheckRecord(passed=4, mistrusted=6),
+                float=CheckRecord(mistrusted=9),
                 plugin_check=CheckRecord(passed=10),
             ),
             Record("a-spec", "a", "spec", "passed"),
             Record("a-reject", "a", "reject", "skipped"),
         ]
-    )  # fmt: skip
+    )
     assert [column.name for column in table.columns] == ["op", "float", "accuracy", "spec", "reject", "plugin_check"]
     assert table.rows == (("a", "0", "4", "1", "0 / 0 / 1", "10"),)
 
@@ -92,8 +103,10 @@ def many() -> list[Record]:
     targets = [("compass", 7), ("ideal", 8), ("ort", 2)]
     return [
         item(f"operator_{op:02}", f"w{scheme}a8", platform, float=OK, round_trip=GAP if op % 2 else OK)
-        for op in range(30) for platform, count in targets for scheme in range(count)
-    ]  # fmt: skip
+        for op in range(30)
+        for platform, count in targets
+        for scheme in range(count)
+    ]
 
 
 def test_thirty_operators_on_seventeen_targets_stay_readable() -> None:

@@ -520,8 +520,12 @@ def test_all_errors_of_a_file_come_at_once_in_the_order_of_the_file(folder: Path
     with pytest.raises(SpecError) as caught:
         load_spec(path)
     assert [head.split(" ")[1] for head in heads(caught.value, "pool.yaml")] == [
-        "op:", "attrs.kernel.min:", "attrs.padding.lenght:", "inputs.bias.optional:", "tiling.oh.rule:",
-    ]  # fmt: skip
+        "op:",
+        "attrs.kernel.min:",
+        "attrs.padding.lenght:",
+        "inputs.bias.optional:",
+        "tiling.oh.rule:",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "[]\n", "pool\n", "3\n"])

@@ -112,10 +112,14 @@ def test_a_case_shrinks_to_sizes_that_still_add_up() -> None:
     [
         ("  y: {pieces: {axis: axis, sizes: sizes}}", "  y: {pieces: {axis: axis}}", "sizes"),
         ("  y: {pieces: {axis: axis, sizes: sizes}}", "  y: {pieces: {axis: along, sizes: sizes}}", "along"),
-        ("  y: {pieces: {axis: axis, sizes: sizes}}", "  y: {pieces: {axis: axis, sizes: axis}}", "must be a list of sizes"),
+        (
+            "  y: {pieces: {axis: axis, sizes: sizes}}",
+            "  y: {pieces: {axis: axis, sizes: axis}}",
+            "must be a list of sizes",
+        ),
         ("    sum: shape[axis]", "    sum: shape[axis]\n    product: shape[axis]", "has product and sum"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_spec_is_an_error_at_its_line(tmp_path: Path, right: str, wrong: str, said: str) -> None:
     text = Path("op_specs/split.yaml").read_text()
     assert right in text

@@ -175,10 +175,12 @@ LAYERS = {
     "hard_swish": ("Activation", "method=HARDSWISH\n", {}, "int"),
     "softplus": ("Activation", "method=SOFTPLUS\n", {}, "uint"),
     "hard_sigmoid": (
-        "Activation", "method=HARDSIGMOID\nalpha=0.2\nbeta=0.5\n",
-        {"alpha": 0.2, "beta": 0.5, "low": 0.0, "high": 1.0}, "uint",
+        "Activation",
+        "method=HARDSIGMOID\nalpha=0.2\nbeta=0.5\n",
+        {"alpha": 0.2, "beta": 0.5, "low": 0.0, "high": 1.0},
+        "uint",
     ),
-}  # fmt: skip
+}
 """Operator -> layer type, its keys, our attributes, kind of its codes (None: of the input's)."""
 CONSUMED = {"elu": {"alpha"}, "celu": {"alpha"}, "selu": {"alpha", "gamma"}}
 """Operator -> keys that its table makes superfluous."""

@@ -27,6 +27,8 @@ def test_counts():
 
 def test_gaps_are_reasons_without_those_of_exceptions_and_coverage_last():
     assert item_gaps(RECORDS[0]) == (
-        ("pipeline", "nobody reads it"), ("coverage", "data=ties"), ("coverage", "tiles=split"),
-    )  # fmt: skip
+        ("pipeline", "nobody reads it"),
+        ("coverage", "data=ties"),
+        ("coverage", "tiles=split"),
+    )
     assert totals(RECORDS).gaps == 4

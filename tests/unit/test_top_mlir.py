@@ -114,9 +114,12 @@ def test_halves_are_kept_as_their_bits_and_read_as_numbers_too():
 def test_quantized_types(qparams, text):
     name = qparams.dtype.name
     graph = Graph(
-        "one", (Node("y", "top.Abs", ("x",), ("y",)),),
-        {"x": tensor("x", (3, 2), name, qparams), "y": tensor("y", (3, 2), name, qparams)}, ("x",), ("y",),
-    )  # fmt: skip
+        "one",
+        (Node("y", "top.Abs", ("x",), ("y",)),),
+        {"x": tensor("x", (3, 2), name, qparams), "y": tensor("y", (3, 2), name, qparams)},
+        ("x",),
+        ("y",),
+    )
     assert f"tensor<3x2x{text}>" in to_bytes(graph, "one", "TOP_QUANTIZED")[0]
     assert same(graph, back(graph)) is None
 
@@ -212,13 +215,16 @@ UNWRITABLE = {
     "a name must not be empty or hold control": lambda: Graph(
         "one", (), {"a\n": tensor("a\n", (1,))}, ("a\n",), ("a\n",)
     ),
-    "a name must be Unicode text": lambda: Graph("one", (), {"\ud800": tensor("\ud800", (1,))}, ("\ud800",), ("\ud800",)),
+    "a name must be Unicode text": lambda: Graph(
+        "one", (), {"\ud800": tensor("\ud800", (1,))}, ("\ud800",), ("\ud800",)
+    ),
     "has 'opset' in its header": lambda: replace(convolution(), extra={"opset": 17}),
     "makes no input of the graph": lambda: replace(
-        convolution(), nodes=(*convolution().nodes, Node("z", "top.Input", (), ("z",))),
+        convolution(),
+        nodes=(*convolution().nodes, Node("z", "top.Input", (), ("z",))),
         tensors={**convolution().tensors, "z": tensor("z", (1,))},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("message", UNWRITABLE)
@@ -281,10 +287,13 @@ UNREADABLE = {
 }  # fmt: skip
 FIRST = {
     "top.Conv: 2 values, 3 types": ("(%0, %1, %2)", "(%0, %1)"),
-    "return, held against the function: value %4 is tensor<1x8x26x26xf32>": ("-> tensor<1x8x26x26xf32> {", "-> tensor<1xf32> {"),
+    "return, held against the function: value %4 is tensor<1x8x26x26xf32>": (
+        "-> tensor<1x8x26x26xf32> {",
+        "-> tensor<1xf32> {",
+    ),
     "top.Conv: there is a tensor 'x' already": ('loc("conv0")', 'loc("x")'),
     "top.Relu: its location names 0 tensors, it makes 1": ('loc("y")', "loc(unknown)"),
-}  # fmt: skip
+}
 """What else must be changed, before."""
 
 

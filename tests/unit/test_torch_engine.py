@@ -223,9 +223,12 @@ def _trial(
 
 
 def _reach(
-    target: Target, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, Any], given: Mapping[str, QParams],
+    target: Target,
+    shapes: Mapping[str, tuple[int, ...]],
+    attrs: Mapping[str, Any],
+    given: Mapping[str, QParams],
     constants: Mapping[str, torch.Tensor],
-) -> float:  # fmt: skip
+) -> float:
     """Return what the outputs of random codes reach, by and large: four roots of the summed squares."""
     case = build_case(target, HashChoices(0, {})).but(shapes=shapes, attrs=attrs)
     operands = {item: torch.full(shapes[item], 74.0 * float(params.scale)).double() for item, params in given.items()}
@@ -265,9 +268,13 @@ def test_what_is_loaded_runs_on_its_own_engine_whatever_ran_since(monkeypatch):
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)  # without vectors both engines give the same codes
     rows = np.arange(2 * 64, dtype=np.uint8).reshape(2, 64)
     made = {
-        "kind": "add", "suffix": "", "channels_last": False, "constants": [], "output": [0.37, 3],
+        "kind": "add",
+        "suffix": "",
+        "channels_last": False,
+        "constants": [],
+        "output": [0.37, 3],
         "inputs": {"a": [0.25, 1], "b": [0.111, 7]},
-    }  # fmt: skip
+    }
     job = functools.partial(Job, json.dumps(made).encode() + b"\n", {"a": rows, "b": rows[::-1].copy()})
     worker = Worker("quantizer.platforms.torch.worker")
     try:

@@ -47,8 +47,12 @@ CONV: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (
 DEEP: dict[str, Any] = {"stride": (1, 2, 1), "padding": (1, 0, 2, 0, 1, 1), "dilation": (1, 1, 2), "groups": 1}
 POOL: dict[str, Any] = {"kernel": (3, 5), "stride": (2, 3), "padding": (1, 2, 0, 4), "ceil_mode": True}
 TRANSPOSED: dict[str, Any] = {
-    "stride": (2, 3), "padding": (1, 2, 2, 0), "output_padding": (1, 0), "dilation": (1, 1), "groups": 1,
-}  # fmt: skip
+    "stride": (2, 3),
+    "padding": (1, 2, 2, 0),
+    "output_padding": (1, 0),
+    "dilation": (1, 1),
+    "groups": 1,
+}
 Shapes = Mapping[str, tuple[int, ...]]
 WIDE: list[tuple[str, Shapes, Mapping[str, Any]]] = [
     *(("conv2d", {"x": (1, c, 5, 4), "weight": (17, c, 2, 3), "bias": (17,)}, CONV) for c in (1, 3, 7, 8, 9, 15, 31, 64)),
@@ -237,11 +241,15 @@ def test_what_rescale_does_not_hold_is_refused() -> None:
 @pytest.mark.parametrize(
     ("op", "shapes", "attrs", "why"),
     [
-        ("conv2d", {"x": (1, 1, 1, 2), "weight": (1, 1, 1, 1)}, CONV | {"padding": (2, 0, 0, 0), "stride": (3, 1)},
-         "no window reaches"),
+        (
+            "conv2d",
+            {"x": (1, 1, 1, 2), "weight": (1, 1, 1, 1)},
+            CONV | {"padding": (2, 0, 0, 0), "stride": (3, 1)},
+            "no window reaches",
+        ),
         ("argmax", {"x": (3, 2)}, {"axis": 0, "keepdims": True, "select_last": True}, "first of equal elements"),
     ],
-)  # fmt: skip
+)
 def test_what_an_operator_does_not_have_is_refused(op: str, shapes: Shapes, attrs: Mapping[str, Any], why: str) -> None:
     scheme = LIBRARY.schemes_for(LIBRARY.spec(op), PLATFORM)[0]
     trial = trial_on(op, scheme, shapes, attrs, "powers", 1)

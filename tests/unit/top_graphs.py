@@ -119,10 +119,12 @@ def convolution(quantized: bool = False, bias: bool = True) -> Graph:
     codes, sums = ("int8", "int32") if quantized else ("float32", "float32")
     per_channel = steps("int8", [0.01 * (i + 1) for i in range(8)], [0] * 8, 0) if quantized else None
     tensors = [
-        tensor("x", (1, 3, 28, 28), codes, q(0.1, -3)), constant(rng, "w", (8, 3, 3, 3), codes, per_channel),
-        constant(rng, "b", (8,), sums), tensor("conv0", (1, 8, 26, 26), codes, q(0.25, 4)),
+        tensor("x", (1, 3, 28, 28), codes, q(0.1, -3)),
+        constant(rng, "w", (8, 3, 3, 3), codes, per_channel),
+        constant(rng, "b", (8,), sums),
+        tensor("conv0", (1, 8, 26, 26), codes, q(0.25, 4)),
         tensor("y", (1, 8, 26, 26), codes, q(0.25, 4)),
-    ]  # fmt: skip
+    ]
     if not bias:
         tensors.pop(2)
     window = {"kernel_shape": (3, 3), "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}

@@ -85,13 +85,16 @@ def _fold(name: str, x: Interval, axis: int) -> Interval:
 _INTERVALS = Algebra(
     _number,
     {
-        "+": Interval.__add__, "-": Interval.__sub__, "*": Interval.__mul__, "/": divide,
+        "+": Interval.__add__,
+        "-": Interval.__sub__,
+        "*": Interval.__mul__,
+        "/": divide,
         "max": lambda a, b: Interval(np.maximum(a.lo, b.lo), np.maximum(a.hi, b.hi)),
         "min": lambda a, b: Interval(np.minimum(a.lo, b.lo), np.minimum(a.hi, b.hi)),
     },
     _apply,
     _fold,
-)  # fmt: skip
+)
 
 
 def _no_function(name: str, value: Fraction, axis: int = 0) -> Fraction:
@@ -101,9 +104,13 @@ def _no_function(name: str, value: Fraction, axis: int = 0) -> Fraction:
 _RATIONALS: Algebra[Fraction] = Algebra(
     lambda value: Fraction(value) if math.isfinite(value) else Fraction(0),
     {
-        "+": Fraction.__add__, "-": Fraction.__sub__, "*": Fraction.__mul__, "/": Fraction.__truediv__,
-        "max": max, "min": min,
+        "+": Fraction.__add__,
+        "-": Fraction.__sub__,
+        "*": Fraction.__mul__,
+        "/": Fraction.__truediv__,
+        "max": max,
+        "min": min,
     },
     _no_function,
     _no_function,
-)  # fmt: skip
+)

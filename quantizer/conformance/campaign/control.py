@@ -37,9 +37,14 @@ Start = Callable[[], cf.Executor]
 
 
 def run_campaign(
-    plan: Plan, journal: Journal, start: Start, workers: int, *, seconds: float | None = None,
+    plan: Plan,
+    journal: Journal,
+    start: Start,
+    workers: int,
+    *,
+    seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Totals:  # fmt: skip
+) -> Totals:
     """Return what the campaign found, with what the journal already held.
 
     seconds: after which no unit is begun. progress: called with the examples and causes so far, whenever a unit ends.

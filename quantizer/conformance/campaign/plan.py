@@ -63,9 +63,11 @@ class Plan:
     def options(self) -> Options:
         """Return what a session of the plan is opened with."""
         return Options(
-            root=Path.cwd(), engine=self.engine, specs=tuple(map(Path, self.specs)),
+            root=Path.cwd(),
+            engine=self.engine,
+            specs=tuple(map(Path, self.specs)),
             plugins=tuple(map(Path, self.plugins)),
-        )  # fmt: skip
+        )
 
     def units(self) -> Iterator[Unit]:
         """Yield the units in order: targets in turn, so that each has had its share whenever the run ends."""

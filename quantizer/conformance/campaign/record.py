@@ -96,14 +96,17 @@ def markdown(record: dict[str, Any]) -> str:
         for op, own in record["histograms"].items()
     ]
     lines = [
-        "# Campaign: generated cases, and how near they come to their bounds", "",
+        "# Campaign: generated cases, and how near they come to their bounds",
+        "",
         f"Written by `quantizer campaign --examples {record['examples']} --seed {record['seed']}`: {record['examples']:,} data sets of",
-        f"{record['targets']} targets, {record['elements']:,} elements, **{record['alarms']} false alarms**. Tree `{record['tree']}`.", "",
+        f"{record['targets']} targets, {record['elements']:,} elements, **{record['alarms']} false alarms**. Tree `{record['tree']}`.",
+        "",
         "Each cell is a histogram of `ratio` = error / allowed over the cases that passed a check. It has ten steps from 0 to 1. The height of a",
         "step is logarithmic: `.` is none, 1 to 9 are powers of four. A loose bound leaves the right end empty. A bound that is too tight",
-        "raises an alarm.", "",
+        "raises an alarm.",
+        "",
         *tabulate(rows, headers=["operator", "cases", *checks], tablefmt="github", disable_numparse=True).splitlines(),
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"
 
 

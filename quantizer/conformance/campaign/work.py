@@ -109,8 +109,11 @@ class Tally:
     def to_json(self) -> str:
         """Return one line with sorted keys."""
         content = {
-            **self._content, "checks": self._checks, "histograms": self._histograms, "failures": self._failures,
-        }  # fmt: skip
+            **self._content,
+            "checks": self._checks,
+            "histograms": self._histograms,
+            "failures": self._failures,
+        }
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 

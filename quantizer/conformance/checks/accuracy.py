@@ -57,9 +57,14 @@ def accuracy(trial: Trial) -> Verdict:
     got = scale * decoded(trial.got, output, zero)
     centre = np.clip(trial.y, low, high)
     return judge_reals(
-        CHECK, got, _outward(allowed.lo, -1), _outward(allowed.hi, 1), centre, vacuous=vacuous,
+        CHECK,
+        got,
+        _outward(allowed.lo, -1),
+        _outward(allowed.hi, 1),
+        centre,
+        vacuous=vacuous,
         made_of=f"enclosure of the inputs + {_lost(trial)} + stages {float(np.max(stages, initial=0.0)):.4g}",
-    )  # fmt: skip
+    )
 
 
 def _through_stages(trial: Trial) -> Interval:

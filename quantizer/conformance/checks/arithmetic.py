@@ -85,8 +85,10 @@ def _in_float32(trial: Trial) -> Verdict | None:
     for the product, its shift and what the constant has absorbed where that leaves them; below, all of it is exact.
     """
     rescale, family, declared = (
-        trial.parameters.rescale, trial.spec.quantization.family, trial.target.platform.accumulator
-    )  # fmt: skip
+        trial.parameters.rescale,
+        trial.spec.quantization.family,
+        trial.target.platform.accumulator,
+    )
     if (family not in declared.float32 and trial.spec.op not in declared.float32_sums) or rescale is None:
         return None
     mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
@@ -127,11 +129,14 @@ def _movement(trial: Trial) -> Verdict:
     if math.frexp(float(output.scale))[0] == 0.5:
         exact = exact | (np.abs(real - np.trunc(real)) == 0.5)
     return rounded_once(
-        trial, real, Declared(quantizer.rounding, quantizer.zero_point == "before"),
+        trial,
+        real,
+        Declared(quantizer.rounding, quantizer.zero_point == "before"),
         np.where(exact, 0.0, FLOAT32_CODES * np.abs(real)),
-        lambda i: Fraction(float(trial.y_hat[i])) / Fraction(float(output.scale)), lambda _: {},
+        lambda i: Fraction(float(trial.y_hat[i])) / Fraction(float(output.scale)),
+        lambda _: {},
         "the value that is moved or filled in",
-    )  # fmt: skip
+    )
 
 
 def _index(trial: Trial) -> Verdict:

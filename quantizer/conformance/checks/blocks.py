@@ -76,10 +76,15 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
         )
 
     return rounded_once(
-        trial, value, DECLARED[rescale.variant], 0.0, exact,
+        trial,
+        value,
+        DECLARED[rescale.variant],
+        0.0,
+        exact,
         lambda _: {},
-        "the sums of blocks under their scales", magnitude=np.sum(np.abs(terms), axis=0),
-    )  # fmt: skip
+        "the sums of blocks under their scales",
+        magnitude=np.sum(np.abs(terms), axis=0),
+    )
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected]) -> Iterator[Finding]:

@@ -43,9 +43,14 @@ def decided(trial: Trial) -> Verdict:
     truth: Truth = bounds.compare(_relation(trial), *(_shaped(trial, side) for side in (a, b)))
     allowed = bounds.truth_interval(truth)
     return judge_reals(
-        "accuracy", trial.got.astype(np.float64), allowed.lo, allowed.hi, trial.y.astype(np.float64),
-        vacuous=truth == UNDECIDED, made_of=f"{_relation(trial)} on the intervals of both operands",
-    )  # fmt: skip
+        "accuracy",
+        trial.got.astype(np.float64),
+        allowed.lo,
+        allowed.hi,
+        trial.y.astype(np.float64),
+        vacuous=truth == UNDECIDED,
+        made_of=f"{_relation(trial)} on the intervals of both operands",
+    )
 
 
 def _relation(trial: Trial) -> Comparison:

@@ -63,9 +63,14 @@ def declared_codes(
 
     def rounded(real: Array, fraction: Exact) -> Array:
         return code_interval(
-            real, zero_point=zero, qmin=ends[0], qmax=ends[1], rounding=quantizer.rounding,
-            zero_point_first=quantizer.zero_point == "before", exact=fraction,
-        )[0]  # fmt: skip
+            real,
+            zero_point=zero,
+            qmin=ends[0],
+            qmax=ends[1],
+            rounding=quantizer.rounding,
+            zero_point_first=quantizer.zero_point == "before",
+            exact=fraction,
+        )[0]
 
     found = [rounded(real, lambda i: Fraction(float(real[i])))]
     if exact and steps is not None and quantizer.operation == "multiply_float32":

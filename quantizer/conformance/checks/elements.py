@@ -56,9 +56,14 @@ def judge_codes(
         )
     failed = int(np.count_nonzero(~inside))
     return Verdict(
-        check, "fail" if failed else "pass", ratio=float(ratio.max()) if codes.size else 0.0, elements=codes.size, failed=failed,
-        width=width, worst=worst,
-    )  # fmt: skip
+        check,
+        "fail" if failed else "pass",
+        ratio=float(ratio.max()) if codes.size else 0.0,
+        elements=codes.size,
+        failed=failed,
+        width=width,
+        worst=worst,
+    )
 
 
 def _real(trial: Trial, low: Any, high: Any, tensor: str) -> str:
@@ -72,9 +77,16 @@ def _real(trial: Trial, low: Any, high: Any, tensor: str) -> str:
 
 
 def judge_reals(
-    check: str, got: Array, low: Array, high: Array, centre: Array, *, made_of: str,
-    vacuous: Array | None = None, tensor: str = "y",
-) -> Verdict:  # fmt: skip
+    check: str,
+    got: Array,
+    low: Array,
+    high: Array,
+    centre: Array,
+    *,
+    made_of: str,
+    vacuous: Array | None = None,
+    tensor: str = "y",
+) -> Verdict:
     """Return the verdict on real numbers that must lie in [low, high]; ratio = |got - centre| / half the interval.
 
     If the centre is infinite or NaN (at a pole, outside a domain), the same value is allowed too.
@@ -94,14 +106,22 @@ def judge_reals(
     counted = ratio if vacuous is None else np.where(vacuous & inside, 0.0, ratio)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(counted)), ratio.shape))
     worst = Worst(
-        tensor, index, expected=f"{centre[index]:.9g}", got=f"{got[index]:.9g}",
+        tensor,
+        index,
+        expected=f"{centre[index]:.9g}",
+        got=f"{got[index]:.9g}",
         allowed=f"[{low[index]:.9g}, {high[index]:.9g}] = {made_of}",
-    )  # fmt: skip
+    )
     failed = int(np.count_nonzero(~inside))
     return Verdict(
-        check, "fail" if failed else "pass", ratio=float(counted.max()), elements=got.size, failed=failed,
-        vacuous=0 if vacuous is None else int(np.count_nonzero(vacuous)), worst=worst,
-    )  # fmt: skip
+        check,
+        "fail" if failed else "pass",
+        ratio=float(counted.max()),
+        elements=got.size,
+        failed=failed,
+        vacuous=0 if vacuous is None else int(np.count_nonzero(vacuous)),
+        worst=worst,
+    )
 
 
 def judge_equal(check: str, trial: Trial, got: Array, wanted: Array, what: str, *, tensor: str = "y") -> Verdict:

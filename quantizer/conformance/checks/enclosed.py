@@ -34,9 +34,14 @@ def enclosed(trial: Trial) -> Verdict:
         return inconclusive(CHECK, f"error model {kind} has no enclosure")
     scale = float(trial.output.scale)
     return rounded_once(
-        trial, trial.y_hat / scale, Declared(), computed_error(trial),
-        lambda i: Fraction(float(trial.y_hat[i])) / Fraction(scale), lambda _: {}, "the values of the codes",
-    )  # fmt: skip
+        trial,
+        trial.y_hat / scale,
+        Declared(),
+        computed_error(trial),
+        lambda i: Fraction(float(trial.y_hat[i])) / Fraction(scale),
+        lambda _: {},
+        "the values of the codes",
+    )
 
 
 def computed_error(trial: Trial) -> Array:

@@ -33,9 +33,14 @@ def radius(trial: Trial, name: str) -> Array:
         return grids.radius(trial.doubles[name].numpy(), scale, params, nearest=mode.startswith("half"))
     quantizer = trial.target.platform.quantizer
     return bounds.input_radius(
-        trial.doubles[name].numpy(), trial.broadcast(name, params.scale), trial.broadcast(name, params.zero_point),
-        params.qmin, params.qmax, float32=quantizer.operation != "exact", rounding=quantizer.rounding,
-    )  # fmt: skip
+        trial.doubles[name].numpy(),
+        trial.broadcast(name, params.scale),
+        trial.broadcast(name, params.zero_point),
+        params.qmin,
+        params.qmax,
+        float32=quantizer.operation != "exact",
+        rounding=quantizer.rounding,
+    )
 
 
 def computed(trial: Trial, **operands: Array) -> Array:

@@ -71,9 +71,11 @@ def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) ->
         total = total + sign * rounded(sign * part, mantissa, shift, str(rescale.operands))
     numbers = rounded(total, rescale.mantissa.numpy(), rescale.shift.numpy(), rescale.variant)
     return judge_rounded(
-        trial, numbers, f"{rescale.variant} of the sum of operands that are rounded once each",
+        trial,
+        numbers,
+        f"{rescale.variant} of the sum of operands that are rounded once each",
         lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()} | {"sum": str(int(total[i]))},
-    )  # fmt: skip
+    )
 
 
 def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:

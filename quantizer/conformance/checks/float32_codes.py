@@ -36,10 +36,16 @@ def one_code(trial: Trial, rounded: Array, real: Array, made_of: str) -> Verdict
     least = max(output.qmin, zero) if trial.case.activation != "none" else output.qmin
     wanted = np.clip(np.nan_to_num(rounded, nan=0.0), least, output.qmax).astype(np.int64)
     return judge_codes(
-        CHECK, trial, wanted, wanted, value=np.clip(real, least - zero, output.qmax - zero),
-        allowance=np.full(wanted.shape, 0.5), zero=zero, made_of=made_of,
+        CHECK,
+        trial,
+        wanted,
+        wanted,
+        value=np.clip(real, least - zero, output.qmax - zero),
+        allowance=np.full(wanted.shape, 0.5),
+        zero=zero,
+        made_of=made_of,
         detail=lambda i: {"exact": f"{float(real[i]):.9g} + {zero}"},
-    )  # fmt: skip
+    )
 
 
 def numbers(trial: Trial) -> tuple[F32, F32]:
@@ -66,10 +72,21 @@ def bounded(trial: Trial, real: Array, magnitude: Array, operations: int) -> Ver
     value = real / scale
     extra = UNIT * (operations * magnitude / scale + 3 * np.abs(value) + abs(zero))
     low, high = code_interval(
-        value, e_over_s=extra, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding="half_even",
+        value,
+        e_over_s=extra,
+        zero_point=zero,
+        qmin=output.qmin,
+        qmax=output.qmax,
+        rounding="half_even",
         zero_point_first=True,
-    )  # fmt: skip
+    )
     return judge_codes(
-        CHECK, trial, low, high, value=value, allowance=0.5 + extra, zero=zero,
+        CHECK,
+        trial,
+        low,
+        high,
+        value=value,
+        allowance=0.5 + extra,
+        zero=zero,
         made_of=f"half_even, and {operations} roundings of float32 before",
-    )  # fmt: skip
+    )

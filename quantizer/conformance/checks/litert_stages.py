@@ -30,9 +30,13 @@ def judged(trial: Trial, codes: Array, made_of: str) -> Verdict:
     """Judge output codes: they equal *codes* after the fused activation and saturation."""
     output = trial.output
     low, high = expected_parameters.activation_codes(
-        trial.target.platform, trial.variant, trial.case.activation, (output.qmin, output.qmax), float(output.scale),
+        trial.target.platform,
+        trial.variant,
+        trial.case.activation,
+        (output.qmin, output.qmax),
+        float(output.scale),
         int(output.zero_point),
-    )  # fmt: skip
+    )
     wanted = np.clip(codes.astype(np.int64), low, high)
     return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of)
 

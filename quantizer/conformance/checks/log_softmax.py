@@ -40,9 +40,12 @@ def logarithms(trial: Trial) -> Verdict:
     extra = unit * (OPERATIONS * (np.abs(distance) * s_x + np.abs(logarithm)) + distance.shape[trial.axis]) / s_y
     settled = (logarithm == 0) & all(math.frexp(scale)[0] == 0.5 for scale in (s_x, s_y))
     return final_codes(
-        trial, value, np.where(settled, 0.0, extra),
-        lambda i: Fraction(float(value[i])), "distance less the logarithm of the provided exponentials",
-    )  # fmt: skip
+        trial,
+        value,
+        np.where(settled, 0.0, extra),
+        lambda i: Fraction(float(value[i])),
+        "distance less the logarithm of the provided exponentials",
+    )
 
 
 def stage_error(trial: Trial, table: Table) -> Array:

@@ -42,9 +42,13 @@ def mean(trial: Trial) -> Verdict:
     ratios = mean_ratios(rescale, [int(n) for n in np.unique(terms)])
     value = sums * np.array([float(ratios[int(n)]) for n in terms.ravel()]).reshape(terms.shape)
     return rounded_once(
-        trial, value, declared, 0.0, lambda i: int(sums[i]) * ratios[int(terms[i])],
+        trial,
+        value,
+        declared,
+        0.0,
+        lambda i: int(sums[i]) * ratios[int(terms[i])],
         lambda i: {"accumulator": str(int(sums[i])), "divided by": str(int(terms[i]))},
-    )  # fmt: skip
+    )
 
 
 def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
@@ -89,6 +93,10 @@ def _dequantized_mean(trial: Trial, terms: Array, rescale: Rescale) -> Verdict:
     value = total / terms.astype(np.float32) / np.float32(rescale.divisor) + np.float32(zero)
     real = value.astype(np.float64) - zero
     return rounded_once(
-        trial, real, Declared("half_even", zero_point_first=True, float32=True), 0.0,
-        lambda i: Fraction(float(real[i])), lambda i: {"divided by": str(int(terms[i]))},
-    )  # fmt: skip
+        trial,
+        real,
+        Declared("half_even", zero_point_first=True, float32=True),
+        0.0,
+        lambda i: Fraction(float(real[i])),
+        lambda i: {"divided by": str(int(terms[i]))},
+    )

@@ -118,14 +118,19 @@ def _attribute_findings(trial: Trial) -> Iterator[Finding]:
     steps = 1 / float(trial.output.scale) if trial.output.steps is None else float(trial.output.steps)
     relay = RELAY_BITS if bits <= RELAY_BITS else 0
     for name, places, least, unit in (
-        ("slope", "slope_shift", bits, 1.0), ("low", "relay_bits", relay, steps), ("high", "relay_bits", relay, steps),
-    ):  # fmt: skip
+        ("slope", "slope_shift", bits, 1.0),
+        ("low", "relay_bits", relay, steps),
+        ("high", "relay_bits", relay, steps),
+    ):
         if name not in trial.case.attrs or not {name, places} <= numbers.keys():
             continue
         yield Finding(
-            places, 0.0 if numbers[places] >= least else math.inf, f"at least {least}", f"{numbers[places]}",
+            places,
+            0.0 if numbers[places] >= least else math.inf,
+            f"at least {least}",
+            f"{numbers[places]}",
             f"the binary places of {name}",
-        )  # fmt: skip
+        )
         wanted = float(trial.bound[name]) * unit * 2.0 ** numbers[places]
         wanted = min(max(wanted, -(2.0**31)), 2.0**31 - 1)
         away = abs(numbers[name] - wanted) / (0.5 + FLOAT32_CODES * abs(wanted))
@@ -161,9 +166,12 @@ def _restated_multiplier(
     for channel, (expected, mantissa, shift) in enumerate(zip(wanted, mantissas, shifts, strict=True)):
         same = expected == (float(mantissa), int(shift))
         yield Finding(
-            f"multiplier[{channel}]", 0.0 if same else math.inf, f"{int(expected[0])} * 2**-{expected[1]}",
-            f"{int(mantissa)} * 2**-{int(shift)}", f"the rule's multiplier of {bits} bits",
-        )  # fmt: skip
+            f"multiplier[{channel}]",
+            0.0 if same else math.inf,
+            f"{int(expected[0])} * 2**-{expected[1]}",
+            f"{int(mantissa)} * 2**-{int(shift)}",
+            f"the rule's multiplier of {bits} bits",
+        )
 
 
 def _norm_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
@@ -214,9 +222,16 @@ FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], float]] = {
 
 
 def _one_multiplier(
-    trial: Trial, rescale: Rescale, mantissa: float, shift: int, scales: list[float], output: float, channel: int,
-    *, shared: bool = False,
-) -> Finding:  # fmt: skip
+    trial: Trial,
+    rescale: Rescale,
+    mantissa: float,
+    shift: int,
+    scales: list[float],
+    output: float,
+    channel: int,
+    *,
+    shared: bool = False,
+) -> Finding:
     name = f"multiplier[{channel}]"
     ratio = Fraction(1)
     for scale in scales:
@@ -241,9 +256,14 @@ def _one_multiplier(
         arithmetic = trial.target.platform.multiplier.ratio.get(trial.spec.quantization.family, "float64")
         own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
         numbers = expected_multipliers.fixed_point(
-            scales, output, rescale.variant, arithmetic, per_channel=own,
-            clamped=trial.target.platform.multiplier.overflow == "exact", bits=fixed_point_bits(trial),
-        )  # fmt: skip
+            scales,
+            output,
+            rescale.variant,
+            arithmetic,
+            per_channel=own,
+            clamped=trial.target.platform.multiplier.overflow == "exact",
+            bits=fixed_point_bits(trial),
+        )
         shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")
         once = (
             rescale.variant in expected_multipliers.ROUND_ONCE
@@ -258,9 +278,15 @@ def _one_multiplier(
 
 
 def _integer_multiplier(
-    trial: Trial, name: str, mantissa: float, shift: int, ratio: Fraction, *,
-    lost: Fraction = Fraction(FLOAT32_CODES), shared: bool = False,
-) -> Finding:  # fmt: skip
+    trial: Trial,
+    name: str,
+    mantissa: float,
+    shift: int,
+    ratio: Fraction,
+    *,
+    lost: Fraction = Fraction(FLOAT32_CODES),
+    shared: bool = False,
+) -> Finding:
     """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one.
 
     *lost*: what float32 may lose of the ratio, relative; nothing where the operations that form it are declared and

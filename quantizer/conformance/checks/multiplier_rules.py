@@ -17,9 +17,16 @@ AREA_BITS = 8
 
 
 DIVIDES = (
-    "f32_dequantized", "f32_stages_bias", "f32_add_in_lanes", "f32_dequantized_fused", "aligned_half_away",
-    "f32_mean_divided", "f32_mean_zpin", "f32_mean_raw", "f32_mean_inverse",
-)  # fmt: skip
+    "f32_dequantized",
+    "f32_stages_bias",
+    "f32_add_in_lanes",
+    "f32_dequantized_fused",
+    "aligned_half_away",
+    "f32_mean_divided",
+    "f32_mean_zpin",
+    "f32_mean_raw",
+    "f32_mean_inverse",
+)
 """Variants that are provided the output's scale."""
 
 

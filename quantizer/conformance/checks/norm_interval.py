@@ -170,9 +170,14 @@ def norm_enclosure(trial: Trial, operands: dict[str, tuple[Array, Array]]) -> In
         return Interval.around(*(rows(trial, end) for end in ends))
 
     found = bounds.normalization(
-        rows(trial, x), rows(trial, np.broadcast_to(dx, x.shape)), 1, eps=float(trial.bound["epsilon"]),
-        centred=trial.spec.error_model.centred, gamma=known("gamma"), beta=known("beta"),
-    )  # fmt: skip
+        rows(trial, x),
+        rows(trial, np.broadcast_to(dx, x.shape)),
+        1,
+        eps=float(trial.bound["epsilon"]),
+        centred=trial.spec.error_model.centred,
+        gamma=known("gamma"),
+        beta=known("beta"),
+    )
     return found.moved(lambda end: end.reshape(x.shape))
 
 

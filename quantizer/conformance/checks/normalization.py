@@ -176,9 +176,14 @@ class _ByTable:
         count, total = self.codes.shape[1], self.codes.sum(axis=1, keepdims=True)
         params = self.trial.parameters.inputs["x"]
         return _rounded_stage(
-            self.trial, "mean", self.stages["mean"], total / count, lambda i: Fraction(int(total[i]), count),
-            (params.qmin, params.qmax), "the mean of the codes",
-        )  # fmt: skip
+            self.trial,
+            "mean",
+            self.stages["mean"],
+            total / count,
+            lambda i: Fraction(int(total[i]), count),
+            (params.qmin, params.qmax),
+            "the mean of the codes",
+        )
 
     def variance(self) -> Verdict:
         """Squares of deviations from the provided mean: their sum shifted (8 bits), their mean (16 bits), floored."""
@@ -224,9 +229,12 @@ class _ByTable:
             return None
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(away)), away.shape))
         worst = Worst(
-            "root", index, f"{value[index]:.6g} * 2**-15", f"{int(root[index])} * 2**-15",
+            "root",
+            index,
+            f"{value[index]:.6g} * 2**-15",
+            f"{int(root[index])} * 2**-15",
             f"{bits} significant bits, the format that the platform declares",
-        )  # fmt: skip
+        )
         failed = int(np.count_nonzero(away > 1.0))
         return Verdict(CHECK, "fail", ratio=float(away.max()), elements=away.size, failed=failed, worst=worst)
 
@@ -234,9 +242,14 @@ class _ByTable:
         """16 bits: the provided root times the provided multiplier."""
         root, (_, multiplier, shift) = self.stages["root"], self.numbers
         return _rounded_stage(
-            self.trial, "factor", self.stages["factor"], root * float(multiplier) * 2.0**-shift,
-            lambda i: Fraction(int(root[i]) * multiplier) / Fraction(2) ** shift, (0, (1 << 16) - 1), "root * m * 2**-n",
-        )  # fmt: skip
+            self.trial,
+            "factor",
+            self.stages["factor"],
+            root * float(multiplier) * 2.0**-shift,
+            lambda i: Fraction(int(root[i]) * multiplier) / Fraction(2) ** shift,
+            (0, (1 << 16) - 1),
+            "root * m * 2**-n",
+        )
 
     def deviation(self) -> Verdict:
         """16 bits: half of the deviation from the provided mean, floored."""
@@ -257,9 +270,14 @@ class _ByTable:
             product, places = self.stages["deviation"] * self.stages["factor"], NORMAL_PLACES - 1
         end = 1 << (self.trial.output.dtype.bits - 1)
         return _rounded_stage(
-            self.trial, "normalized", self.stages["normalized"], product * 2.0**-places,
-            lambda i: Fraction(int(product[i])) / Fraction(2) ** places, (-end, end - 1), f"deviation * root * 2**-{places}",
-        )  # fmt: skip
+            self.trial,
+            "normalized",
+            self.stages["normalized"],
+            product * 2.0**-places,
+            lambda i: Fraction(int(product[i])) / Fraction(2) ** places,
+            (-end, end - 1),
+            f"deviation * root * 2**-{places}",
+        )
 
     def half_up(self) -> Verdict:
         """A root mean square: the value times the provided factor, shifted half up, clamped."""
@@ -282,10 +300,12 @@ class _ByTable:
             for part in (rescale.mantissa, rescale.shift)
         )
         return final_codes(
-            trial, acc * (mantissa * np.exp2(-shift.astype(np.float64))), 0.0,
+            trial,
+            acc * (mantissa * np.exp2(-shift.astype(np.float64))),
+            0.0,
             lambda i: Fraction(int(acc[i]) * int(mantissa[i])) / Fraction(2) ** int(shift[i]),
             f"{trial.target.platform.rounding} of (normalized * gamma + beta) * m * 2**-n",
-        )  # fmt: skip
+        )
 
 
 def _without_stages(trial: Trial) -> Verdict:

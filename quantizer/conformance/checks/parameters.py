@@ -172,9 +172,12 @@ def _held(name: str, wanted: Expected) -> Iterator[Finding]:
     beyond = max(wanted.qmin - low, high - wanted.qmax, 0.0)
     room = 0.5 + FLOAT32_CODES * (wanted.qmax - wanted.qmin)
     yield Finding(
-        f"range of {name}", beyond / room, f"codes {low:.6g} to {high:.6g}", f"codes {wanted.qmin} to {wanted.qmax}",
+        f"range of {name}",
+        beyond / room,
+        f"codes {low:.6g} to {high:.6g}",
+        f"codes {wanted.qmin} to {wanted.qmax}",
         "the calibrated range is held, to half a step",
-    )  # fmt: skip
+    )
 
 
 def _held_by_float(name: str, wanted: Expected, largest: float) -> Finding:
@@ -182,9 +185,12 @@ def _held_by_float(name: str, wanted: Expected, largest: float) -> Finding:
     form = format_of(wanted.dtype.name)
     place = float(form.position(Fraction(largest) / Fraction(float(wanted.scale))))
     return Finding(
-        f"range of {name}", max(place - form.last, 0.0) / 0.5, f"place {place:.6g}", f"codes up to {form.last}",
+        f"range of {name}",
+        max(place - form.last, 0.0) / 0.5,
+        f"place {place:.6g}",
+        f"codes up to {form.last}",
         "the calibrated range is held, to half a step",
-    )  # fmt: skip
+    )
 
 
 def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> dict[str, Expected]:
@@ -217,11 +223,14 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
     for place, size in enumerate(sizes):
         found = {
             name: expected_parameters.weight(
-                trial.tensors[name].double().numpy(), part, platform.parameters,
-                trial.spec.inputs[name].channel_axis, size,
+                trial.tensors[name].double().numpy(),
+                part,
+                platform.parameters,
+                trial.spec.inputs[name].channel_axis,
+                size,
             )
             for name in names
-        }  # fmt: skip
+        }
         if size is None or not unifies_shifts(trial):
             break
         if place == 0 and is_replaced(trial) and _provides(trial, names[0], found[names[0]]):
@@ -290,9 +299,13 @@ def _bias_params(trial: Trial, name: str, chosen: QParams, wanted: Expected) -> 
     index = (int(np.argmax(away)),)
     shown = rule[index], scale[index]
     yield Finding(
-        name, float(away[index]), f"scale {shown[0]!r}", f"{shown[1]!r}", "the product of the scales it is added under",
+        name,
+        float(away[index]),
+        f"scale {shown[0]!r}",
+        f"{shown[1]!r}",
+        "the product of the scales it is added under",
         index,
-    )  # fmt: skip
+    )
     offset = bool((chosen.zero_point != 0).any())
     yield Finding(name, math.inf if offset else 0.0, "zero point 0", f"{chosen.zero_point.tolist()}", "a bias has none")
 
@@ -341,9 +354,13 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
         ratio = _directed(exact, slack, got, np.broadcast_to(zero, values.shape), quantizer, wanted)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
     yield Finding(
-        name, float(ratio[index]), f"{exact[index]:.9g} + {int(np.broadcast_to(zero, values.shape)[index])}",
-        f"code {int(got[index])}", "the nearest code, ties by the declared mode", index,
-    )  # fmt: skip
+        name,
+        float(ratio[index]),
+        f"{exact[index]:.9g} + {int(np.broadcast_to(zero, values.shape)[index])}",
+        f"code {int(got[index])}",
+        "the nearest code, ties by the declared mode",
+        index,
+    )
 
 
 def _declared(
@@ -366,9 +383,14 @@ def _declared(
 def _directed(exact: Array, slack: Array, got: Array, zero: Array, quantizer: Quantizer, wanted: Expected) -> Array:
     """Return the distance of each value from its code in steps; infinite if it was not rounded in the quantizer's direction."""
     low, high = code_interval(
-        exact, e_over_s=slack, zero_point=zero, qmin=wanted.qmin, qmax=wanted.qmax, rounding=quantizer.rounding,
+        exact,
+        e_over_s=slack,
+        zero_point=zero,
+        qmin=wanted.qmin,
+        qmax=wanted.qmax,
+        rounding=quantizer.rounding,
         zero_point_first=quantizer.zero_point == "before",
-    )  # fmt: skip
+    )
     inside = (got >= low) & (got <= high)
     return np.where(inside, np.minimum(np.abs(got - zero - exact), 1.0), math.inf)
 
@@ -404,9 +426,13 @@ def _held_bias(trial: Trial, name: str, got: Array, wanted: Expected, weight: st
     ratio = np.where((got < wanted.qmin) | (got > wanted.qmax), math.inf, ratio)
     index = (int(np.argmax(ratio)),)
     yield Finding(
-        name, float(ratio[index]), f"code {int(exact[index])}", f"code {int(got[index])}",
-        "the nearest code, kept in float32 with what the input's zero point adds", index,
-    )  # fmt: skip
+        name,
+        float(ratio[index]),
+        f"code {int(exact[index])}",
+        f"code {int(got[index])}",
+        "the nearest code, kept in float32 with what the input's zero point adds",
+        index,
+    )
 
 
 def _tie_faults(exact: Array, got: Array, zero: Array, trial: Trial, wanted: Expected) -> Array:

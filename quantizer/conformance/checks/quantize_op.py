@@ -30,15 +30,25 @@ def quantized_reals(trial: Trial, name: str) -> Verdict:
     declared = Declared(quantizer.rounding, quantizer.zero_point == "before")
     if quantizer.operation == "exact":
         return rounded_once(
-            trial, x.astype(np.float64) / scale, declared, anything,
-            lambda i: Fraction(float(x[i])) / Fraction(scale), lambda _: {}, "the real number in steps",
-        )  # fmt: skip
+            trial,
+            x.astype(np.float64) / scale,
+            declared,
+            anything,
+            lambda i: Fraction(float(x[i])) / Fraction(scale),
+            lambda _: {},
+            "the real number in steps",
+        )
     steps = None if output.steps is None else np.asarray(float(output.steps))
     real = steps_in_float32(x, np.asarray(scale), steps, np.asarray(zero), quantizer)
     return rounded_once(
-        trial, real, declared, anything, lambda i: Fraction(float(real[i])), lambda _: {},
+        trial,
+        real,
+        declared,
+        anything,
+        lambda i: Fraction(float(real[i])),
+        lambda _: {},
         f"the real number in steps ({quantizer.operation})",
-    )  # fmt: skip
+    )
 
 
 def _finite(values: Array, most: float) -> Array:

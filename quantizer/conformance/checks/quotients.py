@@ -55,12 +55,22 @@ def _rounded(trial: Trial, value: Array, exact: Any, what: str) -> Verdict:
     output, mode = trial.output, trial.target.platform.rounding
     zero, finite = int(output.zero_point), np.isfinite(value)
     low, high = code_interval(
-        np.where(finite, value, 0.0), zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        np.where(finite, value, 0.0),
+        zero_point=zero,
+        qmin=output.qmin,
+        qmax=output.qmax,
+        rounding=mode,
         exact=lambda i: exact(i) if finite[i] else Fraction(0),
-    )  # fmt: skip
+    )
     beyond = np.where(np.isnan(value), 0.0, np.nan_to_num(value)).clip(output.qmin, output.qmax).astype(np.int64)
     low, high = (np.where(finite, end, beyond) for end in (low, high))
     return judge_codes(
-        CHECK, trial, low, high, value=np.where(finite, value, beyond - zero), zero=zero, made_of=f"{mode} of {what}",
+        CHECK,
+        trial,
+        low,
+        high,
+        value=np.where(finite, value, beyond - zero),
+        zero=zero,
+        made_of=f"{mode} of {what}",
         detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
-    )  # fmt: skip
+    )

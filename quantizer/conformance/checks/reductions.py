@@ -27,9 +27,14 @@ def product_arithmetic(trial: Trial) -> Verdict:
         return math.prod(int(code) for code in rows[index]) * ratio
 
     return rounded_once(
-        trial, trial.y_hat / float(trial.output.scale), Declared(), 0.0, exact,
-        lambda i: {"codes": ", ".join(str(int(code)) for code in rows[i])}, "the product of the values of the codes",
-    )  # fmt: skip
+        trial,
+        trial.y_hat / float(trial.output.scale),
+        Declared(),
+        0.0,
+        exact,
+        lambda i: {"codes": ", ".join(str(int(code)) for code in rows[i])},
+        "the product of the values of the codes",
+    )
 
 
 def euclidean_arithmetic(trial: Trial) -> Verdict:
@@ -43,9 +48,14 @@ def euclidean_arithmetic(trial: Trial) -> Verdict:
         return Fraction(2 * root + (root * root != square), 2 ** (ROOT_PLACES + 1))
 
     return rounded_once(
-        trial, np.sqrt(sums.astype(np.float64)) * float(ratio), Declared(), 0.0, exact,
-        lambda i: {"sum of squares": str(int(sums[i]))}, "the root of the sum of squares",
-    )  # fmt: skip
+        trial,
+        np.sqrt(sums.astype(np.float64)) * float(ratio),
+        Declared(),
+        0.0,
+        exact,
+        lambda i: {"sum of squares": str(int(sums[i]))},
+        "the root of the sum of squares",
+    )
 
 
 def _rows(trial: Trial) -> Array:

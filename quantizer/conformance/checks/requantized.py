@@ -85,10 +85,15 @@ def last_roundings(trial: Trial) -> set[RoundingMode]:
 
 
 def rounded_once(
-    trial: Trial, value: Array, declared: Declared, extra: Array | float,
-    exact: Callable[[tuple[int, ...]], Fraction], detail: Callable[[tuple[int, ...]], Mapping[str, str]],
-    what: str = "the provided sum", magnitude: Array | float = 0.0,
-) -> Verdict:  # fmt: skip
+    trial: Trial,
+    value: Array,
+    declared: Declared,
+    extra: Array | float,
+    exact: Callable[[tuple[int, ...]], Fraction],
+    detail: Callable[[tuple[int, ...]], Mapping[str, str]],
+    what: str = "the provided sum",
+    magnitude: Array | float = 0.0,
+) -> Verdict:
     """Judge codes of real numbers in output steps: rounded once in the declared mode, *extra* codes for earlier stages.
 
     exact: the number of one element in rationals, by its index; it decides near ties. detail: what a failure also
@@ -104,9 +109,16 @@ def rounded_once(
         magnitude = np.maximum(magnitude, np.abs(value)) / form.unit
         value, exact = positions(value, trial.output), _placed(trial, exact)
     low, high = code_interval(
-        value, e_over_s=extra, zero_point=zero, qmin=trial.output.qmin, qmax=trial.output.qmax, rounding=mode,
-        zero_point_first=declared.zero_point_first, exact=exact, magnitude=magnitude,
-    )  # fmt: skip
+        value,
+        e_over_s=extra,
+        zero_point=zero,
+        qmin=trial.output.qmin,
+        qmax=trial.output.qmax,
+        rounding=mode,
+        zero_point_first=declared.zero_point_first,
+        exact=exact,
+        magnitude=magnitude,
+    )
     if own is not None:
         top = min(
             expected_parameters.limit_code(trial.limits[1], float(trial.output.scale), zero, own), trial.output.qmax
@@ -117,9 +129,16 @@ def rounded_once(
     if trial.case.activation != "none":
         further += f", then {trial.target.platform.activations[trial.case.activation]}"  # type: ignore[index]
     return judge_codes(
-        CHECK, trial, low, high, value=value, allowance=spread, zero=zero,
-        made_of=f"{mode} of {what}{further}", detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
-    )  # fmt: skip
+        CHECK,
+        trial,
+        low,
+        high,
+        value=value,
+        allowance=spread,
+        zero=zero,
+        made_of=f"{mode} of {what}{further}",
+        detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
+    )
 
 
 def _placed(trial: Trial, exact: Callable[[tuple[int, ...]], Fraction]) -> Callable[[tuple[int, ...]], Fraction]:
@@ -153,9 +172,13 @@ def replayed_stage(trial: Trial, held: Array, mantissa: Array, declared: Declare
     else:
         value = scaled.astype(np.float64)
     return rounded_once(
-        trial, value, declared, 0.0, lambda index: Fraction(float(value[index])),
+        trial,
+        value,
+        declared,
+        0.0,
+        lambda index: Fraction(float(value[index])),
         lambda index: {"accumulator": str(int(held[index]))},
-    )  # fmt: skip
+    )
 
 
 def before_activation(trial: Trial, held: Array) -> Array:

@@ -83,9 +83,15 @@ def _exact_mean(trial: Trial) -> Verdict:
     def exact(index: tuple[int, ...]) -> Fraction:
         image = centred[index[:2]]
         return sum(
-            (a * b * int(image[i, j]) for i, a in enumerate(rows[index[2]]) if a for j, b in enumerate(columns[index[3]]) if b),
+            (
+                a * b * int(image[i, j])
+                for i, a in enumerate(rows[index[2]])
+                if a
+                for j, b in enumerate(columns[index[3]])
+                if b
+            ),
             start=Fraction(0),
-        )  # fmt: skip
+        )
 
     return rounded_once(trial, value, Declared(), 0.0, exact, lambda _: {}, "the weighted mean of four neighbours")
 
@@ -128,9 +134,13 @@ def _weighted(trial: Trial, shown: Array | None) -> Verdict:
     total, magnitude = sum(terms), sum(np.abs(term) for term in terms)
     extra = np.where(magnitude < EXACT_FLOAT, 0.0, 8 * FLOAT32_UNIT * magnitude / unit)
     low, high = code_interval(
-        total / unit, e_over_s=extra, qmin=trial.output.qmin, qmax=trial.output.qmax, rounding=trial.target.platform.rounding,
+        total / unit,
+        e_over_s=extra,
+        qmin=trial.output.qmin,
+        qmax=trial.output.qmax,
+        rounding=trial.target.platform.rounding,
         exact=lambda i: Fraction(int(total[i]), unit),
-    )  # fmt: skip
+    )
     made_of = f"{trial.target.platform.rounding} of the sum of codes times weights / {unit}"
     return judge_codes(CHECK, trial, low, high, value=total / unit, allowance=0.5 + extra, made_of=made_of)
 

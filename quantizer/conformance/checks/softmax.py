@@ -79,14 +79,27 @@ def final_codes(
     declared = trial.target.platform.requantize.get(trial.spec.quantization.family)
     mode: RoundingMode = "half_up" if declared == "half_up" else trial.target.platform.rounding
     low, high = code_interval(
-        value, e_over_s=extra, magnitude=magnitude, zero_point=int(output.zero_point), qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        value,
+        e_over_s=extra,
+        magnitude=magnitude,
+        zero_point=int(output.zero_point),
+        qmin=output.qmin,
+        qmax=output.qmax,
+        rounding=mode,
         exact=exact,
-    )  # fmt: skip
+    )
     spread = 0.5 + np.broadcast_to(np.asarray(extra), value.shape)
     return judge_codes(
-        CHECK, trial, low, high, value=value, allowance=spread, zero=int(output.zero_point), made_of=made_of,
+        CHECK,
+        trial,
+        low,
+        high,
+        value=value,
+        allowance=spread,
+        zero=int(output.zero_point),
+        made_of=made_of,
         detail=lambda i: {"exact": f"{value[i]:.9g} + {int(output.zero_point)}"},
-    )  # fmt: skip
+    )
 
 
 def _from_sum(trial: Trial, exponentials: Array, total: Array) -> Verdict:
@@ -144,10 +157,12 @@ def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal
     value = exponentials * reciprocal * 2.0 ** -(shift + enlarge)
     wide = np.broadcast_to(reciprocal, exponentials.shape)
     return final_codes(
-        trial, value, 0.0,
+        trial,
+        value,
+        0.0,
         lambda i: Fraction(int(exponentials[i]) * int(wide[i])) / Fraction(2) ** (shift + enlarge),
         "half_even of exp * reciprocal * 2**-n",
-    )  # fmt: skip
+    )
 
 
 def _from_quotient(trial: Trial, exponentials: Array, total: Array, quotient: Array) -> Verdict:
@@ -161,9 +176,12 @@ def _from_quotient(trial: Trial, exponentials: Array, total: Array, quotient: Ar
     shift = numbers["shift"] + enlarge
     value = quotient * numbers["multiplier"] * 2.0**-shift
     return final_codes(
-        trial, value, 0.0, lambda i: Fraction(int(quotient[i]) * numbers["multiplier"]) / Fraction(2) ** shift,
+        trial,
+        value,
+        0.0,
+        lambda i: Fraction(int(quotient[i]) * numbers["multiplier"]) / Fraction(2) ** shift,
         "half_even of quotient * multiplier * 2**-n",
-    )  # fmt: skip
+    )
 
 
 def _without_stages(trial: Trial, table: Table) -> Verdict:

@@ -193,9 +193,13 @@ def _hidden(value: Interval, stage: StageFormat, mode: RoundingMode) -> Interval
 
 
 def _codes(
-    value: Interval, scale: float, zero: int, ends: tuple[int, int], mode: RoundingMode,
+    value: Interval,
+    scale: float,
+    zero: int,
+    ends: tuple[int, int],
+    mode: RoundingMode,
     exact: Callable[[tuple[int, ...]], Fraction] | None,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     """Return the smallest and the largest code that the rounding of a number in *value* may give.
 
     A value exactly between two codes is held to the mode. Beside such a tie, within what float64 leaves open of it,
@@ -215,15 +219,26 @@ def _codes(
 
 
 def _shown(
-    trial: Trial, name: str, stage: Stage, form: StageFormat, value: Interval,
-    exact: Callable[[tuple[int, ...]], Fraction] | None, codes: Array,
-) -> Verdict:  # fmt: skip
+    trial: Trial,
+    name: str,
+    stage: Stage,
+    form: StageFormat,
+    value: Interval,
+    exact: Callable[[tuple[int, ...]], Fraction] | None,
+    codes: Array,
+) -> Verdict:
     mode = _mode(trial, stage)
     low, high = _codes(value, form.scale, 0, (form.qmin, form.qmax), mode, exact)
     return judge_codes(
-        CHECK, trial, low, high, got=codes, tensor=name, made_of=f"{mode} of {stage.value.text}, stage {name}",
+        CHECK,
+        trial,
+        low,
+        high,
+        got=codes,
+        tensor=name,
+        made_of=f"{mode} of {stage.value.text}, stage {name}",
         detail=lambda i: {"exact": f"{value.lo[i] / form.scale:.9g}"},
-    )  # fmt: skip
+    )
 
 
 def _last(trial: Trial, stage: Stage, value: Interval, exact: Callable[[tuple[int, ...]], Fraction] | None) -> Verdict:
@@ -232,9 +247,13 @@ def _last(trial: Trial, stage: Stage, value: Interval, exact: Callable[[tuple[in
     value = Interval(np.broadcast_to(value.lo, shape), np.broadcast_to(value.hi, shape))
     low, high = _codes(value, scale, zero, (output.qmin, output.qmax), mode, exact)
     verdict = judge_codes(
-        CHECK, trial, low, high, made_of=f"{mode} of {stage.value.text} of the stages before it",
+        CHECK,
+        trial,
+        low,
+        high,
+        made_of=f"{mode} of {stage.value.text} of the stages before it",
         detail=lambda i: {"exact": f"[{value.lo[i] / scale:.9g}, {value.hi[i] / scale:.9g}] + {zero}"},
-    )  # fmt: skip
+    )
     wide = int(np.count_nonzero(high - low + 1 > WIDEST))
     return verdict if verdict.failing or not wide else _inconclusive(verdict, wide)
 

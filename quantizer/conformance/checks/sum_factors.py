@@ -65,8 +65,12 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
             divisor = np.float32(float(output.scale)) * np.float32(_terms(trial))
             wanted = Fraction(float(np.float32(float(params[name].scale)) / divisor))
         yield Finding(
-            f"factor[{name}]", 0.0 if got == wanted else math.inf, f"{float(wanted)!r}", f"{float(got)!r}", "s_x / s_y",
-        )  # fmt: skip
+            f"factor[{name}]",
+            0.0 if got == wanted else math.inf,
+            f"{float(wanted)!r}",
+            f"{float(got)!r}",
+            "s_x / s_y",
+        )
 
 
 def _fixed_point_numbers(trial: Trial, rescale: Rescale) -> tuple[float, ...] | None:
@@ -139,9 +143,12 @@ def integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
             same = got == Fraction(mantissa) / Fraction(2) ** shift
             if same or not is_replaced(trial):
                 yield Finding(
-                    f"multiplier[{name}]", 0.0 if same else math.inf, f"{int(mantissa)} * 2**-{shift}",
-                    f"{float(got):.9g}", f"the rule's multiplier of {bits} bits",
-                )  # fmt: skip
+                    f"multiplier[{name}]",
+                    0.0 if same else math.inf,
+                    f"{int(mantissa)} * 2**-{shift}",
+                    f"{float(got):.9g}",
+                    f"the rule's multiplier of {bits} bits",
+                )
                 continue
         ratio = Fraction(float(params.scale)) / Fraction(float(output.scale)) / _terms(trial)
         yield _near(trial, f"multiplier[{name}]", got, ratio, bits)

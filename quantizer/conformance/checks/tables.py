@@ -38,9 +38,13 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         away = np.abs(table.entries.numpy() - stated)
         index = int(np.argmax(away))
         yield Finding(
-            f"table {name}", math.inf if away.any() else 0.0, f"{stated[index]}", f"{table.entries[index]}",
-            "the entry of the platform's rule", (index,),
-        )  # fmt: skip
+            f"table {name}",
+            math.inf if away.any() else 0.0,
+            f"{stated[index]}",
+            f"{table.entries[index]}",
+            "the entry of the platform's rule",
+            (index,),
+        )
         return
     entries = table.entries.numpy().astype(np.float64)
     places = table.first + table.step * np.arange(entries.size)
@@ -59,9 +63,13 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         ratio = np.where(np.any([entries == codes for codes in either], axis=0), np.minimum(ratio, 1.0), np.inf)
     index = int(np.argmax(ratio))
     yield Finding(
-        f"table {name}", float(ratio[index]), f"{wanted[index]:.9g}", f"{entries[index]:.9g}",
-        _rule_of_entries(mode), (index,),
-    )  # fmt: skip
+        f"table {name}",
+        float(ratio[index]),
+        f"{wanted[index]:.9g}",
+        f"{entries[index]:.9g}",
+        _rule_of_entries(mode),
+        (index,),
+    )
 
 
 def _steps(trial: Trial, places: Array, beside: Array | float) -> list[Array] | None:
@@ -81,9 +89,13 @@ def _directed(trial: Trial, name: str, entries: Array, wanted: Array, budget: Ar
     mode, zero = trial.target.platform.rounding, int(trial.output.zero_point)
     added = _added_before_rounding(trial, name)
     low, high = code_interval(
-        wanted - zero + added, e_over_s=budget, zero_point=zero - added, rounding=mode,
-        qmin=trial.output.qmin, qmax=trial.output.qmax,
-    )  # fmt: skip
+        wanted - zero + added,
+        e_over_s=budget,
+        zero_point=zero - added,
+        rounding=mode,
+        qmin=trial.output.qmin,
+        qmax=trial.output.qmax,
+    )
     inside = (entries >= low) & (entries <= high)
     return np.where(inside, np.minimum(np.abs(entries - wanted), 1.0), np.inf)
 

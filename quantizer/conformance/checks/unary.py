@@ -55,14 +55,25 @@ def _judge_multiple(trial: Trial) -> Verdict:
     output, mode = trial.output, trial.target.platform.rounding
     zero, half = int(output.zero_point), 0.5 if mode.startswith("half") else 1.0
     low, high = code_interval(
-        value, e_over_s=extra, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        value,
+        e_over_s=extra,
+        zero_point=zero,
+        qmin=output.qmin,
+        qmax=output.qmax,
+        rounding=mode,
         exact=lambda i: Fraction(float(value[i])),
-    )  # fmt: skip
+    )
     return judge_codes(
-        CHECK, trial, low, high, value=value, allowance=half + extra, zero=zero,
+        CHECK,
+        trial,
+        low,
+        high,
+        value=value,
+        allowance=half + extra,
+        zero=zero,
         made_of=f"{mode} of f on the provided multiple + {float(np.max(extra, initial=0.0)):.3g} of an earlier stage",
         detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
-    )  # fmt: skip
+    )
 
 
 def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
@@ -73,8 +84,10 @@ def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
     first; bounds are those that were provided.
     """
     family, bits, numbers = (
-        trial.spec.quantization.family, trial.target.scheme.activation.bits, trial.parameters.numbers
-    )  # fmt: skip
+        trial.spec.quantization.family,
+        trial.target.scheme.activation.bits,
+        trial.parameters.numbers,
+    )
     c, ratio = next(iter(trial.centred.values())).numpy(), float(_ratio(trial))
     scale, below = float(trial.output.scale), c < 0
     if family == "leaky_rectifier":
@@ -166,9 +179,12 @@ def _clamped(trial: Trial, shown: Tensor | None) -> Verdict:
 def _rounded(trial: Trial, whole: Array, ratio: Fraction) -> Array:
     """Return `whole * ratio`, rounded as the platform rounds."""
     low, _ = code_interval(
-        whole * float(ratio), qmin=-(1 << 62), qmax=1 << 62, rounding=trial.target.platform.rounding,
+        whole * float(ratio),
+        qmin=-(1 << 62),
+        qmax=1 << 62,
+        rounding=trial.target.platform.rounding,
         exact=lambda i: int(whole[i]) * ratio,
-    )  # fmt: skip
+    )
     return low
 
 
@@ -191,9 +207,17 @@ def _stage(
         value, zero_point=zero, qmin=qmin, qmax=qmax, rounding=mode, exact=lambda i: int(whole[i]) * ratio
     )
     return judge_codes(
-        CHECK, trial, low, high, value=value if tensor == "y" else None, got=got, tensor=tensor, zero=zero,
-        made_of=f"{mode} of the provided stage before it", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
-    )  # fmt: skip
+        CHECK,
+        trial,
+        low,
+        high,
+        value=value if tensor == "y" else None,
+        got=got,
+        tensor=tensor,
+        zero=zero,
+        made_of=f"{mode} of the provided stage before it",
+        detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )
 
 
 def judge_by_reference(trial: Trial) -> Verdict:
@@ -214,6 +238,13 @@ def judge_by_reference(trial: Trial) -> Verdict:
             code = rational_codes(exact, mode)[0] + zero
             low[index] = high[index] = min(max(code, output.qmin), output.qmax)
     return judge_codes(
-        CHECK, trial, low, high, value=value, allowance=0.5 if mode.startswith("half") else 1.0, zero=zero,
-        made_of=f"{mode} of f on the values of the codes", detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
-    )  # fmt: skip
+        CHECK,
+        trial,
+        low,
+        high,
+        value=value,
+        allowance=0.5 if mode.startswith("half") else 1.0,
+        zero=zero,
+        made_of=f"{mode} of f on the values of the codes",
+        detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+    )

@@ -35,21 +35,36 @@ def undisclosed_multiplier(trial: Trial, sums: Array, terms: Array, bits: int) -
         here, exact = terms == number, ratio / int(number)
         away = _half_unit(exact, bits)
         least, most = _factor(
-            sums[here].astype(np.float64), (trial.got[here] - zero).astype(np.float64), half,
-            (output.qmin - zero, output.qmax - zero), float(exact), away + (away > 0) * float(exact) * FLOAT32_CODES,
-        )  # fmt: skip
+            sums[here].astype(np.float64),
+            (trial.got[here] - zero).astype(np.float64),
+            half,
+            (output.qmin - zero, output.qmax - zero),
+            float(exact),
+            away + (away > 0) * float(exact) * FLOAT32_CODES,
+        )
         ends = sums[here] * least, sums[here] * most
         low[here], high[here] = np.minimum(*ends), np.maximum(*ends)
     value = (low + high) / 2
     first, last = code_interval(
-        value, e_over_s=(high - low) / 2, zero_point=zero, qmin=output.qmin, qmax=output.qmax, rounding=mode,
+        value,
+        e_over_s=(high - low) / 2,
+        zero_point=zero,
+        qmin=output.qmin,
+        qmax=output.qmax,
+        rounding=mode,
         exact=lambda i: int(sums[i]) * ratio / int(terms[i]),
-    )  # fmt: skip
+    )
     return judge_codes(
-        CHECK, trial, first, last, value=value, allowance=half + (high - low) / 2, zero=zero,
+        CHECK,
+        trial,
+        first,
+        last,
+        value=value,
+        allowance=half + (high - low) / 2,
+        zero=zero,
         made_of=f"{trial.target.platform.rounding} of the sum times one number near 1 / terms",
         detail=lambda i: {"accumulator": str(int(sums[i])), "divided by": str(int(terms[i]))},
-    )  # fmt: skip
+    )
 
 
 def _half_unit(ratio: Fraction, bits: int) -> float:

@@ -52,9 +52,14 @@ def linear(trial: Trial) -> Verdict:
         value = held * float(gain)
         return rounded_once(trial, value, declared, extra, lambda i: Fraction(float(held[i])) * gain, lambda _: {})
     return rounded_once(
-        trial, value, declared, extra, exact, lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
+        trial,
+        value,
+        declared,
+        extra,
+        exact,
+        lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
         magnitude=_magnitude(trial, parts, whole, gain),
-    )  # fmt: skip
+    )
 
 
 def _magnitude(
@@ -123,9 +128,13 @@ def _dequantized(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> 
             total = total + part.astype(np.float32) * np.float32(rescale.factors.get(name, 1.0))
     value = (total / np.float32(rescale.divisor)).astype(np.float64)
     return rounded_once(
-        trial, value, DECLARED["f32_dequantized"], 0.0, lambda i: Fraction(float(value[i])),
+        trial,
+        value,
+        DECLARED["f32_dequantized"],
+        0.0,
+        lambda i: Fraction(float(value[i])),
         lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
-    )  # fmt: skip
+    )
 
 
 def contributions(trial: Trial) -> dict[str, Array]:

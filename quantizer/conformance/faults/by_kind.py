@@ -158,9 +158,13 @@ def _unrounded(
 
 
 def _tried(
-    original: Function, operands: tuple[Tensor, ...], p: Parameters, named: dict[str, Any], right: Tensor | Staged,
+    original: Function,
+    operands: tuple[Tensor, ...],
+    p: Parameters,
+    named: dict[str, Any],
+    right: Tensor | Staged,
     output: QParams,
-) -> Tensor | None:  # fmt: skip
+) -> Tensor | None:
     try:
         found = _codes(original(*operands, parameters=p, **named))
     except Exception:  # noqa: BLE001 - an arithmetic that has no such numbers

@@ -81,14 +81,18 @@ def _by_operator(results: Sequence[Result]) -> str:
     return _table(
         (
             (
-                result.op, result.cases, len(result.rows), len(_killed(result.rows)),
-                sum(row.outcome == SURVIVES for row in result.rows), sum(row.outcome == WITHOUT for row in result.rows),
+                result.op,
+                result.cases,
+                len(result.rows),
+                len(_killed(result.rows)),
+                sum(row.outcome == SURVIVES for row in result.rows),
+                sum(row.outcome == WITHOUT for row in result.rows),
                 _cases(_killed(result.rows)),
             )
             for result in results
         ),
         ("operator", "cases", "pairs", "found", "survivors", "without effect", "cases needed, median / most"),
-    )  # fmt: skip
+    )
 
 
 def _by_fault(rows: Sequence[Row]) -> str:

@@ -23,7 +23,12 @@ NORMALISATIONS: tuple[Fault, ...] = (
             (normalizing, "inverse_root_q15", "root", norm.step("quotient", norm.inverse_in_q15)),
             (normalizing, "inverse_root_plus_one", "root", norm.step("table_inverse_root", norm.plus(1 << 16))),
             (normalizing, "quotient_plus_one", "normalised value", norm.step("quotient", norm.plus(1))),
-            (normalizing, "normalized_plus_one", "normalised value", norm.step("shift_right", norm.normalized_plus_one)),
+            (
+                normalizing,
+                "normalized_plus_one",
+                "normalised value",
+                norm.step("shift_right", norm.normalized_plus_one),
+            ),
             (normalizing, "gamma_missing", "weight", norm.without_gamma),
             (normalizing, "gamma_rolled", "weight", norm.rolled_gamma),
         )
@@ -37,4 +42,4 @@ NORMALISATIONS: tuple[Fault, ...] = (
         )
     ),
     Fault("provided_shift_next", "provided multiplier", exponential, "quantize", provided(next_shift)),
-)  # fmt: skip
+)

@@ -16,7 +16,13 @@ number that it changes (multiplier, scale, table, slope, limit), whatever the pl
 a place that is *not settled* changes nothing in the gate's cases, and nothing says why. [faults.md](faults.md) counts the same faults by
 operator.
 """
-_COUNTED = ((KILLED, "found"), (SURVIVES, "survivors"), (STALE, "listed, with effect"), (WITHOUT, "without effect"), (UNDECIDED, "not settled"))  # fmt: skip
+_COUNTED = (
+    (KILLED, "found"),
+    (SURVIVES, "survivors"),
+    (STALE, "listed, with effect"),
+    (WITHOUT, "without effect"),
+    (UNDECIDED, "not settled"),
+)
 _HEADS = ("places", *(head for _, head in _COUNTED))
 
 

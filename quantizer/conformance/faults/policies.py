@@ -90,8 +90,13 @@ POLICIES: tuple[Policy, ...] = (
     Policy("Frobenius 0.15 cosine 0.9", "ExecuTorch Arm tester, profiled tolerance", frobenius(0.15, 0.9)),
     Policy("cosine 0.99", "Compass Optimizer's own operator test", cosine(0.99)),
     Policy("SQNR 20 dB", "a usual gate on quantized layers", sqnr(20.0)),
-    Policy("NNAPI 10 LSB", "NNAPI CTS random graphs, quant8: 10 codes, bias 1.5, mse 1.5", bias_and_mse(10, 1.5, 1.5), in_codes=True),
-)  # fmt: skip
+    Policy(
+        "NNAPI 10 LSB",
+        "NNAPI CTS random graphs, quant8: 10 codes, bias 1.5, mse 1.5",
+        bias_and_mse(10, 1.5, 1.5),
+        in_codes=True,
+    ),
+)
 
 
 @dataclass(frozen=True)

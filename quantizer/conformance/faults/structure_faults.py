@@ -114,13 +114,21 @@ ATTRIBUTES: tuple[Fault, ...] = (
 )  # fmt: skip
 
 TABLES: tuple[Fault, ...] = (
-    Fault("table_index", "kernel table", computed, "quantized", kernel(table_change(lambda t: replace(t, entries=t.entries.roll(1))))),
+    Fault(
+        "table_index",
+        "kernel table",
+        computed,
+        "quantized",
+        kernel(table_change(lambda t: replace(t, entries=t.entries.roll(1)))),
+    ),
     Fault("table_unsigned_index", "kernel table", tabulated, "quantized", kernel(table_change(turned_table))),
     Fault("table_one_entry", "provided table", tabulated, "quantize", provided(table_change(one_wrong_entry))),
     Fault("table_one_entry_read", "kernel table", tabulated, "quantized", kernel(table_change(one_wrong_entry))),
     Fault("table_last_code", "kernel table", tabulated, "quantized", operand_change("x", change=last_code_unread)),
     Fault("table_last_cell", "kernel table", tabulated, "quantized", rule.last_cell_extrapolated),
-    Fault("table_interpolation", "kernel table", tabulated, "quantized", kernel(table_change(rule.other_interpolation))),
+    Fault(
+        "table_interpolation", "kernel table", tabulated, "quantized", kernel(table_change(rule.other_interpolation))
+    ),
     Fault("table_not_interpolated", "kernel table", tabulated, "quantized", rule.not_interpolated),
     Fault("table_half_up", "provided table", ("clip", "leaky_relu"), "quantize", tables_rounded("half_up")),
     Fault("table_floored", "provided table", tabulated, "quantize", tables_rounded("down")),
@@ -133,7 +141,7 @@ TABLES: tuple[Fault, ...] = (
     Fault("slope_next", "kernel number", ("leaky_relu",), "quantized", kernel(by_kind.slope(1))),
     Fault("bound_next", "kernel number", ("clip",), "quantized", kernel(by_kind.limit(129))),
     Fault("softmax_without_max", "softmax", ("softmax",), "quantized", without_max),
-)  # fmt: skip
+)
 
 TILES: tuple[Fault, ...] = (
     Fault("halo_missing", "tile", windowed, "tile", no_halo),
@@ -182,15 +190,27 @@ FILES: tuple[Fault, ...] = (
     Fault("file_bytes_swapped", "file", filed_constants, "write", file.blob_change(file.bytes_swapped)),
     Fault("file_layout", "file", filed_filters, "convert", file.layout_channels_first),
     Fault("file_strides_swapped", "file", filed_strides, "write", file.lines_swapped("stride_x", "stride_y")),
-    Fault("file_width_read", "file", filed_constants, "read", file.line_value(r"(?:weights|biases)_type", lambda _: "float16")),
+    Fault(
+        "file_width_read",
+        "file",
+        filed_constants,
+        "read",
+        file.line_value(r"(?:weights|biases)_type", lambda _: "float16"),
+    ),
     Fault("file_shape_read", "file", filed, "read", file.line_value("layer_top_shape", file.reversed_shape)),
     Fault("file_activation", "file", filed_fusing, "read", file.line_value("with_activation", lambda _: "NONE")),
-)  # fmt: skip
+)
 
 FLOATS: tuple[Fault, ...] = (
     Fault("float16_reference", "float path", every, "reference", half_precision),
     Fault("bfloat16_reference", "float path", valued, "reference", code.bfloat16),
-    Fault("reference_axis", "float path", along_axis, "reference", attribute_change("axis", lambda v: v - 1 if v > 0 else v)),
+    Fault(
+        "reference_axis",
+        "float path",
+        along_axis,
+        "reference",
+        attribute_change("axis", lambda v: v - 1 if v > 0 else v),
+    ),
     Fault("reference_without_bias", "float path", biased, "reference", without_bias),
     Fault("reference_one_ulp", "float path", valued, "reference", code.relative(2.0**-18)),
-)  # fmt: skip
+)

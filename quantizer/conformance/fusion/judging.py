@@ -71,9 +71,13 @@ def composed(built: Built, platform: str) -> Composed:
 
 
 def judge_graph(
-    spec: GraphSpec, case: GraphCase, platform: str, engine: Session | None = None, optimized: Session | None = None,
+    spec: GraphSpec,
+    case: GraphCase,
+    platform: str,
+    engine: Session | None = None,
+    optimized: Session | None = None,
     rewrites: Mapping[str, Rewrite] | None = None,
-) -> list[Judged]:  # fmt: skip
+) -> list[Judged]:
     """Return everything that is compared for one case on one platform.
 
     engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites:

@@ -46,9 +46,13 @@ BY_STEP = ("ties", "near_ties")
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
-    {"data": "ties"}, {"data": "ties"}, {"data": "ties", "tiles": "prime"}, {"tiles": "ones"}, {"tiles": "prime"},
+    {"data": "ties"},
+    {"data": "ties"},
+    {"data": "ties", "tiles": "prime"},
+    {"tiles": "ones"},
+    {"tiles": "prime"},
     {"activation": "relu6", "data": "corners"},
-)  # fmt: skip
+)
 """What one row in a target is too little for: rounding shows at ties only, windows at seams only."""
 
 

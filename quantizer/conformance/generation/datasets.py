@@ -59,9 +59,16 @@ class _Recipe:
         directed = any(name in DIRECTED for name in (case.data.set, *case.data.sets))
         ranges = case.ranges if directed else {n: case.ranges.get(n) for n in case.shapes}
         self._key = (
-            target.spec, target.scheme.name, target.platform.platform, case.data.set, case.data.seed,
-            tuple(case.shapes.items()), tuple(ranges.items()), tuple(case.attrs.items()), case.data.stack,
-        )  # fmt: skip
+            target.spec,
+            target.scheme.name,
+            target.platform.platform,
+            case.data.set,
+            case.data.seed,
+            tuple(case.shapes.items()),
+            tuple(ranges.items()),
+            tuple(case.attrs.items()),
+            case.data.stack,
+        )
 
     def __hash__(self) -> int:
         return hash(self._key)

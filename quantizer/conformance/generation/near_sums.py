@@ -93,9 +93,12 @@ def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
     variant = "q31_half_up" if rescale.variant == "q31_half_up_in_8_lanes" else rescale.variant
     axis = 0 if rescale.mantissa.dim() else None
     numbers = replace(
-        rescale, variant=variant, axis=axis,
-        mantissa=_repeated(rescale.mantissa, count), shift=_repeated(rescale.shift, count),
-    )  # fmt: skip
+        rescale,
+        variant=variant,
+        axis=axis,
+        mantissa=_repeated(rescale.mantissa, count),
+        shift=_repeated(rescale.shift, count),
+    )
     flat = torch.from_numpy(sums).long().reshape(-1)
     if "bias" in constants:
         bias = constants["bias"]

@@ -135,9 +135,13 @@ def changed_range(
 
 
 def output_range(
-    target: Target, data: str, y: NDArray[np.float64], chooser: ChoiceSource, hints: dict[str, float],
+    target: Target,
+    data: str,
+    y: NDArray[np.float64],
+    chooser: ChoiceSource,
+    hints: dict[str, float],
     limits: Range = (-math.inf, math.inf),
-) -> Range:  # fmt: skip
+) -> Range:
     """Return the calibrated range of an output from its finite reference values, as the data set wants it, within *limits*."""
     y = y[np.isfinite(y)]
     seen = (float(y.min()), float(y.max())) if y.size else EMPTY

@@ -25,8 +25,10 @@ FLOAT32 = 1 << 24
 OFTEN = 0.6
 """Share of zero points that lie there."""
 INVERSES: Mapping[str, Callable[[float], float]] = {
-    "sigmoid": lambda y: math.log(y / (1.0 - y)), "tanh": math.atanh, "softmax": lambda y: math.log(y / (1.0 - y)),
-}  # fmt: skip
+    "sigmoid": lambda y: math.log(y / (1.0 - y)),
+    "tanh": math.atanh,
+    "softmax": lambda y: math.log(y / (1.0 - y)),
+}
 """Operator with a fixed output -> the real number at which it has a value; of a softmax a difference of two."""
 
 

@@ -87,8 +87,12 @@ def means(target: Target, draws: Draws, wanted: Wanted) -> Draft:
         attrs, shape = {"axes": (1,), "keepdims": True}, [-1, terms]
     elif op == "avg_pool2d":
         attrs = {
-            "kernel": window, "stride": window, "padding": (0, 0, 0, 0), "ceil_mode": False, "count_include_pad": True,
-        }  # fmt: skip
+            "kernel": window,
+            "stride": window,
+            "padding": (0, 0, 0, 0),
+            "ceil_mode": False,
+            "count_include_pad": True,
+        }
         shape = [1, -1, 2, *window]
     else:
         shape = [1, -1, *window]

@@ -43,7 +43,14 @@ def _failing(question: Question, codes: Array) -> bool:
     given = {name: given_of(question.params(name), shapes[name], values) for name, values in question.codes.items()}
     target = question.target
     case = Case(
-        target.spec.op, target.scheme.name, target.platform.platform, shapes, question.attrs, {}, "channels_first",
-        TilePlan({}), DataRecipe(GIVEN, 0, given={**given, "y": given_of(question.output, codes.shape, None)}),
-    )  # fmt: skip
+        target.spec.op,
+        target.scheme.name,
+        target.platform.platform,
+        shapes,
+        question.attrs,
+        {},
+        "channels_first",
+        TilePlan({}),
+        DataRecipe(GIVEN, 0, given={**given, "y": given_of(question.output, codes.shape, None)}),
+    )
     return any(verdict.failing for verdict in judge(Trial(target, case, Recorded(codes)), CHECK))

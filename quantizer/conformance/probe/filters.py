@@ -70,9 +70,13 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
     def build(kept: Array) -> Question:
         shapes = _filter_shapes(len(kept), terms, spatial, depthwise=depthwise)
         one = QParams(
-            integer(8, signed=True), torch.from_numpy(weights[kept] if each else weights[:1]).reshape(-1 if each else ()),
-            torch.zeros(len(kept) if each else (), dtype=torch.int64), -WEIGHT, WEIGHT, 0 if each else None,
-        )  # fmt: skip
+            integer(8, signed=True),
+            torch.from_numpy(weights[kept] if each else weights[:1]).reshape(-1 if each else ()),
+            torch.zeros(len(kept) if each else (), dtype=torch.int64),
+            -WEIGHT,
+            WEIGHT,
+            0 if each else None,
+        )
         one = one if x.steps is None else _with_steps(one)
         codes = torch.from_numpy(first[kept] if depthwise else first) + int(x.zero_point)
         repeated = torch.from_numpy(np.repeat(taken[kept], terms))

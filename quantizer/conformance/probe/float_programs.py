@@ -95,8 +95,10 @@ OPERATORS: Mapping[str, Mapping[str, Callable[[Values], Any]]] = {
 SUMS: Mapping[str, Callable[[Values], Any]] = {
     **dict.fromkeys(("conv2d", "depthwise_conv2d", "fully_connected"), _FILTER[_PLAIN]),
     **dict.fromkeys(("reduce_mean", "global_avg_pool2d", "avg_pool2d", "reduce_sum"), lambda v: v["x"].sum(axis=1)),
-    "matmul": lambda v: _dot(v["a"], v["b"]), "mul": lambda v: v["a"] * v["b"], "relu": lambda v: np.maximum(v["x"], 0),
-}  # fmt: skip
+    "matmul": lambda v: _dot(v["a"], v["b"]),
+    "mul": lambda v: v["a"] * v["b"],
+    "relu": lambda v: np.maximum(v["x"], 0),
+}
 """Operator -> the sum of centred codes that one ratio brings to the output's scale."""
 
 

@@ -17,8 +17,15 @@ from quantizer.core.spec import Spec
 
 NAME = "probed"
 MODES: tuple[RoundingMode, ...] = (
-    "half_even", "half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero",
-)  # fmt: skip
+    "half_even",
+    "half_up",
+    "half_down",
+    "half_away",
+    "half_toward_zero",
+    "up",
+    "down",
+    "toward_zero",
+)
 RATIOS: tuple[RatioArithmetic, ...] = get_args(RatioArithmetic)
 OF_ONE = "float32_product_of_one"
 """A ratio that is another one only where weights have one scale; half_away takes it for float64."""
@@ -33,13 +40,22 @@ ROUNDED = (
 )
 """Requantizations that round in the platform's mode."""
 WIDTHS: Mapping[str, range] = {
-    "multiplier_shift": range(4, 25), "q31_single": range(4, 32), "integer_multiplier_shift": range(8, 32),
-}  # fmt: skip
+    "multiplier_shift": range(4, 25),
+    "q31_single": range(4, 32),
+    "integer_multiplier_shift": range(8, 32),
+}
 """Requantization -> bits that its multiplier may have."""
 OF_RATIOS = (
-    "half_away", "q31_single", "q31_double", "q31_half_up", "q31_half_up_in_8_lanes", "q15_half_up", "q15_single",
-    "q31_wrapping_left", "q31_wrapping",
-)  # fmt: skip
+    "half_away",
+    "q31_single",
+    "q31_double",
+    "q31_half_up",
+    "q31_half_up_in_8_lanes",
+    "q15_half_up",
+    "q15_single",
+    "q31_wrapping_left",
+    "q31_wrapping",
+)
 """Requantizations of products whose multiplier depends on how the ratio of scales is formed."""
 WIDENED = range(25)
 """Bits by which operands of a sum are shifted to the left."""
@@ -54,10 +70,17 @@ WIDE: Literal["wide"] = "wide"
 OF_MULTIPLIERS = ("bits", "left_shift", "sum_shift", "unify_shifts", "overflow")
 """Settings that stand under `multiplier` in a platform file."""
 WORDS: Mapping[str, str] = {
-    "requantize": "{}", "platform": "{}", "bits": "{} bits", "float32": "dequantized, in float32 ({})",
-    "sum times": "an exact sum times a {} ratio", "zero point": "zero point {} the rounding", "ratio": "ratio in {}",
-    "overflow": "multiplier overflows as on {}", "unify_shifts": "one shift for all channels", "tables": "table in {}",
-}  # fmt: skip
+    "requantize": "{}",
+    "platform": "{}",
+    "bits": "{} bits",
+    "float32": "dequantized, in float32 ({})",
+    "sum times": "an exact sum times a {} ratio",
+    "zero point": "zero point {} the rounding",
+    "ratio": "ratio in {}",
+    "overflow": "multiplier overflows as on {}",
+    "unify_shifts": "one shift for all channels",
+    "tables": "table in {}",
+}
 """Setting -> how it is said."""
 
 Accumulator = Literal["wide"] | tuple[int, str]
@@ -131,9 +154,11 @@ def with_accumulators(spec: Spec, kept: Iterable[Hypothesis]) -> list[Hypothesis
 def _platform(family: str, settings: Settings) -> Platform:
     values = dict(settings)
     raw: dict[str, Any] = {
-        "platform": NAME, "summary": "What a probe found.", "schemes": ["w8a8", "a8"],
+        "platform": NAME,
+        "summary": "What a probe found.",
+        "schemes": ["w8a8", "a8"],
         "requantize": {"default": "exact", **({family: values["requantize"]} if "requantize" in values else {})},
-    }  # fmt: skip
+    }
     multiplier: dict[str, Any] = {key: values[key] for key in OF_MULTIPLIERS if key in values}
     if "ratio" in values:
         multiplier["ratio"] = {family: values["ratio"]}

@@ -82,17 +82,21 @@ def _copy(name: str, engine: str, found: list[Found], library: Library, shipped:
     raw = {key: value for key, value in raw.items() if key not in ("defects", "named")}
     ops = [one.target.spec.op for one in found]
     raw |= {
-        "platform": name, "summary": f"What `quantizer engine probe` found in {engine}: {shipped}.", "ops": ops,
+        "platform": name,
+        "summary": f"What `quantizer engine probe` found in {engine}: {shipped}.",
+        "ops": ops,
         "functions": library.platforms[shipped].functions or shipped,
-    }  # fmt: skip
+    }
     return Assembled(raw, f"A copy of the platform {shipped}, which gave every code of these operators.")
 
 
 def _enclosing(name: str, engine: str, found: list[Found], home: Platform) -> Assembled:
     raw = _base(name, engine, home) | {
-        "ops": [one.target.spec.op for one in found], "requantize": {"default": "exact"},
-        "accumulator": {"bits": 64, "overflow": "forbidden"}, "enclosing": {"format": "float32"},
-    }  # fmt: skip
+        "ops": [one.target.spec.op for one in found],
+        "requantize": {"default": "exact"},
+        "accumulator": {"bits": 64, "overflow": "forbidden"},
+        "enclosing": {"format": "float32"},
+    }
     return Assembled(
         raw, "An enclosing platform: float32 operations explain these operators; the language names no order of them."
     )
@@ -124,9 +128,11 @@ def _declared(name: str, engine: str, found: list[Found], home: Platform) -> Ass
     if multiplier or ratios:
         raw["multiplier"] = {**multiplier, **({"ratio": ratios} if ratios else {})}
     width = shared.get("accumulator", "wide")
-    raw["accumulator"] = {"bits": 64, "overflow": "unbounded"} if width == "wide" else dict(
-        zip(("bits", "overflow"), width, strict=True)
-    )  # fmt: skip
+    raw["accumulator"] = (
+        {"bits": 64, "overflow": "unbounded"}
+        if width == "wide"
+        else dict(zip(("bits", "overflow"), width, strict=True))
+    )
     if "quantizer" in shared:
         raw["quantizer"] = dict(zip(("operation", "rounding", "zero_point"), shared["quantizer"], strict=True))
     if "tables" in shared:
@@ -163,5 +169,8 @@ def _base(name: str, engine: str, home: Platform) -> dict[str, Any]:
     schemes = [scheme for scheme in ("w8a8", "w8pta8", "a8") if scheme in (*home.schemes, *home.graph_schemes)]
     plain = home.model_dump(exclude_defaults=True, include={"parameters", "quantizer", *FOLLOWED})
     return {
-        "platform": name, "summary": f"What `quantizer engine probe` found in {engine}.", "schemes": schemes, **plain,
-    }  # fmt: skip
+        "platform": name,
+        "summary": f"What `quantizer engine probe` found in {engine}.",
+        "schemes": schemes,
+        **plain,
+    }

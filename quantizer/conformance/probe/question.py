@@ -80,9 +80,16 @@ class Question:
 
         shapes = {name: tuple(values.shape) for name, values in self.codes.items()}
         case = Case(
-            self.target.spec.op, self.target.scheme.name, self.target.platform.platform, shapes, self.attrs, {},
-            "channels_first", TilePlan({}), DataRecipe("random", 0),
-        )  # fmt: skip
+            self.target.spec.op,
+            self.target.scheme.name,
+            self.target.platform.platform,
+            shapes,
+            self.attrs,
+            {},
+            "channels_first",
+            TilePlan({}),
+            DataRecipe("random", 0),
+        )
         return self.target.reference(self.values(), case)
 
     def _values(self, name: str) -> Tensor:
@@ -98,9 +105,17 @@ class Question:
         shapes = {name: tuple(values.shape) for name, values in self.codes.items()}
         reals = {name: self._values(name).float() for name in self.constants}
         return ProvidedRequest(
-            self.target.spec, self.target.scheme, platform, shapes, self.attrs, {}, reals, self.inputs,
-            output_params=self.output, weights=self.constants,
-        )  # fmt: skip
+            self.target.spec,
+            self.target.scheme,
+            platform,
+            shapes,
+            self.attrs,
+            {},
+            reals,
+            self.inputs,
+            output_params=self.output,
+            weights=self.constants,
+        )
 
 
 @dataclass(frozen=True)

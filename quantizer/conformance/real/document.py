@@ -10,8 +10,12 @@ from quantizer.conformance.real.reports import Report
 from quantizer.conformance.real.run import Outcome
 
 CAUGHT, UNMET, UNCHANGED, SURVIVES, UNREACHED = (
-    "caught", "no case meets the condition", "changes nothing where the condition holds", "survives", "out of reach",
-)  # fmt: skip
+    "caught",
+    "no case meets the condition",
+    "changes nothing where the condition holds",
+    "survives",
+    "out of reach",
+)
 _INTRO = """# Bugs that others reported
 
 Written by `quantizer faults --real -o docs/real_bugs.md`; do not edit. Each line of `cases/real_bugs/` is a thread of a public tracker about a
@@ -97,11 +101,16 @@ def _is(found: str, name: str | None) -> bool:
 def _table(reports: Iterable[Report], of: Mapping[str, Sequence[Outcome]]) -> str:
     rows = [
         (
-            f"[{report.ref}](https://github.com/{report.ref.replace('#', '/issues/')})", report.system, report.kind, report.what,
-            ", ".join(report.ops), f"`{report.when.text}`" if report.when else "", _said(report, of.get(report.ref, ())),
+            f"[{report.ref}](https://github.com/{report.ref.replace('#', '/issues/')})",
+            report.system,
+            report.kind,
+            report.what,
+            ", ".join(report.ops),
+            f"`{report.when.text}`" if report.when else "",
+            _said(report, of.get(report.ref, ())),
         )
         for report in reports
-    ]  # fmt: skip
+    ]
     return tabulate(
         rows, headers=["thread", "system", "class", "what", "planted in", "where", "found by"], tablefmt="github"
     )

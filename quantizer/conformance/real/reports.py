@@ -18,15 +18,19 @@ SAMPLE = "sample_"
 _SAID = ("ref", "system", "class", "what")
 _PLANTED, _UNREACHED = {*_SAID, "ops", "when", "does"}, {*_SAID, "unreached"}
 LISTED = Readable(
-    "a list of reports", 1 << 24, CaseError,
+    "a list of reports",
+    1 << 24,
+    CaseError,
     'Write {"ref": "owner/name#1", "system": "...", "class": "...", "what": "..."} with "ops", "when" and "does", or with "unreached".',
-)  # fmt: skip
+)
 SAMPLES = "samples.json"
 OUTCOMES = ("caught", "survive", "unmet", "unchanged", "unreached")
 FIRST = Readable(
-    "the first outcomes of samples", 1 << 20, CaseError,
+    "the first outcomes of samples",
+    1 << 20,
+    CaseError,
     f'Write {{"2026-11-24": {{"caught": 19, ...}}}} with {", ".join(OUTCOMES)} in this order.',
-)  # fmt: skip
+)
 Does = str | tuple[str | int, ...]
 """The id of a fault of the catalogue, or an effect of `effects.py` with its numbers."""
 

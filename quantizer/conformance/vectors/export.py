@@ -158,9 +158,12 @@ def _vector(name: str, trial: Trial, files: Files) -> VectorCase:
 
 def _grid(said: Mapping[str, Any]) -> VectorGrid:
     return VectorGrid(
-        scale=np.ravel(said["scale"]).tolist(), zero_point=np.ravel(said["zero_point"]).tolist(),
-        lowest=said["lowest"], highest=said["highest"], axis=said["axis"],
-    )  # fmt: skip
+        scale=np.ravel(said["scale"]).tolist(),
+        zero_point=np.ravel(said["zero_point"]).tolist(),
+        lowest=said["lowest"],
+        highest=said["highest"],
+        axis=said["axis"],
+    )
 
 
 def _multiplier(said: Mapping[str, Any]) -> VectorMultiplier:

@@ -31,15 +31,27 @@ def _lines(vector: VectorCase) -> Iterator[Sequence[object]]:
         yield "operand", operand.name, array.dtype, array.file, *_shape(array.shape), *_grid(operand.grid)
     if (scaled := vector.multiplier) is not None:
         yield (
-            "multiplier", scaled.variant, scaled.divisor, len(scaled.multiplier), *scaled.multiplier,
-            len(scaled.shift), *scaled.shift,
-        )  # fmt: skip
+            "multiplier",
+            scaled.variant,
+            scaled.divisor,
+            len(scaled.multiplier),
+            *scaled.multiplier,
+            len(scaled.shift),
+            *scaled.shift,
+        )
         yield from (("factor", name, factor) for name, factor in scaled.factors.items())
     for table in vector.tables:
         entries = table.entries
         yield (
-            "table", table.name, entries.dtype, entries.file, *_shape(entries.shape), table.first, table.step, table.unit
-        )  # fmt: skip
+            "table",
+            table.name,
+            entries.dtype,
+            entries.file,
+            *_shape(entries.shape),
+            table.first,
+            table.step,
+            table.unit,
+        )
     yield from (("number", name, number) for name, number in vector.numbers.items())
     yield "output", "y", output.dtype, "-", *_shape(output.shape), *_grid(output.grid)
     if allowed is not None:

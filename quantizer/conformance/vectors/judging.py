@@ -97,14 +97,25 @@ def _record(target: tuple[str, str, str], found: list[Judged]) -> Record:
     op, scheme, platform = target
     states = [one.status for one in found]
     check = CheckRecord(
-        passed=states.count("pass"), failed=states.count("fail"), inconclusive=states.count("open"),
-        elements=sum(one.elements for one in found), width=max(one.width for one in found),
+        passed=states.count("pass"),
+        failed=states.count("fail"),
+        inconclusive=states.count("open"),
+        elements=sum(one.elements for one in found),
+        width=max(one.width for one in found),
         vacuous=sum(one.vector.allowed.vacuous for one in found if one.vector.allowed is not None),
         reasons=tuple(sorted({one.reason for one in found if one.status == "open"})),
-    )  # fmt: skip
+    )
     worst = next((one for one in found if one.status == "fail"), None)
     outcome = "failed" if worst else "passed" if "pass" in states else "skipped"
     return Record(
-        "-".join(target), op, "cases", outcome, scheme=scheme, platform=platform, engine="vectors", cases=len(found),
-        checks={CHECK: check}, failure="" if worst is None else str(worst),
-    )  # fmt: skip
+        "-".join(target),
+        op,
+        "cases",
+        outcome,
+        scheme=scheme,
+        platform=platform,
+        engine="vectors",
+        cases=len(found),
+        checks={CHECK: check},
+        failure="" if worst is None else str(worst),
+    )

@@ -124,9 +124,16 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
     extra = {CONSTANTS: tuple(constants)} | extra
     inputs = (*bottoms, *(tensor.name for tensor in constants.values()))
     return replace(
-        node, op=form.type, inputs=inputs, attrs=attrs, order="channels_last", activation="none", activation_attrs={}, extra=extra,
+        node,
+        op=form.type,
+        inputs=inputs,
+        attrs=attrs,
+        order="channels_last",
+        activation="none",
+        activation_attrs={},
+        extra=extra,
         transposed=(),
-    )  # fmt: skip
+    )
 
 
 def _free(label: str, tensors: Mapping[str, Tensor], own: str) -> str:

@@ -156,10 +156,16 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat, arranged
     rank = len(graph.tensor(str(inputs[0])).shape)
     taken = fused_attrs(where, node, fused, rest_constants.get(SLOPES), rank)
     ours = replace(
-        node, op=spec.op, inputs=tuple(inputs), attrs=attrs, order="channels_last", activation=fused, extra=extra,
+        node,
+        op=spec.op,
+        inputs=tuple(inputs),
+        attrs=attrs,
+        order="channels_last",
+        activation=fused,
+        extra=extra,
         activation_attrs=taken,
         transposed=_transposed(graph, node, form, dict(zip(spec.inputs, inputs, strict=True))),
-    )  # fmt: skip
+    )
     for name, tensor in zip(spec.inputs, inputs, strict=True):
         if name in form.layouts and tensor is not None:
             given = graph.tensor(tensor)

@@ -55,9 +55,14 @@ def filed(params: QParams) -> QParams:
 
 
 def provided_layer(
-    graph: Graph, node: Node, spec: Spec, *, multiplier_bits: int, perf_mode: bool = True,
+    graph: Graph,
+    node: Node,
+    spec: Spec,
+    *,
+    multiplier_bits: int,
+    perf_mode: bool = True,
     more: Mapping[str, AttrValue] | None = None,
-) -> tuple[Node, list[Tensor]]:  # fmt: skip
+) -> tuple[Node, list[Tensor]]:
     """Return *node* with Compass's numbers in `extra`, and its outputs and constants as codes.
 
     node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured. more:
@@ -97,8 +102,10 @@ def scaled_layer(
         _code_tensor(graph.tensor(str(node.inputs[1])), weight, spatial=False),
     ]
     units = {
-        "scale1": 1.0 / scale_of(provided.inputs["x"]), "scale2": 1.0 / scale_of(weight.params), "scale3": scale_of(params),
-    }  # fmt: skip
+        "scale1": 1.0 / scale_of(provided.inputs["x"]),
+        "scale2": 1.0 / scale_of(weight.params),
+        "scale3": scale_of(params),
+    }
     extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": False}
     extra |= {key: stored(node, key, values.reshape(shapes[key]), DTYPES["float32"]) for key, values in units.items()}
     extra |= _scales(node, _file_key(spec, "weight"), weight.params)

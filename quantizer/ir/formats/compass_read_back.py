@@ -69,9 +69,14 @@ def _with_parameters(graph: Graph, node: Node, spec: Spec, platform: Platform) -
     inputs = {key: _decided(node, operands[key]) for key in spec.activations if key in operands}
     outputs = {key: _decided(node, graph.tensor(name)) for key, name in spec.keys_of(node.outputs)}
     provided = Parameters(
-        platform, inputs, outputs, accumulator_bits=ACCUMULATOR_BITS, activation=node.activation,
-        tables=_tables(node, spec, inputs, outputs, platform), numbers=_numbers(node, spec, platform),
-    )  # fmt: skip
+        platform,
+        inputs,
+        outputs,
+        accumulator_bits=ACCUMULATOR_BITS,
+        activation=node.activation,
+        tables=_tables(node, spec, inputs, outputs, platform),
+        numbers=_numbers(node, spec, platform),
+    )
     provided = replace(
         provided, constants=_constants(node, spec, operands, provided), fused=_fused(node, spec, provided)
     )

@@ -14,17 +14,24 @@ from quantizer.ir.formats.top_ops import Attribute
 from quantizer.ir.graph import AttrValue
 
 RANGES = {
-    "i64": (-(1 << 63), (1 << 63) - 1), "i32": (-(1 << 31), (1 << 31) - 1), "si32": (-(1 << 31), (1 << 31) - 1),
+    "i64": (-(1 << 63), (1 << 63) - 1),
+    "i32": (-(1 << 31), (1 << 31) - 1),
+    "si32": (-(1 << 31), (1 << 31) - 1),
     "ui32": (0, (1 << 32) - 1),
-}  # fmt: skip
+}
 """The integer types of attributes -> the least and the largest value."""
 WANTED = {
-    "i64": "an integer of type i64 such as 1 : i64", "i32": "an integer of type i32 such as 1 : i32",
-    "si32": "an integer of type si32 such as 1 : si32", "ui32": "an integer of type ui32 such as 1 : ui32",
-    "f64": "a float of type f64 such as 1.0 : f64", "bool": "true or false", "string": "a string",
-    "i64s": "an array of i64 such as [1, 1]", "f64s": "an array of f64 such as [1.0 : f64]",
+    "i64": "an integer of type i64 such as 1 : i64",
+    "i32": "an integer of type i32 such as 1 : i32",
+    "si32": "an integer of type si32 such as 1 : si32",
+    "ui32": "an integer of type ui32 such as 1 : ui32",
+    "f64": "a float of type f64 such as 1.0 : f64",
+    "bool": "true or false",
+    "string": "a string",
+    "i64s": "an array of i64 such as [1, 1]",
+    "f64s": "an array of f64 such as [1.0 : f64]",
     "entries": "an array of dictionaries of one entry each such as [{k = 3 : i64}]",
-}  # fmt: skip
+}
 """What an attribute of each kind is, for messages."""
 _SHOWN = {"dict": "a dictionary", "array": "an array", "string": "a string", "bool": "a bool", "symbol": "a symbol"}
 _FORMATS = {"f32": ("<f", "<I"), "f64": ("<d", "<Q")}

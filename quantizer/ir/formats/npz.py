@@ -38,13 +38,29 @@ TEXTS = "SU"
 """Kinds that are texts."""
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 BAD_HEADERS = (
-    ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError, tokenize.TokenError, OverflowError, RecursionError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    SyntaxError,
+    tokenize.TokenError,
+    OverflowError,
+    RecursionError,
     MemoryError,
-)  # fmt: skip
+)
 """What numpy raises for headers that are no literals, or literals of something else."""
 DAMAGED = (
-    zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError, RuntimeError, OverflowError, MemoryError,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+)
 """What zipfile and numpy raise for damaged archives, and for arrays that memory does not hold."""
 
 

@@ -18,9 +18,12 @@ from quantizer.core.errors import FormatError, QuantizerError, UnsupportedError
 
 DOMAIN = "com.microsoft"
 UNARY = {
-    "QLinearSigmoid": "Sigmoid", "QLinearLeakyRelu": "LeakyRelu", "QLinearSoftmax": "Softmax",
-    "QLinearAveragePool": "AveragePool", "QLinearGlobalAveragePool": "GlobalAveragePool",
-}  # fmt: skip
+    "QLinearSigmoid": "Sigmoid",
+    "QLinearLeakyRelu": "LeakyRelu",
+    "QLinearSoftmax": "Softmax",
+    "QLinearAveragePool": "AveragePool",
+    "QLinearGlobalAveragePool": "GlobalAveragePool",
+}
 BINARY = {"QLinearAdd": "Add", "QLinearMul": "Mul"}
 SAME = ("QuantizeLinear", "DequantizeLinear")
 OLDEST, SOFTMAX_OF_ONE_AXIS = 13, 13
@@ -137,8 +140,11 @@ def _unary(work: _Work, node: onnx.NodeProto) -> Nodes:
         raise work.refuse(node, "softmax of rows, as opsets before 13 have it.")
     x, scale, zero, y_scale, y_zero = _padded(node, 5)
     name, before = work.dequantized(node, "x", (x, scale, zero))
-    return [before, helper.make_node(UNARY[node.op_type], [name], [raw], name=_label(node), **attrs),
-            work.quantized(node, raw, y_scale, y_zero)]  # fmt: skip
+    return [
+        before,
+        helper.make_node(UNARY[node.op_type], [name], [raw], name=_label(node), **attrs),
+        work.quantized(node, raw, y_scale, y_zero),
+    ]
 
 
 def _binary(work: _Work, node: onnx.NodeProto) -> Nodes:
@@ -146,8 +152,12 @@ def _binary(work: _Work, node: onnx.NodeProto) -> Nodes:
     inputs, raw = _padded(node, 8), f"{_label(node)}#float"
     a, first = work.dequantized(node, "a", inputs[:3])
     b, second = work.dequantized(node, "b", inputs[3:6])
-    return [first, second, helper.make_node(BINARY[node.op_type], [a, b], [raw], name=_label(node)),
-            work.quantized(node, raw, *inputs[6:])]  # fmt: skip
+    return [
+        first,
+        second,
+        helper.make_node(BINARY[node.op_type], [a, b], [raw], name=_label(node)),
+        work.quantized(node, raw, *inputs[6:]),
+    ]
 
 
 def _concat(work: _Work, node: onnx.NodeProto) -> Nodes:

@@ -25,9 +25,11 @@ NEWEST = 28
 DOMAINS = ("", "ai.onnx")
 """The standard's own domain, under its two names."""
 _SCALARS = {
-    "value_float": ("float32", AttributeProto.FLOAT), "value_floats": ("float32", AttributeProto.FLOATS),
-    "value_int": ("int64", AttributeProto.INT), "value_ints": ("int64", AttributeProto.INTS),
-}  # fmt: skip
+    "value_float": ("float32", AttributeProto.FLOAT),
+    "value_floats": ("float32", AttributeProto.FLOATS),
+    "value_int": ("int64", AttributeProto.INT),
+    "value_ints": ("int64", AttributeProto.INTS),
+}
 """Attribute of Constant that holds plain numbers -> their format, its own type."""
 _TYPES = ("to", "output_dtype", "softmax_precision", "dtype", "output_datatype")
 """Attributes that name a number format."""

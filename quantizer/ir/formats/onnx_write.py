@@ -41,10 +41,12 @@ def _graph(graph: Graph, outer: frozenset[str] = frozenset()) -> onnx.GraphProto
     ]
     seen = outer | frozenset(graph.tensors)
     return helper.make_graph(
-        [_node(graph, node, seen) for node in graph.order], graph.name,
-        [_value(graph.tensor(name)) for name in graph.inputs], [_value(graph.tensor(name)) for name in graph.outputs],
+        [_node(graph, node, seen) for node in graph.order],
+        graph.name,
+        [_value(graph.tensor(name)) for name in graph.inputs],
+        [_value(graph.tensor(name)) for name in graph.outputs],
         constants,
-    )  # fmt: skip
+    )
 
 
 def _value(tensor: Tensor) -> onnx.ValueInfoProto:

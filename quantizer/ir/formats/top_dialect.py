@@ -46,9 +46,11 @@ from quantizer.ir.formats.top_shapes import check
 
 _STORAGE = {text: DTYPES[name] for name, text in QUANTIZED.items()}
 _INTEGERS = {
-    "i64": b.IntegerType(64), "i32": b.IntegerType(32), "si32": b.IntegerType(32, b.Signedness.SIGNED),
+    "i64": b.IntegerType(64),
+    "i32": b.IntegerType(32),
+    "si32": b.IntegerType(32, b.Signedness.SIGNED),
     "ui32": b.IntegerType(32, b.Signedness.UNSIGNED),
-}  # fmt: skip
+}
 _TENSOR = AnyOf([BaseAttr(b.TensorType), BaseAttr(b.UnrankedTensorType)])
 _NONE = EqAttrConstraint(b.NoneType())
 
@@ -88,9 +90,12 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
             if (listed is None) != (axis == -1):
                 parser.raise_error("per axis is written i8:f32:axis, {...}, per tensor i8:f32, scale:zero_point")
         return [
-            b.StringAttr(storage), b.ArrayAttr([b.IntAttr(bound) for bound in bounds]), b.IntAttr(axis),
-            b.ArrayAttr([b.FloatData(scale) for scale, _ in steps]), b.ArrayAttr([b.IntAttr(zero) for _, zero in steps]),
-        ]  # fmt: skip
+            b.StringAttr(storage),
+            b.ArrayAttr([b.IntAttr(bound) for bound in bounds]),
+            b.IntAttr(axis),
+            b.ArrayAttr([b.FloatData(scale) for scale, _ in steps]),
+            b.ArrayAttr([b.IntAttr(zero) for _, zero in steps]),
+        ]
 
     def print_parameters(self, printer: Printer) -> None:
         """Print the parameters between angle brackets."""
@@ -198,10 +203,16 @@ def _verify(self: Operation) -> None:
     attrs = {key: _python(attr) for key, attr in self.attributes.items()}
     try:
         check(
-            op.name, attrs, _shapes(self.operands), _shapes(self.results),
-            weights=[value.owner.name == "top.Weight" if isinstance(value.owner, Operation) else False for value in self.operands],
+            op.name,
+            attrs,
+            _shapes(self.operands),
+            _shapes(self.results),
+            weights=[
+                value.owner.name == "top.Weight" if isinstance(value.owner, Operation) else False
+                for value in self.operands
+            ],
             absent=[isinstance(value.type, b.NoneType) for value in self.operands],
-        )  # fmt: skip
+        )
     except ValueError as err:
         raise VerifyException(str(err)) from None
 

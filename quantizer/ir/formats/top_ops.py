@@ -86,8 +86,16 @@ def _choice(*texts: str) -> Attribute:
 
 
 ROUNDINGS = (
-    "HalfAwayFromZero", "HalfUp", "HalfDown", "HalfToEven", "HalfToOdd", "HalfTowardsZero", "TowardsZero", "Up", "Down",
-)  # fmt: skip
+    "HalfAwayFromZero",
+    "HalfUp",
+    "HalfDown",
+    "HalfToEven",
+    "HalfToOdd",
+    "HalfTowardsZero",
+    "TowardsZero",
+    "Up",
+    "Down",
+)
 """Top's rounding modes; HalfToOdd and HalfTowardsZero are not computed by its simulator and have no name in TpuLang."""
 ROUND = _choice(*ROUNDINGS).defaulted("HalfAwayFromZero")
 REQUANT = _choice("TFLite_LShift", "TFLite", "MultiplierShift", "OnlyShift", "QDM", "OnlyScale")

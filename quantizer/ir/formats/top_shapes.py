@@ -53,11 +53,13 @@ def check_graph(graph: Graph) -> None:
         absent = [name == f"{node.name}{ABSENT}{i}" for i, name in enumerate(node.outputs)]
         try:
             check(
-                node.op, node.attrs, [item.shape if item and item.ranked else None for item in tensors],
+                node.op,
+                node.attrs,
+                [item.shape if item and item.ranked else None for item in tensors],
                 [None if gone or not item.ranked else item.shape for item, gone in zip(made, absent, strict=True)],
                 weights=[item is not None and item.is_constant for item in tensors],
                 absent=[item is None for item in tensors],
-            )  # fmt: skip
+            )
         except ValueError as err:
             raise FormatError(f"graph {graph.name!r}: node {node.name!r} ({node.op}): {err}.") from None
 

@@ -177,9 +177,12 @@ def _attributes(node: Node, op: TopOp) -> str:
 def _frame(body: Lines, name: str, state: State) -> str:
     graph = body.graph
     header = {
-        "chip": "ALL", "platform": "TPULANG", "state": state, "top_run_mode": "STATIC",
+        "chip": "ALL",
+        "platform": "TPULANG",
+        "state": state,
+        "top_run_mode": "STATIC",
         "weight_file": weight_file(name, state),
-    }  # fmt: skip
+    }
     told = ", ".join(f"module.{key} = {_name('name', value)}" for key, value in header.items())
     arguments = ", ".join(
         f"%arg{i}: {type_text(graph.tensor(item))} loc(unknown)" for i, item in enumerate(graph.inputs)

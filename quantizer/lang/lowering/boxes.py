@@ -17,7 +17,10 @@ def nms(c: Call) -> Value:
         raise UnsupportedError(f"top.Nms with {len(c.values)} operands: must have boxes and scores alone.")
     most = c.e.constant(torch.tensor([int(c.attr("max_output_size"))]))
     chosen = c.e.free(
-        "NonMaxSuppression", [c.value(), c.value(1), most], "int64", (FREE, 3),
+        "NonMaxSuppression",
+        [c.value(), c.value(1), most],
+        "int64",
+        (FREE, 3),
         center_point_box=int(c.attr("center_point_box")),
-    )  # fmt: skip
+    )
     return c.e.cast(chosen, c.outputs[0].dtype)

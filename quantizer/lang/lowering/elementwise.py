@@ -13,8 +13,14 @@ BYTE = 8
 WIDER = 20
 """Bits by which a sum widens its operands."""
 ARITHMETIC = {"Add": "Add", "Sub": "Sub", "Mul": "Mul", "Div": "Div", "Max": "Max", "Min": "Min"}
-COMPARED = {"Greater": "Greater", "Less": "Less", "GreaterOrEqual": "GreaterOrEqual", "LessOrEqual": "LessOrEqual",
-            "Equal": "Equal", "NotEqual": "Equal"}  # fmt: skip
+COMPARED = {
+    "Greater": "Greater",
+    "Less": "Less",
+    "GreaterOrEqual": "GreaterOrEqual",
+    "LessOrEqual": "LessOrEqual",
+    "Equal": "Equal",
+    "NotEqual": "Equal",
+}
 
 
 def _plain(c: Call) -> bool:
@@ -25,8 +31,11 @@ def _plain(c: Call) -> bool:
 
 def _operate(c: Call, op: str, a: Value, b: Value | float, *, reverse: bool = False) -> Value:
     """Return op(a, b), or op(b, a), in the type of *a*, a number *b* being of it."""
-    other = c.e.constant(torch.tensor(b).to(torch.int64 if a.dtype.is_integer else torch.float32)) if not isinstance(
-        b, Value) else b  # fmt: skip
+    other = (
+        c.e.constant(torch.tensor(b).to(torch.int64 if a.dtype.is_integer else torch.float32))
+        if not isinstance(b, Value)
+        else b
+    )
     other = c.e.cast(other, a.dtype)
     return c.e.op(op, other, a) if reverse else c.e.op(op, a, other)
 

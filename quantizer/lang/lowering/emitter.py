@@ -114,10 +114,15 @@ ON_SHAPES = frozenset(
     ]
 )
 """Operators that run on torch's tensors without data, and import none of its compiler for it."""
-_DTYPES = {container(dtype): dtype for dtype in DTYPES.values() if dtype.kind in ("int", "uint", "bool") and
-           dtype.bits in (1, 8, 16, 32, 64)} | {
-    torch.float16: DTYPES["float16"], torch.float32: DTYPES["float32"], torch.float64: DTYPES["float64"],
-}  # fmt: skip
+_DTYPES = {
+    container(dtype): dtype
+    for dtype in DTYPES.values()
+    if dtype.kind in ("int", "uint", "bool") and dtype.bits in (1, 8, 16, 32, 64)
+} | {
+    torch.float16: DTYPES["float16"],
+    torch.float32: DTYPES["float32"],
+    torch.float64: DTYPES["float64"],
+}
 assert FAMILIES
 
 
@@ -291,10 +296,13 @@ class Emitter:
             whole = READ_WHOLE.get(node.op, ())
             bias = node.op == "ConvTranspose"
             shapes = [
-                None if v is None or (bias and i == 2) else v.data if v.data is not None and (i in whole or not v.shape)
+                None
+                if v is None or (bias and i == 2)
+                else v.data
+                if v.data is not None and (i in whole or not v.shape)
                 else _meta(v.shape, container(v.dtype))
                 for i, v in enumerate(values)
-            ]  # fmt: skip
+            ]
             with contextlib.suppress(QuantizerError, RuntimeError, TypeError):
                 return self._run(node, shapes)
         zeros = [

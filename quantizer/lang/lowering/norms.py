@@ -27,9 +27,16 @@ def batch_norm(c: Call) -> Value:
     gamma, beta = _filled(c, 3, channels, 1.0), _filled(c, 4, channels, 0.0)
     mean, variance = _filled(c, 1, channels, 0.0), _filled(c, 2, channels, 1.0)
     y = c.e.op(
-        "BatchNormalization", x, gamma, beta, mean, variance, epsilon=float(c.attr("epsilon")), momentum=0.9,
+        "BatchNormalization",
+        x,
+        gamma,
+        beta,
+        mean,
+        variance,
+        epsilon=float(c.attr("epsilon")),
+        momentum=0.9,
         training_mode=0,
-    )  # fmt: skip
+    )
     return c.activated(y)
 
 

@@ -46,8 +46,13 @@ def _window(c: Call, x: Value) -> dict[str, Any]:
     """Return ONNX's attributes of the window; without a kernel it is all of x."""
     rank = x.rank - 2
     if not c.attr("kernel_shape"):
-        return {"kernel_shape": x.shape[2:], "strides": (1,) * rank, "pads": (0,) * (2 * rank), "auto_pad": "NOTSET",
-                "ceil_mode": 0}  # fmt: skip
+        return {
+            "kernel_shape": x.shape[2:],
+            "strides": (1,) * rank,
+            "pads": (0,) * (2 * rank),
+            "auto_pad": "NOTSET",
+            "ceil_mode": 0,
+        }
     ceil = int(bool(c.attr("ceil_mode")))
     sizes = {name: c.attr(name) for name in ("kernel_shape", "strides", "pads")}
     return sizes | {"auto_pad": "NOTSET", "ceil_mode": ceil}
@@ -88,8 +93,15 @@ def avg_pool(c: Call) -> Value:
     counted, holes = int(c.attr("count_include_pad")), (1,) * (x.rank - 2)
     if counted and c.attr("ceil_mode"):
         x, sizes = _padded(c, x), {"kernel_shape": c.attr("kernel_shape"), "strides": c.attr("strides"), "ceil_mode": 0}
-        y = c.e.op("AveragePool", x, **sizes, pads=(0,) * (2 * x.rank - 4), auto_pad="NOTSET", dilations=holes,
-                   count_include_pad=1)  # fmt: skip
+        y = c.e.op(
+            "AveragePool",
+            x,
+            **sizes,
+            pads=(0,) * (2 * x.rank - 4),
+            auto_pad="NOTSET",
+            dilations=holes,
+            count_include_pad=1,
+        )
     else:
         y = c.e.op("AveragePool", x, **_window(c, x), dilations=holes, count_include_pad=counted)
         y = _widened(c, x, y, 0.0)

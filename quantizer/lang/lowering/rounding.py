@@ -130,9 +130,15 @@ def scaled(e: Emitter, x: Value, multiplier: torch.Tensor, shift: torch.Tensor, 
 
 
 def requantized(
-    e: Emitter, x: Value, multiplier: torch.Tensor, shift: torch.Tensor, zero: torch.Tensor, dtype: DType, quant_mode: str,
+    e: Emitter,
+    x: Value,
+    multiplier: torch.Tensor,
+    shift: torch.Tensor,
+    zero: torch.Tensor,
+    dtype: DType,
+    quant_mode: str,
     mode: str,
-) -> Value:  # fmt: skip
+) -> Value:
     """Return centred int64 values, scaled, as codes."""
     return saturated(e, _plus(e, scaled(e, x, multiplier, shift, quant_mode, mode), zero), dtype)
 

@@ -32,9 +32,13 @@ class Rounded(Protocol):
     """A function as `Scaled` that also names the rounding of its codes."""
 
     def __call__(
-        self, input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None,
+        self,
+        input: Tensor,
+        scale: Scales = None,
+        zero_point: Zeros = None,
+        out_name: str | None = None,
         round_mode: str = "half_away_from_zero",
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Add the operator and return its result."""
         ...
 
@@ -48,9 +52,14 @@ class Plain(Protocol):
 
 
 def _apply(
-    top: str, x: Tensor, out_name: str | None, attrs: dict[str, AttrValue] | None = None, scale: Scales = None,
-    zero_point: Zeros = None, dtypes: Sequence[str] = a.FLOATS_AND_CODES,
-) -> Tensor:  # fmt: skip
+    top: str,
+    x: Tensor,
+    out_name: str | None,
+    attrs: dict[str, AttrValue] | None = None,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    dtypes: Sequence[str] = a.FLOATS_AND_CODES,
+) -> Tensor:
     a.tensor("input", x, dtypes)
     scales, zeros = a.pairs(scale, zero_point, 2)
     graph, result = get_default_graph(), Result(x.dtype)
@@ -70,9 +79,12 @@ def _scaled(name: str, top: str, says: str, **attrs: AttrValue) -> Scaled:
 
 def _rounded(name: str, top: str, says: str) -> Rounded:
     def function(
-        input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None,
+        input: Tensor,
+        scale: Scales = None,
+        zero_point: Zeros = None,
+        out_name: str | None = None,
         round_mode: str = "half_away_from_zero",
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         attrs: dict[str, AttrValue] = {"round_mode": a.rounding("round_mode", round_mode)}
         return _apply(f"top.{top}", input, out_name, attrs, scale, zero_point)
 
@@ -159,9 +171,13 @@ def square(input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_na
 
 @operator(GROUP)
 def swish(
-    input: Tensor, beta: float, scale: Scales = None, zero_point: Zeros = None,
-    round_mode: str = "half_away_from_zero", out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    beta: float,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    round_mode: str = "half_away_from_zero",
+    out_name: str | None = None,
+) -> Tensor:
     """Return x * sigmoid(beta * x)."""
     attrs: dict[str, AttrValue] = {"beta": a.number("beta", beta), "round_mode": a.rounding("round_mode", round_mode)}
     return _apply("top.Swish", input, out_name, attrs, scale, zero_point)
@@ -176,13 +192,19 @@ def softmax(input: Tensor, axis: int, out_name: str | None = None) -> Tensor:
 
 @operator(GROUP)
 def softmax_int(
-    input: Tensor, axis: int, scale: Scales, zero_point: Zeros = None, out_name: str | None = None,
+    input: Tensor,
+    axis: int,
+    scale: Scales,
+    zero_point: Zeros = None,
+    out_name: str | None = None,
     round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the softmax of codes along one axis as codes; scale is [input, output]."""
     a.tensor("input", input, a.CODES)
     if scale is None:
         raise LangError("scale is None: must be [input, output].")
-    attrs: dict[str, AttrValue] = {"axis": a.axis("axis", axis, len(input.shape)),
-                                   "round_mode": a.rounding("round_mode", round_mode)}  # fmt: skip
+    attrs: dict[str, AttrValue] = {
+        "axis": a.axis("axis", axis, len(input.shape)),
+        "round_mode": a.rounding("round_mode", round_mode),
+    }
     return _apply("top.Softmax", input, out_name, attrs, scale, zero_point)

@@ -64,9 +64,14 @@ def broadcast(input: Tensor, reps: Sizes, out_name: str | None = None) -> Tensor
 
 @operator(GROUP)
 def concat(
-    inputs: Sequence[Tensor], scales: Sequence[float] | None = None, zero_points: Sequence[int] | None = None,
-    axis: int = 0, out_name: str | None = None, dtype: str = "float32", round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+    inputs: Sequence[Tensor],
+    scales: Sequence[float] | None = None,
+    zero_points: Sequence[int] | None = None,
+    axis: int = 0,
+    out_name: str | None = None,
+    dtype: str = "float32",
+    round_mode: str = "half_away_from_zero",
+) -> Tensor:
     """Return tensors one after the other along an axis.
 
     scales and zero_points are those of every input and of the result; codes of other grids are requantized. dtype says
@@ -80,8 +85,10 @@ def concat(
     along = a.axis("axis", axis, len(first.shape))
     for i, item in enumerate(inputs):
         if any(n != m for j, (n, m) in enumerate(zip(item.shape, first.shape, strict=True)) if j != along):
-            raise LangError(f"inputs[{i}] has shape {list(item.shape)}, inputs[0] {list(first.shape)}: must differ along "
-                            f"axis {along} only.")  # fmt: skip
+            raise LangError(
+                f"inputs[{i}] has shape {list(item.shape)}, inputs[0] {list(first.shape)}: must differ along "
+                f"axis {along} only."
+            )
     a.one_of("dtype", dtype, (*a.MOVED, "int32", "uint32"))
     given, zeros = a.pairs(scales, zero_points, len(inputs) + 1)
     graph, result = get_default_graph(), Result(first.dtype)
@@ -111,9 +118,12 @@ def upsample(input: Tensor, scale: int = 2, out_name: str | None = None) -> Tens
 
 @operator(GROUP)
 def reduce(
-    input: Tensor, method: str = "ReduceSum", axes: SizesOrOne = (1, 2), keep_dims: bool = True,
+    input: Tensor,
+    method: str = "ReduceSum",
+    axes: SizesOrOne = (1, 2),
+    keep_dims: bool = True,
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a minimum, maximum, mean, sum, product or norm over axes."""
     a.tensor("input", input, a.FLOATS)
     attrs: dict[str, AttrValue] = {
@@ -183,9 +193,13 @@ def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
 
 @operator(GROUP)
 def slice(
-    input: Tensor, starts: SizesOrOne, ends: SizesOrOne, steps: SizesOrOne | None = None,
-    axes: SizesOrOne | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    starts: SizesOrOne,
+    ends: SizesOrOne,
+    steps: SizesOrOne | None = None,
+    axes: SizesOrOne | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Return elements from starts up to ends by steps, along *axes* or the first ones; negative bounds count from the end."""
     a.tensor("input", input)
     first = a.integers("starts", _listed(starts))
@@ -199,9 +213,12 @@ def slice(
 
 @operator(GROUP)
 def extract(
-    input: Tensor, start: Sizes | None = None, end: Sizes | None = None, stride: Sizes | None = None,
+    input: Tensor,
+    start: Sizes | None = None,
+    end: Sizes | None = None,
+    stride: Sizes | None = None,
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return elements from start up to end by stride, one of each for every axis."""
     a.tensor("input", input, a.MOVED)
     rank = len(input.shape)
@@ -213,9 +230,12 @@ def extract(
 
 @operator(GROUP)
 def pad(
-    input: Tensor, method: str = "constant", value: Scalar | float | None = None, padding: Sizes | None = None,
+    input: Tensor,
+    method: str = "constant",
+    value: Scalar | float | None = None,
+    padding: Sizes | None = None,
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the tensor with places around it: of one real number, reflected, symmetric or of the edge.
 
     padding is all begins, then all ends. symmetric repeats the edge, reflect does not.

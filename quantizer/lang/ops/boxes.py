@@ -13,8 +13,12 @@ FORMATS = ("PYTORCH", "TENSORFLOW")
 
 @operator("vision")
 def nms(
-    boxes: Tensor, scores: Tensor, box_format: str = "PYTORCH", max_box_num_per_class: int = 0, out_name: str | None = None
-) -> Tensor:  # fmt: skip
+    boxes: Tensor,
+    scores: Tensor,
+    box_format: str = "PYTORCH",
+    max_box_num_per_class: int = 0,
+    out_name: str | None = None,
+) -> Tensor:
     """Return [batch, class, box] of boxes that no better one of their class overlaps; at most so many of each class.
 
     boxes: [n, boxes, 4], PYTORCH as centre and size, TENSORFLOW as corners. scores: [n, classes, boxes]. The call has

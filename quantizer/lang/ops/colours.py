@@ -16,9 +16,14 @@ ROUNDINGS = ("HalfAwayFromZero", "HalfUp", "HalfToEven")
 
 @operator("arrange")
 def yuv2rgb(
-    inputs: Tensor, src_format: int, dst_format: int, ImageOutFormatAttr: str, formula_mode: str, round_mode: str,  # noqa: N803
+    inputs: Tensor,
+    src_format: int,
+    dst_format: int,
+    ImageOutFormatAttr: str,  # noqa: N803
+    formula_mode: str,
+    round_mode: str,  # noqa: N803, RUF100
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return bytes [..., 3, h, w] of colours for bytes [..., 3 h / 2, w]: brightness, then colour of 2 x 2 points each.
 
     src_format: 0 is YU12 (u, then v), 1 YV12 (v, then u), 2 NV12 (u and v in turn), 3 NV21 (v and u); dst_format: 4
@@ -30,8 +35,10 @@ def yuv2rgb(
         raise LangError(f"inputs has shape {list(inputs.shape)}: must end in 3 h / 2 rows of w, h and w even.")
     a.one_of("ImageOutFormatAttr", ImageOutFormatAttr, ("UINT8",))
     attrs = {
-        "src_format": a.one_of("src_format", src_format, SOURCES), "dst_format": a.one_of("dst_format", dst_format, TARGETS),
-        "image_format": "UINT8", "formula_mode": a.one_of("formula_mode", formula_mode, FORMULAS),
+        "src_format": a.one_of("src_format", src_format, SOURCES),
+        "dst_format": a.one_of("dst_format", dst_format, TARGETS),
+        "image_format": "UINT8",
+        "formula_mode": a.one_of("formula_mode", formula_mode, FORMULAS),
         "round_mode": a.one_of("round_mode", round_mode, ROUNDINGS),
-    }  # fmt: skip
+    }
     return get_default_graph().add("top.Yuv2rgbFormula", [inputs], attrs, Result("uint8"), out_name=out_name)[0]

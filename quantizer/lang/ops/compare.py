@@ -21,9 +21,13 @@ class Compare(Protocol):
     """A comparison of two tensors of one type; scale is [both, both, result]."""
 
     def __call__(
-        self, tensor_i0: Tensor, tensor_i1: Tensor, scale: Scales = None, zero_point: Zeros = None,
+        self,
+        tensor_i0: Tensor,
+        tensor_i1: Tensor,
+        scale: Scales = None,
+        zero_point: Zeros = None,
         out_name: str | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Add the operator and return its result."""
         ...
 
@@ -32,9 +36,13 @@ class CompareConst(Protocol):
     """A comparison of a tensor with a real number; scale is [tensor, result]."""
 
     def __call__(
-        self, tensor_i0: Tensor, scalar_i1: Scalar | float, scale: Scales = None, zero_point: Zeros = None,
+        self,
+        tensor_i0: Tensor,
+        scalar_i1: Scalar | float,
+        scale: Scales = None,
+        zero_point: Zeros = None,
         out_name: str | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Add the operator and return its result."""
         ...
 
@@ -58,9 +66,12 @@ def compared(
 
 def _tensors(name: str) -> Compare:
     def function(
-        tensor_i0: Tensor, tensor_i1: Tensor, scale: Scales = None, zero_point: Zeros = None,
+        tensor_i0: Tensor,
+        tensor_i1: Tensor,
+        scale: Scales = None,
+        zero_point: Zeros = None,
         out_name: str | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         return compared(MODES[name], tensor_i0, tensor_i1, scale, zero_point, out_name)
 
     function.__name__ = function.__qualname__ = name
@@ -70,9 +81,12 @@ def _tensors(name: str) -> Compare:
 
 def _number(name: str) -> CompareConst:
     def function(
-        tensor_i0: Tensor, scalar_i1: Scalar | float, scale: Scales = None, zero_point: Zeros = None,
+        tensor_i0: Tensor,
+        scalar_i1: Scalar | float,
+        scale: Scales = None,
+        zero_point: Zeros = None,
         out_name: str | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         a.tensor("tensor_i0", tensor_i0, a.FLOATS_AND_CODES)
         number = float(a.scalar("scalar_i1", scalar_i1, tensor_i0).value)
         scales, zeros = a.pairs(scale, zero_point, 2)

@@ -36,12 +36,16 @@ def _fits(op: str, x: Tensor, weight: Tensor, bias: Tensor | None, group: int) -
     if op == "top.Deconv":
         a.coefficient("weight", weight)
         if inner != channels or channels % group:
-            raise LangError(f"weight has shape {list(weight.shape)} and group={group}: its axis 1 must be the input's "
-                            f"{channels} channels, which group divides.")  # fmt: skip
+            raise LangError(
+                f"weight has shape {list(weight.shape)} and group={group}: its axis 1 must be the input's "
+                f"{channels} channels, which group divides."
+            )
         out *= group
     elif channels != inner * group:
-        raise LangError(f"weight has shape {list(weight.shape)} and group={group}: its axis 1 must be the input's "
-                        f"{channels} channels / group.")  # fmt: skip
+        raise LangError(
+            f"weight has shape {list(weight.shape)} and group={group}: its axis 1 must be the input's "
+            f"{channels} channels / group."
+        )
     if out % group:
         raise LangError(f"group={group}: must divide the {out} filters of weight.")
     if bias is not None and bias.shape not in ((out,), (1, out, *[1] * (len(x.shape) - 2))):
@@ -49,9 +53,15 @@ def _fits(op: str, x: Tensor, weight: Tensor, bias: Tensor | None, group: int) -
 
 
 def _float_conv(
-    op: str, x: Tensor, weight: Tensor, bias: Tensor | None, attrs: dict[str, Any], group: int,
-    out_dtype: str | None, out_name: str | None,
-) -> Tensor:  # fmt: skip
+    op: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    attrs: dict[str, Any],
+    group: int,
+    out_dtype: str | None,
+    out_name: str | None,
+) -> Tensor:
     _fits(op, x, weight, bias, group)
     if x.is_quantized or weight.is_quantized:
         raise LangError("input or weight is quantized: must be real numbers; use the function for codes.")
@@ -73,9 +83,17 @@ def _integers(rank: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> None
 
 
 def _int_sum(
-    op: str, x: Tensor, weight: Tensor, bias: Tensor | None, attrs: dict[str, Any], group: int, input_zp: Numbers,
-    weight_zp: Numbers, out_dtype: str | None, out_name: str | None,
-) -> Tensor:  # fmt: skip
+    op: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    attrs: dict[str, Any],
+    group: int,
+    input_zp: Numbers,
+    weight_zp: Numbers,
+    out_dtype: str | None,
+    out_name: str | None,
+) -> Tensor:
     """Add a convolution of codes whose result is the exact sum."""
     _fits(op, x, weight, bias, group)
     a.single("input_zp", input_zp)
@@ -92,9 +110,16 @@ def _int_sum(
 
 
 def _quant(
-    x: Tensor, weight: Tensor, bias: Tensor | None, attrs: dict[str, Any], group: int, scales: tuple[Numbers, ...],
-    zeros: tuple[Numbers, ...], out_dtype: str | None, out_name: str | None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    attrs: dict[str, Any],
+    group: int,
+    scales: tuple[Numbers, ...],
+    zeros: tuple[Numbers, ...],
+    out_dtype: str | None,
+    out_name: str | None,
+) -> Tensor:
     """Add a convolution of codes whose result is requantized."""
     _fits("top.Conv", x, weight, bias, group)
     for argument, scale, zero in zip(("input", "output"), scales[::2], zeros[::2], strict=True):
@@ -115,9 +140,16 @@ def _quant(
 
 @operator("NN/matrix")
 def conv(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, group: int = 1, out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    group: int = 1,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Convolve floats [n, ic, h, w] with [oc, ic / group, kh, kw]; pad is [top, left, bottom, right]."""
     _floats(2, input, weight, bias)
     attrs = _windows(weight, 2, stride, dilation, pad, group)
@@ -126,10 +158,18 @@ def conv(
 
 @operator("first TpuLang")
 def conv_v2(
-    tensor_i: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, group: int = 1, input_zp: Numbers = None, weight_zp: Numbers = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    tensor_i: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    group: int = 1,
+    input_zp: Numbers = None,
+    weight_zp: Numbers = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Convolve as the first TpuLang did: pad is [top, bottom, left, right], bias [1, oc, 1, 1].
 
     What is written has pads [top, left, bottom, right], as Top has them. out_dtype None: the input's float type, else
@@ -149,16 +189,25 @@ def conv_v2(
         return _float_conv("top.Conv", tensor_i, weight, bias, attrs, group, out_dtype, out_name)
     _integers(2, tensor_i, weight, bias)
     attrs = _windows(weight, 2, stride, dilation, order, group)
-    zeros = (0 if input_zp is None and not tensor_i.is_quantized else input_zp,
-             0 if weight_zp is None and not weight.is_quantized else weight_zp)  # fmt: skip
+    zeros = (
+        0 if input_zp is None and not tensor_i.is_quantized else input_zp,
+        0 if weight_zp is None and not weight.is_quantized else weight_zp,
+    )
     return _int_sum("top.Conv", tensor_i, weight, bias, attrs, group, *zeros, out_dtype, out_name)
 
 
 @operator("NN/matrix")
 def conv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, group: int = 1, out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    group: int = 1,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Convolve floats [n, ic, d, h, w]; pad is three begins, then three ends."""
     _floats(3, input, weight, bias)
     attrs = _windows(weight, 3, stride, dilation, pad, group)
@@ -167,10 +216,18 @@ def conv3d(
 
 @operator("NN/matrix")
 def conv_int(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, group: int = 1, input_zp: Numbers = None, weight_zp: Numbers = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    group: int = 1,
+    input_zp: Numbers = None,
+    weight_zp: Numbers = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Sum codes less their zero points times the weight's exactly, plus an int32 bias; padding is the zero point."""
     _integers(2, input, weight, bias)
     attrs = _windows(weight, 2, stride, dilation, pad, group)
@@ -179,10 +236,18 @@ def conv_int(
 
 @operator("NN/matrix")
 def conv3d_int(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, group: int = 1, input_zp: Numbers = None, weight_zp: Numbers = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    group: int = 1,
+    input_zp: Numbers = None,
+    weight_zp: Numbers = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Do as conv_int does over three spatial axes."""
     _integers(3, input, weight, bias)
     attrs = _windows(weight, 3, stride, dilation, pad, group)
@@ -230,10 +295,17 @@ def _extra(rank: int, output_padding: Sizes, stride: tuple[int, ...]) -> tuple[i
 
 @operator("NN/matrix")
 def deconv(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, output_padding: Sizes = None, group: int = 1, out_dtype: str | None = None,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    output_padding: Sizes = None,
+    group: int = 1,
+    out_dtype: str | None = None,
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Transposed convolution of floats [n, ic, h, w] with constants [oc / group, ic, kh, kw]; pad is cut off."""
     _floats(2, input, weight, bias)
     attrs = _windows(weight, 2, stride, dilation, pad, group)
@@ -243,10 +315,17 @@ def deconv(
 
 @operator("NN/matrix")
 def deconv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, output_padding: Sizes = None, group: int = 1, out_dtype: str | None = None,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    output_padding: Sizes = None,
+    group: int = 1,
+    out_dtype: str | None = None,
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Do as deconv does over three spatial axes."""
     _floats(3, input, weight, bias)
     attrs = _windows(weight, 3, stride, dilation, pad, group)

@@ -18,9 +18,12 @@ from quantizer.lang.tensor import TENSOR_DTYPES, Tensor
 
 @operator("custom")
 def custom(
-    tensors_in: Sequence[Tensor], op_name: str, out_dtypes: Sequence[str], out_names: Sequence[str] | None = None,
+    tensors_in: Sequence[Tensor],
+    op_name: str,
+    out_dtypes: Sequence[str],
+    out_names: Sequence[str] | None = None,
     params: Mapping[str, Any] | None = None,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     """Return the results of an operator of the caller's own, which `define_custom` says in other operator functions.
 
     params: whole numbers, floats (as float32), truth values, lists of one of these. The original runs a compiled

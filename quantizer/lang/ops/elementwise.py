@@ -56,9 +56,15 @@ def _coefficient(item: Tensor | Scalar) -> Tensor:
 
 
 def _binary(
-    op: str, t0: Operand, t1: Operand, scale: Scales, zero_point: Zeros, out_dtype: str | None, out_name: str | None,
+    op: str,
+    t0: Operand,
+    t1: Operand,
+    scale: Scales,
+    zero_point: Zeros,
+    out_dtype: str | None,
+    out_name: str | None,
     allowed: Sequence[str] = a.FLOATS_AND_CODES,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Add an arithmetic operator of two tensors, or one of a tensor and a number."""
     first, second = _both(t0, t1)
     kind = _result_type(first, second, out_dtype, allowed, signed=op == "top.Sub")
@@ -96,9 +102,13 @@ def _typed(first: Tensor | Scalar, second: Tensor | Scalar) -> tuple[Tensor, Ten
 
 @operator("binary")
 def add(
-    tensor_i0: Operand, tensor_i1: Operand, scale: Scales = None, zero_point: Zeros = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    tensor_i0: Operand,
+    tensor_i1: Operand,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Add with numpy's broadcasting. scale and zero_point are [first, second, result]; codes without them are numbers.
 
     Two tensors of codes with scales are added in integers, 20 bits wider, as TensorFlow Lite does.
@@ -108,9 +118,13 @@ def add(
 
 @operator("binary")
 def mul(
-    tensor_i0: Operand, tensor_i1: Operand, scale: Scales = None, zero_point: Zeros = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    tensor_i0: Operand,
+    tensor_i1: Operand,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Multiply with numpy's broadcasting; a number stays a number, its scale is not read.
 
     The product of two tensors of codes with scales is requantized as conv_quant's sums are.
@@ -120,27 +134,39 @@ def mul(
 
 @operator("binary")
 def sub(
-    tensor_i0: Operand, tensor_i1: Operand, scale: Scales = None, zero_point: Zeros = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    tensor_i0: Operand,
+    tensor_i1: Operand,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Subtract as `add` adds; the result is signed."""
     return _binary("top.Sub", tensor_i0, tensor_i1, scale, zero_point, out_dtype, out_name)
 
 
 @operator("binary")
 def max(
-    tensor_i0: Operand, tensor_i1: Operand, scale: Scales = None, zero_point: Zeros = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    tensor_i0: Operand,
+    tensor_i1: Operand,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Return the larger of each two, also of integers of 16 and 32 bits."""
     return _binary("top.Max", tensor_i0, tensor_i1, scale, zero_point, out_dtype, out_name, ORDERED)
 
 
 @operator("binary")
 def min(
-    tensor_i0: Operand, tensor_i1: Operand, scale: Scales = None, zero_point: Zeros = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    tensor_i0: Operand,
+    tensor_i1: Operand,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Return the smaller of each two, also of integers of 16 and 32 bits."""
     return _binary("top.Min", tensor_i0, tensor_i1, scale, zero_point, out_dtype, out_name, ORDERED)
 
@@ -160,15 +186,23 @@ def div(tensor_i0: Operand, tensor_i1: Operand, out_name: str | None = None) -> 
 
 
 def _shifted(
-    mode: str, t0: Operand, t1: Operand, shift: int, out_dtype: str | None, round_mode: str, is_saturate: bool,
+    mode: str,
+    t0: Operand,
+    t1: Operand,
+    shift: int,
+    out_dtype: str | None,
+    round_mode: str,
+    is_saturate: bool,
     out_name: str | None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     first, second = _both(t0, t1)
     kind = _result_type(first, second, out_dtype, (*a.CODES, *a.WORDS), signed=mode == "Sub")
     attrs: dict[str, AttrValue] = {
-        "mode": mode, "shift": a.integer("shift", shift, -63, 63), "saturation": a.boolean("is_saturate", is_saturate),
+        "mode": mode,
+        "shift": a.integer("shift", shift, -63, 63),
+        "saturation": a.boolean("is_saturate", is_saturate),
         "round_mode": a.rounding("round_mode", round_mode),
-    }  # fmt: skip
+    }
     graph, result = get_default_graph(), Result(kind)
     if isinstance(first, Tensor) and isinstance(second, Tensor):
         return graph.add("top.BinaryShift", [first, second], attrs, result, out_name=out_name)[0]
@@ -183,27 +217,42 @@ def _shifted(
 
 @operator("binary shift")
 def add_shift(
-    tensor_i0: Operand, tensor_i1: Operand, shift: int, out_dtype: str | None = None,
-    round_mode: str = "half_away_from_zero", is_saturate: bool = True, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    tensor_i0: Operand,
+    tensor_i1: Operand,
+    shift: int,
+    out_dtype: str | None = None,
+    round_mode: str = "half_away_from_zero",
+    is_saturate: bool = True,
+    out_name: str | None = None,
+) -> Tensor:
     """Return (t0 + t1) * 2**shift of integers, rounded; beyond the type saturated, else its low bits."""
     return _shifted("Add", tensor_i0, tensor_i1, shift, out_dtype, round_mode, is_saturate, out_name)
 
 
 @operator("binary shift")
 def sub_shift(
-    tensor_i0: Operand, tensor_i1: Operand, shift: int, out_dtype: str | None = None,
-    round_mode: str = "half_away_from_zero", is_saturate: bool = True, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    tensor_i0: Operand,
+    tensor_i1: Operand,
+    shift: int,
+    out_dtype: str | None = None,
+    round_mode: str = "half_away_from_zero",
+    is_saturate: bool = True,
+    out_name: str | None = None,
+) -> Tensor:
     """Return (t0 - t1) * 2**shift as add_shift does; the result is signed."""
     return _shifted("Sub", tensor_i0, tensor_i1, shift, out_dtype, round_mode, is_saturate, out_name)
 
 
 @operator("binary shift")
 def mul_shift(
-    tensor_i0: Operand, tensor_i1: Operand, shift: int, out_dtype: str | None = None,
-    round_mode: str = "half_away_from_zero", is_saturate: bool = True, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    tensor_i0: Operand,
+    tensor_i1: Operand,
+    shift: int,
+    out_dtype: str | None = None,
+    round_mode: str = "half_away_from_zero",
+    is_saturate: bool = True,
+    out_name: str | None = None,
+) -> Tensor:
     """Return (t0 * t1) * 2**shift as add_shift does."""
     return _shifted("Mul", tensor_i0, tensor_i1, shift, out_dtype, round_mode, is_saturate, out_name)
 

@@ -18,17 +18,28 @@ def _matrix(left: bool, right: bool, output: bool, keep: bool) -> dict[str, Any]
     for argument, value in flags.items():
         a.boolean(argument, value)
     return {
-        "right_transpose": right, "left_transpose": left, "output_transpose": output, "hdim_is_batch": False,
-        "keep_dims": keep, "do_relu": False, "relu_limit": -1.0,
-    }  # fmt: skip
+        "right_transpose": right,
+        "left_transpose": left,
+        "output_transpose": output,
+        "hdim_is_batch": False,
+        "keep_dims": keep,
+        "do_relu": False,
+        "relu_limit": -1.0,
+    }
 
 
 @operator("NN/matrix")
 def matmul(
-    input: Tensor, right: Tensor, bias: Tensor | None = None, input_transpose: bool = False,
-    right_transpose: bool = False, output_transpose: bool = False, keep_dims: bool = True,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    right: Tensor,
+    bias: Tensor | None = None,
+    input_transpose: bool = False,
+    right_transpose: bool = False,
+    output_transpose: bool = False,
+    keep_dims: bool = True,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Multiply matrices of floats, numpy.matmul after the transposes; keep_dims False makes the result a matrix."""
     a.tensor("input", input, a.FLOATS)
     a.tensor("right", right, (input.dtype,))
@@ -41,10 +52,18 @@ def matmul(
 
 @operator("NN/matrix")
 def matmul_int(
-    input: Tensor, right: Tensor, bias: Tensor | None = None, input_transpose: bool = False,
-    right_transpose: bool = False, output_transpose: bool = False, keep_dims: bool = True, input_zp: Numbers = None,
-    right_zp: Numbers = None, out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    right: Tensor,
+    bias: Tensor | None = None,
+    input_transpose: bool = False,
+    right_transpose: bool = False,
+    output_transpose: bool = False,
+    keep_dims: bool = True,
+    input_zp: Numbers = None,
+    right_zp: Numbers = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Multiply matrices of codes less their zero points in exact int32 sums."""
     graph, kind = (
         _matmul_codes(input, right, bias, input_zp, right_zp),

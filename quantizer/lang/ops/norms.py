@@ -27,9 +27,14 @@ def _epsilon(value: float) -> float:
 
 @operator(GROUP)
 def batch_norm(
-    input: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None,
-    epsilon: float = 1e-5, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    epsilon: float = 1e-5,
+    out_name: str | None = None,
+) -> Tensor:
     """Return (x - mean) / sqrt(variance + epsilon) * gamma + beta for each channel of axis 1."""
     a.tensor("input", input, a.FLOATS, range(2, 6))
     a.tensor("mean", mean)
@@ -44,9 +49,13 @@ def batch_norm(
 
 @operator(GROUP)
 def layer_norm(
-    input: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-5, axis: int = 2,
+    input: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    epsilon: float = 1e-5,
+    axis: int = 2,
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normalise over the axes from *axis* on, each place there then times its gamma plus its beta."""
     a.tensor("input", input, a.FLOATS)
     along = a.axis("axis", axis, len(input.shape))
@@ -59,9 +68,13 @@ def layer_norm(
 
 @operator(GROUP)
 def group_norm(
-    input: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-5, num_groups: int = 1,
+    input: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    epsilon: float = 1e-5,
+    num_groups: int = 1,
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normalise groups of the channels of axis 1, each channel then times its gamma plus its beta."""
     a.tensor("input", input, a.FLOATS, range(3, 6))
     groups = a.integer("num_groups", num_groups, least=1)

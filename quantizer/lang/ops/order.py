@@ -24,9 +24,11 @@ def arg(
     a.tensor("input", input, ("float32", "float16", *a.CODES, "int32"))
     mode = {"max": "ArgMax", "min": "ArgMin"}[a.one_of("method", method, ("max", "min"))]
     attrs: dict[str, AttrValue] = {
-        "axis": a.axis("axis", axis, len(input.shape)), "keepdims": a.boolean("keep_dims", keep_dims), "mode": mode,
+        "axis": a.axis("axis", axis, len(input.shape)),
+        "keepdims": a.boolean("keep_dims", keep_dims),
+        "mode": mode,
         "select_last_index": False,
-    }  # fmt: skip
+    }
     kind = "float32" if input.dtype == "float32" else "int32"
     results = (Result(kind, "_ind"), Result(input.dtype, "_val"))
     place, extreme = get_default_graph().add("top.Arg", [input], attrs, *results, out_name=out_name)

@@ -19,9 +19,13 @@ METHODS = ("nearest", "linear")
 
 @operator("vision")
 def interpolate(
-    input: Tensor, scale_h: float, scale_w: float, method: str = "nearest", coord_mode: str = "pytorch_half_pixel",
+    input: Tensor,
+    scale_h: float,
+    scale_w: float,
+    method: str = "nearest",
+    coord_mode: str = "pytorch_half_pixel",
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return an image in another size, by factors of height and width."""
     scales = [a.number("scale_h", scale_h, above=0.0), a.number("scale_w", scale_w, above=0.0)]
     return _resized(input, None, scales, method, coord_mode, out_name)
@@ -40,11 +44,15 @@ def interpolate_v2(
     Of the arguments that ONNX's Resize also has, only the defaults are taken, as the original does.
     """
     fixed = {
-        "roi": (roi, None), "antialias": (antialias, 0), "axes": (axes, None), "cubic_coeff_a": (cubic_coeff_a, -0.75),
-        "exclude_outside": (exclude_outside, 0), "extrapolation_value": (extrapolation_value, 0.0),
+        "roi": (roi, None),
+        "antialias": (antialias, 0),
+        "axes": (axes, None),
+        "cubic_coeff_a": (cubic_coeff_a, -0.75),
+        "exclude_outside": (exclude_outside, 0),
+        "extrapolation_value": (extrapolation_value, 0.0),
         "keep_aspect_ratio_policy": (keep_aspect_ratio_policy, "stretch"),
         "nearest_mode": (nearest_mode, "round_prefer_floor"),
-    }  # fmt: skip
+    }
     for argument, (value, only) in fixed.items():
         if value != only:
             raise LangError(f"{argument}={value!r}: must be {only!r}.")
@@ -57,9 +65,11 @@ def _resized(
     """Add a change of the last two axes' sizes, by two factors or to two sizes."""
     a.tensor("input", x, a.FLOATS, range(2, 6))
     attrs: dict[str, AttrValue] = {
-        "mode": a.one_of("method", method, METHODS), "coord_mode": a.one_of("coord_mode", coord_mode, COORDINATES),
-        "scale_h": 0.0, "scale_w": 0.0,
-    }  # fmt: skip
+        "mode": a.one_of("method", method, METHODS),
+        "coord_mode": a.one_of("coord_mode", coord_mode, COORDINATES),
+        "scale_h": 0.0,
+        "scale_w": 0.0,
+    }
     if (sizes is None) == (scale is None):
         raise LangError("sizes and scale: exactly one must be given.")
     if scale is not None:
@@ -74,10 +84,15 @@ def _resized(
 
 @operator("tail")
 def mean_std_scale(
-    input: Tensor, std: Sequence[float], mean: Sequence[float], scale: Sequence[float] | None = None,
-    zero_points: Sequence[int] | None = None, out_name: str | None = None, odtype: str = "float16",
+    input: Tensor,
+    std: Sequence[float],
+    mean: Sequence[float],
+    scale: Sequence[float] | None = None,
+    zero_points: Sequence[int] | None = None,
+    out_name: str | None = None,
+    odtype: str = "float16",
     round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return (x - mean) / std for each channel; for an integer result on the grid of the last scale and zero point."""
     a.tensor("input", input, (*a.FLOATS_AND_CODES, "int32"), (4, 5))
     kind = a.one_of("odtype", odtype, TENSOR_DTYPES)
@@ -89,11 +104,16 @@ def mean_std_scale(
     if not grid or min(grid) <= 0:
         raise LangError(f"scale={list(grid)}: must be above 0.")
     attrs: dict[str, AttrValue] = {
-        "std": deviations, "mean": a.numbers("mean", mean, channels), "scale": tuple(grid),
+        "std": deviations,
+        "mean": a.numbers("mean", mean, channels),
+        "scale": tuple(grid),
         "zero_points": tuple(map(float, a.integers("zero_points", zero_points, default=(0,)))) or (0.0,),
-        "channel_order": "nchw", "resize_dims": input.shape[-2:], "customization_format": "RGB",
-        "quant_mode": "MultiplierShift", "rounding_mode": a.rounding("round_mode", round_mode),
-    }  # fmt: skip
+        "channel_order": "nchw",
+        "resize_dims": input.shape[-2:],
+        "customization_format": "RGB",
+        "quant_mode": "MultiplierShift",
+        "rounding_mode": a.rounding("round_mode", round_mode),
+    }
     return get_default_graph().add("top.MeanStdScale", [input], attrs, Result(kind), out_name=out_name)[0]
 
 
@@ -117,6 +137,14 @@ def matmulrq_int_op(
         raise LangError(f"rq_axis={rq_axis}: must be the last.")
     right_shifts = a.integers("shift", [shift] if isinstance(shift, int) else shift)
     return requant_int(
-        sums, multiplier, [-value for value in right_shifts], offset, requant_mode, out_dtype, out_name, round_mode,
-        len(sums.shape) - 1, fuse_rq_to_matmul=True,
-    )  # fmt: skip
+        sums,
+        multiplier,
+        [-value for value in right_shifts],
+        offset,
+        requant_mode,
+        out_dtype,
+        out_name,
+        round_mode,
+        len(sums.shape) - 1,
+        fuse_rq_to_matmul=True,
+    )

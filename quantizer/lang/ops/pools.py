@@ -31,10 +31,16 @@ def _window(rank: int, kernel: Sizes, stride: Sizes, pad: Sizes, ceil_mode: bool
     if not sizes and any(pads):
         raise LangError(f"pad={list(pads)} without kernel: must be 0.")
     return {
-        "kernel_shape": sizes, "strides": a.integers("stride", stride, rank, (1,) * rank, least=1), "pads": pads,
-        "ceil_mode": a.boolean("ceil_mode", ceil_mode), "keepdims": True, "pad_value": 0, "count_include_pad": False,
-        "do_relu": False, "relu_limit": -1.0,
-    }  # fmt: skip
+        "kernel_shape": sizes,
+        "strides": a.integers("stride", stride, rank, (1,) * rank, least=1),
+        "pads": pads,
+        "ceil_mode": a.boolean("ceil_mode", ceil_mode),
+        "keepdims": True,
+        "pad_value": 0,
+        "count_include_pad": False,
+        "do_relu": False,
+        "relu_limit": -1.0,
+    }
 
 
 def _pool(
@@ -51,10 +57,16 @@ def _pool(
 
 @operator(GROUP)
 def maxpool2d(
-    input: Tensor, kernel: Sizes = None, stride: Sizes = None, pad: Sizes = None, ceil_mode: bool = False,
-    scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None,
+    input: Tensor,
+    kernel: Sizes = None,
+    stride: Sizes = None,
+    pad: Sizes = None,
+    ceil_mode: bool = False,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    out_name: str | None = None,
     round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the largest of each window; pad is [top, left, bottom, right]."""
     attrs = _window(2, kernel, stride, pad, ceil_mode) | {"round_mode": a.rounding("round_mode", round_mode)}
     return _pool("top.MaxPool", input, 2, attrs, scale, zero_point, out_name)
@@ -62,10 +74,16 @@ def maxpool2d(
 
 @operator(GROUP)
 def maxpool3d(
-    input: Tensor, kernel: SizesOrOne = None, stride: SizesOrOne = None, pad: SizesOrOne = None,
-    ceil_mode: bool = False, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None,
+    input: Tensor,
+    kernel: SizesOrOne = None,
+    stride: SizesOrOne = None,
+    pad: SizesOrOne = None,
+    ceil_mode: bool = False,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    out_name: str | None = None,
     round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the largest of each window of three axes; one number stands for all of a list."""
     attrs = _window(3, _repeated(kernel, 3), _repeated(stride, 3), _repeated(pad, 6), ceil_mode)
     attrs["round_mode"] = a.rounding("round_mode", round_mode)
@@ -74,9 +92,14 @@ def maxpool3d(
 
 @operator(GROUP)
 def maxpool2d_with_mask(
-    input: Tensor, kernel: Sizes = None, stride: Sizes = None, pad: Sizes = None, ceil_mode: bool = False,
-    out_name: str | None = None, mask_name: str | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    input: Tensor,
+    kernel: Sizes = None,
+    stride: Sizes = None,
+    pad: Sizes = None,
+    ceil_mode: bool = False,
+    out_name: str | None = None,
+    mask_name: str | None = None,
+) -> tuple[Tensor, Tensor]:
     """Return the largest of each window of float32, and as int32 its place in its own image, rows first.
 
     The mask is named mask_name, else as the result with `_mask` behind it.
@@ -90,10 +113,18 @@ def maxpool2d_with_mask(
 
 @operator(GROUP)
 def avgpool2d(
-    input: Tensor, kernel: Sizes = None, stride: Sizes = None, pad: Sizes = None, ceil_mode: bool = False,
-    scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None, count_include_pad: bool = False,
-    round_mode: str = "half_away_from_zero", first_round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    kernel: Sizes = None,
+    stride: Sizes = None,
+    pad: Sizes = None,
+    ceil_mode: bool = False,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    out_name: str | None = None,
+    count_include_pad: bool = False,
+    round_mode: str = "half_away_from_zero",
+    first_round_mode: str = "half_away_from_zero",
+) -> Tensor:
     """Return the mean of each window, over the places inside or with count_include_pad over the padding too."""
     attrs = _window(2, kernel, stride, pad, ceil_mode) | _mean(count_include_pad, round_mode, first_round_mode)
     return _pool("top.AvgPool", input, 2, attrs, scale, zero_point, out_name)
@@ -101,11 +132,18 @@ def avgpool2d(
 
 @operator(GROUP)
 def avgpool3d(
-    input: Tensor, kernel: SizesOrOne = None, stride: SizesOrOne = None, pad: SizesOrOne = None,
-    ceil_mode: bool = False, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None,
-    count_include_pad: bool = False, round_mode: str = "half_away_from_zero",
+    input: Tensor,
+    kernel: SizesOrOne = None,
+    stride: SizesOrOne = None,
+    pad: SizesOrOne = None,
+    ceil_mode: bool = False,
+    scale: Scales = None,
+    zero_point: Zeros = None,
+    out_name: str | None = None,
+    count_include_pad: bool = False,
+    round_mode: str = "half_away_from_zero",
     first_round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Do as avgpool2d does over three axes; one number stands for all of a list."""
     attrs = _window(3, _repeated(kernel, 3), _repeated(stride, 3), _repeated(pad, 6), ceil_mode)
     attrs |= _mean(count_include_pad, round_mode, first_round_mode)

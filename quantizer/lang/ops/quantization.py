@@ -25,8 +25,10 @@ def _per_channel(argument: str, value: object, x: Tensor, axis: int) -> tuple[in
     """Return one whole number, or one for each slice of an axis."""
     listed = a.integers(argument, [value] if isinstance(value, int) else value)
     if len(listed) not in (1, x.shape[axis]):
-        raise LangError(f"{argument} has {len(listed)} numbers: must be one, or one for each of the {x.shape[axis]} slices "
-                        f"of axis {axis}.")  # fmt: skip
+        raise LangError(
+            f"{argument} has {len(listed)} numbers: must be one, or one for each of the {x.shape[axis]} slices "
+            f"of axis {axis}."
+        )
     return listed
 
 
@@ -43,9 +45,14 @@ def _channel_axis(x: Tensor) -> int:
 
 @operator("quant")
 def requant_fp_to_int(
-    tensor_i: Tensor, scale: Numbers, offset: Numbers, requant_mode: int, out_dtype: str, out_name: str | None = None,
+    tensor_i: Tensor,
+    scale: Numbers,
+    offset: Numbers,
+    requant_mode: int,
+    out_dtype: str,
+    out_name: str | None = None,
     round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return codes of the grid with this scale: saturate(round(x * float32(1 / scale)) + offset).
 
     x is multiplied by 1 / scale, as the original computes, though its text says scale. requant_mode is 0 or 1 and
@@ -69,9 +76,13 @@ def requant_fp_to_int(
 
 @operator("quant")
 def dequant_int_to_fp(
-    tensor_i: Tensor, scale: Numbers, offset: Numbers, out_dtype: str = "float32", out_name: str | None = None,
+    tensor_i: Tensor,
+    scale: Numbers,
+    offset: Numbers,
+    out_dtype: str = "float32",
+    out_name: str | None = None,
     round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return (code - offset) * scale in float32, or from 8 bits in float16."""
     a.tensor("tensor_i", tensor_i, QUANTIZED)
     kind = a.one_of("out_dtype", out_dtype, a.FLOATS if tensor_i.dtype in a.CODES else ("float32",))
@@ -85,10 +96,17 @@ def dequant_int_to_fp(
 
 @operator("quant")
 def requant_int(
-    tensor_i: Tensor, mul: Integers, shift: Integers, offset: Integers, requant_mode: int, out_dtype: str = "int8",
-    out_name: str | None = None, round_mode: str = "half_away_from_zero", rq_axis: int = 1,
+    tensor_i: Tensor,
+    mul: Integers,
+    shift: Integers,
+    offset: Integers,
+    requant_mode: int,
+    out_dtype: str = "int8",
+    out_name: str | None = None,
+    round_mode: str = "half_away_from_zero",
+    rq_axis: int = 1,
     fuse_rq_to_matmul: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return saturate(x * mul * 2**shift + offset): a negative shift is to the right and rounds in round_mode.
 
     requant_mode 0 and 1 take the high half of the doubled 32-bit product (half up) before they shift, 2 multiplies in
@@ -110,10 +128,13 @@ def requant_int(
     for value in shifts:
         a.integer("shift", value, -63, 63)
     attrs: dict[str, AttrValue] = {
-        "multiplier": multiplier, "rshift": tuple(-value for value in shifts), "quant_mode": mode,
-        "round_mode": a.rounding("round_mode", round_mode), "rq_axis": axis,
+        "multiplier": multiplier,
+        "rshift": tuple(-value for value in shifts),
+        "quant_mode": mode,
+        "round_mode": a.rounding("round_mode", round_mode),
+        "rq_axis": axis,
         "fuse_rq": a.boolean("fuse_rq_to_matmul", fuse_rq_to_matmul),
-    }  # fmt: skip
+    }
     return _with_offset(tensor_i, attrs, kind, axis, offset, out_name)
 
 
@@ -135,9 +156,16 @@ def _with_offset(
 
 @operator("quant")
 def dequant_int(
-    tensor_i: Tensor, mul: Integers, shift: Integers, offset: Integers, lshift: int, requant_mode: int,
-    out_dtype: str = "int32", out_name: str | None = None, round_mode: str = "half_up",
-) -> Tensor:  # fmt: skip
+    tensor_i: Tensor,
+    mul: Integers,
+    shift: Integers,
+    offset: Integers,
+    lshift: int,
+    requant_mode: int,
+    out_dtype: str = "int32",
+    out_name: str | None = None,
+    round_mode: str = "half_up",
+) -> Tensor:
     """Return (code - offset) * mul * 2**shift as a wider integer, saturated.
 
     requant_mode 0 shifts once; 1 shifts the product left by lshift and takes it over 2**31, half up, before it shifts.
@@ -156,18 +184,25 @@ def dequant_int(
     graph = get_default_graph()
     graph.quantize(tensor_i, None, offset)
     attrs: dict[str, AttrValue] = {
-        "multiplier": multiplier, "shift": shifts, "lshift": a.integer("lshift", lshift, 0, 31),
+        "multiplier": multiplier,
+        "shift": shifts,
+        "lshift": a.integer("lshift", lshift, 0, 31),
         "quant_mode": DEQUANT_MODES[a.integer("requant_mode", requant_mode, 0, 1)],
         "round_mode": a.rounding("round_mode", round_mode),
-    }  # fmt: skip
+    }
     return graph.add("top.DequantInt", [tensor_i], attrs, Result(kind), out_name=out_name)[0]
 
 
 @operator("quant")
 def requant_fp(
-    tensor_i: Tensor, scale: Numbers, offset: Numbers, out_dtype: str, out_name: str | None = None,
-    round_mode: str = "half_away_from_zero", first_round_mode: str = "half_away_from_zero",
-) -> Tensor:  # fmt: skip
+    tensor_i: Tensor,
+    scale: Numbers,
+    offset: Numbers,
+    out_dtype: str,
+    out_name: str | None = None,
+    round_mode: str = "half_away_from_zero",
+    first_round_mode: str = "half_away_from_zero",
+) -> Tensor:
     """Return saturate(round(float32(x) * scale + offset)), in float32; scale and offset one number or one a channel.
 
     The result's zero point is the first offset, none where that is no code. half_up is written as down with offset +
@@ -189,8 +224,11 @@ def requant_fp(
     zero = first if DTYPES[kind].min <= first <= DTYPES[kind].max else None
     mode, moved = {"half_up": ("down", 0.5), "half_down": ("up", -0.5)}.get(round_mode, (round_mode, 0.0))
     attrs: dict[str, AttrValue] = {
-        "scale": scales, "offset": tuple(value + moved for value in offsets), "quant_mode": "MultiplierShift",
-        "round_mode": a.rounding("round_mode", mode), "first_round_mode": a.rounding("first_round_mode", first_round_mode),
-    }  # fmt: skip
+        "scale": scales,
+        "offset": tuple(value + moved for value in offsets),
+        "quant_mode": "MultiplierShift",
+        "round_mode": a.rounding("round_mode", mode),
+        "first_round_mode": a.rounding("first_round_mode", first_round_mode),
+    }
     result = Result(kind, "", None, zero)
     return get_default_graph().add("top.RequantFp", [tensor_i], attrs, result, out_name=out_name)[0]

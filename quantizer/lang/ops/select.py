@@ -53,9 +53,13 @@ def _selected(cond: Tensor, tbrn: Tensor | Scalar, fbrn: Tensor | Scalar, out_na
 
 @operator(GROUP)
 def select(
-    lhs: Tensor, rhs: Tensor, tbrn: Tensor | Scalar, fbrn: Tensor | Scalar, type: str,
+    lhs: Tensor,
+    rhs: Tensor,
+    tbrn: Tensor | Scalar,
+    fbrn: Tensor | Scalar,
+    type: str,
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return tbrn where a comparison of two float32 tensors holds, fbrn elsewhere; type is Greater, Less, Equal, ..."""
     a.tensor("lhs", lhs, ("float32",))
     a.tensor("rhs", rhs, ("float32",))
@@ -94,8 +98,10 @@ def scatter(input: Tensor, index: Tensor, updates: Tensor, axis: int = 0, out_na
     if index.shape != updates.shape or any(
         n > m for i, (n, m) in enumerate(zip(index.shape, input.shape, strict=False)) if i != along
     ):
-        raise LangError(f"index has shape {list(index.shape)}, updates {list(updates.shape)}: must be the same, within "
-                        f"{list(input.shape)} apart from axis {along}.")  # fmt: skip
+        raise LangError(
+            f"index has shape {list(index.shape)}, updates {list(updates.shape)}: must be the same, within "
+            f"{list(input.shape)} apart from axis {along}."
+        )
     operands = [input, index, updates]
     attrs: dict[str, AttrValue] = {"axis": along}
     return get_default_graph().add("top.ScatterElements", operands, attrs, Result(input.dtype), out_name=out_name)[0]

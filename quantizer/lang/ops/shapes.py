@@ -41,9 +41,12 @@ def reshape(tensor: Tensor, new_shape: Sizes | Tensor, out_name: str | None = No
 
 @operator("shape")
 def shape_fetch(
-    tensor_i: Tensor, begin_axis: int | None = None, end_axis: int | None = None, step: int = 1,
+    tensor_i: Tensor,
+    begin_axis: int | None = None,
+    end_axis: int | None = None,
+    step: int = 1,
     out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the sizes of the axes from begin_axis up to end_axis, by step, as int32."""
     a.tensor("tensor_i", tensor_i)
     rank = len(tensor_i.shape)

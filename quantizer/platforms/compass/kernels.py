@@ -101,9 +101,14 @@ def instance_norm(
 
 @operator("layer_norm", kind="quantized", platform="compass")
 def layer_norm(
-    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *,
-    parameters: Parameters, axis: int, epsilon: float,
-) -> Staged:  # fmt: skip
+    x: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    parameters: Parameters,
+    axis: int,
+    epsilon: float,
+) -> Staged:
     """Normalise the elements of the axes from *axis* on as Compass does; no epsilon."""
     return normalize_by_table(x, gamma, beta, parameters, math.prod(x.shape[axis:]), "normalization")
 
@@ -172,9 +177,14 @@ def resize_nearest(x: Tensor, *, parameters: Parameters, size: Pair, mode: str, 
 
 @operator("rms_norm", kind="quantized", platform="compass")
 def rms_norm(
-    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *,
-    parameters: Parameters, axis: int, epsilon: float,
-) -> Staged:  # fmt: skip
+    x: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    parameters: Parameters,
+    axis: int,
+    epsilon: float,
+) -> Staged:
     """Normalise the elements of the axes from *axis* on as Compass does; no epsilon."""
     return root_mean_square_by_table(x, gamma, beta, parameters, math.prod(x.shape[axis:]), "root_mean_square")
 

@@ -11,8 +11,15 @@ from typing import Any
 from quantizer.runtime.engines.frames import Array
 
 TYPES = {
-    "float32": 0, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9, "int4": 17,
-}  # fmt: skip
+    "float32": 0,
+    "int32": 2,
+    "uint8": 3,
+    "int64": 4,
+    "bool": 6,
+    "int16": 7,
+    "int8": 9,
+    "int4": 17,
+}
 """Format -> TensorType of the schema."""
 ABSENT = -1
 """The place of an optional input that an operator is not given."""
@@ -86,9 +93,11 @@ def model(ops: Sequence[Op], tensors: Sequence[TensorDef], outputs: Sequence[int
     given = {place for op in ops for place in op.outputs}
     inputs = [place for place, t in enumerate(tensors) if t.data is None and place not in given]
     graph = [
-        (0, "O", _Offsets(made)), (1, "O", _Vector("i", inputs)), (2, "O", _Vector("i", outputs)),
+        (0, "O", _Offsets(made)),
+        (1, "O", _Vector("i", inputs)),
+        (2, "O", _Vector("i", outputs)),
         (3, "O", _Offsets([_operator(op, place) for place, op in enumerate(ops)])),
-    ]  # fmt: skip
+    ]
     kinds = [_Table(_kind(op.code)) for op in ops]
     return _write(
         _Table(
@@ -138,8 +147,11 @@ def _operator(op: Op, place: int) -> _Table:
 
 def _tensor(tensor: TensorDef, buffer: int) -> _Table:
     fields: list[_Field] = [
-        (0, "O", _Vector("i", tensor.shape)), (1, "b", TYPES[tensor.dtype]), (2, "I", buffer), (3, "O", tensor.name),
-    ]  # fmt: skip
+        (0, "O", _Vector("i", tensor.shape)),
+        (1, "b", TYPES[tensor.dtype]),
+        (2, "I", buffer),
+        (3, "O", tensor.name),
+    ]
     if tensor.scales:
         zeros = tensor.zero_points or (0,) * len(tensor.scales)
         numbers = [(2, "O", _Vector("f", tensor.scales)), (3, "O", _Vector("q", zeros)), (6, "i", tensor.axis)]

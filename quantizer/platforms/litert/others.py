@@ -95,9 +95,13 @@ def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) 
         code = _filler(params, largest=largest)
         start = _padded(made, start, image.shape, [(0, 0), *around, (0, 0)], code, params)
     options = {
-        "padding": own, "stride_h": stride[0], "stride_w": stride[1], "filter_height": kernel[0],
-        "filter_width": kernel[1], "fused_activation_function": fused(call, _output(parameters)),
-    }  # fmt: skip
+        "padding": own,
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "filter_height": kernel[0],
+        "filter_width": kernel[1],
+        "fused_activation_function": fused(call, _output(parameters)),
+    }
     n, c, *size = _shape(call, codes)
     output = activation("y", (n, *size, c), _output(parameters))
     kind = "MAX_POOL_2D" if largest else "AVERAGE_POOL_2D"
@@ -220,9 +224,15 @@ def _fed(made: Graph, codes: Codes, parameters: Parameters | None) -> list[int]:
 
 
 def _plain(
-    code: str, options_type: str | None, options: Mapping[str, Any], call: Call, codes: Codes, parameters: Parameters | None,
-    variant: str, *constants: TensorDef,
-) -> Lowered:  # fmt: skip
+    code: str,
+    options_type: str | None,
+    options: Mapping[str, Any],
+    call: Call,
+    codes: Codes,
+    parameters: Parameters | None,
+    variant: str,
+    *constants: TensorDef,
+) -> Lowered:
     """Return one operator of all operands and *constants*."""
     made = Graph()
     inputs = [*_fed(made, codes, parameters), *(made.add(constant) for constant in constants)]

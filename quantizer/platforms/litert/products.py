@@ -77,9 +77,11 @@ def transposed_convolution(
         *_bias(made, codes, parameters),
     ]
     options = {
-        "padding": SAME if own else VALID, "stride_h": stride[0], "stride_w": stride[1],
+        "padding": SAME if own else VALID,
+        "stride_h": stride[0],
+        "stride_w": stride[1],
         "fused_activation_function": fused(call, _output(parameters)),
-    }  # fmt: skip
+    }
     end = made.apply("TRANSPOSE_CONV", "TransposeConvOptions", options, inputs, activation("y", (n, *whole, o), output))
     if any(crop) and not own:
         ends = [made.add(_numbers("begin", (0, *crop[:2], 0))), made.add(_numbers("size", (n, *size, o)))]
@@ -126,9 +128,16 @@ LOWERINGS: Mapping[str, Lower] = {
 
 
 def _convolved(
-    call: Call, code: str, options_type: str, options: Mapping[str, Any], x: Array, weights: TensorDef,
-    codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str,
-) -> Lowered:  # fmt: skip
+    call: Call,
+    code: str,
+    options_type: str,
+    options: Mapping[str, Any],
+    x: Array,
+    weights: TensorDef,
+    codes: Mapping[str, Tensor],
+    parameters: Parameters | None,
+    variant: str,
+) -> Lowered:
     """Return a convolution of images *x*, padded before it where its own paddings are others; it needs a bias, be it of zeros."""
     attrs: Mapping[str, Any] = call.attrs
     flat = len(attrs["stride"]) == 1
@@ -148,9 +157,14 @@ def _convolved(
             numbers = TensorDef("around", (4, 2), "int32", data=np.array(around, np.int32))
             start = made.apply("PAD", "PadOptions", {}, [start, made.add(numbers)], padded)
     choices = {
-        **options, "padding": own, "stride_h": stride[0], "stride_w": stride[1], "dilation_h_factor": dilation[0],
-        "dilation_w_factor": dilation[1], "fused_activation_function": fused(call, _output(parameters)),
-    }  # fmt: skip
+        **options,
+        "padding": own,
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "dilation_h_factor": dilation[0],
+        "dilation_w_factor": dilation[1],
+        "fused_activation_function": fused(call, _output(parameters)),
+    }
     shape = (size[0], 1, *size[2:], size[1]) if flat else (size[0], *size[2:], size[1])
     zeros = {"bias": codes["weight"].new_zeros(size[1])}
     inputs = [start, made.add(weights), *_bias(made, {**zeros, **codes}, parameters)]

@@ -48,8 +48,10 @@ def row_of(one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, int, bool]:
     a, b = ((1,) * (rank - len(shape)) + shape for shape in (one, two))
     axes = [(x, y) for x, y in zip(reversed(a), reversed(b), strict=True) if (x, y) != (1, 1)]
     kinds = ["both" if x == y else "first" if x == 1 else "second" for x, y in axes]
-    runs = [(kind, math.prod(max(pair) for _, pair in group)) for kind, group in
-            itertools.groupby(zip(kinds, axes, strict=True), key=lambda item: item[0])]  # fmt: skip
+    runs = [
+        (kind, math.prod(max(pair) for _, pair in group))
+        for kind, group in itertools.groupby(zip(kinds, axes, strict=True), key=lambda item: item[0])
+    ]
     along = [kind for kind, _ in runs if kind != "both"]
     if not along:
         size = math.prod(n for _, n in runs)

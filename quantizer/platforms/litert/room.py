@@ -16,14 +16,20 @@ ROOM = Room(
         Oracle("softmax", f"{_ORACLE}:softmax", f"{_ORACLE}:softmax_entries", f"{_ORACLE}:softmax_numbers"),
         Oracle("logistic", *_LOGISTIC),
         Oracle("hyperbolic_tangent", *_LOGISTIC),
-        Oracle("addition", "quantizer.platforms.litert.restated_sums:addition", platforms=("tflite_builtin", "xnnpack")),
+        Oracle(
+            "addition", "quantizer.platforms.litert.restated_sums:addition", platforms=("tflite_builtin", "xnnpack")
+        ),
         Oracle("leaky_rectifier", f"{_ORACLE}:leaky", numbers=f"{_ORACLE}:leaky_numbers"),
     ),
     engines=(
         Engine(
-            "litert", "tflite", "quantizer.platforms.litert.worker", ("ai-edge-litert",),
-            {"tflite_ref": "reference", "tflite_builtin": "builtin", "xnnpack": "xnnpack"}, script="quantizer.platforms.litert.script:script",
+            "litert",
+            "tflite",
+            "quantizer.platforms.litert.worker",
+            ("ai-edge-litert",),
+            {"tflite_ref": "reference", "tflite_builtin": "builtin", "xnnpack": "xnnpack"},
+            script="quantizer.platforms.litert.script:script",
         ),
     ),
     forms={"tflite": "quantizer.platforms.litert.engine"},
-)  # fmt: skip
+)

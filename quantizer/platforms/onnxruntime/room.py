@@ -13,9 +13,13 @@ ROOM = Room(
     oracles=(Oracle("softmax", codes="quantizer.platforms.onnxruntime.oracle:softmax"),),
     engines=(
         Engine(
-            "onnxruntime", "onnx-qlinear", "quantizer.platforms.onnxruntime.worker",
-            ("onnxruntime", "onnx"), {"ort": "cpu"}, script="quantizer.platforms.onnxruntime.script:script",
+            "onnxruntime",
+            "onnx-qlinear",
+            "quantizer.platforms.onnxruntime.worker",
+            ("onnxruntime", "onnx"),
+            {"ort": "cpu"},
+            script="quantizer.platforms.onnxruntime.script:script",
         ),
     ),
     forms={"onnx-qlinear": "quantizer.platforms.onnxruntime.engine"},
-)  # fmt: skip
+)

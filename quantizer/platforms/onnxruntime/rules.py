@@ -15,12 +15,20 @@ from quantizer.numerics.tables import tabulated
 from quantizer.ops import operator
 
 ODD = (
-    4.37031012579801e-11, 1.15627324459942e-07, 6.08574864600143e-05, 8.51377133304701e-03, 2.48287947061529e-01,
-)  # fmt: skip
+    4.37031012579801e-11,
+    1.15627324459942e-07,
+    6.08574864600143e-05,
+    8.51377133304701e-03,
+    2.48287947061529e-01,
+)
 EVEN = (
-    6.10247389755681e-13, 5.76102136993427e-09, 6.29106785017040e-06, 1.70198817374094e-03, 1.16817656904453e-01,
+    6.10247389755681e-13,
+    5.76102136993427e-09,
+    6.29106785017040e-06,
+    1.70198817374094e-03,
+    1.16817656904453e-01,
     9.93151921023180e-01,
-)  # fmt: skip
+)
 """Coefficients of v**2, highest power first: v * ODD / EVEN is the logistic function of v less 1/2."""
 BEYOND = 18.0
 """Where the function is taken to be flat."""

@@ -125,9 +125,11 @@ def _windows(call: Call, codes: Mapping[str, Tensor], parameters: Parameters) ->
     left = [(low - m, high - m) for (low, high), m in zip(pairs, least, strict=True)]
     scale, zero = _numbers(parameters.inputs["x"])
     found = {
-        "padding": least, "around": _torch_order(left), "crop": left,
+        "padding": least,
+        "around": _torch_order(left),
+        "crop": left,
         "fill": -zero * scale if op == "max_pool2d" else 0.0,
-    }  # fmt: skip
+    }
     if op in CONVOLUTIONS:
         found["groups"] = values.get("groups", codes["x"].shape[1])
     return found

@@ -19,8 +19,13 @@ LOG2_E = 1.442695040888963
 LN2 = (0.693145751953125, 1.428606765330187e-06)
 """log(2) in two float32 parts, the first short enough that its products with whole numbers are exact."""
 COEFFICIENTS = (
-    0.00019852762, 0.0013930436, 0.008333361, 0.041666485, 0.16666667, 0.5,
-)  # fmt: skip
+    0.00019852762,
+    0.0013930436,
+    0.008333361,
+    0.041666485,
+    0.16666667,
+    0.5,
+)
 """Of the powers 7 to 2, in float32."""
 LEAST, MOST = -104.0, 100.0
 """Where the exponential is 0, where it is infinite."""

@@ -44,10 +44,14 @@ ROOM = Room(
     functions=("quantizer.platforms.torch.rules", "quantizer.platforms.torch.kernels"),
     engines=(
         Engine(
-            "torch", "torch-quantized", "quantizer.platforms.torch.worker", ("torch",),
-            {"torch_x86": "x86", "torch_qnnpack": "qnnpack", "torch_fbgemm": "fbgemm"}, pins=_PINS,
+            "torch",
+            "torch-quantized",
+            "quantizer.platforms.torch.worker",
+            ("torch",),
+            {"torch_x86": "x86", "torch_qnnpack": "qnnpack", "torch_fbgemm": "fbgemm"},
+            pins=_PINS,
             script="quantizer.platforms.torch.script:script",
         ),
     ),
     forms={"torch-quantized": "quantizer.platforms.torch.engine"},
-)  # fmt: skip
+)

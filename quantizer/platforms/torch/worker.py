@@ -75,9 +75,13 @@ def convolution(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[s
     """Pack the weights; padding that differs from side to side is put around the input first."""
     rank = len(made["stride"])
     packed = getattr(Q, f"conv{rank}d_prepack")(
-        weights(made, constants), constants.get("bias"), made["stride"], made["padding"], made["dilation"],
+        weights(made, constants),
+        constants.get("bias"),
+        made["stride"],
+        made["padding"],
+        made["dilation"],
         made["groups"],
-    )  # fmt: skip
+    )
     function = getattr(Q, f"conv{rank}d{made['suffix']}")
 
     def forward(x: dict[str, Tensor]) -> Tensor:
@@ -90,9 +94,14 @@ def convolution(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[s
 def transposed(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
     """Pack the weights; what is cropped at one side alone is cut off afterwards."""
     packed = Q.conv_transpose2d_prepack(
-        weights(made, constants), constants.get("bias"), made["stride"], made["padding"], made["output_padding"],
-        made["dilation"], made["groups"],
-    )  # fmt: skip
+        weights(made, constants),
+        constants.get("bias"),
+        made["stride"],
+        made["padding"],
+        made["output_padding"],
+        made["dilation"],
+        made["groups"],
+    )
 
     def forward(x: dict[str, Tensor]) -> Tensor:
         y = Q.conv_transpose2d(x["x"], packed, *made["output"])
@@ -127,9 +136,13 @@ def max_pool2d(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Ten
 def avg_pool2d(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
     """Pad with zeros where torch's own padding cannot say it."""
     return F.avg_pool2d(
-        _around(made, x["x"]), made["kernel"], made["stride"], made["padding"], made["ceil_mode"],
+        _around(made, x["x"]),
+        made["kernel"],
+        made["stride"],
+        made["padding"],
+        made["ceil_mode"],
         made["count_include_pad"],
-    )  # fmt: skip
+    )
 
 
 def batch_norm(made: Made, constants: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:

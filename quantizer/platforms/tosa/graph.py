@@ -94,9 +94,15 @@ class TosaGraph:
         return Value(made.name, tuple(sizes), kind)
 
     def rescale(
-        self, value: Value, kind: Any, mantissa: Sequence[int], shift: Sequence[int], *, zeros: tuple[int, int] = (0, 0),
+        self,
+        value: Value,
+        kind: Any,
+        mantissa: Sequence[int],
+        shift: Sequence[int],
+        *,
+        zeros: tuple[int, int] = (0, 0),
         double: bool = False,
-    ) -> Value:  # fmt: skip
+    ) -> Value:
         """Multiply by mantissa * 2**-shift (one each, or per channel of the last axis) between two zero points.
 
         Sums of 48 bits take 16-bit multipliers. RefusedError for shifts that RESCALE does not have, and for zero points
@@ -111,9 +117,12 @@ class TosaGraph:
                 raise RefusedError(f"RESCALE takes no zero point of {held.name} codes, got {zero}")
         narrow = value.kind == INT48
         operands = [
-            value, self.const(mantissa, INT16 if narrow else INT32), self.const(shift, INT8),
-            self.const(zeros[:1], value.kind), self.const(zeros[1:], kind),
-        ]  # fmt: skip
+            value,
+            self.const(mantissa, INT16 if narrow else INT32),
+            self.const(shift, INT8),
+            self.const(zeros[:1], value.kind),
+            self.const(zeros[1:], kind),
+        ]
         mode = ts.RoundingMode.DOUBLE_ROUND if double and not narrow else ts.RoundingMode.SINGLE_ROUND
         flags = (not narrow, mode, len(mantissa) > 1, *SIGNED)
         return self.op(ts.Op.RESCALE, operands, value.shape, kind, *flags)

@@ -12,9 +12,13 @@ ROOM = Room(
     functions=("quantizer.platforms.tosa.rules", "quantizer.platforms.tosa.kernels"),
     engines=(
         Engine(
-            "tosa", "tosa", "quantizer.platforms.tosa.worker", ("tosa-tools",),
-            {"tosa": "reference_model"}, script="quantizer.platforms.tosa.script:script",
+            "tosa",
+            "tosa",
+            "quantizer.platforms.tosa.worker",
+            ("tosa-tools",),
+            {"tosa": "reference_model"},
+            script="quantizer.platforms.tosa.script:script",
         ),
     ),
     forms={"tosa": "quantizer.platforms.tosa.engine"},
-)  # fmt: skip
+)

@@ -161,9 +161,14 @@ def linear_dequantize(x: Any, scale: Any, zero_point: Any, key_axis: int | None 
 
 
 def linear_requantize(
-    x: Any, multiplier: Any, shift_bits: Any, zero_point: Any, clamp_min: Any, clamp_max: Any,
+    x: Any,
+    multiplier: Any,
+    shift_bits: Any,
+    zero_point: Any,
+    clamp_min: Any,
+    clamp_max: Any,
     key_axis: int | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return `clamp(round(x * multiplier * 2**-shift_bits) - zero_point)` in the type of *x*; float64 in between."""
     values = torch.as_tensor(x)
     multiplier, shift, zero_point = (_along(n, values, key_axis) for n in (multiplier, shift_bits, zero_point))
@@ -172,9 +177,13 @@ def linear_requantize(
 
 
 def get_scale_approximation_params(
-    fp32_scale_value: Any, mult_bits: int, limit: bool = False, mult_bits_ceil: int = 15,  # noqa: FBT001, FBT002
-    shift_bits_ceil: int = 31, force_shift_positive: bool = False,  # noqa: FBT001, FBT002
-) -> tuple[Any, Dtype, Any, Dtype]:  # fmt: skip
+    fp32_scale_value: Any,
+    mult_bits: int,
+    limit: bool = False,  # noqa: FBT001, FBT002
+    mult_bits_ceil: int = 15,  # noqa: FBT001, FBT002, RUF100
+    shift_bits_ceil: int = 31,
+    force_shift_positive: bool = False,  # noqa: FBT001, FBT002
+) -> tuple[Any, Dtype, Any, Dtype]:
     """Return (multiplier, its format, shift, its format) with `scale ~ multiplier * 2**-shift`; ints for one 0-d number.
 
     limit: the shift is at most mult_bits. force_shift_positive: where the shift would be negative, (largest, 0).
@@ -194,9 +203,15 @@ def get_scale_approximation_params(
 
 
 def lookup_lut_powerof2(
-    inputs: Tensor, lut: Tensor, lut_in_bits: int, in_is_signed: bool, lut_out_bits: int, out_is_signed: bool,  # noqa: FBT001
-    is_float: bool = False, align_mode: str | None = None,  # noqa: FBT001, FBT002
-) -> Tensor:  # fmt: skip
+    inputs: Tensor,
+    lut: Tensor,
+    lut_in_bits: int,
+    in_is_signed: bool,  # noqa: FBT001
+    lut_out_bits: int,
+    out_is_signed: bool,  # noqa: FBT001
+    is_float: bool = False,  # noqa: FBT001, FBT002
+    align_mode: str | None = None,  # noqa: FBT001, FBT002, RUF100
+) -> Tensor:
     """Return the entries of a table of 2**n at codes of *lut_in_bits*, the low bits interpolated down; int64.
 
     The entry after the last repeats it. is_float: real entries, interpolated as reals.

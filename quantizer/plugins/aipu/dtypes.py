@@ -70,9 +70,15 @@ _OF_TORCH = {
     torch.bool: Dtype.UINT8,
 }
 _ALIASES = {
-    "bf16": "BFP16", "bfp16": "BFP16", "fp16": "FP16", "fp32": "FP32", "float": "FP32", "fp64": "FP64", "double": "FP64",
+    "bf16": "BFP16",
+    "bfp16": "BFP16",
+    "fp16": "FP16",
+    "fp32": "FP32",
+    "float": "FP32",
+    "fp64": "FP64",
+    "double": "FP64",
     "boolean": "BOOL",
-}  # fmt: skip
+}
 
 
 def ours(dtype: Dtype) -> DType:

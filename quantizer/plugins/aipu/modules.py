@@ -39,9 +39,14 @@ _DTYPES = _names(
 _SHAPES = _names(arithmetic, "nhwc2nchw", "nchw2nhwc")
 _LOOKUP = _names(arithmetic, "lookup_lut_powerof2")
 _QUANT = _names(
-    arithmetic, "QuantMode", "get_linear_quant_params_from_tensor", "get_scale_approximation_params",
-    "linear_quantize_clip", "linear_dequantize", "linear_requantize",
-)  # fmt: skip
+    arithmetic,
+    "QuantMode",
+    "get_linear_quant_params_from_tensor",
+    "get_scale_approximation_params",
+    "linear_quantize_clip",
+    "linear_dequantize",
+    "linear_requantize",
+)
 _FRAMEWORK = _TYPES | _TENSOR | _NODE | _REGISTER
 _LIMITS = {
     "OPT_EPSILON": float(torch.finfo(torch.float32).eps),

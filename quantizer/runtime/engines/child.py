@@ -143,9 +143,13 @@ class Child:
 def started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own, with a pipe for each stream."""
     return subprocess.Popen(  # noqa: S603 - our own module, by an interpreter that the user may name
-        [*command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        [*command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
         env=dict(environment),
-    )  # fmt: skip
+    )
 
 
 def _watch(child: weakref.ref[Child], process: subprocess.Popen[bytes], over: threading.Event) -> None:

@@ -43,9 +43,12 @@ def install(engine: str, requirements: Sequence[str], release: str = "") -> str:
     python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     done = subprocess.run(  # noqa: S603 - the interpreter that was just made
         [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "numpy", *wanted],
-        stdout=sys.stderr.fileno() if hasattr(sys.stderr, "fileno") else None, stderr=subprocess.PIPE, text=True,
-        check=False, timeout=PATIENCE,
-    )  # fmt: skip
+        stdout=sys.stderr.fileno() if hasattr(sys.stderr, "fileno") else None,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
         raise UnsupportedError(f"engine {engine}: {' '.join(wanted)} not installed: {lines[-1]}")

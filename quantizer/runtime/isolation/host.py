@@ -40,9 +40,13 @@ class Host:
     """One process of plugins at a time, with everything that the next one must be told again."""
 
     def __init__(
-        self, paths: Sequence[Path], limits: Limits, python: str = "", child: Child | None = None,
+        self,
+        paths: Sequence[Path],
+        limits: Limits,
+        python: str = "",
+        child: Child | None = None,
         variables: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """child: a process that was launched before, with these limits and by this interpreter."""
         self._paths = [str(path) for path in paths]
         self._limits = limits

@@ -144,10 +144,16 @@ def _described(entry: Registration) -> dict[str, Any]:
     with contextlib.suppress(TypeError, ValueError):
         accepted = [*inspect.signature(entry.function).parameters.values()]
     return {
-        "op": entry.op, "kind": entry.kind, "version": list(entry.version), "platform": entry.platform,
-        "origin": entry.origin, "fuses": entry.fuses, "activates": entry.activates,
-        "unsupported": dict(entry.unsupported), "accepts": [[item.name, item.kind.name] for item in accepted],
-    }  # fmt: skip
+        "op": entry.op,
+        "kind": entry.kind,
+        "version": list(entry.version),
+        "platform": entry.platform,
+        "origin": entry.origin,
+        "fuses": entry.fuses,
+        "activates": entry.activates,
+        "unsupported": dict(entry.unsupported),
+        "accepts": [[item.name, item.kind.name] for item in accepted],
+    }
 
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:

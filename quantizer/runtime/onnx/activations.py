@@ -17,8 +17,15 @@ COERCED_UNTIL = 13
 """Softmax and its logarithm of earlier versions flatten from the axis on."""
 
 
-PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softplus": "softplus", "HardSwish": "hard_swish",
-         "Softsign": "softsign", "Mish": "mish"}  # fmt: skip
+PLAIN = {
+    "Relu": "relu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Softplus": "softplus",
+    "HardSwish": "hard_swish",
+    "Softsign": "softsign",
+    "Mish": "mish",
+}
 """ONNX's name -> the registry's, of functions of one operand without attributes."""
 
 
@@ -226,8 +233,14 @@ def clip_between(x: Tensor, low: Tensor | None = None, high: Tensor | None = Non
 
 
 @kernel("Clip")
-def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None, *,
-         min: float | None = None, max: float | None = None) -> Tensor:  # fmt: skip
+def clip(
+    x: Tensor,
+    low: Tensor | None = None,
+    high: Tensor | None = None,
+    *,
+    min: float | None = None,
+    max: float | None = None,
+) -> Tensor:
     """No value below the low bound, then none above the high one."""
     first, last = scalar(low, min), scalar(high, max)
     if x.dtype in UNSIGNED:

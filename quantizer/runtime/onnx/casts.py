@@ -154,9 +154,16 @@ def quantize_linear(
 
 @kernel("DequantizeLinear")
 def dequantize_linear(
-    x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1, block_size: int = 0,
-    output_dtype: DType | int = 0, op: Node, ctx: Context,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: DType | int = 0,
+    op: Node,
+    ctx: Context,
+) -> Tensor:
     """scale * (code - zero point), in the scale's format unless another is asked for."""
     source = ctx.dtype(op.inputs[0])
     values = decoded(x, source)

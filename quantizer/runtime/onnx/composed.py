@@ -116,8 +116,15 @@ def swish(run: Run, x: Tensor, *, alpha: float) -> Tensor | None:
 
 
 @composed("Clip")
-def clip(run: Run, x: Tensor, low: Tensor | None = None, high: Tensor | None = None, *,
-         min: float | None = None, max: float | None = None) -> Tensor | None:  # fmt: skip
+def clip(
+    run: Run,
+    x: Tensor,
+    low: Tensor | None = None,
+    high: Tensor | None = None,
+    *,
+    min: float | None = None,
+    max: float | None = None,
+) -> Tensor | None:
     """One bound, then the other, where the registry's clip has not both."""
     first, last = scalar(low, -math.inf if min is None else min), scalar(high, math.inf if max is None else max)
     if not floats(x) or around_zero(first, last):
@@ -186,8 +193,15 @@ def matmul(run: Run, a: Tensor, b: Tensor) -> Tensor | None:
 
 def _reduction(name: str, before: str | None, after: str | None) -> None:
     @composed(name)
-    def compute(run: Run, x: Tensor, given: Tensor | None = None, *, axes: Any = None, keepdims: int,
-                noop_with_empty_axes: int = 0) -> Tensor | None:  # fmt: skip
+    def compute(
+        run: Run,
+        x: Tensor,
+        given: Tensor | None = None,
+        *,
+        axes: Any = None,
+        keepdims: int,
+        noop_with_empty_axes: int = 0,
+    ) -> Tensor | None:
         """A sum of sizes or squares, and a function of it."""
         over = axes_given(name, x, axes if given is None else given, noop_with_empty_axes)
         if not over or not floats(x):
@@ -198,13 +212,17 @@ def _reduction(name: str, before: str | None, after: str | None) -> None:
 
 
 for _name, _before, _after in (
-    ("ReduceL1", "abs", None), ("ReduceSumSquare", "mul", None), ("ReduceLogSum", None, "log"),
-):  # fmt: skip
+    ("ReduceL1", "abs", None),
+    ("ReduceSumSquare", "mul", None),
+    ("ReduceLogSum", None, "log"),
+):
     _reduction(_name, _before, _after)
 
 
 @composed("MaxPool", "AveragePool")
-def pool1d(run: Run, x: Tensor, *, op: Any, auto_pad: str, kernel_shape: Sequence[int], made: int, **attrs: Any) -> Tensor | None:  # fmt: skip
+def pool1d(
+    run: Run, x: Tensor, *, op: Any, auto_pad: str, kernel_shape: Sequence[int], made: int, **attrs: Any
+) -> Tensor | None:
     """Windows over one axis, as windows over images of one row."""
     if x.dim() != 3 or made > 1 or not floats(x):
         return None
@@ -212,9 +230,12 @@ def pool1d(run: Run, x: Tensor, *, op: Any, auto_pad: str, kernel_shape: Sequenc
     lists = {key: attrs.pop(key, None) for key in ("dilations", "pads", "strides")}
     pads = lists["pads"] or (0, 0)
     wide: dict[str, Any] = {
-        "dilations": (1, *(lists["dilations"] or (1,))), "strides": (1, *(lists["strides"] or (1,))),
-        "pads": (0, pads[0], 0, pads[1]), "kernel_shape": (1, *kernel_shape), "auto_pad": auto_pad,
-    }  # fmt: skip
+        "dilations": (1, *(lists["dilations"] or (1,))),
+        "strides": (1, *(lists["strides"] or (1,))),
+        "pads": (0, pads[0], 0, pads[1]),
+        "kernel_shape": (1, *kernel_shape),
+        "auto_pad": auto_pad,
+    }
     found = max_pool(image, **wide, **attrs, made=1) if op.op == "MaxPool" else avg_pool(image, **wide, **attrs)
     if found is None:
         return None

@@ -59,8 +59,16 @@ def concat(run: Run, *operands: Tensor, axis: int) -> Tensor | None:
 
 
 @composed("Split")
-def split(run: Run, x: Tensor, given: Tensor | None = None, *, axis: int, split: Sequence[int] | None = None,
-          num_outputs: int | None = None, made: int) -> list[Tensor] | None:  # fmt: skip
+def split(
+    run: Run,
+    x: Tensor,
+    given: Tensor | None = None,
+    *,
+    axis: int,
+    split: Sequence[int] | None = None,
+    num_outputs: int | None = None,
+    made: int,
+) -> list[Tensor] | None:
     """A slice for each part."""
     along = axis_of("Split", axis, x.dim())
     sizes = split_sizes(x.shape[along], given, split, num_outputs, made)

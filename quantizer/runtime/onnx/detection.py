@@ -33,9 +33,14 @@ def _overlap(one: Tensor, others: Tensor) -> Tensor:
 
 @kernel("NonMaxSuppression")
 def non_max_suppression(
-    boxes: Tensor, scores: Tensor, most: Tensor | None = None, iou: Tensor | None = None, least: Tensor | None = None,
-    *, center_point_box: int,
-) -> Tensor:  # fmt: skip
+    boxes: Tensor,
+    scores: Tensor,
+    most: Tensor | None = None,
+    iou: Tensor | None = None,
+    least: Tensor | None = None,
+    *,
+    center_point_box: int,
+) -> Tensor:
     """[batch, class, box] of the best boxes, without those that overlap a better one by more than the threshold."""
     limit, threshold, floor = int(scalar(most, 0)), float(scalar(iou, 0.0)), scalar(least, None)
     found: list[list[int]] = []
@@ -71,9 +76,17 @@ def _neighbours(points: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tens
 
 @kernel("RoiAlign")
 def roi_align(
-    x: Tensor, rois: Tensor, batch_indices: Tensor, *, mode: str, output_height: int, output_width: int,
-    sampling_ratio: int, spatial_scale: float, coordinate_transformation_mode: str = "output_half_pixel",
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    rois: Tensor,
+    batch_indices: Tensor,
+    *,
+    mode: str,
+    output_height: int,
+    output_width: int,
+    sampling_ratio: int,
+    spatial_scale: float,
+    coordinate_transformation_mode: str = "output_half_pixel",
+) -> Tensor:
     """Mean, or largest weighted neighbour, of samples in each bin of each region."""
     if mode not in ("avg", "max") or coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
         raise UnsupportedError(

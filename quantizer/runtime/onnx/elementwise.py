@@ -44,8 +44,10 @@ def _binary(name: str, ours: str, function: Binary) -> None:
 
 
 for _name, _ours, _function in (
-    ("Add", "add", lambda a, b: a + b), ("Sub", "sub", lambda a, b: a - b), ("Mul", "mul", lambda a, b: a * b),
-):  # fmt: skip
+    ("Add", "add", lambda a, b: a + b),
+    ("Sub", "sub", lambda a, b: a - b),
+    ("Mul", "mul", lambda a, b: a * b),
+):
     _binary(_name, _ours, _function)
 
 

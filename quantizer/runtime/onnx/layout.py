@@ -84,8 +84,11 @@ def flatten_any(x: Tensor, *, axis: int) -> Tensor:
 
 def _squeezed(x: Tensor, given: Tensor | None, axes: Sequence[int] | None) -> list[int]:
     wanted = whole(given) if given is not None else axes
-    chosen = [i for i, size in enumerate(x.shape) if size == 1] if wanted is None else [
-        axis_of("Squeeze", axis, x.dim()) for axis in wanted]  # fmt: skip
+    chosen = (
+        [i for i, size in enumerate(x.shape) if size == 1]
+        if wanted is None
+        else [axis_of("Squeeze", axis, x.dim()) for axis in wanted]
+    )
     if any(x.shape[axis] != 1 for axis in chosen):
         raise UnsupportedError(f"Squeeze of {list(x.shape)} at axes {chosen}: their sizes must be 1.")
     return chosen
@@ -186,8 +189,16 @@ def expand(x: Tensor, shape: Tensor) -> Tensor:
 
 
 @mapped("Pad")
-def pad(x: Tensor, given: Tensor | None = None, fill: Tensor | None = None, axes: Tensor | None = None, *,
-        mode: str, pads: Sequence[int] | None = None, value: float = 0.0) -> Ours | None:  # fmt: skip
+def pad(
+    x: Tensor,
+    given: Tensor | None = None,
+    fill: Tensor | None = None,
+    axes: Tensor | None = None,
+    *,
+    mode: str,
+    pads: Sequence[int] | None = None,
+    value: float = 0.0,
+) -> Ours | None:
     """The registry's pad: zero or more places of one value around every axis."""
     padding = tuple(whole(given) if given is not None else pads or ())
     if axes is not None and len(padding) == 2 * axes.numel():
@@ -201,8 +212,16 @@ def pad(x: Tensor, given: Tensor | None = None, fill: Tensor | None = None, axes
 
 @kernel("Pad")
 @moves
-def pad_any(x: Tensor, given: Tensor | None = None, fill: Tensor | None = None, axes: Tensor | None = None, *,
-            mode: str, pads: Sequence[int] | None = None, value: float = 0.0) -> Tensor:  # fmt: skip
+def pad_any(
+    x: Tensor,
+    given: Tensor | None = None,
+    fill: Tensor | None = None,
+    axes: Tensor | None = None,
+    *,
+    mode: str,
+    pads: Sequence[int] | None = None,
+    value: float = 0.0,
+) -> Tensor:
     """Places around x: of one value, reflected, of the edge or wrapped; negative pads take away."""
     padding = whole(given) if given is not None else list(pads or ())
     chosen = [axis_of("Pad", axis, x.dim()) for axis in whole(axes)] if axes is not None else list(range(x.dim()))

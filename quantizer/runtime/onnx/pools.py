@@ -20,9 +20,17 @@ Sizes = Sequence[int]
 
 @mapped("MaxPool")
 def max_pool(
-    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, ceil_mode: int = 0, storage_order: int = 0,
-    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None, made: int,
-) -> Ours | None:  # fmt: skip
+    x: Tensor,
+    *,
+    auto_pad: str,
+    kernel_shape: Sizes,
+    ceil_mode: int = 0,
+    storage_order: int = 0,
+    dilations: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+    made: int,
+) -> Ours | None:
     """The registry's max_pool2d, where no index is asked for and the window is dense."""
     _pools("MaxPool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
@@ -33,9 +41,16 @@ def max_pool(
 
 @mapped("AveragePool")
 def avg_pool(
-    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, ceil_mode: int = 0, count_include_pad: int,
-    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None,
-) -> Ours | None:  # fmt: skip
+    x: Tensor,
+    *,
+    auto_pad: str,
+    kernel_shape: Sizes,
+    ceil_mode: int = 0,
+    count_include_pad: int,
+    dilations: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Ours | None:
     """The registry's avg_pool2d, unless a window that overhangs the padding would count it."""
     _pools("AveragePool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
@@ -72,8 +87,10 @@ def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: 
 def _gathered(x: Tensor, kernel: Sizes, steps: Sizes, holes: Sizes, counts: Sizes, pads: Sizes, fill: float) -> Tensor:
     """Return the windows of x [n, c, spatial]: [n, c, counts, places], what lies outside filled with *fill*."""
     rank = len(kernel)
-    ends = [(count - 1) * step + (k - 1) * hole + 1
-            for count, step, k, hole in zip(counts, steps, kernel, holes, strict=True)]  # fmt: skip
+    ends = [
+        (count - 1) * step + (k - 1) * hole + 1
+        for count, step, k, hole in zip(counts, steps, kernel, holes, strict=True)
+    ]
     around = [(pads[i], max(0, ends[i] - x.shape[2 + i] - pads[i])) for i in range(rank)]
     sized("a pool", (*x.shape[:2], *counts, math.prod(kernel)), x.dtype)
     y = F.pad(x, [size for pair in reversed(around) for size in pair], value=fill)
@@ -86,9 +103,17 @@ def _gathered(x: Tensor, kernel: Sizes, steps: Sizes, holes: Sizes, counts: Size
 
 @kernel("MaxPool")
 def max_pool_with_indices(
-    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, ceil_mode: int = 0, storage_order: int = 0,
-    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None, made: int,
-) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
+    x: Tensor,
+    *,
+    auto_pad: str,
+    kernel_shape: Sizes,
+    ceil_mode: int = 0,
+    storage_order: int = 0,
+    dilations: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+    made: int,
+) -> Tensor | tuple[Tensor, ...]:
     """Largest of each window, and where it lies in x, rows first or (storage_order 1) columns first."""
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
@@ -117,9 +142,16 @@ def max_pool_with_indices(
 
 @kernel("AveragePool")
 def avg_pool_of_any_rank(
-    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, ceil_mode: int = 0, count_include_pad: int,
-    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    *,
+    auto_pad: str,
+    kernel_shape: Sizes,
+    ceil_mode: int = 0,
+    count_include_pad: int,
+    dilations: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Tensor:
     """Mean of each window over the places in x, with count_include_pad also over the padding, never beyond it."""
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
@@ -138,9 +170,16 @@ def avg_pool_of_any_rank(
 
 @kernel("LpPool")
 def lp_pool(
-    x: Tensor, *, auto_pad: str, kernel_shape: Sizes, p: int, ceil_mode: int = 0, dilations: Sizes | None = None,
-    pads: Sizes | None = None, strides: Sizes | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    *,
+    auto_pad: str,
+    kernel_shape: Sizes,
+    p: int,
+    ceil_mode: int = 0,
+    dilations: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Tensor:
     """The p-th root of the sum of p-th powers over each window; the padding counts as zeros."""
     _pools("LpPool", x)
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
@@ -191,9 +230,14 @@ def global_lp_pool(x: Tensor, *, p: int) -> Tensor:
 
 @kernel("MaxUnpool")
 def max_unpool(
-    x: Tensor, places: Tensor, shape: Tensor | None = None, *, kernel_shape: Sizes, pads: Sizes | None = None,
+    x: Tensor,
+    places: Tensor,
+    shape: Tensor | None = None,
+    *,
+    kernel_shape: Sizes,
+    pads: Sizes | None = None,
     strides: Sizes | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Zeros, and x where a max pool found it: places count over the pool's operand."""
     rank = x.dim() - 2
     around, steps = list(pads or [0] * (2 * rank)), list(strides or [1] * rank)

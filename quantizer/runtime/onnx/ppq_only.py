@@ -97,9 +97,17 @@ def channel_shuffle(x: Tensor, *, groups: int) -> Ours | None:
 
 @ppq_kernel("Interp")
 def interp(
-    x: Tensor, *, height: int = 0, width: int = 0, zoom_factor: int = 1, shrink_factor: int = 1, pad_beg: int = 0,
-    pad_end: int = 0, mode: str = "linear", align_corners: int = 1,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    *,
+    height: int = 0,
+    width: int = 0,
+    zoom_factor: int = 1,
+    shrink_factor: int = 1,
+    pad_beg: int = 0,
+    pad_end: int = 0,
+    mode: str = "linear",
+    align_corners: int = 1,
+) -> Tensor:
     """Caffe's Interp: images, cropped by negative pads, at another size; corners on corners unless said otherwise."""
     if x.dim() != 4 or max(pad_beg, pad_end) > 0 or min(zoom_factor, shrink_factor) < 1:
         raise UnsupportedError(f"Interp of {list(x.shape)}: must be images, pads 0 or less, factors 1 or more.")
@@ -128,9 +136,14 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, epsilon
 
 @ppq_kernel("skipLayerNormPlugin")
 def skip_layer_norm(
-    x: Tensor, skip: Tensor, weight: Tensor, shift: Tensor | None = None, bias: Tensor | None = None, *,
+    x: Tensor,
+    skip: Tensor,
+    weight: Tensor,
+    shift: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
     epsilon: float = 1e-5,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normalise a sum, of the bias too where there is one, over the last axes, as many as the weight has."""
     total = x + skip if bias is None else x + skip + bias
     return F.layer_norm(total, weight.shape, weight, shift, epsilon)
@@ -138,17 +151,30 @@ def skip_layer_norm(
 
 @ppq_kernel("MMCVRoiAlign")
 def mmcv_roi_align(
-    x: Tensor, rois: Tensor, *, output_height: int, output_width: int, spatial_scale: float = 1.0, sampling_ratio: int = 0,
-    mode: str = "avg", aligned: int = 1,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    rois: Tensor,
+    *,
+    output_height: int,
+    output_width: int,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = 0,
+    mode: str = "avg",
+    aligned: int = 1,
+) -> Tensor:
     """ONNX's RoiAlign, the example of each region in its first column; aligned: pixels lie at their middles."""
     if rois.dim() != 2 or rois.shape[1] != 5:
         raise UnsupportedError(f"MMCVRoiAlign: regions of shape {list(rois.shape)}: must be [n, 5].")
     return roi_align(
-        x, rois[:, 1:], rois[:, 0].long(), mode=mode, output_height=output_height, output_width=output_width,
-        sampling_ratio=sampling_ratio, spatial_scale=spatial_scale,
+        x,
+        rois[:, 1:],
+        rois[:, 0].long(),
+        mode=mode,
+        output_height=output_height,
+        output_width=output_width,
+        sampling_ratio=sampling_ratio,
+        spatial_scale=spatial_scale,
         coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
-    )  # fmt: skip
+    )
 
 
 @ppq_kernel("MultiHeadAttention")

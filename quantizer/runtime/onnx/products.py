@@ -21,9 +21,15 @@ Sizes = Sequence[int]
 
 @lru_cache(maxsize=4096)
 def windows(
-    sizes: Sizes, kernel_shape: Sizes, strides: Sizes | None, dilations: Sizes | None, pads: Sizes | None, auto_pad: str,
-    *, cut: bool = False,
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:  # fmt: skip
+    sizes: Sizes,
+    kernel_shape: Sizes,
+    strides: Sizes | None,
+    dilations: Sizes | None,
+    pads: Sizes | None,
+    auto_pad: str,
+    *,
+    cut: bool = False,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return strides, dilations and pads (all before, then all after) of windows over *sizes*, as auto_pad decides.
 
     cut: where windows under SAME do not reach every place, half of what they leave out is cut at the start: a pad is
@@ -57,9 +63,17 @@ def windows(
 
 @mapped("Conv")
 def conv(
-    x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str, group: int, kernel_shape: Sizes | None = None,
-    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None,
-) -> Ours | None:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str,
+    group: int,
+    kernel_shape: Sizes | None = None,
+    dilations: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Ours | None:
     """The registry's convolution of one, two or three axes; a group for each channel is a depthwise one."""
     rank = x.dim() - 2
     if rank not in (1, 2, 3) or w.dim() != x.dim():
@@ -91,8 +105,13 @@ def conv_transpose(
         return None
     _kernel_is(kernel_shape, w)
     stride, dilation, padding = windows(x.shape[2:], w.shape[2:], strides, dilations, pads, "NOTSET")
-    attrs = {"stride": stride, "padding": padding, "output_padding": tuple(output_padding or (0, 0)),
-             "dilation": dilation, "groups": group}  # fmt: skip
+    attrs = {
+        "stride": stride,
+        "padding": padding,
+        "output_padding": tuple(output_padding or (0, 0)),
+        "dilation": dilation,
+        "groups": group,
+    }
     operands = {"x": x, "weight": w.transpose(0, 1)} | ({} if b is None else {"bias": b})
     return Ours("conv_transpose2d", operands, attrs)
 
@@ -151,9 +170,15 @@ def matmul_broadcast(a: Tensor, b: Tensor) -> Tensor:
 
 @mapped("Gemm")
 def fully_connected(
-    a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float, beta: float,
-    transA: int, transB: int,
-) -> Ours | None:  # fmt: skip
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float,
+    beta: float,
+    transA: int,
+    transB: int,
+) -> Ours | None:
     """The registry's fully_connected, where nothing is scaled and c is one row."""
     plain = a.is_floating_point() and alpha == 1 and (c is None or (beta == 1 and c.dim() == 1)) and not transA
     weight = b if transB else b.T
@@ -165,9 +190,15 @@ def fully_connected(
 
 @kernel("Gemm")
 def gemm(
-    a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float, beta: float,
-    transA: int, transB: int,
-) -> Tensor:  # fmt: skip
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float,
+    beta: float,
+    transA: int,
+    transB: int,
+) -> Tensor:
     """alpha * A' * B' + beta * C, where C broadcasts to the product; a beta of 0 leaves C out, whatever it holds."""
     product = (a.T if transA else a) @ (b.T if transB else b)
     if a.is_floating_point():
@@ -231,9 +262,17 @@ def requantized(sums: Tensor, factor: Tensor, y_scale: Tensor, y_zero: Tensor) -
 
 @kernel("QLinearConv")
 def qlinear_conv(
-    x: Tensor, x_scale: Tensor, x_zero: Tensor, w: Tensor, w_scale: Tensor, w_zero: Tensor, y_scale: Tensor,
-    y_zero: Tensor, b: Tensor | None = None, **attrs: Any,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    b: Tensor | None = None,
+    **attrs: Any,
+) -> Tensor:
     """Exact sums of centred codes and an int32 bias, requantized; the weight's scale may be one for each filter."""
     along = (-1, *[1] * (w.dim() - 1))
     sums = exact_conv(_centred(x, x_zero, ()), _centred(w, w_zero, along), None if b is None else b.double(), **attrs)

@@ -14,15 +14,18 @@ from quantizer.runtime.onnx.kernels import kernel
 
 Scaled = Callable[[Tensor, float, float], Tensor]
 ACTIVATIONS: dict[str, tuple[Scaled, tuple[float | None, ...]]] = {
-    "sigmoid": (lambda x, *_: torch.sigmoid(x), ()), "tanh": (lambda x, *_: torch.tanh(x), ()),
-    "relu": (lambda x, *_: torch.relu(x), ()), "softsign": (lambda x, *_: x / (1 + x.abs()), ()),
+    "sigmoid": (lambda x, *_: torch.sigmoid(x), ()),
+    "tanh": (lambda x, *_: torch.tanh(x), ()),
+    "relu": (lambda x, *_: torch.relu(x), ()),
+    "softsign": (lambda x, *_: x / (1 + x.abs()), ()),
     "softplus": (lambda x, *_: torch.logaddexp(x, torch.zeros_like(x)), ()),
     "leakyrelu": (lambda x, a, _: torch.where(x >= 0, x, a * x), (0.01,)),
     "thresholdedrelu": (lambda x, a, _: torch.where(x >= a, x, torch.zeros_like(x)), (1.0,)),
     "elu": (lambda x, a, _: torch.where(x >= 0, x, a * torch.expm1(x)), (1.0,)),
     "hardsigmoid": (lambda x, a, b: (a * x + b).clamp(0.0, 1.0), (0.2, 0.5)),
-    "affine": (lambda x, a, b: a * x + b, (None, None)), "scaledtanh": (lambda x, a, b: a * torch.tanh(b * x), (None, None)),
-}  # fmt: skip
+    "affine": (lambda x, a, b: a * x + b, (None, None)),
+    "scaledtanh": (lambda x, a, b: a * torch.tanh(b * x), (None, None)),
+}
 """Name -> function of (x, alpha, beta), and what those are where nothing is given: the defaults of the operators of that name.
 For the last two there is no such operator. The standard says nothing then, and ONNX Runtime takes 0."""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -73,9 +76,15 @@ def _run(
 
 
 def _layer(
-    x: Tensor, starts: Sequence[Tensor | None], lengths: Tensor | None, steps: Sequence[Step], direction: str,
-    hidden: int, layout: int, made: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    x: Tensor,
+    starts: Sequence[Tensor | None],
+    lengths: Tensor | None,
+    steps: Sequence[Step],
+    direction: str,
+    hidden: int,
+    layout: int,
+    made: int,
+) -> tuple[Tensor, ...]:
     """Return the outputs of every step and the last states, in either layout."""
     if layout:
         x = x.transpose(0, 1)

@@ -159,9 +159,12 @@ class _Form:
         used = {name for node in self.nodes for name in (*node.reads, *node.outputs)}
         kept = used | {*self.source.inputs, *self.source.outputs}
         made = Graph(
-            self.source.name, tuple(self.nodes), {name: t for name, t in self.tensors.items() if name in kept},
-            self.source.inputs, self.source.outputs,
-        )  # fmt: skip
+            self.source.name,
+            tuple(self.nodes),
+            {name: t for name, t in self.tensors.items() if name in kept},
+            self.source.inputs,
+            self.source.outputs,
+        )
         verify(made)
         return made
 
@@ -258,10 +261,15 @@ class _Tape:
         to = self.renames
         self.made = {to.get(name, name): Named(to.get(name, name), t.shape, t.dtype) for name, t in self.made.items()}
         return [
-            Node(self.form.free(n.name), n.op, tuple(to.get(i, i) if i is not None else None for i in n.inputs),
-                 tuple(to.get(o, o) for o in n.outputs), n.attrs)
+            Node(
+                self.form.free(n.name),
+                n.op,
+                tuple(to.get(i, i) if i is not None else None for i in n.inputs),
+                tuple(to.get(o, o) for o in n.outputs),
+                n.attrs,
+            )
             for n in self.nodes
-        ]  # fmt: skip
+        ]
 
 
 def _kernel(node: Node) -> Kernel | None:

@@ -16,9 +16,11 @@ from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, sized,
 from quantizer.runtime.onnx.layout import moves
 
 ROUNDED = {
-    "round_prefer_floor": lambda x: math.ceil(x - 0.5), "round_prefer_ceil": lambda x: math.floor(x + 0.5),
-    "floor": math.floor, "ceil": math.ceil,
-}  # fmt: skip
+    "round_prefer_floor": lambda x: math.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: math.floor(x + 0.5),
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
 POLICIES = ("stretch", "not_larger", "not_smaller")
 
 

@@ -120,9 +120,14 @@ def _interpolated(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 @kernel("Col2Im")
 def col2im(
-    x: Tensor, image: Tensor, block: Tensor, *, dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    image: Tensor,
+    block: Tensor,
+    *,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
     """Windows back in their image, added where they overlap: [n, c * places, windows] -> [n, c, image]."""
     sizes, window = whole(image), whole(block)
     rank = len(sizes)
@@ -185,9 +190,15 @@ def det(x: Tensor) -> Tensor:
 
 @kernel("DFT")
 def dft(
-    x: Tensor, length: Tensor | None = None, place: Tensor | None = None, *, axis: int | None = None, inverse: int = 0,
-    onesided: int = 0, since: int,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    length: Tensor | None = None,
+    place: Tensor | None = None,
+    *,
+    axis: int | None = None,
+    inverse: int = 0,
+    onesided: int = 0,
+    since: int,
+) -> Tensor:
     """Discrete Fourier transform along one axis; the last axis holds a number, or its real and imaginary part.
 
     By numpy, whose transform is one on every processor; torch's is the processor's library's.

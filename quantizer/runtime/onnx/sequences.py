@@ -24,9 +24,15 @@ def swiglu(a: Tensor, b: Tensor, *, alpha: float) -> Tensor:
 
 @kernel("RotaryEmbedding")
 def rotary_embedding(
-    x: Tensor, cos_cache: Tensor, sin_cache: Tensor, position_ids: Tensor | None = None, *, interleaved: int = 0,
-    num_heads: int = 0, rotary_embedding_dim: int = 0,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    cos_cache: Tensor,
+    sin_cache: Tensor,
+    position_ids: Tensor | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Tensor:
     """Pairs of the first `rotary_embedding_dim` elements of a head, turned by the angle of their position.
 
     A pair is an element of either half, or two neighbours where interleaved. Shapes: [batch, heads, sequence, size] or

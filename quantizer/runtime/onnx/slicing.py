@@ -16,9 +16,14 @@ from quantizer.runtime.onnx.layout import is_plain, moves
 @kernel("Split")
 @moves
 def split(
-    x: Tensor, given: Tensor | None = None, *, axis: int, split: Sequence[int] | None = None,
-    num_outputs: int | None = None, made: int,
-) -> list[Tensor]:  # fmt: skip
+    x: Tensor,
+    given: Tensor | None = None,
+    *,
+    axis: int,
+    split: Sequence[int] | None = None,
+    num_outputs: int | None = None,
+    made: int,
+) -> list[Tensor]:
     """Parts along an axis: of given sizes, or of equal ones where the last may be smaller (version 18)."""
     along = axis_of("Split", axis, x.dim())
     return list(torch.split(x, split_sizes(x.shape[along], given, split, num_outputs, made), dim=along))
@@ -43,9 +48,16 @@ def split_sizes(
 
 
 def sliced(
-    x: Tensor, first: Tensor | None = None, last: Tensor | None = None, along: Tensor | None = None,
-    by: Tensor | None = None, *, starts: Sequence[int] = (), ends: Sequence[int] = (), axes: Sequence[int] | None = None,
-) -> list[range]:  # fmt: skip
+    x: Tensor,
+    first: Tensor | None = None,
+    last: Tensor | None = None,
+    along: Tensor | None = None,
+    by: Tensor | None = None,
+    *,
+    starts: Sequence[int] = (),
+    ends: Sequence[int] = (),
+    axes: Sequence[int] | None = None,
+) -> list[range]:
     """Return the places that are taken along each axis; bounds outside are moved to the edge."""
     begin = whole(first) if first is not None else list(starts)
     stop = whole(last) if last is not None else list(ends)

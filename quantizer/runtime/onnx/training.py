@@ -14,9 +14,14 @@ REDUCTIONS = ("none", "sum", "mean")
 
 @kernel("Dropout")
 def dropout(
-    x: Tensor, chance: Tensor | None = None, training: Tensor | None = None, *, ratio: float | None = None,
-    seed: int | None = None, made: int,
-) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
+    x: Tensor,
+    chance: Tensor | None = None,
+    training: Tensor | None = None,
+    *,
+    ratio: float | None = None,
+    seed: int | None = None,
+    made: int,
+) -> Tensor | tuple[Tensor, ...]:
     """The operand as it is, and that all of it stayed; refused where a model asks for dropout while it runs."""
     if scalar(training, 0) and scalar(chance, 0.5) != 0:
         raise UnsupportedError("Dropout: training_mode: its random numbers are no part of the standard.")
@@ -53,9 +58,14 @@ def nll_loss(
 
 @kernel("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy_loss(
-    scores: Tensor, labels: Tensor, weight: Tensor | None = None, *, ignore_index: int | None = None, reduction: str,
+    scores: Tensor,
+    labels: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str,
     made: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """The same of the logarithm of the softmax over the classes, which is the second output."""
     if scores.dim() < 2:
         raise UnsupportedError(f"SoftmaxCrossEntropyLoss of shape {list(scores.shape)}: must have classes.")

@@ -25,7 +25,11 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
         raise RefusedError("the simulator fuses nothing")
     numbers, into, out = parameters.numbers, parameters.inputs["x"], parameters.outputs["y"]
     layer = {
-        "multiplier": numbers["multiplier"], "shift": numbers["shift"], "zero_in": int(into.zero_point),
-        "zero_out": int(out.zero_point), "lowest": int(out.qmin), "highest": int(out.qmax),
-    }  # fmt: skip
+        "multiplier": numbers["multiplier"],
+        "shift": numbers["shift"],
+        "zero_in": int(into.zero_point),
+        "zero_out": int(out.zero_point),
+        "lowest": int(out.qmin),
+        "highest": int(out.qmax),
+    }
     return Lowered(Job(json.dumps(layer).encode(), {"x": codes["x"].numpy()}))

@@ -44,14 +44,18 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     kind = "int64" if spec.outputs["y"].kind == "index" else container(output)
     shape = infer_shapes(spec, {name: tuple(values.shape) for name, values in codes.items()}, call.attrs)["y"]
     case: dict[str, Any] = {
-        "form": "npz", "version": 1, "op": spec.op, "attrs": dict(call.attrs), "activation": call.activation,
+        "form": "npz",
+        "version": 1,
+        "op": spec.op,
+        "attrs": dict(call.attrs),
+        "activation": call.activation,
         "platform": parameters.platform.platform,
         "inputs": {name: _tensor(known[name]) for name in codes if name in known},
         "output": {**_tensor(output), "type": kind, "shape": list(shape)},
         "rescale": None if parameters.rescale is None else _rescale(parameters.rescale),
         "tables": {n: {"first": t.first, "step": t.step, "unit": t.unit, "bits": t.bits} for n, t in tables.items()},
         "numbers": dict(parameters.numbers),
-    }  # fmt: skip
+    }
     return Lowered(Job(json.dumps(case, sort_keys=True).encode(), feeds, {}, [(kind, shape)]))
 
 
@@ -61,9 +65,15 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
     shape = infer_shapes(call.spec, shapes, call.attrs)["y"]
     kind = "int64" if call.spec.outputs["y"].kind == "index" else "float32"
     case = {
-        "form": "npz", "version": 1, "op": call.spec.op, "attrs": dict(call.attrs), "activation": call.activation,
-        "platform": None, "inputs": {}, "output": {"type": kind, "shape": list(shape)},
-    }  # fmt: skip
+        "form": "npz",
+        "version": 1,
+        "op": call.spec.op,
+        "attrs": dict(call.attrs),
+        "activation": call.activation,
+        "platform": None,
+        "inputs": {},
+        "output": {"type": kind, "shape": list(shape)},
+    }
     feeds = {name: values.numpy() for name, values in operands.items()}
     return Lowered(Job(json.dumps(case, sort_keys=True).encode(), feeds, {}, [(kind, shape)]))
 
@@ -100,13 +110,20 @@ def _tensor(params: QParams) -> dict[str, Any]:
         raise UnsupportedError(f"form npz: a tensor with {held} cannot be written. Use a scheme of integers.")
     along = params.axis if params.scale.dim() else None
     return {
-        "type": container(params), "scale": params.scale.tolist(), "zero_point": params.zero_point.tolist(),
-        "lowest": params.qmin, "highest": params.qmax, "axis": along,
-    }  # fmt: skip
+        "type": container(params),
+        "scale": params.scale.tolist(),
+        "zero_point": params.zero_point.tolist(),
+        "lowest": params.qmin,
+        "highest": params.qmax,
+        "axis": along,
+    }
 
 
 def _rescale(rescale: Rescale) -> dict[str, Any]:
     return {
-        "variant": rescale.variant, "multiplier": rescale.mantissa.tolist(), "shift": rescale.shift.tolist(),
-        "divisor": rescale.divisor, "factors": dict(rescale.factors),
-    }  # fmt: skip
+        "variant": rescale.variant,
+        "multiplier": rescale.mantissa.tolist(),
+        "shift": rescale.shift.tolist(),
+        "divisor": rescale.divisor,
+        "factors": dict(rescale.factors),
+    }
