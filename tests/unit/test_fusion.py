@@ -48,7 +48,7 @@ def test_a_defect_of_a_fused_kernel_in_another_version_excuses_nothing(sessions,
     spec = GRAPHS["softmax_scales"]
     (case, *_) = cases(spec, 8)
     built = build(spec, case)
-    monkeypatch.setattr(judging, "_known", lambda built: None)  # where VNNI is missing, a node's own defect comes first
+    monkeypatch.setattr(judging, "_known", lambda built: {})  # where VNNI is missing, a node's own defect comes first
     if onnxruntime.__version__ in load_library().platforms["ort"].graph_defects[0].versions:
         assert judging.judge_optimized(built, *sessions).reason.startswith("softmax_scale_truncated:")
     library = load_library()
@@ -57,6 +57,38 @@ def test_a_defect_of_a_fused_kernel_in_another_version_excuses_nothing(sessions,
     changed = {**library.platforms, "ort": ort.model_copy(update={"graph_defects": others})}
     monkeypatch.setattr(judging, "load_library", lambda: replace(library, platforms=changed))
     assert judging.judge_optimized(built, *sessions).status != "defect"
+
+
+@pytest.mark.parametrize("cause", ["kernel", "node"])
+def test_a_declared_defect_does_not_excuse_what_it_did_not_cause(sessions, monkeypatch, cause):
+    (case, *_) = cases(GRAPHS["softmax_scales"], 8)
+    built = build(GRAPHS["softmax_scales"], case)
+    weights = built.graph.node("weights")
+    fused = {weights.name: "declared: a fused kernel"} if cause == "kernel" else {}
+    monkeypatch.setattr(judging, "_known", lambda built: {} if fused else {"beside": "declared: a node"})
+    monkeypatch.setattr(judging, "_known_where_fused", lambda built: fused)
+
+    class Wrong:
+        name = OPTIMIZED
+
+        def results(self, graph, feeds, wanted):
+            made = sessions[0].results(graph, feeds, wanted)
+            name = graph.outputs[0]
+            return {**made, name: made[name] + 1}
+
+    assert judging.judge_optimized(built, sessions[0], Wrong()).failing
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_declared_defect_of_a_node_excuses_what_is_behind_it(name, monkeypatch):
+    (case, *_) = cases(GRAPHS[name], 1)
+    built = build(GRAPHS[name], case)
+    monkeypatch.setattr(judging, "known_defect", lambda trial, check: "declared: every node")
+    known = judging._known(built)
+    assert known
+    assert known.keys() <= {edge for node in built.graph.nodes for edge in node.outputs}
+    assert judging._behind(built.graph, known) & set(built.graph.outputs)
+    assert not judging._behind(built.graph, built.graph.outputs) & set(built.graph.order[0].outputs)
 
 
 @pytest.mark.parametrize("platform", ["ideal", "compass", "tosa"])

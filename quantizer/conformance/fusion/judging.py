@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -164,37 +164,64 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
                 return failure(CHECK, f"{engine.name}: {outside} elements of {edge!r} are outside their enclosure")
             if enclosure.quantized is not None and not enclosure.decided:
                 return inconclusive(CHECK, f"{edge!r} has an element for which float32 allows two codes")
-    verdict = compared({name: edges[name] for name in names}, made)
-    reason = _known(built) or _known_where_fused(built) if verdict.failing else None
-    return verdict if reason is None else replace(verdict, status="defect", reason=reason)
+    wanted = {name: edges[name] for name in names}
+    verdict = compared(wanted, made)
+    return _excused_optimized(built, optimized, wanted, made, verdict) if verdict.failing else verdict
+
+
+def _excused_optimized(built: Built, optimized: Session, wanted: Codes, made: Codes, verdict: Verdict) -> Verdict:
+    """Return a difference of an optimized run as the declared defects that account for all of it, else as it is.
+
+    A defect of a node accounts for outputs behind the node. A defect of a fused kernel accounts for what is gone where
+    the node's results are shown, so that nothing is fused across them.
+    """
+    graph, known, fused = built.graph, _known(built), _known_where_fused(built)
+    if fused:
+        shown = [*wanted, *(name for node in fused for name in graph.node(node).outputs if name not in wanted)]
+        made = optimized.results(graph, dict(built.feeds), shown)
+    behind = _behind(graph, known)
+    rest = compared(wanted, {**made, **{name: wanted[name] for name in behind & wanted.keys()}})
+    if rest.failing:
+        return replace(rest, reason=f"{rest.reason}; {'; '.join(fused.values())} is not the cause") if fused else rest
+    return replace(verdict, status="defect", reason="; ".join({**known, **fused}.values()))
+
+
+def _behind(graph: Graph, edges: Collection[str]) -> set[str]:
+    """Return *edges* and all that is computed from them."""
+    found = set(edges)
+    for node in graph.order:
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
 
 
 @pinned()
-def _known(built: Built) -> str | None:
-    """Return the declared defect of the installed system that one of the nodes shows on these codes, or None."""
+def _known(built: Built) -> dict[str, str]:
+    """Return the declared defects of the installed system that nodes show on these codes, by the edge that each writes."""
     system = chosen(ONNXRUNTIME)
     assert system is not None
     made = IntegerExecutor(integer_graph(built.graph, HOME, dict(built.feeds)))
-    for _, trial in _trials(made, built.feeds):
+    found = {}
+    for name, trial in _trials(made, built.feeds):
         trial.engine = ExternalEngine(system)
         if (reason := known_defect(trial, "engine")) is not None:
-            return reason
-    return None
+            found[made.graph.node(name).outputs[0]] = reason
+    return found
 
 
-def _known_where_fused(built: Built) -> str | None:
-    """Return the declared defect of a fused kernel of the installed system that a node of the graph meets, or None."""
+def _known_where_fused(built: Built) -> dict[str, str]:
+    """Return the declared defects of fused kernels of the installed system, by the node of the graph that meets each."""
     system = chosen(ONNXRUNTIME)
     assert system is not None
-    graph = built.graph
+    graph, found = built.graph, {}
     for defect in load_library().platforms[HOME].graph_defects:
         if defect.engine != system.entry.name or system.version not in defect.versions:
             continue
         for node in graph.nodes:
             known = dict(zip(GRAPH_NAMES, (_read_scale(graph, node), _written_scale(graph, node)), strict=True))
             if node.op == defect.op and 0.0 not in known.values() and parse(defect.predicate)(known):
-                return f"{defect.id}: {defect.reason}"
-    return None
+                found[node.name] = f"{defect.id}: {defect.reason}"
+    return found
 
 
 def _read_scale(graph: Graph, node: Node) -> float:
