@@ -32,6 +32,12 @@ QUICK_TARGETS = 3
 """How many cases, of how many targets, show a fault or compare a built-in reference with its oracle."""
 
 
+FINE_BITS = 2.0**-30 + 2.0**-44
+"""By what operands are stretched, so that they need more bits than float32 has."""
+FEW = 8
+"""Fewer different results than this say nothing about the precision of a reference."""
+
+
 def spec_problems(session: Session, spec: Spec) -> Findings:
     """Return the problems of *spec*, each with the next step; expensive checks run only if the cheap ones pass.
 
@@ -59,6 +65,7 @@ def spec_problems(session: Session, spec: Spec) -> Findings:
         return found
     try:
         problems += _spec_key_problems(session, spec)
+        found.compare(_precision_problems(session, spec))
         _compare_with_oracle(found, session, spec)
         _plant_faults(found, session, spec)
     except QuantizerError as err:
@@ -96,6 +103,32 @@ def _spec_key_problems(session: Session, spec: Spec) -> Iterator[str]:
         if not any(location == place[: len(location)] for place in known)
     ]
     yield from (positions.message(location, text) for location, text in found)
+
+
+def _precision_problems(session: Session, spec: Spec) -> list[str]:
+    """Return a message if the reference computes in fewer bits than float64.
+
+    Operands with bits below those of float32 are given. A reference in float64 shows some of these bits in its results,
+    whatever it computes. Whole numbers say nothing: an index, a comparison or a clamp has no further bits to show.
+    """
+    seen: set[float] = set()
+    for target, case in _some_cases(session, spec):
+        trial = Trial(target, case, session.engine)
+        pointing = {name for name, item in spec.inputs.items() if item.kind == "index"}
+        operands = {
+            name: values if name in pointing else values * (1 + FINE_BITS) for name, values in trial.doubles.items()
+        }
+        made = trial.reference(operands).astype(np.float64).reshape(-1)
+        seen.update(made[np.isfinite(made) & (made != np.round(made))].tolist())
+    values = np.asarray([*seen])
+    with np.errstate(over="ignore"):
+        coarse = values.size >= FEW and bool((values == values.astype(np.float32)).all())
+    if not coarse:
+        return []
+    text = (
+        "the reference computes in float32 or less, but it judges float32. Keep the float64 of its operands throughout."
+    )
+    return [f"{spec.op}: {text}"]
 
 
 def _compare_with_oracle(found: Findings, session: Session, spec: Spec) -> None:

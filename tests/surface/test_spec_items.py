@@ -110,6 +110,15 @@ def test_each_planted_defect_fails_its_item_and_says_what_to_do(vendor):
             result.stdout.no_fnmatch_line(f"{name}-*: *")
 
 
+def test_a_reference_of_fewer_bits_than_float64_is_refused(vendor):
+    write(vendor.root, "coarse")
+    module = vendor.root / "my_plugins" / "coarse.py"
+    module.write_text(module.read_text().replace("return gain * x\n", "return (gain * x.half()).double()\n"))
+    result = vendor.run("-k=coarse-spec")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["coarse-spec: coarse: the reference computes in float32 or less,*"])
+
+
 def test_a_golden_is_asked_for_every_target(vendor):
     write(vendor.root, "right")
     assert vendor.run("-k", "golden", "--op-golden-update", "first goldens").ret == 0
