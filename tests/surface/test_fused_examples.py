@@ -83,6 +83,12 @@ def test_wrong_kernels_are_red_in_the_stage_that_is_wrong(folder, wrong, said):
         assert done.stdout.count(text) == 2, done.stdout
 
 
+def test_a_last_rounding_of_another_mode_is_red(folder):
+    done = judged(folder, "-k", ITEMS, "--op-plugins=wrong/rounds_ties_away.py")
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout
+    assert done.stdout.count("worst       y[") == 1, done.stdout
+
+
 def test_what_a_custom_error_model_leaves_unjudged_is_said_in_the_run_and_in_the_statement(tmp_path):
     for name, text in (("op_specs/half_of.yaml", CUSTOM), ("op_plugins/half_of.py", HALVES)):
         (tmp_path / name).parent.mkdir()

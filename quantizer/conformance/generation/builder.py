@@ -21,6 +21,7 @@ from quantizer.conformance.generation.ranges import (
     output_range,
     ranges_within,
 )
+from quantizer.conformance.generation.staged_ties import tied_ranges
 from quantizer.conformance.generation.ties import mean_terms
 from quantizer.conformance.target import Target
 from quantizer.core.case import AxisOrder, Case, DataRecipe, Range, TilePlan
@@ -180,7 +181,7 @@ def complete(
     case = _structure(target, bound, present, DataRecipe(data, seed)).but(ranges=ranges)
     case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
     fixed = {name: span for name, span in (given or {}).items() if name in spec.outputs}
-    tied = {} if given else _tied_within_limits(target, case, chooser)
+    tied = {} if given or case.data.set != "ties" else _tied(target, case, chooser)
     case = case.but(ranges={**_calibrated(target, case, chooser), **tied, **fixed})
     return case.but(tiles=tile_plan(target, case, chooser))
 
@@ -195,11 +196,11 @@ def _shared(target: Target, ranges: Mapping[str, Range]) -> dict[str, Range]:
     return dict.fromkeys(names, (min(lows), max(highs)))
 
 
-def _tied_within_limits(target: Target, case: Case, chooser: ChoiceSource) -> Mapping[str, Range]:
-    """Return the ranges of ties where the platform clamps the output's to what the operator can give."""
+def _tied(target: Target, case: Case, chooser: ChoiceSource) -> Mapping[str, Range]:
+    """Return the ranges of ties of declared stages, and where the platform clamps the output's to what the operator can give."""
     spec = target.spec
-    if case.data.set != "ties" or spec.quantization.family not in target.platform.clamp_range_to_output_limits:
-        return {}
+    if spec.quantization.family not in target.platform.clamp_range_to_output_limits:
+        return tied_ranges(target, case, chooser)
     limits = _limits(spec.outputs["y"], variables(spec, case.shapes, case.attrs))
     return ranges_within(target, spec.activations[0], limits, chooser)
 

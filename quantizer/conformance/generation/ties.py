@@ -16,6 +16,7 @@ from quantizer.conformance.generation.fillers import random, site_of
 from quantizer.conformance.generation.hashing import integers, key
 from quantizer.conformance.generation.near_sums import is_near_sum, on_grid, solved_near_bias
 from quantizer.conformance.generation.ranges import activation_of
+from quantizer.conformance.generation.staged_ties import solved_stages
 from quantizer.conformance.grids import decoded, listed, positions
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -64,6 +65,7 @@ def ties(target: Target, case: Case) -> dict[str, Array]:
         tensors |= _solved_quotient(target, case)
     if case.data.seed % 2 and is_wide_product(target):
         tensors |= _solved_product(target, case, tensors)
+    tensors |= solved_stages(target, case)
     return {name: tensors[name] for name in case.shapes}
 
 
