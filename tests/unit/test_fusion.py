@@ -15,9 +15,10 @@ from quantizer.conformance.fusion.rewrites import own_rewrites
 from quantizer.core.errors import SpecError
 from quantizer.core.graph_spec import load_graph_spec, shipped_graphs
 from quantizer.core.library import load_library
-from quantizer.runtime.models.engines import ONNXRUNTIME, OPTIMIZED, model_engine
+from quantizer.runtime.models.engines import model_engine
 
 onnxruntime = pytest.importorskip("onnxruntime")
+ONNXRUNTIME, OPTIMIZED = "onnxruntime", "onnxruntime:optimized"
 GRAPHS = shipped_graphs()
 COUNT = 4
 
@@ -48,7 +49,9 @@ def test_a_defect_of_a_fused_kernel_in_another_version_excuses_nothing(sessions,
     spec = GRAPHS["softmax_scales"]
     (case, *_) = cases(spec, 8)
     built = build(spec, case)
-    monkeypatch.setattr(judging, "_known", lambda built: None)  # where VNNI is missing, a node's own defect comes first
+    monkeypatch.setattr(
+        judging, "_known", lambda built, system: None
+    )  # where VNNI is missing, a node's own defect comes first
     if onnxruntime.__version__ in load_library().platforms["ort"].graph_defects[0].versions:
         assert judging.judge_optimized(built, *sessions).reason.startswith("softmax_scale_truncated:")
     library = load_library()

@@ -20,20 +20,26 @@ from quantizer.core.errors import EngineError, QuantizerError
 from quantizer.core.expressions import parse
 from quantizer.core.graph_spec import GraphSpec
 from quantizer.core.library import load_library
+from quantizer.core.rooms import Engine
 from quantizer.core.verdict import Verdict, Worst, failure, inconclusive, passed
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.runtime.engines.catalogue import chosen
+from quantizer.runtime.engines.catalogue import Chosen, chosen
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.integer import integer_graph
 from quantizer.runtime.integer_executor import IntegerExecutor
-from quantizer.runtime.models.engines import ONNXRUNTIME, OwnIntegers, Session, Values
+from quantizer.runtime.models.engines import OwnIntegers, Session, Values
 from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Parts, parts_of, with_constant_codes
 from quantizer.runtime.onnx.kernels import specs
 
-CHECK, HOME = "fusion", "ort"
+CHECK = "fusion"
 Codes = Mapping[str, Tensor]
+
+
+def home(entry: Engine) -> str:
+    """Return the platform on which a real system runs whole graphs: the first that it computes."""
+    return next(iter(entry.variant_of_platform))
 
 
 @dataclass(frozen=True)
@@ -165,16 +171,18 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
             if enclosure.quantized is not None and not enclosure.decided:
                 return inconclusive(CHECK, f"{edge!r} has an element for which float32 allows two codes")
     verdict = compared({name: edges[name] for name in names}, made)
-    reason = _known(built) or _known_where_fused(built) if verdict.failing else None
+    if not verdict.failing:
+        return verdict
+    system = chosen(engine.name)
+    assert system is not None
+    reason = _known(built, system) or _known_where_fused(built, system)
     return verdict if reason is None else replace(verdict, status="defect", reason=reason)
 
 
 @pinned()
-def _known(built: Built) -> str | None:
+def _known(built: Built, system: Chosen) -> str | None:
     """Return the declared defect of the installed system that one of the nodes shows on these codes, or None."""
-    system = chosen(ONNXRUNTIME)
-    assert system is not None
-    made = IntegerExecutor(integer_graph(built.graph, HOME, dict(built.feeds)))
+    made = IntegerExecutor(integer_graph(built.graph, home(system.entry), dict(built.feeds)))
     for _, trial in _trials(made, built.feeds):
         trial.engine = ExternalEngine(system)
         if (reason := known_defect(trial, "engine")) is not None:
@@ -182,12 +190,10 @@ def _known(built: Built) -> str | None:
     return None
 
 
-def _known_where_fused(built: Built) -> str | None:
+def _known_where_fused(built: Built, system: Chosen) -> str | None:
     """Return the declared defect of a fused kernel of the installed system that a node of the graph meets, or None."""
-    system = chosen(ONNXRUNTIME)
-    assert system is not None
     graph = built.graph
-    for defect in load_library().platforms[HOME].graph_defects:
+    for defect in load_library().platforms[home(system.entry)].graph_defects:
         if defect.engine != system.entry.name or system.version not in defect.versions:
             continue
         for node in graph.nodes:
