@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor
 
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.checks.litert_stages import judged
 from quantizer.conformance.checks.multiplier_rules import equal
+from quantizer.conformance.checks.replayed_stages import judged
 from quantizer.conformance.oracle import Array, Asked, Entries, Grid, Ratio
 from quantizer.conformance.trial import Trial
 from quantizer.core.rooms import Oracle, loaded, oracle_of

@@ -123,7 +123,7 @@ def names() -> tuple[str, ...]:
 def chosen(name: str, command: str = "") -> Chosen | None:
     """Return the real engine called *name*, None for our own.
 
-    name: `litert`, `litert:xnnpack`, `openvino@2026.3`, or `PYTHON:WORKER`, an interpreter and a file or module that it
+    name: `NAME`, `NAME:VARIANT`, `NAME@VERSION`, or `PYTHON:WORKER`, an interpreter and a file or module that it
     serves. command: a command line that serves an engine, in place of a name.
 
     Raises UnsupportedError for a name that nothing has, for a worker that does not greet, and for a form that nothing
