@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.levels import ALL
 
 if TYPE_CHECKING:
-    from quantizer.conformance.exporting import Exported
+    from quantizer.conformance.exported import Content
     from quantizer.conformance.session import Session
     from quantizer.conformance.stored import Replay
     from quantizer.conformance.trial import Trial
@@ -141,7 +142,7 @@ def _keep(replay: Replay, args: argparse.Namespace) -> int:
 
 
 def _export(trial: Trial, folder: Path) -> int:
-    from quantizer.conformance.exporting import CFG, export
+    from quantizer.conformance.exported import exported
     from quantizer.conformance.tensors import ARRAYS, DESCRIPTION, arrays, description
     from quantizer.core.files import create_files
 
@@ -152,31 +153,27 @@ def _export(trial: Trial, folder: Path) -> int:
         folder / ARRAYS: [_npz(found)],
         folder / DESCRIPTION: description(trial, found),
     }
-    try:
-        contents |= _flow_files(trial, export(trial), folder)
-        after = f"quantize it with: quantizer optimize --cfg {folder / CFG}"
-    except UnsupportedError as err:
-        after = f"no Compass IR beside them: {err}"
+    after = []
+    for name, made in exported(trial):
+        if isinstance(made, str):
+            after.append(f"no {name} beside them: {made}")
+            continue
+        contents |= {folder / file: _stored(content) for file, content in made.files.items()}
+        after.append(made.step.format(folder=folder))
     create_files(contents)
     print_lines(f"wrote {', '.join(path.name for path in contents)} to {folder}")
-    print_lines(after)
+    for line in after:
+        print_lines(line)
     return PASSED
 
 
-def _flow_files(trial: Trial, exported: Exported, folder: Path) -> dict[Path, str | list[bytes]]:
-    """Return the files that the Compass flow reads."""
-    from quantizer.conformance.exporting import BLOB, CFG, DATA, GRAPH, batched
-
-    contents: dict[Path, str | list[bytes]] = {
-        folder / GRAPH: exported.text,
-        folder / BLOB: [exported.blob],
-        folder / CFG: exported.cfg,
-        folder / "codes.npy": [_npy(trial.got)],
-    }
-    contents |= {folder / f"{name}.npy": [_npy(values.numpy())] for name, values in trial.tensors.items()}
-    if batched(exported.feeds):
-        contents[folder / DATA] = [_npz({name: values.numpy() for name, values in exported.feeds.items()})]
-    return contents
+def _stored(content: Content) -> str | list[bytes]:
+    """Return a file's content as it is written: an array as .npy, arrays by name as .npz."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, bytes):
+        return [content]
+    return [_npz(dict(content)) if isinstance(content, Mapping) else _npy(content)]
 
 
 def _npy(values: Any) -> bytes:

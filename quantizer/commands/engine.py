@@ -107,14 +107,14 @@ def _list() -> int:
 
 def _new(args: argparse.Namespace) -> int:
     from quantizer.runtime.engines.greeting import NAME
-    from quantizer.runtime.engines.skeletons import BODIES, skeleton
+    from quantizer.runtime.engines.skeletons import bodies, skeleton
 
     if not NAME.fullmatch(args.name):
         raise UnsupportedError(
             f"{args.name!r}: is no name of an engine. Write small letters, digits and _, a letter first."
         )
-    if args.form not in BODIES:
-        raise UnsupportedError(f"--form={args.form}: no such form.{suggestion(args.form, BODIES, 'Known')}")
+    if args.form not in (known := bodies()):
+        raise UnsupportedError(f"--form={args.form}: no such form.{suggestion(args.form, known, 'Known')}")
     path = args.output or Path(f"{args.name}_worker.py")
     if path.exists():
         raise UnsupportedError(f"{path}: exists. Name another file with --output.")

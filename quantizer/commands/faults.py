@@ -172,7 +172,7 @@ def _real(args: argparse.Namespace) -> int:
 
 def _jobs(args: argparse.Namespace) -> list[Job]:
     """Return what was asked for, an operator a job; UnsupportedError for a name that is unknown or a choice of nothing."""
-    from quantizer.conformance.faults import CATALOGUE, pairs
+    from quantizer.conformance.faults import catalogue, pairs
     from quantizer.conformance.faults.matrix import Job
     from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places
     from quantizer.conformance.options import Options
@@ -185,7 +185,7 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
     plugins = judged(args.op_plugins, environment)
     options = Options(root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins))
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
-    known = {fault.id for fault in CATALOGUE}
+    known = {fault.id for fault in catalogue()}
     for option, names, legal in (("--op", args.op, set(session.library.specs)), ("--fault", args.fault, known)):
         for name in names:
             if name not in legal:

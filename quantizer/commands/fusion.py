@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     Engines = tuple[Session | None, Session | None]
 
 PASSED, FAILED = 0, 1
-HOME = "ort"
-ENGINES = ("onnxruntime",)
 _EPILOG = f"""\
 Each case is a graph of graph_specs/ with sizes and data of its own, quantized by 8 bits. Its nodes are judged one by one
 from the codes before them, then the graph as a whole is compared with them, then each of our rewrites of it. With
---engine the optimized run of a real system is compared with its run without optimizations, on the platform ort.
+--engine the optimized run of a real system is compared with its run without optimizations, on its own platform.
 A failure is shrunk to fewer nodes and smaller sizes.
 
 exit status: 0 nothing failed, 1 something did, 2 the input cannot be read. Seeds: 0 to {LARGEST_SEED}.
@@ -43,7 +41,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--platform", action="append", default=[], help="whose integers compute, several times (ort)")
     parser.add_argument("--cases", type=whole_number, default=4, metavar="N", help="of each form of a graph (4)")
     parser.add_argument("--seed", type=seed_number, default=0, help="of sizes and data")
-    parser.add_argument("--engine", choices=ENGINES, help="a real system, with and without its optimizations")
+    parser.add_argument(
+        "--engine", metavar="NAME", help="a real system, such as onnxruntime, with and without its optimizations"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     assert onnx
     from quantizer.core.graph_spec import shipped_graphs
     from quantizer.core.library import load_library
+    from quantizer.core.rooms import graph_platform
 
     known, platforms = shipped_graphs(), load_library().platforms
     for name in args.graph:
@@ -63,11 +64,11 @@ def run(args: argparse.Namespace) -> int:
     for name in args.platform:
         if name not in platforms:
             raise UnsupportedError(f"--platform={name}: {unknown(name, platforms, 'platform')}")
-    engines = _sessions() if args.engine else (None, None)
+    engines, at_home = _sessions(args.engine) if args.engine else ((None, None), None)
     failed = [
-        _judged(known[name], platform, args, engines if platform == HOME else (None, None))
+        _judged(known[name], platform, args, engines if platform == at_home else (None, None))
         for name in args.graph or known
-        for platform in args.platform or [HOME]
+        for platform in args.platform or [at_home or graph_platform()]
     ]
     return FAILED if any(failed) else PASSED
 
@@ -91,11 +92,16 @@ def _judged(spec: GraphSpec, platform: str, args: argparse.Namespace, engines: E
     return counts["fail"] > 0
 
 
-def _sessions() -> tuple[Session, Session]:
-    """Return the system without its optimizations, and with them."""
-    from quantizer.runtime.models.engines import ONNXRUNTIME, OPTIMIZED, Session, model_engine
+def _sessions(name: str) -> tuple[tuple[Session, Session], str]:
+    """Return the system without its optimizations, and with them, and the platform that it computes."""
+    from quantizer.conformance.fusion.judging import home
+    from quantizer.runtime.models.engines import OPTIMIZED, Session, model_engine, real_engines
 
-    plain, optimized = (model_engine(name, HOME) for name in (ONNXRUNTIME, OPTIMIZED))
+    known = real_engines()
+    if name not in known:
+        raise UnsupportedError(f"--engine={name}: {unknown(name, known, 'engine of models')}")
+    platform = home(known[name])
+    plain, optimized = (model_engine(one, platform) for one in (name, f"{name}:{OPTIMIZED}"))
     assert isinstance(plain, Session)
     assert isinstance(optimized, Session)
-    return plain, optimized
+    return (plain, optimized), platform

@@ -109,6 +109,7 @@ def _status(status: str) -> str:
 
 
 def _plugins(args: argparse.Namespace) -> int:
+    from quantizer.ir.formats.compass_mapping import FORMAT
     from quantizer.ops import REGISTRY
     from quantizer.optimize.registered import register_built_ins
     from quantizer.plugins.classes import CLASSES
@@ -127,7 +128,7 @@ def _plugins(args: argparse.Namespace) -> int:
     ]
     for op in REGISTRY.operators():
         spec = library.specs.get(op)
-        layer = spec.formats.compass.type if spec is not None and spec.formats.compass else LOCATION
+        layer = spec.formats[FORMAT].type if spec is not None and FORMAT in spec.formats else LOCATION
         for kind in ("reference", "quantize", "quantized"):
             entry = REGISTRY.find(op, kind, "compass")
             if entry is not None:

@@ -113,7 +113,7 @@ def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
         "Each row is one cause, with its smallest case, and a script of the engine's own API and numpy. The script needs nothing of",
         "quantizer. It prints versions, the expected codes and those that came, and ends with another status than 0 where they differ:",
         "",
-        "    python examples/gallery/tflite_ref_left_shift_wraps.py",
+        f"    python {SCRIPTS}/{max(shown, key=lambda entry: entry.defect.severity == 'wrong').name}",
         "",
         f"**{sum(n for s, n in count.items() if s != DESIGN)} distinct causes** in {len(defective)} engines"
         f" ({', '.join(sorted(defective))}):"

@@ -20,8 +20,6 @@ from quantizer.core.rooms import SHARED_FORMS, Engine, engines, forms, room_of
 from quantizer.core.wording import suggestion
 from quantizer.runtime.engines.pins import pins_of, variables
 
-FORMS = ("onnx", "tflite", "torch", "tosa")
-"""What `--form` takes: the families of forms that a script can hold."""
 TITLE = 110
 """Characters of the reason that stand in the first line of a script."""
 
@@ -48,7 +46,7 @@ def script_of_defect(session: Session, platform: Platform, defect: Defect) -> st
 
 
 def script_of_case(session: Session, replay: Replay, form: str = "", engine: str = "") -> str:
-    """Return the script of any stored case. form: one of FORMS; engine: as `--op-engine` takes it, `name` or `name:variant`.
+    """Return the script of any stored case. form: one of `script_forms`; engine: as `--op-engine` takes it, `name` or `name:variant`.
 
     Without both, the engine that computes the platform of the case runs it.
     """
@@ -149,10 +147,15 @@ def _home(platform: str) -> Engine:
     return found[0]
 
 
+def script_forms() -> tuple[str, ...]:
+    """Return what `--form` takes: the families of forms of the engines that write scripts."""
+    return tuple(sorted({entry.form.partition("-")[0] for entry in engines().values() if entry.script}))
+
+
 def _chosen(platform: str, form: str, engine: str) -> tuple[Engine, str, str]:
     """Return the engine, the module that lowers to its form, and its variant."""
-    if form and form not in FORMS:
-        raise UnsupportedError(f"--form={form}: no such form.{suggestion(form, FORMS, 'Known')}")
+    if form and form not in (known := script_forms()):
+        raise UnsupportedError(f"--form={form}: no such form.{suggestion(form, known, 'Known')}")
     name, _, variant = engine.partition(":")
     if name and name not in engines():
         raise UnsupportedError(f"--op-engine={engine}: no such name.{suggestion(name, engines(), 'Known')}")
@@ -161,7 +164,7 @@ def _chosen(platform: str, form: str, engine: str) -> tuple[Engine, str, str]:
     elif not form:
         entry = _home(platform)
     else:
-        family = [entry for entry in engines().values() if entry.form.partition("-")[0] == form]
+        family = [entry for entry in engines().values() if entry.form.partition("-")[0] == form and entry.script]
         entry = next((e for e in family if platform in e.variant_of_platform), family[0])
     if form and entry.form.partition("-")[0] != form:
         raise UnsupportedError(f"--form={form}: engine {entry.name} runs {entry.form}. Leave out one of the two.")

@@ -62,7 +62,7 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
     Plugins are registered before (quantizer.plugins.discovery). Raises SpecError, PluginError, UnsupportedError.
     """
     torch.set_num_threads(1)
-    # oneDNN compiles a kernel for every new shape, and every case has new shapes.
+    # torch's mkldnn compiles a kernel for every new shape, and every case has new shapes.
     setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     load_built_ins()
     library = options.with_xfails(options.library(extra))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from quantizer.conformance.checks.float_forward import float_radius
-from quantizer.conformance.faults import CATALOGUE, Subject, explicit_cases
+from quantizer.conformance.faults import Subject, catalogue, explicit_cases
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
@@ -163,7 +163,7 @@ def _plant_faults(found: Findings, session: Session, spec: Spec) -> None:
         return
     cases = _some_cases(session, spec)
     subject = Subject(session, spec.op, cases)
-    for fault in (fault for fault in CATALOGUE if fault.id in QUICK):
+    for fault in (fault for fault in catalogue() if fault.id in QUICK):
         seen = subject.examine(fault)
         said = (
             f"fault {fault.id} ({fault.place}) is found by no check in {len(cases)} cases: the operator is not judged. "

@@ -27,14 +27,13 @@ from quantizer.core.shapes import infer_shapes, variables
 from quantizer.core.spec import Domain, NoTiling, Spec
 from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
+from quantizer.ir.formats.layer_files import systems
 from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.tiling.windows import tileable_axes
 
 Problem = tuple[Location, str]
 """Where in the spec, and what is wrong there."""
 
-SYSTEMS = ("compass", "onnx", "tflite", "torch", "tosa", "tpulang")
-"""The systems whose names a spec may give under `names`."""
 PROBES = 16
 
 
@@ -93,9 +92,10 @@ def _idle_conditions(spec: Spec, cases: Sequence[Case]) -> Iterator[Problem]:
 
 
 def _idle_names(spec: Spec) -> Iterator[Problem]:
+    known = systems()
     for name in spec.names:
-        if name not in SYSTEMS:
-            yield ("names", name), f"nothing reads the names of that system.{suggestion(name, SYSTEMS, 'Known')}"
+        if name not in known:
+            yield ("names", name), f"nothing reads the names of that system.{suggestion(name, known, 'Known')}"
 
 
 def _idle_excludes(spec: Spec, library: Library) -> Iterator[Problem]:

@@ -309,7 +309,7 @@ def unused_names(library: Library) -> Iterator[str]:
     Such a rule is never applied; a library is still usable with it, so only `quantizer spec lint` asks.
     """
     families = {spec.quantization.family for spec in library.specs.values()} | {"default"}
-    families |= {name for spec in library.specs.values() if (form := spec.formats.compass) for name in form.fuses}
+    families |= {name for spec in library.specs.values() for form in spec.formats.values() for name in form.fuses}
     for name, platform in library.platforms.items():
         positions = library.platform_positions[name]
         for location, op in _operators_named(platform):

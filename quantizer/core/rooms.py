@@ -7,11 +7,13 @@ needs no torch.
 from __future__ import annotations
 
 import functools
+import importlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 from quantizer.core.errors import PluginError
 from quantizer.core.reading import Readable
@@ -20,6 +22,8 @@ from quantizer.core.wording import shown_path
 GROUP = "quantizer.platforms"
 ENGINES = "quantizer.engines"
 """The group of engines that belong to no room: each names an `Engine`."""
+LAYER_FORMATS = "quantizer.layer_formats"
+"""The group of file formats whose layers specs describe: each names the module that reads and writes it."""
 UNRELEASED_ENGINE = "own"
 """What builds before the first release called the engine `builtin`."""
 DISTRIBUTION = "quantizer-conformance"
@@ -82,6 +86,10 @@ class Engine:
     """What it lets us pin."""
     guest: bool = False
     """Whether it is judged on platforms that are not named after it too, where the run names one."""
+    models: str = ""
+    """The module that runs whole ONNX models in a process of its own, plain or `optimized`; empty: none does."""
+    title: str = ""
+    """Its name in sentences."""
     script: str = ""
     """What writes the lines of a stand-alone script on the system's own API, as `module:function` (quantizer.runtime.engines.scripts); empty: nothing does."""
 
@@ -128,6 +136,20 @@ class Room:
     """The real systems that compute these platforms."""
     forms: Mapping[str, str] = field(default_factory=dict)
     """Form of models -> the module that lowers cases to it (quantizer.runtime.engines.lowering)."""
+    skeletons: Mapping[str, str] = field(default_factory=dict)
+    """Form of models -> what `quantizer engine new` writes below the head of a worker, as `module:text`."""
+    names: tuple[str, ...] = ()
+    """Systems whose names of operators specs may list under `names`, beside those that the package knows."""
+    flow: str = ""
+    """What `pipeline` runs on the platforms of the room, as `module:function`: trial -> the codes that the system's own tools give."""
+    exports: Mapping[str, str] = field(default_factory=dict)
+    """What the system's own tools read -> the function that writes a case so, as `module:function` (quantizer.conformance.exported)."""
+    faults: str = ""
+    """Faults in what the room brings, as `module:tuple`: `quantizer faults` plants them beside its own."""
+    policies: str = ""
+    """Tolerances that the system's own tests have, as `module:tuple`: `quantizer faults` counts what they would find."""
+    graphs: str = ""
+    """The platform of the room that a quantized graph of ONNX's operators has where none is named; one room says so."""
     name: str = field(default="", compare=False)
     """The name of its entry point."""
 
@@ -142,6 +164,16 @@ class Room:
         return self.folder / CASES_FOLDER
 
 
+@functools.cache
+def loaded(place: str) -> Any:
+    """Return what a room names as `module:name`; PluginError for what cannot be imported."""
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as err:
+        raise PluginError(f"{place}: cannot be imported: {type(err).__name__}: {err}") from err
+
+
 def room_of(platform: str) -> Room | None:
     """Return the room that declares *platform*, None where no room does."""
     return next((room for room in rooms() if platform in room.platforms), None)
@@ -150,6 +182,18 @@ def room_of(platform: str) -> Room | None:
 def declared_platforms() -> tuple[str, ...]:
     """Return the platforms that rooms declare, in the order of rooms."""
     return tuple(platform for room in rooms() for platform in room.platforms)
+
+
+def graph_platform() -> str:
+    """Return the platform of a quantized graph of ONNX's operators where none is named; PluginError unless one room says it."""
+    named = [room for room in rooms() if room.graphs]
+    if len(named) == 1:
+        return named[0].graphs
+    if not named:
+        raise PluginError("no room says which platform a quantized graph has by default. Name a platform.")
+    raise PluginError(
+        f"rooms {named[0].name} and {named[1].name}: both say which platform a quantized graph has by default."
+    )
 
 
 def oracle_of(family: str, places: Iterable[str]) -> Oracle | None:
@@ -186,6 +230,17 @@ def forms() -> Mapping[str, str]:
         if twice := sorted(found.keys() & room.forms.keys()):
             raise PluginError(f"room {room.name}: form {twice[0]!r} is another's too. Rename one of the two.")
         found |= room.forms
+    return found
+
+
+@functools.cache
+def layer_formats() -> Mapping[str, str]:
+    """Return the module that reads and writes each file format, by its name under `formats` in specs; PluginError for a name that two have."""
+    found: dict[str, str] = {}
+    for entry in sorted(_entries(LAYER_FORMATS), key=lambda entry: (entry.name, entry.value)):
+        if entry.name in found:
+            raise PluginError(f"file format {_origin(entry)}: another is called so too. Rename one of the two.")
+        found[entry.name] = entry.value
     return found
 
 
@@ -248,13 +303,25 @@ def _loaded(entry: EntryPoint) -> Room:
             raise PluginError(
                 f"{_shown(entry)}: oracle of {oracle.family}: platform {foreign[0]!r} is not of this room."
             )
-        for place in filter(None, (oracle.codes, oracle.entries, oracle.numbers, oracle.lost)):
-            if not all(place.partition(":")):
-                raise PluginError(f"{_shown(entry)}: oracle of {oracle.family}: {place!r}: write module:function.")
+        _check_places(
+            f"{_shown(entry)}: oracle of {oracle.family}", oracle.codes, oracle.entries, oracle.numbers, oracle.lost
+        )
+    _check_places(
+        _shown(entry), room.flow, room.faults, room.policies, *room.exports.values(), *room.skeletons.values()
+    )
+    if room.graphs and room.graphs not in room.platforms:
+        raise PluginError(f"{_shown(entry)}: graphs: platform {room.graphs!r} is not of this room.")
     for engine in room.engines:
         if foreign := sorted(engine.variant_of_platform.keys() - set(room.platforms)):
             raise PluginError(f"{_shown(entry)}: engine {engine.name}: platform {foreign[0]!r} is not of this room.")
     return replace(room, folder=room.folder.resolve(), name=entry.name)
+
+
+def _check_places(where: str, *places: str) -> None:
+    """Raise PluginError for a place that is not written as `module:name`; an empty one names nothing."""
+    for place in filter(None, places):
+        if not all(place.partition(":")):
+            raise PluginError(f"{where}: {place!r}: write module:function.")
 
 
 def _shown(entry: EntryPoint) -> str:

@@ -315,8 +315,8 @@ class Exclude(Model):
     """Why it does not apply."""
 
 
-class CompassFormat(Model):
-    """How the operator is written in Compass IR."""
+class LayerFormat(Model):
+    """How the operator is written as a layer of one file format."""
 
     type: str
     """Its layer type."""
@@ -352,13 +352,6 @@ class CompassFormat(Model):
     """The value of that key where nothing is fused."""
     fuses: list[Activation | StagedActivation] = []
     """Activations that only this layer fuses. RELU6 is the layer of relu, clamped at 6."""
-
-
-class Formats(Model):
-    """How the operator is written in files of other systems."""
-
-    compass: CompassFormat | None = None
-    """Compass IR."""
 
 
 DATA_SETS = (
@@ -444,7 +437,7 @@ class Spec(Model):
     """Platform -> another arithmetic that is also correct for a plugin of this operator there, in every case of its items."""
     oracle: str | None = None
     """A torch, numpy, scipy.special or onnx function that judges the reference of a new operator; none if there is none."""
-    formats: Formats = Formats()
+    formats: dict[Identifier, LayerFormat] = {}
     """How the operator is written in files of other systems."""
 
     def __hash__(self) -> int:

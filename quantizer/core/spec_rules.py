@@ -80,9 +80,9 @@ def _expressions(spec: Spec) -> Iterator[tuple[Location, Expression]]:
     for index, relation in enumerate(spec.properties):
         if relation.when is not None:
             yield ("properties", index, "when"), relation.when
-    if spec.formats.compass is not None:
-        for key, expression in spec.formats.compass.derived.items():
-            yield ("formats", "compass", "derived", key), expression
+    for name, form in spec.formats.items():
+        for key, expression in form.derived.items():
+            yield ("formats", name, "derived", key), expression
 
 
 def _single(spec: Spec) -> Iterator[tuple[Location, Expression]]:

@@ -110,9 +110,9 @@ def _results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:
         if relation.when is not None:
             yield ("properties", index, "when"), relation.when, "a value"
     yield from _tile_results(spec)
-    if spec.formats.compass is not None:
-        for key, expression in spec.formats.compass.derived.items():
-            yield ("formats", "compass", "derived", key), expression, "a value"
+    for name, form in spec.formats.items():
+        for key, expression in form.derived.items():
+            yield ("formats", name, "derived", key), expression, "a value"
     yield from _bin_results(spec)
 
 

@@ -12,6 +12,7 @@ from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.graph import Graph, Node, Tensor, container
 from quantizer.ir.verify import verify
 from quantizer.nn.graph_parameters import parameters
@@ -136,7 +137,7 @@ class Builder:
     def _with_zero_bias(self, spec: Spec, value: Waiting) -> dict[str, Constant]:
         """Return the constants, zeros for a bias that the platform's files must hold."""
         found = dict(value.constants)
-        form = spec.formats.compass
+        form = spec.formats.get(FORMAT)
         if "compass" not in self.platform.places or form is None or "bias" not in form.zeros or "bias" in found:
             return found
         weight = found["weight"]

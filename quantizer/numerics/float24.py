@@ -24,10 +24,7 @@ def cut(values: Tensor) -> Tensor:
 
 
 def power_table() -> Table:
-    """Return 2**(i / 512) for i from 0 to 512, cut, in units of 2**-15.
-
-    Source: the Compass Optimizer's Softmax on X3 (float_lut).
-    """
+    """Return 2**(i / 512) for i from 0 to 512, cut, in units of 2**-15."""
     powers = cut(torch.exp2(linspace(0, 1, SEGMENTS + 1).double()).float())
     unit = 2.0**-FRACTION_BITS
     return Table((powers.double() / unit).long(), first=0, step=1, unit=unit, bits=FRACTION_BITS + 2)
@@ -36,7 +33,7 @@ def power_table() -> Table:
 def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     """Return softmax codes: powers of two from the table, times the inverse of their sum, each cut to 24 bits; one last rounding.
 
-    Exponentials pass through float16 on their way to the product. Source: the Compass Optimizer's Softmax on X3.
+    Exponentials pass through float16 on their way to the product.
     """
     inp, output = parameters.inputs["x"], parameters.outputs["y"]
     if inp.steps is None or output.steps is None:

@@ -1,7 +1,6 @@
 """Fused activations that round before requantization: a slope for negative sums (LEAKYRELU, PRELU), and bounds (CLIP).
 
-On codes they work on the sum itself, so that a number is rounded twice. Source: the Compass Optimizer, which fuses them
-into sums of products and of operands.
+On codes they work on the sum itself, so that a number is rounded twice.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ _LARGEST = {torch.bool: 1, torch.int8: 128, torch.uint8: 255, torch.int16: 32768
 def pin_float32() -> None:
     """Pin the shortcuts off that would run float32 products in bfloat16 or TF32, or as Winograd's, which are no sums of products.
 
-    Called on import of this module. NNPACK takes convolutions of 16 images and more where oneDNN is off.
+    Called on import of this module. NNPACK takes convolutions of 16 images and more where torch's mkldnn is off.
     """
     torch.backends.nnpack.set_flags(False)
     torch.set_float32_matmul_precision("highest")

@@ -1,7 +1,4 @@
-"""LogSoftmax by two tables: exponentials, a share, its logarithm.
-
-Source: the Compass Optimizer's LogSoftmax, in its float32 arithmetic; no recorded run contains one.
-"""
+"""LogSoftmax by two tables in float32 arithmetic: exponentials, a share, its logarithm."""
 
 from __future__ import annotations
 

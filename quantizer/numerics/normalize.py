@@ -53,7 +53,6 @@ def decided_by_table(request: Request, count: int, *, mean: bool = True) -> Para
     8 bits: the variance is a sum of squares shifted so that its inverse root has 7 bits at least; 16 bits, and wherever
     no *mean* is taken off: a mean of squares, and a multiplier of steps / 127.
     Where channels have one shift, neighbours share a scale of gamma until no multiplier is 0.
-    Source: the Compass Optimizer, as recorded in cases/reference/compass/layernorm.
     """
     own = request.spec.quantization.family in request.platform.multiplier.own_shifts
     groups: list[int | None] = [None] if own or "gamma" not in request.constants else group_sizes(request, "gamma")

@@ -7,7 +7,7 @@ processor as torch has it.
 * Small products in batches, and transposed convolutions: added in an order of our own.
 * Sums and means: torch's own on x86-64, where every level of instructions adds in one order; that order elsewhere.
 * Functions and products of MKL: MKL's, on the branch that every processor has; without it rounded from float64, added in order.
-* What oneDNN computes, and normalisations: in float64, rounded once.
+* What torch's mkldnn computes, and normalisations: in float64, rounded once.
 """
 
 from __future__ import annotations

@@ -27,10 +27,7 @@ ROOT_HALF = 1518500250
 
 
 def quantize(request: Request, method: str) -> Parameters:
-    """Return parameters with the multiplier from codes to exponents; the output is unsigned, without zero point, and ends at 1.
-
-    Source: the Compass Optimizer's Softmax, quantize_method FAST_EXP.
-    """
+    """Return parameters with the multiplier from codes to exponents; the output is unsigned, without zero point, and ends at 1."""
     parameters = default_parameters(request)
     x, (low, _) = parameters.inputs["x"], request.ranges["y"]
     if x.steps is None:

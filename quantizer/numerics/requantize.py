@@ -179,7 +179,6 @@ def _in_8_lanes(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int |
     """Return codes: channels in full blocks of eight rounded as `q31_half_up`, the remaining ones as `q31_double`.
 
     A vector of eight channels, then a scalar tail.
-    Shown on 1.2 million elements of LiteRT 2.3.
     """
     if channel_axis is None:
         raise GraphError("q31_half_up_in_8_lanes: channel_axis must say which axis of the sum has the channels.")

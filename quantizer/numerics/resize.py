@@ -45,8 +45,7 @@ class Places:
 def places(size: int, count: int, mode: str) -> Places:
     """Return where *count* elements of the output lie among *size* of the input.
 
-    Source: ONNX Resize, coordinate_transformation_mode; Compass has the same, and takes a position of 0 for one
-    element.
+    Source: ONNX Resize, coordinate_transformation_mode.
     """
     i = torch.arange(count)
     match mode:

@@ -39,7 +39,7 @@ def activation_params(
     """Return the parameters of an activation whose calibrated range is [low, high].
 
     The range is widened to contain 0, where *widened*. Raises GraphError when an end is not finite or low > high.
-    Source: Compass: `scale = q_range / f_range` in float32; ONNX Runtime: `(max - min) / (qmax - qmin)`.
+    The rule says whether codes per unit, `q_range / f_range` in float32, or the scale is the number that is rounded.
     """
     return _of_range(low, high, part, rule, signed=signed, widened=widened).copied()
 
@@ -85,10 +85,7 @@ def full_range(params: QParams) -> QParams:
 
 
 def ones_complement(params: QParams) -> QParams:
-    """Return output parameters for which negation maps a signed code x to -x - 1, and an unsigned one to (qmax >> 1) - x.
-
-    Source: the Compass Optimizer's Negative.
-    """
+    """Return output parameters for which negation maps a signed code x to -x - 1, and an unsigned one to (qmax >> 1) - x."""
     signed = params.dtype.kind == "int"
     half = 1 << (params.bits - 1)
     last = -1 if signed else half - 1
@@ -199,8 +196,8 @@ def holding_bias(params: QParams, bias: Tensor, factor: Tensor, bits: int) -> QP
     """Return weight parameters whose scale is large enough for the codes of *bias* to fit *bits* bits.
 
     bias: float32, one per channel. factor: the scale of the input. A scale grows until `factor * scale` is a
-    ten-thousandth above `2 * |bias| / (2**bits - 2)`, in the float types of ONNX Runtime's quantizer: float32 up to the
-    division per channel, float64 per tensor.
+    ten-thousandth above `2 * |bias| / (2**bits - 2)`, in float32 up to the division per
+    channel, in float64 per tensor.
     """
     largest = bias.float().abs() if params.scale.dim() else bias.double().abs().amax()
     smallest = (2.0 * largest * 1.0001).double() / float((1 << bits) - 2)

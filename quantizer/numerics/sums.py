@@ -97,11 +97,7 @@ def rescale_alone(platform: Platform, x: QParams, output: QParams, activation_bi
 def _ratio_of_each(
     platform: Platform, family: str, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, count: int
 ) -> Rescale:
-    """Return a multiplier and shift for each operand; of a single one as the common multiplier.
-
-    Source: what the Compass Optimizer writes as scale_value and shift_value, lists of a Concat, single ones of a Reduce
-    or an Activation (cases/reference/compass).
-    """
+    """Return a multiplier and shift for each operand; of a single one as the common multiplier."""
     bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
     share = torch.tensor(1.0 / count, dtype=torch.float32)
     reach = platform.aligned_within.get(family)
@@ -158,7 +154,7 @@ def _crossed_sum(
 
     y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands of
     equal parameters have no factors; unless *rescaled* (ADD) they have no multiplier either, whatever the output's
-    scale. Source: what the Compass Optimizer writes as scale_value = [m, k_a, k_b] (cases/reference/compass/elt_add).
+    scale.
     """
     if len(inputs) != 2:
         raise UnsupportedError(

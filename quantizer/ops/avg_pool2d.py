@@ -61,7 +61,7 @@ def quantized(
     ceil_mode: bool,
     count_include_pad: bool,
 ) -> Tensor:
-    """Divide the exact sum by the places that count, round once; f32_dequantized: as ONNX Runtime adds and divides.
+    """Divide the exact sum by the places that count, round once; f32_dequantized: add and divide in float32.
 
     f32_mean_inverse: windows that may overhang go to torch's own kernel.
     """

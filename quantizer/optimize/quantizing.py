@@ -17,6 +17,7 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import AXES, TOP_RANGE, TOP_SCALE, TOP_ZP, WINOGRAD, scale_of
 from quantizer.ir.formats.compass_quantized import file_format, filed, float_layer, provided_layer
@@ -324,7 +325,7 @@ def _extrema(spec: Spec, values: torch.Tensor) -> Ends:
 
 
 def _file_key(spec: Spec, key: str) -> str:
-    return spec.formats.compass.inputs.get(key, key) if spec.formats.compass is not None else key
+    return spec.formats[FORMAT].inputs.get(key, key) if FORMAT in spec.formats else key
 
 
 def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
@@ -379,8 +380,8 @@ def _without_ranges(graph: Graph) -> Graph:
 
 def _float_constants(graph: Graph, spec: Spec, node: Node, dtype: DType) -> list[Tensor]:
     """Return the constants of a layer that stays in 16-bit floating point, in that type but for biases."""
-    assert spec.formats.compass is not None
-    keys = spec.formats.compass.inputs
+    assert FORMAT in spec.formats
+    keys = spec.formats[FORMAT].inputs
     found = []
     for key, name in zip(spec.inputs, node.inputs, strict=True):
         if name is not None and key in keys and keys[key] not in FLOAT_BIASES and dtype.bits < 32:
@@ -397,8 +398,8 @@ def _before_axes(extra: Mapping[str, object], added: Mapping[str, object]) -> di
 
 def _unit_scales(spec: Spec, node: Node) -> dict[str, object]:
     """Return the scale 1 and the zero point 0 that Compass writes for weights and biases of a float layer."""
-    assert spec.formats.compass is not None
-    keys = spec.formats.compass.inputs
+    assert FORMAT in spec.formats
+    keys = spec.formats[FORMAT].inputs
     found: dict[str, object] = {}
     for key, name in zip(spec.inputs, node.inputs, strict=True):
         if name is not None and keys.get(key) in ("weights", "biases"):

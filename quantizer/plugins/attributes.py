@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.numerics.fused_activations import RELAY_BITS
 from quantizer.numerics.qparams import Parameters
 from quantizer.plugins.aipu.node import PyNode
@@ -16,7 +17,7 @@ NORMAL = {"variance_shift": "var_shift_value", "norm_multiplier": "norm_scale_va
 
 def float_keys(layer: Layer) -> dict[str, str]:
     """Return real attributes with the one key under which the layer has each."""
-    form = layer.spec.formats.compass
+    form = layer.spec.formats.get(FORMAT)
     keys = {name: form.attrs.get(name, name) if form else name for name in layer.spec.attrs}
     return {name: key for name, key in keys.items() if layer.spec.attrs[name].type == "float" and isinstance(key, str)}
 

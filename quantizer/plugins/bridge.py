@@ -14,6 +14,7 @@ from quantizer.core.errors import PluginError
 from quantizer.core.reading import Readable
 from quantizer.core.spec import Spec
 from quantizer.core.wording import shown_path
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
@@ -142,12 +143,12 @@ def connect(
 
 def layer_type(spec: Spec) -> str | None:
     """Return the Compass layer type of an operator."""
-    return spec.formats.compass.type if spec.formats.compass else spec.names.get(PLATFORM)
+    return spec.formats[FORMAT].type if FORMAT in spec.formats else spec.names.get(PLATFORM)
 
 
 def _reads_activation(connection: Connection) -> bool:
     """Return whether the plugin's file names the layer's key of the fused activation, and RELU; else it fuses none."""
-    form = connection.spec.formats.compass
+    form = connection.spec.formats.get(FORMAT)
     if form is None or form.activation is None or not connection.spec.fuses:
         return True
     text = SOURCE.bytes_of(Path(connection.function.file)).decode("utf-8", "replace").casefold()
@@ -168,7 +169,7 @@ def _register(connection: Connection) -> list[Registration]:
             kinds.append(("reference", None, connection.reference))
     origin = shown_path(Path(function.file))
     fuses = _reads_activation(connection)
-    activates = fuses and connection.spec.formats.compass is not None and bool(connection.spec.fuses)
+    activates = fuses and FORMAT in connection.spec.formats and bool(connection.spec.fuses)
     entries = [
         Registration(op, kind, code, function.version, platform, origin, fuses, activates)
         for kind, platform, code in kinds

@@ -16,6 +16,7 @@ from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import evaluate, tensor_shapes, variables
 from quantizer.core.spec import Input, Output, Spec
 from quantizer.ir.formats.compass_axes import constant_order, from_front, trailing
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.formats.compass_text import parse_value
 from quantizer.plugins.aipu.dtypes import Dtype, from_ours
 from quantizer.plugins.aipu.node import PyGraph, PyNode
@@ -39,7 +40,7 @@ class Layer:
     @property
     def constants(self) -> dict[str, str]:
         """Our operand -> the name of the layer's constant, for operands that a layer stores."""
-        form = self.spec.formats.compass
+        form = self.spec.formats.get(FORMAT)
         given = form.inputs if form else {}
         stored = {n: item for n, item in self.spec.inputs.items() if n in given or item.role != "activation"}
         return {name: given.get(name) or NAMES.get(item.role, name) for name, item in stored.items()}
@@ -51,7 +52,7 @@ class Layer:
 
     def params(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the IR parameters: derived ones, attributes under their keys (their own names without any), fixed ones."""
-        form, bound = self.spec.formats.compass, variables(self.spec, shapes, attrs)
+        form, bound = self.spec.formats.get(FORMAT), variables(self.spec, shapes, attrs)
         found: dict[str, Any] = {}
         for key, rule in (form.derived if form else {}).items():
             found[key] = theirs(rule(bound) if isinstance(rule, Expression) else rule)
@@ -100,8 +101,8 @@ class Layer:
             name = key if len(self.spec.outputs) == len(made) else f"{key}{place}"
             node.outputs.append(self._tensor(name, layer_order(torch.zeros(shape), self.spec.outputs[key])))
         node.params.update(self.params(shapes, attrs))
-        if activation != "none" and self.spec.formats.compass is not None:
-            node.params[str(self.spec.formats.compass.activation)] = activation.upper()
+        if activation != "none" and FORMAT in self.spec.formats:
+            node.params[str(self.spec.formats[FORMAT].activation)] = activation.upper()
         batch = node.inputs[0].shape[0] if node.inputs and node.inputs[0].betensor.dim() else 1
         node.attrs.update({"layer_id": "1", "batch_size_in_IR": batch, **layer_attrs})
         node.graph = PyGraph(self.spec.op, {t.name for t in (*node.inputs, *node.outputs)}, batch)
@@ -124,7 +125,7 @@ class Layer:
     @property
     def layouts(self) -> Mapping[str, list[str]]:
         """Operands that the layer has in an axis order of its own."""
-        return self.spec.formats.compass.layouts if self.spec.formats.compass else {}
+        return self.spec.formats[FORMAT].layouts if FORMAT in self.spec.formats else {}
 
     @staticmethod
     def _tensor(name: str, values: Tensor) -> PyTensor:

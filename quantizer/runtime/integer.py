@@ -18,6 +18,7 @@ from quantizer.core.case import AttrValue
 from quantizer.core.errors import ConstraintError, GraphError, UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.core.platforms import NARROW_BITS, Platform
+from quantizer.core.rooms import graph_platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import variables
 from quantizer.core.spec import Input, Spec
@@ -46,18 +47,19 @@ SHOWN = 3
 """Nodes whose reasons one error lists."""
 
 
-def integer_graph(graph: Graph, platform: str = "ort", inputs: Mapping[str, torch.Tensor] | None = None) -> Graph:
+def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str, torch.Tensor] | None = None) -> Graph:
     """Return a quantized graph as codes: of `quantize_graph`, or of a file with QDQ or QLinear operators.
 
     Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. What it
     does not declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float, which is what
     QDQ means, and the executor says why. Shapes are those that *inputs* have, where sizes are free. Run it with
-    `runtime.integer_executor.IntegerExecutor`.
+    `runtime.integer_executor.IntegerExecutor`. Where *platform* is absent, a room names the one of such graphs
+    (`core.rooms.graph_platform`).
 
     Raises ValueError for an unknown platform, UnsupportedError for operators without specs, GraphError with the nodes'
     reasons where nothing would be computed on integers.
     """
-    known = load_library().platforms
+    known, platform = load_library().platforms, platform or graph_platform()
     if platform not in known:
         raise ValueError(f"platform {platform!r}: no such platform.{nearest(platform, known)}")
     if any(is_quantable(node) for node in graph.nodes):

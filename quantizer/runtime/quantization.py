@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from quantizer.core.errors import GraphError
+from quantizer.core.rooms import graph_platform
 from quantizer.ir.graph import Graph, Node, nearest
 from quantizer.runtime.calibrate import calibrate
 from quantizer.runtime.dispatch import DISPATCHED, FP32, assigned, platform_of, platforms
@@ -22,8 +23,6 @@ from quantizer.runtime.tensor_config import (
 )
 
 P = QuantizationProperty
-DEFAULT = "ort"
-"""The platform that a graph is dispatched to where none is named: INT8 as ONNX Runtime has it."""
 COMPUTING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Attention")
 MOVING = ("Flatten", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 """Operations whose results have the scale of their operand."""
@@ -32,7 +31,7 @@ QUANTIZED = (
     "HardSigmoid", "HardSwish", "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "PRelu", "ReduceMean", "ReduceSum", "Relu",
     "Resize", "Sigmoid", "Softmax", "Sub", "Tanh",
 )  # fmt: skip
-"""Operations that are quantized. Source: the union of PPQ's quantizers (facts of its TRT and ONNX Runtime lists), and Elu, Gelu,
+"""Operations that are quantized. Source: the union of PPQ's quantizers, and Elu, Gelu,
 Min, ReduceSum and Tanh."""
 DISPATCHERS = ("conservative", "allin")
 CHANNELS = {"Conv": 0, "ConvTranspose": 1}
@@ -40,14 +39,18 @@ CHANNELS = {"Conv": 0, "ConvTranspose": 1}
 
 
 def dispatch_graph(
-    graph: Graph, platform: str = DEFAULT, dispatcher: str = "allin", dispatching_table: Mapping[str, str] | None = None
+    graph: Graph,
+    platform: str | None = None,
+    dispatcher: str = "allin",
+    dispatching_table: Mapping[str, str] | None = None,
 ) -> Graph:
     """Return *graph* with a platform for each operation: *platform* for those to quantize, fp32 for the others.
 
-    dispatcher: `allin` takes every operation of QUANTIZED on float32, `conservative` those of them that lead to or from
+    platform: where absent, the one that a room names for such graphs (`core.rooms.graph_platform`). dispatcher: `allin` takes every operation of QUANTIZED on float32, `conservative` those of them that lead to or from
     a computing one through others that are taken. dispatching_table: node -> platform, which goes before the
     dispatcher. Raises ValueError for an unknown platform or dispatcher, GraphError for a node that is not there.
     """
+    platform = platform or graph_platform()
     if platform not in platforms():
         raise ValueError(f"platform {platform!r}: no such platform.{nearest(platform, platforms())}")
     if dispatcher not in DISPATCHERS:

@@ -19,12 +19,12 @@ class Setting:
     """Per channel where the operation has an axis of output channels; per tensor elsewhere."""
     num_of_bits: int = 8
     observer: str = "minmax"
-    """Of activations: minmax, percentile, kl, mse, isotone, constant, floating, or a strategy of the Compass flow."""
+    """Of activations: minmax, percentile, kl, mse, isotone, constant, floating, or a strategy of `optimize`."""
     weight_observer: str = "minmax"
     bias: bool = False
     """Whether a constant bias is quantized too: 32 bits, at the product of the scales of operand and weight."""
     reduce_range: bool = False
-    """Whether weights use 7 bits of their 8, -63 to 63: ONNX Runtime's kernels for x86 without VNNI then do not saturate."""
+    """Whether weights use 7 bits of their 8, -63 to 63: kernels for x86 without VNNI, which add pairs of products in 16 bits, then do not saturate."""
 
     @property
     def largest_weight(self) -> int:

@@ -18,6 +18,7 @@ from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.ir.formats import compass
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.graph import Graph, Node, Tensor, same
 from quantizer.numerics.qparams import QParams
 from quantizer.ops import load_built_ins
@@ -28,7 +29,7 @@ from quantizer.runtime.executor import execute
 
 LIBRARY = load_library()
 PLATFORM = LIBRARY.platform("compass")
-SPECS = {name: spec for name, spec in LIBRARY.specs.items() if spec.formats.compass is not None}
+SPECS = {name: spec for name, spec in LIBRARY.specs.items() if FORMAT in spec.formats}
 REFERENCE = Path(__file__).parents[2] / "cases" / "reference" / "compass"
 WINDOW = {"stride_y", "stride_x", "pad_top", "pad_bottom", "pad_left", "pad_right", "dilation_y", "dilation_x"}
 KERNEL = {"kernel_y", "kernel_x"}
@@ -97,7 +98,7 @@ def test_a_written_layer_has_what_the_original_requires_and_reads_back_as_the_sa
     for seed in range(8):
         trial = drawn(op, seed)
         try:
-            written = compass.foreign(float_graph(trial), SPECS)
+            written = compass.foreign(float_graph(trial, "channels_last"), SPECS)
         except UnsupportedError:
             assert trial.case.attrs["keepdims"] is False
             continue
@@ -117,7 +118,7 @@ def test_a_written_layer_has_what_the_original_requires_and_reads_back_as_the_sa
             for key, name in zip(LIBRARY.spec(op).inputs, node.inputs, strict=True)
             if name in read.inputs
         }
-        own = float_graph(trial)
+        own = float_graph(trial, "channels_last")
         made, again = execute(own, feeds, SPECS).values, execute(read, feeds, SPECS).values
         assert all(torch.equal(made[a], again[b]) for a, b in zip(own.outputs, node.outputs, strict=True))
 
@@ -132,7 +133,7 @@ def test_reference_files_survive_the_specs_of_the_library(path: Path) -> None:
 
 def changed(op: str, seed: int, **attrs: Any) -> Graph:
     """Return a drawn layer with other parameters; ... takes one away."""
-    graph = compass.foreign(float_graph(drawn(op, seed)), SPECS)
+    graph = compass.foreign(float_graph(drawn(op, seed), "channels_last"), SPECS)
     node = the_layer(graph)
     kept = {key: value for key, value in {**node.attrs, **attrs}.items() if value is not ...}
     return graph.with_node(replace(node, attrs=kept))

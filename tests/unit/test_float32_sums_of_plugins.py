@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.faults.cases import gate_cases
-from quantizer.conformance.faults.catalogue import CATALOGUE
+from quantizer.conformance.faults.catalogue import catalogue
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -18,7 +18,7 @@ SESSION = open_session(Options(root=Path.cwd()))
 @pytest.mark.parametrize("fault", ["rounding_half_up", "rounding_half_down", "rounding_half_away"])
 @pytest.mark.parametrize("op", ["matmul", "reduce_sum", "conv3d", "conv_transpose2d"])
 def test_a_rounding_of_ties_is_found_on_compass_alone(op, fault):
-    planted = next(known for known in CATALOGUE if known.id == fault)
+    planted = next(known for known in catalogue() if known.id == fault)
     cases = [(target, case) for target, case in gate_cases(SESSION, op) if target.platform.platform == "compass"]
     with Planting(planted, SESSION.library.spec(op), ("compass",)):
         assert any(

@@ -15,9 +15,10 @@ from quantizer.conformance.fusion.rewrites import own_rewrites
 from quantizer.core.errors import SpecError
 from quantizer.core.graph_spec import load_graph_spec, shipped_graphs
 from quantizer.core.library import load_library
-from quantizer.runtime.models.engines import ONNXRUNTIME, OPTIMIZED, model_engine
+from quantizer.runtime.models.engines import model_engine
 
 onnxruntime = pytest.importorskip("onnxruntime")
+ONNXRUNTIME, OPTIMIZED = "onnxruntime", "onnxruntime:optimized"
 GRAPHS = shipped_graphs()
 COUNT = 4
 
@@ -48,7 +49,8 @@ def test_a_defect_of_a_fused_kernel_in_another_version_excuses_nothing(sessions,
     spec = GRAPHS["softmax_scales"]
     (case, *_) = cases(spec, 8)
     built = build(spec, case)
-    monkeypatch.setattr(judging, "_known", lambda built: {})  # where VNNI is missing, a node's own defect comes first
+    # Where VNNI is missing, a node's own defect comes first.
+    monkeypatch.setattr(judging, "_known", lambda built, system: {})
     if onnxruntime.__version__ in load_library().platforms["ort"].graph_defects[0].versions:
         assert judging.judge_optimized(built, *sessions).reason.startswith("softmax_scale_truncated:")
     library = load_library()
@@ -65,8 +67,8 @@ def test_a_declared_defect_does_not_excuse_what_it_did_not_cause(sessions, monke
     built = build(GRAPHS["softmax_scales"], case)
     weights = built.graph.node("weights")
     fused = {weights.name: "declared: a fused kernel"} if cause == "kernel" else {}
-    monkeypatch.setattr(judging, "_known", lambda built: {} if fused else {"beside": "declared: a node"})
-    monkeypatch.setattr(judging, "_known_where_fused", lambda built: fused)
+    monkeypatch.setattr(judging, "_known", lambda built, system: {} if fused else {"beside": "declared: a node"})
+    monkeypatch.setattr(judging, "_known_where_fused", lambda built, system: fused)
 
     class Wrong:
         name = OPTIMIZED
@@ -84,7 +86,7 @@ def test_a_declared_defect_of_a_node_excuses_what_is_behind_it(name, monkeypatch
     (case, *_) = cases(GRAPHS[name], 1)
     built = build(GRAPHS[name], case)
     monkeypatch.setattr(judging, "known_defect", lambda trial, check: "declared: every node")
-    known = judging._known(built)
+    known = judging._known(built, judging.chosen(ONNXRUNTIME))
     assert known
     assert known.keys() <= {edge for node in built.graph.nodes for edge in node.outputs}
     assert judging._behind(built.graph, known) & set(built.graph.outputs)

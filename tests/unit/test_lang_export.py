@@ -12,7 +12,7 @@ from lang_calls import Draw
 
 import quantizer.lang as tpul
 from quantizer.conformance import check_graph
-from quantizer.conformance.faults.catalogue import CATALOGUE
+from quantizer.conformance.faults.catalogue import catalogue
 from quantizer.conformance.faults.planting import Planting
 from quantizer.core.errors import SpecError, UnsupportedError
 from quantizer.ir.formats import compass, top_mlir
@@ -84,7 +84,7 @@ def test_a_person_checks_a_graph_they_wrote_in_ten_lines() -> None:
 
 
 def test_a_fault_in_an_operator_fails_the_node_that_has_it() -> None:
-    fault = next(item for item in CATALOGUE if item.id == "multiplier_half")
+    fault = next(item for item in catalogue() if item.id == "multiplier_half")
     with Planting(fault, specs()["conv2d"], ["ideal"]):
         found = check_graph(network(), data=["random"])
     assert {item.node for item in found if item.failing} == {"conv_0/Conv_0"}

@@ -24,6 +24,7 @@ from quantizer.core.errors import GraphError
 from quantizer.core.library import load_library
 from quantizer.core.verdict import CHECKS
 from quantizer.ir.formats import compass
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.graph import same
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
@@ -159,8 +160,8 @@ def test_an_axis_of_a_layer_may_count_from_the_end(op: str, axis: Any, wrong: An
     spec = LIBRARY.spec(op)
     target = next(t for t in SESSION.all_targets(spec) if t.id == f"{op}-w8a8-compass")
     trial = Trial(target, build_case(target, HashChoices(3, {})), SESSION.engine)
-    written = compass.foreign(float_graph(trial), {op: spec})
-    layer = next(node for node in written.nodes if node.op == spec.formats.compass.type)
+    written = compass.foreign(float_graph(trial, "channels_last"), {op: spec})
+    layer = next(node for node in written.nodes if node.op == spec.formats[FORMAT].type)
     given = written.with_node(replace(layer, attrs={**layer.attrs, "axis": axis}))
     ours = compass.native(given, {op: spec})
     assert ours.nodes[0].op == op

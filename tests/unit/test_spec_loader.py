@@ -179,6 +179,9 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
     ('derived:', 'drived:', [
         "44:5: formats.compass.drived: no such key. Did you mean 'derived'?",
     ]),
+    ('  compass:\n', '  compas:\n', [
+        "40:3: formats.compas: no such file format. Did you mean 'compass'?",
+    ]),
     ('formats:', 'format:', [
         "39:1: format: no such key. Did you mean 'formats'?",
     ]),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from quantizer.conformance import expected_multipliers
-from quantizer.conformance.checks import litert_stages
+from quantizer.conformance.checks import replayed_stages
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS
 from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, Declared, replayed_stage, rounded_once
 from quantizer.conformance.checks.unary import judge_by_reference
@@ -25,8 +25,8 @@ def mean(trial: Trial) -> Verdict:
     if rescale is None or known is None:
         return judge_by_reference(trial)
     sums, terms = known
-    if rescale.variant in litert_stages.REPLAYED:
-        return litert_stages.judged(trial, litert_stages.reduced_codes(trial, rescale), "the declared stages")
+    if rescale.variant in replayed_stages.REPLAYED:
+        return replayed_stages.judged(trial, replayed_stages.reduced_codes(trial, rescale), "the declared stages")
     declared = DECLARED.get(rescale.variant)
     if declared is None:
         return inconclusive(CHECK, f"variant {rescale.variant} declares no rounding stages")

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
 from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.checks.litert_stages import judged
 from quantizer.conformance.checks.multiplier_rules import equal
+from quantizer.conformance.checks.replayed_stages import judged
 from quantizer.conformance.oracle import Array, Asked, Entries, Grid, Ratio
 from quantizer.conformance.trial import Trial
-from quantizer.core.errors import PluginError
-from quantizer.core.rooms import Oracle, oracle_of
+from quantizer.core.rooms import Oracle, loaded, oracle_of
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import QParams
 
@@ -23,7 +19,7 @@ from quantizer.numerics.qparams import QParams
 def entries_of_room(trial: Trial, name: str) -> Array | None:
     """Return the entries that a table must have by the oracle of the platform's room; None where it says nothing."""
     oracle = _oracle(trial)
-    return None if oracle is None or not oracle.entries else _loaded(oracle.entries)(asked(trial, {}), name)
+    return None if oracle is None or not oracle.entries else loaded(oracle.entries)(asked(trial, {}), name)
 
 
 def numbers_of_room(trial: Trial) -> Iterator[Finding]:
@@ -31,7 +27,7 @@ def numbers_of_room(trial: Trial) -> Iterator[Finding]:
     oracle, numbers = _oracle(trial), trial.parameters.numbers
     if oracle is None or not oracle.numbers or not numbers:
         return
-    for names, wanted in _loaded(oracle.numbers)(asked(trial, {})).items():
+    for names, wanted in loaded(oracle.numbers)(asked(trial, {})).items():
         if set(names) <= numbers.keys():
             yield equal(
                 ", ".join(names), wanted, tuple(numbers[name] for name in names), "the rule of the platform's room"
@@ -41,13 +37,13 @@ def numbers_of_room(trial: Trial) -> Iterator[Finding]:
 def lost_of_room(trial: Trial) -> Array | None:
     """Return what accuracy grants beyond half a step by the oracle of the platform's room; None where it says nothing."""
     oracle = _oracle(trial)
-    return None if oracle is None or not oracle.lost else _loaded(oracle.lost)(asked(trial, trial.codes))
+    return None if oracle is None or not oracle.lost else loaded(oracle.lost)(asked(trial, trial.codes))
 
 
 def judged_by_room(trial: Trial) -> Verdict | None:
     """Return the verdict of the room's oracle for the operator family; None if there is none, or none for this case."""
     oracle = _oracle(trial)
-    wanted = None if oracle is None else _loaded(oracle.codes)(asked(trial, trial.codes))
+    wanted = None if oracle is None else loaded(oracle.codes)(asked(trial, trial.codes))
     return (
         None if wanted is None else judged(trial, wanted, "the declared stages: the statement of the platform's room")
     )
@@ -55,16 +51,6 @@ def judged_by_room(trial: Trial) -> Verdict | None:
 
 def _oracle(trial: Trial) -> Oracle | None:
     return oracle_of(trial.spec.quantization.family, trial.target.platform.places)
-
-
-@functools.cache
-def _loaded(place: str) -> Callable[..., Any]:
-    module, _, name = place.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except Exception as err:
-        raise PluginError(f"oracle {place}: cannot be imported: {type(err).__name__}: {err}") from err
-    return found
 
 
 def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
-from quantizer.conformance.checks import fast_exp, litert_stages
+from quantizer.conformance.checks import fast_exp, replayed_stages
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
@@ -29,7 +29,7 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
     """Judge the exponentials, then the reciprocal or quotient if there is one, then the output."""
     table = trial.parameters.tables.get("exp")
     if "halves" in trial.parameters.numbers:
-        return litert_stages.judged(trial, fast_exp.codes(trial), "the provided numbers, in powers of two")
+        return replayed_stages.judged(trial, fast_exp.codes(trial), "the provided numbers, in powers of two")
     if table is None:
         return inconclusive(CHECK, "no exponentials were provided")
     stages = trial.outcome.stages

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from quantizer.conformance.bounds.rounding import RESOLUTION, code_interval, rational_codes
-from quantizer.conformance.checks import litert_stages, one_period
+from quantizer.conformance.checks import one_period, replayed_stages
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.fixed_point import judge_clamped
 from quantizer.conformance.checks.float32_stages import lane_tables
@@ -28,7 +28,7 @@ def monotone_arithmetic(trial: Trial) -> Verdict:
     tables = trial.parameters.tables
     if "period" in tables:
         wanted = one_period.codes(trial, tables["period"])
-        return litert_stages.judged(
+        return replayed_stages.judged(
             trial, wanted, "the entry of the provided table at the provided multiple, modulo its size"
         )
     if len(tables) == 1 and len(trial.codes) == 1 and "logistic" not in tables:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from quantizer.conformance.checks import litert_stages
+from quantizer.conformance.checks import replayed_stages
 from quantizer.conformance.checks.fixed_point import judge_widened
 from quantizer.conformance.checks.requantized import (
     CHECK,
@@ -33,12 +33,14 @@ def linear(trial: Trial) -> Verdict:
     declared = DECLARED.get(rescale.variant)
     if declared is None:
         return inconclusive(CHECK, f"variant {rescale.variant} declares no rounding stages")
-    if rescale.variant in litert_stages.REPLAYED:
-        return litert_stages.judged(trial, litert_stages.reduced_codes(trial, rescale), "the declared stages")
+    if rescale.variant in replayed_stages.REPLAYED:
+        return replayed_stages.judged(trial, replayed_stages.reduced_codes(trial, rescale), "the declared stages")
     if rescale.operands is not None:
         return judge_widened(trial, rescale, contributions(trial))
     if rescale.variant == "q31_double":
-        return litert_stages.judged(trial, _widened_sum(trial, rescale), "the declared stages: scaled terms, their sum")
+        return replayed_stages.judged(
+            trial, _widened_sum(trial, rescale), "the declared stages: scaled terms, their sum"
+        )
     whole = {name: Fraction(rescale.factors.get(name, 1.0)) for name in trial.centred}
     gain = Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift) / Fraction(rescale.divisor)
     parts = (contributions if trial.spec.error_model.kind == "linear" else candidates)(trial)
@@ -75,11 +77,11 @@ def _magnitude(
 
 
 def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
-    """Return TensorFlow Lite's codes of a sum of operands; of a rectifier, cut where they are codes of the output."""
+    """Return codes of a sum of operands that are widened before; of a rectifier, cut where they are codes of the output."""
     if trial.spec.error_model.kind == "linear":
-        return litert_stages.sum_codes(trial, contributions(trial), rescale)
+        return replayed_stages.sum_codes(trial, contributions(trial), rescale)
     ((name, values),) = trial.centred.items()
-    scaled = litert_stages.sum_codes(trial, {name: values.numpy()}, rescale).astype(np.float64)
+    scaled = replayed_stages.sum_codes(trial, {name: values.numpy()}, rescale).astype(np.float64)
     zero = int(trial.output.zero_point)
     return trial.reference({name: as_torch(scaled - zero)}) + zero
 

@@ -4,10 +4,19 @@ What the gate is worth is what it kills of these.
 """
 
 from quantizer.conformance.faults.cases import CORPUS, corpus, explicit_cases, gate_cases
-from quantizer.conformance.faults.catalogue import CATALOGUE, pairs
+from quantizer.conformance.faults.catalogue import catalogue, pairs
 from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.faults.kills import Found, Kill, Subject
 
 __all__ = [
-    "CATALOGUE", "CORPUS", "Fault", "Found", "Kill", "Subject", "corpus", "explicit_cases", "gate_cases", "pairs",
+    "CORPUS",
+    "Fault",
+    "Found",
+    "Kill",
+    "Subject",
+    "catalogue",
+    "corpus",
+    "explicit_cases",
+    "gate_cases",
+    "pairs",
 ]  # fmt: skip

@@ -241,36 +241,6 @@ def pairing(spec: Spec) -> bool:
     return pointing(spec) and "batch_dims" in spec.attrs
 
 
-def filed(spec: Spec) -> bool:
-    """A file format holds it."""
-    return spec.formats.compass is not None
-
-
-def filed_constants(spec: Spec) -> bool:
-    """A file format holds it with constants."""
-    return filed(spec) and any(item.role != "activation" for item in spec.inputs.values())
-
-
-def filed_several(spec: Spec) -> bool:
-    """A file format holds it with several constants."""
-    return filed(spec) and sum(item.role != "activation" for item in spec.inputs.values()) > 1
-
-
-def filed_strides(spec: Spec) -> bool:
-    """A file format holds it with a stride for each of several axes."""
-    return filed(spec) and strided(spec)
-
-
-def filed_filters(spec: Spec) -> bool:
-    """A file format holds it with filters, whose axes it orders otherwise."""
-    return filed(spec) and filtered(spec)
-
-
-def filed_fusing(spec: Spec) -> bool:
-    """A file format holds it with a fused activation."""
-    return filed(spec) and fusing(spec)
-
-
 def channelled(spec: Spec) -> bool:
     """It adds up products, and channels may lie along another axis than the last."""
     return sums_products(spec) and weighted(spec) and ("stride" in spec.attrs or "axis" in spec.attrs)

@@ -7,10 +7,10 @@ from statistics import mean, median
 
 from tabulate import tabulate
 
-from quantizer.conformance.faults.catalogue import CATALOGUE
+from quantizer.conformance.faults.catalogue import catalogue
 from quantizer.conformance.faults.matrix import Result, Row
 from quantizer.conformance.faults.places import KILLED, SURVIVES, WITHOUT
-from quantizer.conformance.faults.policies import POLICIES
+from quantizer.conformance.faults.policies import policies
 
 _INTRO = """# What the gate finds
 
@@ -35,7 +35,7 @@ faults, measured before this project).
 
 def document(results: Sequence[Result]) -> str:
     """Return the markdown of *results*, the same for the same rows: no timings."""
-    order = {fault.id: place for place, fault in enumerate(CATALOGUE)}
+    order = {fault.id: place for place, fault in enumerate(catalogue())}
     rows = sorted((row for result in results for row in result.rows), key=lambda row: order[row.fault])
     parts = [_INTRO, summary(results), "", "## By operator", "", _by_operator(results), "", "## By fault", ""]
     parts += [_by_fault(rows), _PEERS, _policies(rows), "", "Share of affected cases found, by fault:", ""]
@@ -124,14 +124,14 @@ def _policies(rows: Sequence[Row]) -> str:
     return _table(
         (
             ("this gate", "derived bounds", "", f"{len(killed)} of {len(killed)}", 0),
-            *(line(policy.name, policy.source) for policy in POLICIES),
+            *(line(policy.name, policy.source) for policy in policies()),
         ),
         ("policy", "source", "share", "pairs", "pairs never found"),
     )
 
 
 def _peers_by_fault(rows: Sequence[Row]) -> str:
-    names = [policy.name for policy in POLICIES]
+    names = [policy.name for policy in policies()]
     return _table(
         (
             (fault, *(_share(own, name) for name in names))

@@ -28,6 +28,8 @@ class Fault:
     """Operators by name, for what only their own code can get wrong; else what an operator must have (`capabilities`)."""
     kind: Kind
     wrap: Wrap
+    form: str = ""
+    """The file format in whose functions it is planted, where *kind* is one of FILE_KINDS."""
 
     def concerns(self, spec: Spec) -> bool:
         """Return whether the fault is planted in the operator."""

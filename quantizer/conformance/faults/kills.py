@@ -25,7 +25,7 @@ from quantizer.conformance.trial import Array, Trial
 from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
 from quantizer.core.verdict import EVERY
-from quantizer.ir.formats import compass
+from quantizer.ir.formats.layer_files import LayerFile, layer_files, written_and_read
 from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.numerics.qparams import Constant, Parameters
 from quantizer.numerics.quantize import dequantize
@@ -259,7 +259,7 @@ def given(trial: Trial, kind: Kind) -> Iterator[object]:
         if kind == "tile":
             yield _tiled(trial)
         elif kind in FILE_KINDS:
-            yield _in_file(trial)
+            yield _in_files(trial)
         elif kind == "quantize":
             # The platform that a rule passes on is none of its numbers: it counts by what the forward makes of it.
             yield replace(trial.parameters, platform=trial.target.platform)
@@ -289,16 +289,18 @@ def _tiled(trial: Trial) -> Tensor | None:
     return torch.from_numpy(stitched(trial, planned(trial, trial.case.tiles)))
 
 
-def _in_file(trial: Trial) -> object:
-    """Return the graph that is read back, None where the format cannot hold it."""
-    if trial.spec.formats.compass is None:
-        return None
+def _in_files(trial: Trial) -> list[object]:
+    """Return the graph that is read back of each file format that holds the operator."""
+    return [_in_file(trial, file) for file in layer_files(trial.spec).values()]
+
+
+def _in_file(trial: Trial, file: LayerFile) -> object:
     specs = {trial.spec.op: trial.spec}
     try:
-        written = compass.foreign(float_graph(trial), specs)
+        written = file.foreign(float_graph(trial, file.ORDER), specs)
     except QuantizerError as err:
         return repr(err)
-    back = compass.native(compass.from_bytes(*compass.to_bytes(written)), specs)
+    back = written_and_read(file, written, specs)
     return [(node.op, dict(node.attrs), node.activation) for node in back.nodes], [
         (name, tensor.shape, tensor.data) for name, tensor in back.tensors.items()
     ]

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, field
 
 from quantizer.conformance.faults.cases import corpus, gate_cases, number_of_cases
-from quantizer.conformance.faults.catalogue import CATALOGUE
+from quantizer.conformance.faults.catalogue import catalogue
 from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.faults.kills import Kill, Subject, anew, differs, given
 from quantizer.conformance.faults.places import KILLED, STALE, SURVIVES, UNDECIDED, WITHOUT, Place, Places
@@ -89,7 +89,7 @@ def run(job: Job) -> Result:
 def examined(session: Session, job: Job) -> Result:
     """Examine one operator: plant every fault in the gate's cases, and ask the corpus about those that change nothing there."""
     subject = Subject(session, job.op, gate_cases(session, job.op), SCHEDULE if job.schedule else None)
-    faults = [fault for fault in CATALOGUE if fault.id in job.faults]
+    faults = [fault for fault in catalogue() if fault.id in job.faults]
     count = number_of_cases(session, job.op)
     if job.places:
         known = Places(subject)

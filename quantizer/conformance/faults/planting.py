@@ -10,7 +10,7 @@ from typing import Self
 from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.faults.joined_outputs import OnJoinedOutputs
 from quantizer.core.spec import Spec
-from quantizer.ir.formats import compass
+from quantizer.ir.formats.layer_files import layer_files
 from quantizer.numerics.parameters import default_parameters
 from quantizer.ops import REGISTRY, Function, FunctionKind, load_built_ins
 from quantizer.tiling.windows import tiles
@@ -31,7 +31,8 @@ class Planting:
         self._changed: list[tuple[str | None, Function]] = []
         self._stack = ExitStack()
         if self._in_file is not None:
-            self._changed.append((None, fault.wrap(getattr(compass, self._in_file))))
+            self._file = layer_files(spec)[fault.form]
+            self._changed.append((None, fault.wrap(getattr(self._file, self._in_file))))
             return
         for place in (None, *platforms):
             original = _original(fault.kind, spec.op, place)  # type: ignore[arg-type]
@@ -40,9 +41,9 @@ class Planting:
 
     def __enter__(self) -> Self:
         if self._in_file is not None:
-            own, (_, changed) = getattr(compass, self._in_file), self._changed[0]
-            setattr(compass, self._in_file, changed)
-            self._stack.callback(setattr, compass, self._in_file, own)
+            own, (_, changed) = getattr(self._file, self._in_file), self._changed[0]
+            setattr(self._file, self._in_file, changed)
+            self._stack.callback(setattr, self._file, self._in_file, own)
             return self
         for place, changed in self._changed:
             self._stack.enter_context(REGISTRY.overridden(self._op, self._fault.kind, changed, place))  # type: ignore[arg-type]

@@ -1,17 +1,21 @@
-"""Tolerances by which eight published test harnesses compare an operator with its reference, each with its source.
+"""Tolerances by which published test harnesses compare an operator with its reference, each with its source.
 
 Each compares what the changed operator gives with what the unchanged one gives, both as real numbers, as a test does
-that runs the quantized model twice. No policy looks at parameters, tiles, files or a second run.
+that runs the quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add those of their
+systems' own tests.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from quantizer.core.rooms import loaded, rooms
 
 Array = NDArray[Any]
 Accepts = Callable[[Array, Array, float], bool]
@@ -82,13 +86,9 @@ def bias_and_mse(codes: float, bias: float, mse: float) -> Accepts:
     return accepts
 
 
-POLICIES: tuple[Policy, ...] = (
-    Policy("atol 0.1 rtol 0.04", "ExecuTorch backend suite, every operator (runner.py)", close(1e-1, 4e-2)),
+_SHARED: tuple[Policy, ...] = (
     Policy("atol 1e-3 rtol 1e-2", "NNSmith (difftest.py)", close(1e-3, 1e-2)),
     Policy("atol 1e-7 rtol 1e-3", "ONNX backend node tests, all of them", close(1e-7, 1e-3)),
-    Policy("1 LSB", "ExecuTorch Arm tester, INT: qtol=1 beside atol 1e-3", within_codes(1, 1e-3), in_codes=True),
-    Policy("Frobenius 0.15 cosine 0.9", "ExecuTorch Arm tester, profiled tolerance", frobenius(0.15, 0.9)),
-    Policy("cosine 0.99", "Compass Optimizer's own operator test", cosine(0.99)),
     Policy("SQNR 20 dB", "a usual gate on quantized layers", sqnr(20.0)),
     Policy(
         "NNAPI 10 LSB",
@@ -97,6 +97,12 @@ POLICIES: tuple[Policy, ...] = (
         in_codes=True,
     ),
 )
+
+
+@functools.cache
+def policies() -> tuple[Policy, ...]:
+    """Return every policy: those of no room first."""
+    return (*_SHARED, *(policy for room in rooms() if room.policies for policy in loaded(room.policies)))
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Share:
 def shares(compared: list[tuple[Array, Array | None, float]]) -> Mapping[str, Share]:
     """Return for each policy how many of *compared* (wanted, got or None where it raised, step) it finds at fault."""
     found = {}
-    for policy in POLICIES:
+    for policy in policies():
         seen = [row for row in compared if row[2] > 0.0 or not policy.in_codes]
         failing = sum(not _accepted(policy, *row) for row in seen)
         found[policy.name] = Share(failing, len(seen))

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from quantizer.conformance.faults import by_kind
 from quantizer.conformance.faults import code_changes as code
-from quantizer.conformance.faults import file_changes as file
 from quantizer.conformance.faults import rule_changes as rule
 from quantizer.conformance.faults import tile_changes as tile
 from quantizer.conformance.faults.capabilities import (
@@ -18,12 +17,6 @@ from quantizer.conformance.faults.capabilities import (
     cut,
     dilated,
     every,
-    filed,
-    filed_constants,
-    filed_filters,
-    filed_fusing,
-    filed_several,
-    filed_strides,
     filtered,
     fusing,
     grouped,
@@ -181,24 +174,6 @@ STATE: tuple[Fault, ...] = (
     Fault("constants_in_place", "state", weighted, "quantize", constants_in_place),
     Fault("tables_in_place", "state", computed, "quantized", tables_in_place),
     Fault("multiplier_in_place", "state", sums_products, "quantized", multiplier_in_place),
-)
-
-FILES: tuple[Fault, ...] = (
-    Fault("file_order", "file", filed_several, "write", file.offsets_rolled),
-    Fault("file_float16", "file", filed_constants, "write", file.blob_change(file.in_half_precision)),
-    Fault("file_last_bit", "file", filed_constants, "write", file.blob_change(file.last_bit_cleared)),
-    Fault("file_bytes_swapped", "file", filed_constants, "write", file.blob_change(file.bytes_swapped)),
-    Fault("file_layout", "file", filed_filters, "convert", file.layout_channels_first),
-    Fault("file_strides_swapped", "file", filed_strides, "write", file.lines_swapped("stride_x", "stride_y")),
-    Fault(
-        "file_width_read",
-        "file",
-        filed_constants,
-        "read",
-        file.line_value(r"(?:weights|biases)_type", lambda _: "float16"),
-    ),
-    Fault("file_shape_read", "file", filed, "read", file.line_value("layer_top_shape", file.reversed_shape)),
-    Fault("file_activation", "file", filed_fusing, "read", file.line_value("with_activation", lambda _: "NONE")),
 )
 
 FLOATS: tuple[Fault, ...] = (

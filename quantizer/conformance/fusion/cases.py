@@ -78,7 +78,7 @@ def build(spec: GraphSpec, case: GraphCase) -> Built:
     """Return the quantized graph of a case; scales are calibrated on the very data that it is fed."""
     source = from_model(_model(spec, case))
     feeds = {name: torch.from_numpy(_filled(case, name, source.tensor(name).shape)) for name in source.inputs}
-    whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source, "ort"), [feeds], NARROW)))
+    whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source), [feeds], NARROW)))
     open_ones = [name for name in spec.nodes if name not in spec.quantized[case.form] and name in source.tensors]
     return Built(_showing_codes(_unquantized(whole, open_ones)).with_(name=spec.graph), feeds)
 

@@ -20,20 +20,26 @@ from quantizer.core.errors import EngineError, QuantizerError
 from quantizer.core.expressions import parse
 from quantizer.core.graph_spec import GraphSpec
 from quantizer.core.library import load_library
+from quantizer.core.rooms import Engine
 from quantizer.core.verdict import Verdict, Worst, failure, inconclusive, passed
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.runtime.engines.catalogue import chosen
+from quantizer.runtime.engines.catalogue import Chosen, chosen
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.integer import integer_graph
 from quantizer.runtime.integer_executor import IntegerExecutor
-from quantizer.runtime.models.engines import ONNXRUNTIME, OwnIntegers, Session, Values
+from quantizer.runtime.models.engines import OwnIntegers, Session, Values
 from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Parts, parts_of, with_constant_codes
 from quantizer.runtime.onnx.kernels import specs
 
-CHECK, HOME = "fusion", "ort"
+CHECK = "fusion"
 Codes = Mapping[str, Tensor]
+
+
+def home(entry: Engine) -> str:
+    """Return the platform on which a real system runs whole graphs: the first that it computes."""
+    return next(iter(entry.variant_of_platform))
 
 
 @dataclass(frozen=True)
@@ -166,16 +172,20 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
                 return inconclusive(CHECK, f"{edge!r} has an element for which float32 allows two codes")
     wanted = {name: edges[name] for name in names}
     verdict = compared(wanted, made)
-    return _excused_optimized(built, optimized, wanted, made, verdict) if verdict.failing else verdict
+    return _excused_optimized(built, engine, optimized, wanted, made, verdict) if verdict.failing else verdict
 
 
-def _excused_optimized(built: Built, optimized: Session, wanted: Codes, made: Codes, verdict: Verdict) -> Verdict:
+def _excused_optimized(
+    built: Built, engine: Session, optimized: Session, wanted: Codes, made: Codes, verdict: Verdict
+) -> Verdict:
     """Return a difference of an optimized run as the declared defects that account for all of it, else as it is.
 
     A defect of a node accounts for outputs behind the node. A defect of a fused kernel accounts for what is gone where
     the node's results are shown, so that nothing is fused across them.
     """
-    graph, known, fused = built.graph, _known(built), _known_where_fused(built)
+    system = chosen(engine.name)
+    assert system is not None
+    graph, known, fused = built.graph, _known(built, system), _known_where_fused(built, system)
     if fused:
         shown = [*wanted, *(name for node in fused for name in graph.node(node).outputs if name not in wanted)]
         made = optimized.results(graph, dict(built.feeds), shown)
@@ -196,11 +206,9 @@ def _behind(graph: Graph, edges: Collection[str]) -> set[str]:
 
 
 @pinned()
-def _known(built: Built) -> dict[str, str]:
+def _known(built: Built, system: Chosen) -> dict[str, str]:
     """Return the declared defects of the installed system that nodes show on these codes, by the edge that each writes."""
-    system = chosen(ONNXRUNTIME)
-    assert system is not None
-    made = IntegerExecutor(integer_graph(built.graph, HOME, dict(built.feeds)))
+    made = IntegerExecutor(integer_graph(built.graph, home(system.entry), dict(built.feeds)))
     found = {}
     for name, trial in _trials(made, built.feeds):
         trial.engine = ExternalEngine(system)
@@ -209,12 +217,10 @@ def _known(built: Built) -> dict[str, str]:
     return found
 
 
-def _known_where_fused(built: Built) -> dict[str, str]:
+def _known_where_fused(built: Built, system: Chosen) -> dict[str, str]:
     """Return the declared defects of fused kernels of the installed system, by the node of the graph that meets each."""
-    system = chosen(ONNXRUNTIME)
-    assert system is not None
     graph, found = built.graph, {}
-    for defect in load_library().platforms[HOME].graph_defects:
+    for defect in load_library().platforms[home(system.entry)].graph_defects:
         if defect.engine != system.entry.name or system.version not in defect.versions:
             continue
         for node in graph.nodes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-from quantizer.conformance.faults import CATALOGUE
+from quantizer.conformance.faults import catalogue
 from quantizer.conformance.faults.fault import Fault, Kind, Wrap
 from quantizer.conformance.faults.kills import STATE
 from quantizer.conformance.real.effects import EFFECTS, RULES, STATES
@@ -20,7 +21,10 @@ from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.ops import Function
 
-_FAULTS: Mapping[str, Fault] = {fault.id: fault for fault in CATALOGUE}
+
+@functools.cache
+def _faults() -> Mapping[str, Fault]:
+    return {fault.id: fault for fault in catalogue()}
 
 
 def bug(report: Report, spec: Spec) -> Fault:
@@ -39,10 +43,10 @@ def twin(report: Report, spec: Spec) -> Fault:
 
 def _change(report: Report, spec: Spec) -> tuple[Kind, str, Wrap]:
     if isinstance(report.does, str):
-        known = _FAULTS.get(report.does)
+        known = _faults().get(report.does)
         if known is None:
             raise CaseError(
-                f"{report.ref}: no fault {report.does!r}.{suggestion(report.does, sorted(_FAULTS), 'Known')}"
+                f"{report.ref}: no fault {report.does!r}.{suggestion(report.does, sorted(_faults()), 'Known')}"
             )
         if not known.concerns(spec) or known.kind not in ("quantized", "quantize", "accumulate"):
             raise CaseError(f"{report.ref}: the fault {report.does} does not concern {spec.op}. Name another one.")

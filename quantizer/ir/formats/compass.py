@@ -6,6 +6,7 @@ import io
 import os
 from pathlib import Path
 
+from quantizer.core.case import AxisOrder
 from quantizer.core.errors import FormatError, GraphError
 from quantizer.core.files import replace_files
 from quantizer.core.reading import Readable
@@ -17,10 +18,11 @@ from quantizer.ir.formats.compass_write import format_graph
 from quantizer.ir.graph import Graph
 from quantizer.ir.verify import verify
 
+ORDER: AxisOrder = "channels_last"
 CONSTANTS = Readable("a file of constants", 1 << 40, FormatError)
 """Such a file is read in pieces, each of a constant's size."""
 
-__all__ = ["foreign", "from_bytes", "native", "read", "to_bytes", "write"]
+__all__ = ["ORDER", "foreign", "from_bytes", "native", "read", "to_bytes", "write"]
 
 
 def read(text_path: PathLike, bin_path: PathLike) -> Graph:

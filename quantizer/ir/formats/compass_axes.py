@@ -8,6 +8,7 @@ from typing import Any, cast
 from quantizer.core.errors import GraphError
 from quantizer.core.expressions import Expression
 from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.formats.compass_text import format_loosely
 from quantizer.ir.graph import AttrValue, Tensor
 
@@ -39,11 +40,11 @@ def constant_order(spec: Spec, name: str) -> list[int]:
 
     For constants with a layout in `formats.compass` alone.
     """
-    assert spec.formats.compass is not None
+    assert FORMAT in spec.formats
     item = spec.inputs[name]
     ours = [axis.text for axis in cast("list[Expression]", item.axes)]
     last = [ours[0], *ours[2:], ours[1]] if item.spatial else ours
-    return [spec.formats.compass.layouts[name].index(axis) for axis in last]
+    return [spec.formats[FORMAT].layouts[name].index(axis) for axis in last]
 
 
 def checked_order(where: str, spec: Spec, name: str, tensor: Tensor) -> list[int]:

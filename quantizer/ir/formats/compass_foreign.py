@@ -11,10 +11,11 @@ import torch
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
-from quantizer.core.spec import CompassFormat, OneOrMoreKeys, Spec
+from quantizer.core.spec import LayerFormat, OneOrMoreKeys, Spec
 from quantizer.ir.formats.compass_axes import checked_order, from_front, permuted, trailing
 from quantizer.ir.formats.compass_graph import CONSTANTS, STRUCTURE
 from quantizer.ir.formats.compass_mapping import (
+    FORMAT,
     constant_keys,
     defaults_of,
     evaluate,
@@ -83,7 +84,7 @@ def _add_sources(graph: Graph, nodes: list[Node], tensors: dict[str, Tensor]) ->
 
 
 def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor]) -> Node:
-    form, where = spec.formats.compass, f"node {node.name!r}"
+    form, where = spec.formats.get(FORMAT), f"node {node.name!r}"
     if form is None:
         raise UnsupportedError(f"{where}: {spec.op} has no Compass layer: add formats.compass to its spec.")
     if node.order == "channels_first" and any(item.spatial for item in spec.inputs.values()):
@@ -158,7 +159,7 @@ def _zeros(
 
 
 def _their_attrs(
-    node: Node, spec: Spec, form: CompassFormat, variables: Mapping[str, object], rank: int
+    node: Node, spec: Spec, form: LayerFormat, variables: Mapping[str, object], rank: int
 ) -> dict[str, AttrValue]:
     """Return derived, mapped and fixed parameters; what the layer left out stays out while it says nothing new."""
     written = cast("tuple[str, ...] | None", node.extra.get(PARAMS))
@@ -211,7 +212,7 @@ def _spelled(node: Node, key: OneOrMoreKeys, value: AttrValue) -> AttrValue:
 
 
 def _trailing(
-    node: Node, form: CompassFormat, rank: int, defaults: Mapping[str, AttrValue], written: tuple[str, ...] | None
+    node: Node, form: LayerFormat, rank: int, defaults: Mapping[str, AttrValue], written: tuple[str, ...] | None
 ) -> dict[str, AttrValue]:
     """Return the lists of trailing axes, but those that the layer left out and that are as it means them."""
     found: dict[str, AttrValue] = {}

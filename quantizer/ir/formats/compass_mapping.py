@@ -10,17 +10,19 @@ import torch
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
 from quantizer.core.shapes import named_axes
-from quantizer.core.spec import CompassFormat, Domain, Input, Output, Spec
+from quantizer.core.spec import Domain, Input, LayerFormat, Output, Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, nearest
 
+FORMAT = "compass"
+"""The key of `formats` in specs."""
 SLOPES = "negative_slope"
 """The constant of slopes below 0."""
 FUSED_KEYS = {"clip": {"low": "clip_min", "high": "clip_max"}, "leakyrelu": {"slope": "negative_slope_value"}}
 """Fused activation -> what it takes -> the key of a layer."""
 
 
-def mapped_attrs(spec: Spec, form: CompassFormat) -> list[tuple[str, Domain]]:
+def mapped_attrs(spec: Spec, form: LayerFormat) -> list[tuple[str, Domain]]:
     """Return the attributes that the layer has, in the spec's order; UnsupportedError for one that the spec has not."""
     unknown = [name for name in form.attrs if name not in spec.attrs]
     if unknown:
@@ -102,6 +104,6 @@ def slopes_of(where: str, slopes: torch.Tensor, rank: int) -> torch.Tensor:
     return slopes
 
 
-def fused_text(activation: str, form: CompassFormat) -> str:
+def fused_text(activation: str, form: LayerFormat) -> str:
     """Return how a layer says a fused activation, or that it has none."""
     return form.unfused if activation == "none" else activation.upper()

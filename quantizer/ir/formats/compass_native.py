@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from quantizer.core.errors import GraphError
-from quantizer.core.spec import CompassFormat, Domain, Spec
+from quantizer.core.spec import Domain, LayerFormat, Spec
 from quantizer.ir.formats.compass_axes import checked_order, first_of_trailing, from_front, permuted
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_mapping import (
+    FORMAT,
     SLOPES,
     constant_keys,
     defaults_of,
@@ -46,10 +47,10 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
     parameters (scale_value, ...) stay in `extra` under Compass's names, its other constants (scale, lut, weights_scale,
     ...) there as `Tensor`. GraphError where a layer lacks what its operator needs, or contradicts its shapes.
     """
-    known: dict[str, list[tuple[Spec, CompassFormat]]] = {}
+    known: dict[str, list[tuple[Spec, LayerFormat]]] = {}
     for spec in specs.values():
-        if spec.formats.compass is not None:
-            known.setdefault(spec.formats.compass.type, []).append((spec, spec.formats.compass))
+        if FORMAT in spec.formats:
+            known.setdefault(spec.formats[FORMAT].type, []).append((spec, spec.formats[FORMAT]))
     nodes: list[Node] = []
     sources: list[Source] = []
     folded: dict[str, Tensor] = {}
@@ -87,7 +88,7 @@ def _folds(graph: Graph, node: Node) -> Tensor | None:
     return source if len(top) == 1 and (top[0].shape, top[0].dtype) == (source.shape, source.dtype) else None
 
 
-def _match(node: Node, candidates: list[tuple[Spec, CompassFormat]]) -> tuple[Spec, CompassFormat] | None:
+def _match(node: Node, candidates: list[tuple[Spec, LayerFormat]]) -> tuple[Spec, LayerFormat] | None:
     """Return the spec whose fixed keys the layer has; of several the one that fixes most. NONE may be left out."""
     fits = []
     for spec, form in candidates:
@@ -107,13 +108,13 @@ def _match(node: Node, candidates: list[tuple[Spec, CompassFormat]]) -> tuple[Sp
     return fits[0] if fits else None
 
 
-def _fused(node: Node, form: CompassFormat) -> str:
+def _fused(node: Node, form: LayerFormat) -> str:
     """Return the fused activation that a layer says; none where it says nothing."""
     said = format_loosely(node.attrs.get(form.activation or "", form.unfused)).casefold()
     return "none" if said == form.unfused.casefold() else said
 
 
-def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat, arranged: dict[str, Tensor]) -> Node:
+def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: dict[str, Tensor]) -> Node:
     """Return the layer as a node of ours; constants that the layer has in another axis order go to *arranged*."""
     keys = constant_keys(node)
     count = len(node.inputs) - len(keys)
@@ -180,7 +181,7 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: CompassFormat, arranged
     return ours
 
 
-def _transposed(graph: Graph, node: Node, form: CompassFormat, operands: Mapping[str, str | None]) -> tuple[str, ...]:
+def _transposed(graph: Graph, node: Node, form: LayerFormat, operands: Mapping[str, str | None]) -> tuple[str, ...]:
     """Return the inputs whose last two axes the layer says to be swapped."""
     found = []
     for name, key in form.transposed.items():
@@ -196,14 +197,14 @@ def _transposed(graph: Graph, node: Node, form: CompassFormat, operands: Mapping
     return tuple(found)
 
 
-def _listed(node: Node, spec: Spec, form: CompassFormat) -> tuple[Node, tuple[str, ...]]:
+def _listed(node: Node, spec: Spec, form: LayerFormat) -> tuple[Node, tuple[str, ...]]:
     """Return the layer with lists of one axis where it gives the axis itself, and the keys of these."""
     keys = [key for name, key in form.attrs.items() if isinstance(key, str) and spec.attrs[name].type == "axes"]
     single = tuple(key for key in keys if type(node.attrs.get(key)) is int)
     return replace(node, attrs={**node.attrs, **{key: (node.attrs[key],) for key in single}}), single
 
 
-def _unpaired(where: str, node: Node, form: CompassFormat) -> dict[str, AttrValue]:
+def _unpaired(where: str, node: Node, form: LayerFormat) -> dict[str, AttrValue]:
     """Return parameters of [before, after] pairs as all numbers before and then all after."""
     found: dict[str, AttrValue] = {}
     for key in (str(form.attrs[name]) for name in form.pairs):
@@ -216,7 +217,7 @@ def _unpaired(where: str, node: Node, form: CompassFormat) -> dict[str, AttrValu
     return found
 
 
-def _our_attr(where: str, node: Node, name: str, form: CompassFormat, domain: Domain) -> AttrValue:
+def _our_attr(where: str, node: Node, name: str, form: LayerFormat, domain: Domain) -> AttrValue:
     keys = form.attrs[name]
     named = [keys] if isinstance(keys, str) else keys
     said = {key: parse_value(form.absent[key]) for key in named if key in form.absent} | dict(node.attrs)
@@ -259,7 +260,7 @@ def _choice(where: str, key: str, value: str, domain: Domain) -> str:
 
 
 def _otherwise_derived(
-    ours: Node, layer: Node, form: CompassFormat, variables: Mapping[str, object], rank: int
+    ours: Node, layer: Node, form: LayerFormat, variables: Mapping[str, object], rank: int
 ) -> dict[str, AttrValue]:
     """Return axes that the layer counts from the end; GraphError for what contradicts its shapes."""
     found = {}

@@ -11,7 +11,7 @@ import torch
 from quantizer.core.dtypes import DTYPES, DType, integer
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.spec import Spec
-from quantizer.ir.formats.compass_mapping import SLOPES, slopes_of
+from quantizer.ir.formats.compass_mapping import FORMAT, SLOPES, slopes_of
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
 from quantizer.numerics.fused_activations import SLOPES as STORED_SLOPES
@@ -144,8 +144,8 @@ def absorbed(provided: Parameters, spec: Spec, channels: int) -> torch.Tensor:
 
 
 def _file_key(spec: Spec, key: str) -> str:
-    assert spec.formats.compass is not None
-    return spec.formats.compass.inputs[key]
+    assert FORMAT in spec.formats
+    return spec.formats[FORMAT].inputs[key]
 
 
 def _code_tensor(tensor: Tensor, constant: Constant, *, spatial: bool) -> Tensor:

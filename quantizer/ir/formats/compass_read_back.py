@@ -12,6 +12,7 @@ from quantizer.core.errors import GraphError
 from quantizer.core.platforms import NARROW_BITS, Platform
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.formats.compass_params import WINOGRAD
 from quantizer.ir.formats.compass_quantized import absorbed
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
@@ -101,7 +102,7 @@ def _restored(node: Node, spec: Spec, provided: Parameters) -> tuple[Node, Param
         ends = {name: int(cast("int", attrs[name])) for name in ("low", "high")}
         numbers = {**ends, "relay_bits": relay}
         real = {name: end * float(y.scale) * 2.0**-relay for name, end in ends.items()}
-    elif spec.formats.compass is not None and "constant_value" in spec.formats.compass.attrs.values():
+    elif FORMAT in spec.formats and "constant_value" in spec.formats[FORMAT].attrs.values():
         code = int(cast("int", attrs["value"]))
         numbers, real = {"value": code}, {"value": (code - int(x.zero_point)) * float(x.scale)}
     else:

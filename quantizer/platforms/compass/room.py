@@ -10,4 +10,8 @@ ROOM = Room(
     Path(__file__).parent,
     platforms=("compass",),
     functions=("quantizer.platforms.compass.rules", "quantizer.platforms.compass.kernels"),
+    flow="quantizer.platforms.compass.flow:codes",
+    exports={"Compass IR": "quantizer.platforms.compass.exporting:files"},
+    faults="quantizer.platforms.compass.file_faults:FAULTS",
+    policies="quantizer.platforms.compass.policies:POLICIES",
 )

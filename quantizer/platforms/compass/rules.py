@@ -1,4 +1,15 @@
-"""Quantize rules of the Compass Optimizer that differ from the generic rule."""
+"""Quantize rules of the Compass Optimizer that differ from the generic rule.
+
+Where the generic arithmetics that its platform selects come from, all in `numerics`:
+
+* `sums`: what it writes as scale_value and shift_value, lists of a Concat, single ones of a Reduce or an Activation
+  (cases/reference/compass), and as scale_value = [m, k_a, k_b] of an addition (elt_add).
+* `powers_of_two`: its Softmax under quantize_method FAST_EXP. `float24`: its Softmax on X3 (float_lut).
+* `logarithm_tables`: its LogSoftmax, in its float32 arithmetic. No recorded run contains one.
+* `normalize`: as recorded in cases/reference/compass/layernorm. `rules.ones_complement`: its Negative.
+* `fused_activations`: it fuses them into sums of products and of operands.
+* `resize`: ONNX's modes, and a position of 0 for one element. `rules.activation_params`: `scale = q_range / f_range`.
+"""
 
 from __future__ import annotations
 

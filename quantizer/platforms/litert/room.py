@@ -32,4 +32,5 @@ ROOM = Room(
         ),
     ),
     forms={"tflite": "quantizer.platforms.litert.engine"},
+    skeletons={"tflite": "quantizer.platforms.litert.skeleton:BODY"},
 )

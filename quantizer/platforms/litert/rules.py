@@ -1,4 +1,8 @@
-"""Quantize rules of LiteRT: tables, two multipliers of leaky_relu, exponentials."""
+"""Quantize rules of LiteRT: tables, two multipliers of leaky_relu, exponentials.
+
+Of the generic arithmetics in `numerics` that its platforms select, `q31_half_up_in_8_lanes` was shown on 1.2 million
+elements of LiteRT 2.3, and `q31_folded` is TensorFlow Lite's MEAN. Its multipliers are TensorFlow Lite's.
+"""
 
 from __future__ import annotations
 

@@ -18,8 +18,11 @@ ROOM = Room(
             "quantizer.platforms.onnxruntime.worker",
             ("onnxruntime", "onnx"),
             {"ort": "cpu"},
+            models="quantizer.platforms.onnxruntime.models",
+            title="ONNX Runtime",
             script="quantizer.platforms.onnxruntime.script:script",
         ),
     ),
     forms={"onnx-qlinear": "quantizer.platforms.onnxruntime.engine"},
+    graphs="ort",
 )

@@ -1,4 +1,9 @@
-"""Quantize rules of ONNX Runtime: the tables of its logistic function and of its softmax."""
+"""Quantize rules of ONNX Runtime: the tables of its logistic function and of its softmax.
+
+Generic arithmetics in `numerics` that its platform selects and that it was the source of: the scale
+`(max - min) / (qmax - qmin)`, `rules.holding_bias` (the float types of its quantizer), and means as it adds and divides
+(f32_dequantized).
+"""
 
 from __future__ import annotations
 

@@ -54,4 +54,5 @@ ROOM = Room(
         ),
     ),
     forms={"torch-quantized": "quantizer.platforms.torch.engine"},
+    policies="quantizer.platforms.torch.policies:POLICIES",
 )

@@ -1,4 +1,7 @@
-"""Quantize rules of torch's quantized operators: tables for full vectors and for the tail of a row, exponentials."""
+"""Quantize rules of torch's quantized operators: tables for full vectors and for the tail of a row, exponentials.
+
+Of the generic arithmetics in `numerics`, the factors for each rounding in float32 are oneDNN's.
+"""
 
 from __future__ import annotations
 

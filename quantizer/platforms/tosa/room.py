@@ -21,4 +21,5 @@ ROOM = Room(
         ),
     ),
     forms={"tosa": "quantizer.platforms.tosa.engine"},
+    policies="quantizer.platforms.tosa.policies:POLICIES",
 )

@@ -75,14 +75,14 @@ class Chosen:
     @property
     def _apart(self) -> bool:
         """Whether it runs in an environment of its own."""
-        return bool(self.release) or any(_version(name) is None for name in self.entry.distributions)
+        return bool(self.release) or any(installed_version(name) is None for name in self.entry.distributions)
 
     @property
     def missing(self) -> str | None:
         """Why the engine cannot be used here, or None."""
         if self.given or not self._apart or interpreter(self.backend, self.release):
             return None
-        absent = [name for name in self.entry.distributions if _version(name) is None]
+        absent = [name for name in self.entry.distributions if installed_version(name) is None]
         if self.release or self.entry.guest:
             asked = f"{self.backend}@{self.release}" if self.release else self.backend
             return f"engine {self.backend}: {asked} not installed; quantizer engine install {asked}"
@@ -106,7 +106,7 @@ class Chosen:
             return ""
         if self.greeting is not None:
             return self.greeting.version.split("+")[0]
-        return self.release or (_version(self.entry.distributions[0]) or "").split("+")[0]
+        return self.release or (installed_version(self.entry.distributions[0]) or "").split("+")[0]
 
 
 def names() -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def names() -> tuple[str, ...]:
 def chosen(name: str, command: str = "") -> Chosen | None:
     """Return the real engine called *name*, None for our own.
 
-    name: `litert`, `litert:xnnpack`, `openvino@2026.3`, or `PYTHON:WORKER`, an interpreter and a file or module that it
+    name: `NAME`, `NAME:VARIANT`, `NAME@VERSION`, or `PYTHON:WORKER`, an interpreter and a file or module that it
     serves. command: a command line that serves an engine, in place of a name.
 
     Raises UnsupportedError for a name that nothing has, for a worker that does not greet, and for a form that nothing
@@ -163,7 +163,8 @@ def _file(worker: str) -> str:
     return found.origin if found is not None and found.origin else worker
 
 
-def _version(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, None where it is missing."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

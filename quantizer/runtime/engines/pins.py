@@ -31,7 +31,7 @@ def instruction_sets(
 ) -> frozenset[str]:
     """Return what kernels of *backend* are chosen by: sets of a processor with *available* at *level*, and of each library.
 
-    A library's are named after it, onednn.avx512_vnni; *environment* may hold it further down where nothing is pinned.
+    A library's are named `library.set`; *environment* may hold it further down where nothing is pinned.
     """
     left = left_by(level, available)
     set_to = {**environment, **variables(backend, level)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from quantizer.core.rooms import loaded, rooms
+
 _HEAD = '''"""{name} as an engine under test; docs/engines.md explains each line."""
 
 NAME, VERSION, FORM = "{name}", "0.1", "{form}"
@@ -32,40 +34,28 @@ def run(case, feeds):
     return [np.clip(codes, out["lowest"], out["highest"]).astype(out["type"])]
 '''
 _ONNX = '''
-import onnxruntime  # your engine's own package
+import onnx
+from onnx.reference import ReferenceEvaluator  # your engine's own package
 
 
 def load(model, options):
     """Return a session for the bytes of an ONNX file; raise NotImplementedError for what it cannot run."""
-    return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return ReferenceEvaluator(onnx.load_from_string(model))
 
 
 def run(session, feeds):
     """Return every output of the graph; feeds are arrays by the names of its inputs."""
     return session.run(None, feeds)
 '''
-_TFLITE = '''
-from ai_edge_litert.interpreter import Interpreter  # your engine's own package
+_SHARED: Mapping[str, str] = {"npz": _NPZ, "onnx-qdq": _ONNX}
 
 
-def load(model, options):
-    """Return an interpreter for the bytes of a TFLite file; raise NotImplementedError for what it cannot run."""
-    interpreter = Interpreter(model_content=model, num_threads=1)
-    interpreter.allocate_tensors()
-    return interpreter
-
-
-def run(session, feeds):
-    """Return every output of the graph; feeds are arrays by the names of its inputs."""
-    for detail in session.get_input_details():
-        session.set_tensor(detail["index"], feeds[detail["name"]])
-    session.invoke()
-    return [session.get_tensor(detail["index"]) for detail in session.get_output_details()]
-'''
-BODIES: Mapping[str, str] = {"npz": _NPZ, "onnx-qdq": _ONNX, "tflite": _TFLITE}
-"""Form -> how a worker loads and runs it."""
+def bodies() -> Mapping[str, str]:
+    """Return how a worker loads and runs each form: those of no system, and those whose room says it."""
+    of_rooms = {form: loaded(place) for room in rooms() for form, place in room.skeletons.items()}
+    return {**_SHARED, **of_rooms}
 
 
 def skeleton(name: str, form: str) -> str:
-    """Return the worker of an engine called *name* that runs *form*, one of BODIES."""
-    return _HEAD.format(name=name, form=form) + BODIES[form]
+    """Return the worker of an engine called *name* that runs *form*, one of `bodies`."""
+    return _HEAD.format(name=name, form=form) + bodies()[form]

@@ -42,7 +42,7 @@ class Isolated:
     host: Host
     plugins: list[Plugin]
     layers: frozenset[str]
-    """Layer types of the AIPUBuilder style for which they have functions."""
+    """Layer types for which they have functions of a layer and its parameters."""
     entries: list[Registration]
     """What stands in for their functions."""
     sources: tuple[str, ...] = ()

@@ -1,22 +1,23 @@
-"""Engines for whole networks: float, quantize-dequantize, our integers, ONNX Runtime, ONNX's reference evaluator."""
+"""Engines for whole networks: float, quantize-dequantize, our integers, ONNX's reference evaluator, and real systems."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 import torch
 
 from quantizer.core.dtypes import DType, integer
 from quantizer.core.errors import GraphError, QuantizerError, UnsupportedError
+from quantizer.core.rooms import Engine, engines
 from quantizer.core.wording import suggestion, to_install
 from quantizer.ir.formats.onnx_values import to_numpy, to_torch
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.numerics.pinned import pinned
 from quantizer.runtime.dispatch import FP32
+from quantizer.runtime.engines.catalogue import installed_version
 from quantizer.runtime.engines.frames import Job
 from quantizer.runtime.engines.process import Worker
 from quantizer.runtime.integer import integer_graph
@@ -25,13 +26,12 @@ from quantizer.runtime.models.parts import ALONE, DEQUANTIZE, QUANTIZE, Part, Pa
 from quantizer.runtime.torch_executor import TorchExecutor
 
 FLOAT, QDQ, OWN, REFERENCE = "float", "qdq", "builtin", "reference"
-ONNXRUNTIME, OPTIMIZED = "onnxruntime", "onnxruntime:optimized"
-NAMES: Mapping[str, str] = {
+OPTIMIZED = "optimized"
+"""The variant of a real system that has all of its optimizations."""
+OURS: Mapping[str, str] = {
     FLOAT: "the model without its quantizations, ours",
     QDQ: "the model with its quantizations in float32, ours",
     OWN: "the model on integers, our functions of --platform",
-    ONNXRUNTIME: "ONNX Runtime, no optimization",
-    OPTIMIZED: "ONNX Runtime with all of its optimizations: fused and integer kernels",
     REFERENCE: "onnx.reference, ONNX's own evaluator",
 }
 BYTE = 8
@@ -140,7 +140,7 @@ class Session(ModelEngine):
 
     def __init__(self, name: str, module: str, options: Mapping[str, str | int]) -> None:
         self.name, self._options = name, dict(options)
-        self._worker = Worker(f"quantizer.runtime.models.{module}", PATIENCE)
+        self._worker = Worker(module, PATIENCE)
 
     def whole(self, parts: Parts, feeds: Values) -> Values:
         """Return every edge; EngineError where the system raised, crashed or hung."""
@@ -214,12 +214,29 @@ def model_engine(name: str, platform: str) -> ModelEngine:
         case "builtin":
             return OwnIntegers(platform)
         case "reference":
-            return Session(name, "reference_session", {})
-        case "onnxruntime" | "onnxruntime:optimized":
-            if find_spec("onnxruntime") is None:
-                raise UnsupportedError(f"onnxruntime is not installed: {to_install('engines')}.")
-            return Session(name, "onnxruntime_session", {"optimized": int(name == OPTIMIZED)})
-    raise UnsupportedError(f"--engine={name}: no such engine of models.{suggestion(name, NAMES, 'Known')}")
+            return Session(name, "quantizer.runtime.models.reference_session", {})
+    system, _, variant = name.partition(":")
+    entry = real_engines().get(system)
+    if entry is None or variant not in ("", OPTIMIZED) or name.endswith(":"):
+        raise UnsupportedError(f"--engine={name}: no such engine of models.{suggestion(name, names(), 'Known')}")
+    if absent := [one for one in entry.distributions if installed_version(one) is None]:
+        step = to_install(entry.extra) if entry.extra else f"pip install {' '.join(absent)}"
+        raise UnsupportedError(f"{' and '.join(absent)} is not installed: {step}.")
+    return Session(name, entry.models, {"optimized": int(variant == OPTIMIZED)})
+
+
+def real_engines() -> Mapping[str, Engine]:
+    """Return the real systems that run whole models, by name."""
+    return {name: entry for name, entry in engines().items() if entry.models}
+
+
+def names() -> Mapping[str, str]:
+    """Return what `--engine` takes, each with what it is."""
+    found = dict(OURS)
+    for name, entry in real_engines().items():
+        found[name] = f"{entry.title}, no optimization"
+        found[f"{name}:{OPTIMIZED}"] = f"{entry.title} with all of its optimizations: fused and integer kernels"
+    return found
 
 
 def _sendable(name: str, values: np.ndarray) -> None:

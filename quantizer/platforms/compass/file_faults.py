@@ -1,4 +1,4 @@
-"""Small changes to files: the order, width and layout of constants, and lines that are read for others."""
+"""Faults of Compass IR files: the order, width and layout of constants, and lines that are read for others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from quantizer.conformance.faults.capabilities import filtered, fusing, strided
+from quantizer.conformance.faults.fault import Fault
+from quantizer.core.spec import Spec
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.graph import Graph
 from quantizer.ops import Function
 
@@ -106,3 +110,55 @@ def layout_channels_first(original: Function) -> Function:
 def reversed_shape(text: str) -> str:
     """Turn the sizes of a shape around."""
     return re.sub(r"\[([\d,]+)\]", lambda m: f"[{','.join(reversed(m.group(1).split(',')))}]", text)
+
+
+def filed(spec: Spec) -> bool:
+    """Compass IR holds it."""
+    return FORMAT in spec.formats
+
+
+def filed_constants(spec: Spec) -> bool:
+    """Compass IR holds it with constants."""
+    return filed(spec) and any(item.role != "activation" for item in spec.inputs.values())
+
+
+def filed_several(spec: Spec) -> bool:
+    """Compass IR holds it with several constants."""
+    return filed(spec) and sum(item.role != "activation" for item in spec.inputs.values()) > 1
+
+
+def filed_strides(spec: Spec) -> bool:
+    """Compass IR holds it with a stride for each of several axes."""
+    return filed(spec) and strided(spec)
+
+
+def filed_filters(spec: Spec) -> bool:
+    """Compass IR holds it with filters, whose axes the file orders otherwise."""
+    return filed(spec) and filtered(spec)
+
+
+def filed_fusing(spec: Spec) -> bool:
+    """Compass IR holds it with a fused activation."""
+    return filed(spec) and fusing(spec)
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("file_order", "file", filed_several, "write", offsets_rolled, form=FORMAT),
+    Fault("file_float16", "file", filed_constants, "write", blob_change(in_half_precision), form=FORMAT),
+    Fault("file_last_bit", "file", filed_constants, "write", blob_change(last_bit_cleared), form=FORMAT),
+    Fault("file_bytes_swapped", "file", filed_constants, "write", blob_change(bytes_swapped), form=FORMAT),
+    Fault("file_layout", "file", filed_filters, "convert", layout_channels_first, form=FORMAT),
+    Fault("file_strides_swapped", "file", filed_strides, "write", lines_swapped("stride_x", "stride_y"), form=FORMAT),
+    Fault(
+        "file_width_read",
+        "file",
+        filed_constants,
+        "read",
+        line_value(r"(?:weights|biases)_type", lambda _: "float16"),
+        form=FORMAT,
+    ),
+    Fault("file_shape_read", "file", filed, "read", line_value("layer_top_shape", reversed_shape), form=FORMAT),
+    Fault(
+        "file_activation", "file", filed_fusing, "read", line_value("with_activation", lambda _: "NONE"), form=FORMAT
+    ),
+)

@@ -1,4 +1,4 @@
-"""Exports a case as input files of the Compass flow: IR text and constants, arrays, and a cfg that gives the same parameters."""
+"""Writes a case as input files of the Compass flow: IR text and constants, arrays, and a cfg that gives the same parameters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import numpy as np
 from torch import Tensor
 
 from quantizer.conformance.checks.round_trip import float_graph
+from quantizer.conformance.exported import Content, Exported
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.schemes import Scheme
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_graph import CONSTANTS
+from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import TOP_RANGE
 from quantizer.ir.graph import Graph, Node
@@ -22,8 +24,8 @@ GRAPH, BLOB, DATA, CFG = "graph.txt", "graph.bin", "data.npz", "opt.cfg"
 
 
 @dataclass(frozen=True)
-class Exported:
-    """What is written: the float IR, the samples of its inputs in its axis order, the cfg."""
+class Written:
+    """What the flow reads: the float IR, the samples of its inputs in its axis order, the cfg."""
 
     text: str
     blob: bytes
@@ -31,20 +33,35 @@ class Exported:
     cfg: str
 
 
-def export(trial: Trial) -> Exported:
-    """Return the files of a case; UnsupportedError where Compass IR or a cfg cannot hold it.
+def written_case(trial: Trial) -> Written:
+    """Return what the flow reads of a case; UnsupportedError where Compass IR or a cfg cannot hold it.
 
     Calibrated ranges stand in the IR (layer_top_range), and the cfg takes them from there (in_ir).
     """
-    if trial.spec.formats.compass is None:
+    if FORMAT not in trial.spec.formats:
         raise UnsupportedError("no file format holds this operator")
-    graph = _with_ranges(trial, float_graph(trial))
+    graph = _with_ranges(trial, float_graph(trial, compass.ORDER))
     text, blob = compass.to_bytes(compass.foreign(graph, {trial.spec.op: trial.spec}))
     feeds = {
         name: to_node_order(trial.tensors[name], "channels_last", spatial=trial.spec.inputs[name].spatial).contiguous()
         for name in graph.inputs
     }
-    return Exported(text, blob, feeds, cfg_of(trial.spec.op, trial.target.scheme, batched(feeds)))
+    return Written(text, blob, feeds, cfg_of(trial.spec.op, trial.target.scheme, batched(feeds)))
+
+
+def files(trial: Trial) -> Exported:
+    """Return the files that the flow reads, with the case's own operands and codes; UnsupportedError as above."""
+    written = written_case(trial)
+    contents: dict[str, Content] = {
+        GRAPH: written.text,
+        BLOB: written.blob,
+        CFG: written.cfg,
+        "codes.npy": trial.got,
+    }
+    contents |= {f"{name}.npy": values.numpy() for name, values in trial.tensors.items()}
+    if batched(written.feeds):
+        contents[DATA] = {name: values.numpy() for name, values in written.feeds.items()}
+    return Exported(contents, f"quantize it with: quantizer optimize --cfg {{folder}}/{CFG}")
 
 
 def batched(feeds: dict[str, Tensor]) -> bool:

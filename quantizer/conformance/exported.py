@@ -1,0 +1,31 @@
+"""What a system's own tools read of a case: the files that a room writes beside `case.npz` (`core.rooms.Room.exports`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from quantizer.conformance.trial import Array, Trial
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.rooms import loaded, rooms
+
+Content = str | bytes | Array | Mapping[str, Array]
+"""Text, bytes, an array for a .npy file, or arrays by name for a .npz file."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files of a case by name, and what to do with them; `{folder}` in *step* stands for where they lie."""
+
+    files: Mapping[str, Content]
+    step: str
+
+
+def exported(trial: Trial) -> Iterator[tuple[str, Exported | str]]:
+    """Yield what each room writes of a case, by the name of its form; where it cannot, the reason."""
+    for room in rooms():
+        for name, place in room.exports.items():
+            try:
+                yield name, loaded(place)(trial)
+            except UnsupportedError as err:
+                yield name, str(err)

@@ -1,0 +1,80 @@
+"""Runs a case through the Compass flow: its files, every step that quantizes, and the quantized IR read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from quantizer.conformance.trial import Trial
+from quantizer.core.library import Library
+from quantizer.core.platforms import Platform
+from quantizer.core.spec import Spec
+from quantizer.ir.formats import compass
+from quantizer.ir.formats.compass_read_back import with_parameters
+from quantizer.ir.graph import Graph
+from quantizer.numerics.split_outputs import concatenate_outputs
+from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.optimize.cfg import parse_cfg
+from quantizer.optimize.steps import STEPS, with_graph
+from quantizer.optimize.work import PLATFORM, Work
+from quantizer.platforms.compass.exporting import CFG, written_case
+from quantizer.runtime.executor import to_operator_order
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """The case's own data, as calibration."""
+
+    feeds: Mapping[str, Tensor]
+
+    def batches(self) -> Iterator[tuple[dict[str, Tensor], Any]]:
+        """Yield everything at once."""
+        yield dict(self.feeds), None
+
+    def sized(self, size: int) -> _Samples:  # noqa: ARG002 - the protocol's
+        """Return the same: they are what the IR has."""
+        return self
+
+
+def codes(trial: Trial) -> np.ndarray[Any, Any]:
+    """Return the output codes that the flow's quantized graph gives, in the operator's axis order.
+
+    UnsupportedError for a case that Compass IR or a cfg cannot hold.
+    """
+    exported = written_case(trial)
+    library = _library(trial.spec, trial.target.platform)
+    work = Work(parse_cfg(exported.cfg, Path(CFG)), library)
+    work = with_graph(work, compass.from_bytes(exported.text, exported.blob))
+    work = replace(work, calibration=_Samples(exported.feeds))
+    for step in STEPS[1:-2]:
+        work = step(work)
+    graph = _written(work, library) if _built_in(trial.spec) else work.quantized_graph
+    output = next(iter(trial.spec.outputs.values()))
+    made = [
+        to_operator_order(values, "channels_last", spatial=output.spatial)
+        for values in work.runs.outputs(graph, exported.feeds)
+    ]
+    found: np.ndarray[Any, Any] = concatenate_outputs(trial.spec, made, trial.case.shapes, trial.case.attrs).numpy()
+    return found
+
+
+def _written(work: Work, library: Library) -> Graph:
+    text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, library.specs))
+    graph = compass.native(compass.from_bytes(text, blob), library.specs)
+    return with_parameters(graph, library.specs, library.platform(PLATFORM))
+
+
+def _built_in(spec: Spec) -> bool:
+    """Return whether both functions are built-in; a plugin's rule may provide numbers that only its own forward reads."""
+    entries = [REGISTRY.find(spec.op, kind, PLATFORM) for kind in ("quantize", "quantized")]
+    return all(entry is None or entry.origin == BUILT_IN for entry in entries)
+
+
+def _library(spec: Spec, platform: Platform) -> Library:
+    """Return a library of this operator and this platform alone."""
+    return Library({spec.op: spec}, {}, {}, {}, {PLATFORM: platform}, {}, {})

@@ -1,0 +1,7 @@
+"""What the own tests of the Compass Optimizer accept."""
+
+from __future__ import annotations
+
+from quantizer.conformance.faults.policies import Policy, cosine
+
+POLICIES: tuple[Policy, ...] = (Policy("cosine 0.99", "Compass Optimizer's own operator test", cosine(0.99)),)

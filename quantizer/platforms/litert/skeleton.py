@@ -1,0 +1,20 @@
+"""What `quantizer engine new --form tflite` writes below the head of a worker."""
+
+BODY = '''
+from ai_edge_litert.interpreter import Interpreter  # your engine's own package
+
+
+def load(model, options):
+    """Return an interpreter for the bytes of a TFLite file; raise NotImplementedError for what it cannot run."""
+    interpreter = Interpreter(model_content=model, num_threads=1)
+    interpreter.allocate_tensors()
+    return interpreter
+
+
+def run(session, feeds):
+    """Return every output of the graph; feeds are arrays by the names of its inputs."""
+    for detail in session.get_input_details():
+        session.set_tensor(detail["index"], feeds[detail["name"]])
+    session.invoke()
+    return [session.get_tensor(detail["index"]) for detail in session.get_output_details()]
+'''

@@ -1,0 +1,87 @@
+"""The floors that are everyone's name no system: what one system alone needs stands in its room."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from quantizer.core.rooms import engines, rooms
+
+PACKAGE = Path(__file__).parents[2] / "quantizer"
+FLOORS = ("core", "numerics", "ops", "tiling", "conformance", "runtime")
+NO_SYSTEM = {
+    "ideal": "exact arithmetic",
+    "float32": "a number format",
+    "float32_any_order": "a number format",
+    "torch": "the library that the floors compute with",
+    "onnx_reference": "the evaluator of the standard",
+}
+"""Names of rooms, platforms and engines that are no vendor's, each with what it is."""
+FURTHER = (
+    "aipu", "zhouyi", "tensorflow", "pytorch", "executorch", "qnnpack", "fbgemm", "onednn", "dnnl", "onnx runtime", "mlas",
+    "sophgo", "tpu_", "gemmlowp", "ruy", "cmsis", "ethos", "vela", "qualcomm", "nvidia", "tensorrt",
+)  # fmt: skip
+"""Words that are no name of a room: makers, libraries inside engines, other names of the same systems."""
+ALLOWED = (
+    ("conformance/machine_facts.py", "onednn", "key of machine.json: a library inside torch, which computes our own float kernels"),
+    ("", "pytorch_half_pixel", "a value of ONNX Resize, as the standard spells it"),
+    ("runtime/onnx/", "onnx runtime", "where the ONNX standard leaves a result open, a docstring says whose result it is"),
+)  # fmt: skip
+"""Where a word may stand (the beginning of a path below the package), the word, and why."""
+
+
+def words() -> list[str]:
+    """Return the names of all rooms, platforms, engines and variants that are a vendor's, and the further words."""
+    named = {room.name for room in rooms()} | {name for room in rooms() for name in room.platforms} | set(engines())
+    return sorted((named - NO_SYSTEM.keys()) | set(FURTHER))
+
+
+def pattern(word: str) -> str:
+    """Return what finds *word*; a short one, which others contain, stands alone."""
+    return rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])" if len(word) <= 5 else re.escape(word)
+
+
+SEARCHED = re.compile("|".join(map(pattern, words())), re.IGNORECASE)
+
+
+def found(text: str, path: str) -> list[str]:
+    """Return the words in *text* that the file *path* may not hold."""
+    for place, word, _ in ALLOWED:
+        if path.startswith(place):
+            text = re.sub(re.escape(word), "", text, flags=re.IGNORECASE)
+    return [match.group() for match in SEARCHED.finditer(text)]
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_no_floor_names_a_system(floor):
+    files = [path for path in sorted((PACKAGE / floor).rglob("*")) if path.is_file() and path.suffix != ".pyc"]
+    named = {}
+    for path in files:
+        below = path.relative_to(PACKAGE).as_posix()
+        for number, line in enumerate([below, *path.read_text(encoding="utf-8").splitlines()]):
+            if words := found(line, below):
+                named[f"{below}:{number}"] = words
+    assert not named, "Move what one system alone needs into its room (docs/platforms.md)."
+
+
+@pytest.mark.parametrize(
+    "line", ['DEFAULT = "ort"', "# as LiteRT does", "from x import compass", "tflite_ref", "TOSA's"]
+)
+def test_a_name_is_seen(line):
+    assert found(line, "core/spec.py")
+
+
+@pytest.mark.parametrize("line", ["import torch", "export", "the order of rows", "float32"])
+def test_other_words_are_none(line):
+    assert not found(line, "core/spec.py")
+
+
+@pytest.mark.parametrize(("place", "word", "reason"), ALLOWED, ids=[word for _, word, _ in ALLOWED])
+def test_what_is_allowed_is_there(place, word, reason):
+    texts = (
+        path.read_text(encoding="utf-8")
+        for floor in FLOORS
+        for path in (PACKAGE / floor).rglob("*.py")
+        if path.relative_to(PACKAGE).as_posix().startswith(place)
+    )
+    assert any(word in text.casefold() for text in texts), f"{word}: remove the entry ({reason})"
