@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quantizer.conformance.stash_keys import EXTRA, OPTIONS, SESSION
+from quantizer.conformance.stash_keys import EXTRA, INPUTS, OPTIONS, SESSION
 
 if TYPE_CHECKING:
     from quantizer.conformance.options import Options
@@ -88,8 +89,20 @@ def _value(config: pytest.Config, name: str) -> Any:
 def options(config: pytest.Config) -> Options:
     """Return what was asked for; a wrong value is a usage error that names the legal ones."""
     if OPTIONS not in config.stash:
-        config.stash[OPTIONS] = with_usage_errors(lambda: _read_options(config))
+        config.stash[OPTIONS] = with_usage_errors(lambda: _with_engine(config, _read_options(config)))
     return config.stash[OPTIONS]
+
+
+def _with_engine(config: pytest.Config, asked: Options) -> Options:
+    """Return *asked* with the engine: what a run is judged by is looked at before anything of an engine runs."""
+    name, command = _value(config, "op_engine"), _value(config, "op_engine_command")
+    if name == asked.engine and not command:
+        return asked
+    from quantizer.conformance.inputs import Inputs
+    from quantizer.runtime.engines.catalogue import files
+
+    config.stash[INPUTS] = Inputs(config, asked, files(name, command))
+    return replace(asked, engine=name, engine_command=command)
 
 
 def _read_options(config: pytest.Config) -> Options:
@@ -128,8 +141,7 @@ def _read_options(config: pytest.Config) -> Options:
         str((here if config.getoption("op_plugin_python") else root) / Path(python).expanduser()) if python else ""
     )
     return Options(
-        root=root, specs=paths("op_specs"), plugins=paths("op_plugins"), engine=_value(config, "op_engine"),
-        engine_command=_value(config, "op_engine_command"),
+        root=root, specs=paths("op_specs"), plugins=paths("op_plugins"),
         isa=_value(config, "op_isa"), platforms=tuple(_value(config, "op_platform")), schemes=tuple(_value(config, "op_scheme")),
         checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
         reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),

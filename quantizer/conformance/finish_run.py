@@ -44,7 +44,7 @@ def complete(run: Run, options: Options, extra: list[Path], status: int) -> list
     run.lacks += [f"{name}: could not be collected." for name in run.uncollected]
     run.lacks += run.damage(status) + run.strangers()
     if run.left:
-        run.lacks.append(f"functions of plugins left {run.left} process(es) behind, which were ended.")
+        run.lacks.append(f"what was judged left {run.left} process(es) behind, which were ended.")
     return sorted(records, key=lambda record: record.id)
 
 

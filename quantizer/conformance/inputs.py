@@ -1,8 +1,8 @@
-"""Detects changes of the files that a run is judged by (specs, goldens, baselines) while plugins run.
+"""Detects changes of the files that a run is judged by (specs, goldens, baselines) while plugins or an engine run.
 
-A plugin that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that changes this
-package or what Python runs at its start; one that changes its own file is not the one that a statement names. Files are
-known by size, inode and times: a run with one that changed is not whole.
+A plugin or an engine that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that
+changes this package or what Python runs at its start; one that changes its own file is not the one that a statement
+names. Files are known by size, inode and times: a run with one that changed is not whole.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ SUFFIXES = (".yaml", ".jsonl")
 class Inputs:
     """The files of a run as they were when this was made."""
 
-    def __init__(self, config: pytest.Config, asked: Options) -> None:
+    def __init__(self, config: pytest.Config, asked: Options, engine: Sequence[Path] = ()) -> None:
+        """engine: the files of a real engine."""
         words = [str(word).split("::", maxsplit=1)[0] for word in config.args]
         self._folders = [(config.invocation_params.dir / word).resolve() for word in words] + [*asked.specs]
         if asked.golden_update is None:
             self._folders.append(asked.cases)
         files = [asked.root / name for name in SETTINGS] + [one for one in (asked.baseline, asked.xfails) if one]
+        files += engine
         for path in asked.plugins:
             files += [path] if path.is_file() else sorted(path.rglob("*.py"))
         self._files = files

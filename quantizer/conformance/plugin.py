@@ -14,7 +14,7 @@ from quantizer.conformance.session_end import pytest_sessionfinish, pytest_termi
 from quantizer.conformance.shipped import ShippedSpecs
 from quantizer.conformance.spec_files import pytest_collect_file, pytest_itemcollected, shipped_file
 from quantizer.conformance.stash_keys import EXTRA, PLUGINS, RUN, STATE
-from quantizer.conformance.under_test import launch_early, load
+from quantizer.conformance.under_test import launch_early, load, require_same_inputs
 from quantizer.core.files import exists
 
 __all__ = [
@@ -54,6 +54,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if asked.baseline is not None and not exists(asked.baseline):
         raise pytest.UsageError(f"--op-baseline: {asked.baseline} does not exist. Copy a run's records.jsonl there.")
     with_usage_errors(asked.check_named)
+    require_same_inputs(config, "the engine was started. An engine")
     if named(config):
         lock_run_folder(config)
     load(config)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -44,8 +45,8 @@ class Canary:
             assert runner.witness is not None
             for fault in faults(runner.witness, state.op, state.platform, runner.session.engine):
                 planted += 1
-                if not _seen(passed, state, runner, runner.witness, fault, stash):
-                    return planted, f"the judge was damaged: it calls a fault that was planted in {fault.what} right."
+                if missed := _missed(passed, state, runner, runner.witness, fault, stash):
+                    return planted, missed
         return planted, next(filter(None, (one.host.damage() for one in CURRENT)), "")
 
 
@@ -66,10 +67,10 @@ class _CanaryRunner(Runner):
         return "the planted fault"
 
 
-def _seen(
+def _missed(
     passed: pytest.Item, state: State, runner: Runner, found: Witness, fault: Planted, stash: pytest.StashKey[State]
-) -> bool:
-    """Return whether the item fails with the fault in it: for pytest, in its record, and in a check that must see it."""
+) -> str:
+    """Return why the item does not fail with the fault in it: for pytest, in its record, and in a check that must see it; empty where it does."""
     mine = replace(state)
     session = replace(runner.session, engine=fault.engine(runner.session.engine))
     mine.__dict__["runner"] = _CanaryRunner(mine, session, found.case)
@@ -79,10 +80,14 @@ def _seen(
     with fault.block():
         reports = runtestprotocol(made, log=False, nextitem=None)
     called = [report for report in reports if report.when == "call"]
-    return bool(called) and _fails(called[0], fault.checks)
+    record = json.loads(getattr(called[0], "op_record", "{}")) if called else {}
+    if called and _fails(called[0].outcome, record, fault.checks):
+        return ""
+    if record.get("checks", {}).get("engine", {}).get("inconclusive"):
+        return f"{fault.what} refused a case that it ran before."
+    return f"the judge was damaged: it calls a fault that was planted in {fault.what} right."
 
 
-def _fails(report: pytest.TestReport, checks: Sequence[str]) -> bool:
-    record = json.loads(getattr(report, "op_record", "{}"))
+def _fails(outcome: str, record: Mapping[str, Any], checks: Sequence[str]) -> bool:
     failed = [name for name, check in record.get("checks", {}).items() if check.get("failed")]
-    return report.outcome == "failed" and record.get("outcome") == "failed" and not set(checks).isdisjoint(failed)
+    return outcome == "failed" and record.get("outcome") == "failed" and not set(checks).isdisjoint(failed)

@@ -45,7 +45,7 @@ class Run:
         self.crashed: dict[str, str] = {}
         """Item that ended its worker -> what xdist says."""
         self.left = 0
-        """How many processes plugins left behind."""
+        """How many processes plugins or an engine left behind."""
         self._unkept = False
         """Whether a record could not be written when its item ended."""
         self._judging: set[str] = set()
@@ -54,7 +54,7 @@ class Run:
         """Worker, or nothing without xdist -> what came of its canary."""
         self._dead: set[str] = set()
         self._known: dict[str, list[str]] = {}
-        """Worker, or nothing for the process that writes files -> the functions of plugins that it knows."""
+        """Worker, or nothing for the process that writes files -> the functions of plugins and the engine that it knows."""
 
     def expect(self, items: dict[str, State | None]) -> None:
         """Remember the items of ours that the session will run."""
@@ -117,10 +117,14 @@ class Run:
         self._known[worker] = known
 
     def strangers(self) -> list[str]:
-        """Return a line for each process whose plugins registered other functions than those of the process that writes files."""
+        """Return a line for each process whose plugins or engine are others than those of the process that writes files."""
         mine = set(self._known.get("", ()))
         odd = ((name, sorted(mine.symmetric_difference(known))) for name, known in sorted(self._known.items()))
-        return [f"worker {name} has other functions of plugins, such as {lines[0]}." for name, lines in odd if lines]
+        return [
+            f"worker {name} judged another engine or other functions of plugins, such as {lines[0]}."
+            for name, lines in odd
+            if lines
+        ]
 
     def sung(self, worker: str, said: tuple[int, str]) -> None:
         """Keep what came of the canary of a process."""

@@ -46,13 +46,19 @@ def load(config: pytest.Config) -> None:
         try_to_lock_run_folder(config)
     from quantizer.conformance.inputs import Inputs
 
-    config.stash[INPUTS] = inputs = Inputs(config, asked)
+    config.stash.setdefault(INPUTS, Inputs(config, asked))
     plugins: list[Plugin] = with_usage_errors(lambda: _loaded(config))
-    if changed := inputs.changed():
-        raise pytest.UsageError(f"{changed}: changed while plugins were loaded. A plugin writes no file of the run.")
+    require_same_inputs(config, "plugins were loaded. A plugin")
     with_usage_errors(lambda: asked.check_plugins(plugins))
     config.stash[EXTRA] += [folder for plugin in plugins for folder in plugin.specs]
     config.stash[PLUGINS] += plugins
+
+
+def require_same_inputs(config: pytest.Config, meanwhile: str) -> None:
+    """Raise a usage error where a file that the run is judged by is another one than before."""
+    inputs = config.stash.get(INPUTS, None)
+    if inputs is not None and (changed := inputs.changed()):
+        raise pytest.UsageError(f"{changed}: changed while {meanwhile} writes no file of the run.")
 
 
 def _closed(child: Child) -> None:
@@ -81,21 +87,28 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
 
 
 def registered(config: pytest.Config) -> list[str]:
-    """Return a line for each function of a plugin that this process knows, and what it declares not to support."""
+    """Return a line for each function of a plugin that this process knows, with what it declares not to support, and for the engine."""
+    real = options(config).real
+    found = [] if real is None or real.missing or real.greeting is None else [f"engine {real.greeting}"]
     if not config.stash[PLUGINS]:
-        return []
+        return found
     from quantizer.ops import BUILT_IN, OVERRIDE, REGISTRY
 
     entries = (entry for entry in REGISTRY.all() if entry.origin not in (BUILT_IN, OVERRIDE))
-    return sorted(f"{entry}{dict(entry.unsupported) or ''}" for entry in entries)
+    return found + sorted(f"{entry}{dict(entry.unsupported) or ''}" for entry in entries)
 
 
 def end(config: pytest.Config) -> int:
-    """End the process of plugins; return how many processes it would have left behind."""
+    """End the processes of plugins and of a real engine; return how many processes they would have left behind."""
+    left = 0
+    if options(config).real is not None:
+        from quantizer.runtime.engines.process import close_all
+
+        left = close_all()
     if not config.stash[PLUGINS] or options(config).in_process:
-        return 0
+        return left
     from quantizer.runtime.isolation.plugins import CURRENT
 
     for one in CURRENT:
         one.host.close()
-    return sum(one.host.left for one in CURRENT)
+    return left + sum(one.host.left for one in CURRENT)

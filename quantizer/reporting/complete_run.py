@@ -10,6 +10,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.facts import Facts, UnfinishedError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.record import Record
+from quantizer.reporting.consistency import contradiction
 from quantizer.reporting.store import FACTS, RECORDS, RUN, read_run, read_run_facts
 
 ENDED = (0, 1)
@@ -76,6 +77,8 @@ def lacking(folder: Path, records: Sequence[Record], facts: Facts) -> Iterator[s
         yield f"{_items(missing)} without a record, such as {missing[0]}."
     if foreign := sorted(known - set(facts.items)):
         yield f"{_items(foreign)} of the records not collected, such as {foreign[0]}."
+    said = ((record.id, contradiction(record)) for record in records)
+    yield from (f"record {name} contradicts itself: {text}." for name, text in said if text)
 
 
 def unaccounted(facts: Facts) -> list[str]:

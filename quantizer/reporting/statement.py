@@ -145,6 +145,7 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
     counts |= {"items": len(how), "targets": len(values), "cases": sum(record.cases for record in values)}
     counts |= {"verdicts": sum(check.passed + check.failed for check in checks.values())}
     counts |= {"elements": sum(check.elements for check in checks.values())}
+    counts |= {"refused": checks.get("engine", CheckStatement()).inconclusive}
     return Statement(
         result="does not conform" if reasons_against(everything, facts.exit) else "conforms",
         quantizer=facts.quantizer, python=facts.python, packages=facts.packages, engine=facts.under_test,

@@ -17,13 +17,18 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
         f"**{statement.result.capitalize()}.** {counted(counts['items'], 'item')}: {counts['passed']:,} passed, "
         f"{counts['failed']:,} failed, {counts['known']:,} known failures, {counts['skipped']:,} skipped; "
         f"{counted(len(statement.operators), 'operator')}, {counted(counts['targets'], 'target')}, "
-        f"{counted(counts['cases'], 'case')}, {counted(counts['verdicts'], 'verdict')}, "
+        f"{counted(counts['cases'], 'case')}{_refused(counts.get('refused', 0))}, {counted(counts['verdicts'], 'verdict')}, "
         f"{counted(counts['elements'], 'element')} judged.",
         "",
         *(f"* {printable(line)}" for line in _versions(statement)),
     ]
     sections = [_gaps(statement), _exceptions(statement), _operators(statement), _checks(statement), _files(statement)]
     return visible(capped(head, sections, max_bytes))
+
+
+def _refused(cases: int) -> str:
+    """Return how many of the cases the engine or a plugin does not compute: nothing is stated of them."""
+    return f" ({cases:,} of them refused or unsupported, and not judged)" if cases else ""
 
 
 def _versions(statement: Statement) -> list[str]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from reporting_facts import facts, written
 
 from quantizer.cli import main
@@ -61,6 +62,40 @@ def test_a_changed_record_is_not_that_of_the_run(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"passed":1', '"passed":2'))
     with pytest.raises(IncompleteRunError, match="records.jsonl is not the one that run.json was written with"):
         read_complete_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"checks": {"arithmetic": CheckRecord(passed=3, failed=1)}}, "arithmetic: passed, and 1 failed"),
+        ({"checks": {"arithmetic": CheckRecord(inconclusive=4)}}, "passed, and no check passed"),
+        ({"checks": {"arithmetic": CheckRecord(passed=9)}}, "arithmetic: 9 verdicts of 4 cases"),
+        (
+            {"checks": {"arithmetic": CheckRecord(passed=4, elements=2, vacuous=3)}},
+            "arithmetic: 3 vacuous elements of 2",
+        ),
+        (
+            {"checks": {"arithmetic": CheckRecord(passed=4, ratio=1.5)}},
+            "arithmetic: a ratio of 1.5, and none failed",
+        ),
+        (
+            {"checks": {"arithmetic": CheckRecord(passed=4), "float": CheckRecord(elements=2)}},
+            "float: 2 elements, and no verdict",
+        ),
+        ({"data_sets": 3}, "4 cases, and 3 data sets"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused_whatever_its_digest(
+    tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    record = Record(
+        "relu-a8-ideal", "relu", "cases", "passed", cases=4, checks={"arithmetic": CheckRecord(passed=4, ratio=1.0)}
+    )
+    assert read_complete_run(written(tmp_path / "right", [record]))
+    folder = written(tmp_path / "run", [replace(record, **changes)])
+    with pytest.raises(IncompleteRunError) as err:
+        read_complete_run(folder)
+    assert str(err.value) == f"{folder}: is not whole: record relu-a8-ideal contradicts itself: {says}. Run again."
 
 
 def test_a_records_file_alone_is_compared_and_never_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

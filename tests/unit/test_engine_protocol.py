@@ -1,5 +1,6 @@
 """Workers of others: what they say of themselves, what comes back, and that trouble is one case's."""
 
+import dataclasses
 import json
 import math
 import shlex
@@ -93,6 +94,31 @@ def test_trouble_is_one_line_of_its_case(mood, name, text):
     with pytest.raises(EngineError, match=text) as caught:
         mood(name, 2.0).run(job())
     assert "\n" not in str(caught.value)
+
+
+def test_an_operator_whose_answers_broke_a_limit_three_times_is_not_asked_for_any_more(monkeypatch):
+    monkeypatch.setenv("LOYAL_MOOD", "hang")
+    engine = ExternalEngine(chosen("", " ".join(LOYAL)))
+    engine._worker = Worker("", 0.5, command=LOYAL)
+    said = []
+    for seed in range(4):
+        (found,) = judge(trial(engine, seed=seed), ("arithmetic",))
+        said.append(found.reason)
+    engine.close()
+    assert ["not asked for relu any more" in text for text in said] == [False, False, True, True]
+    assert all("did not answer within 0.5 s" in text for text in said)
+
+
+def test_a_command_that_no_shell_would_read_is_one_error():
+    with pytest.raises(UnsupportedError, match="--op-engine-command=python 'x: No closing quotation"):
+        chosen("", "python 'x")
+
+
+def test_a_process_that_greets_otherwise_than_the_first_one_is_not_asked(monkeypatch):
+    worker = Worker("", command=LOYAL, expected=dataclasses.replace(greeted(LOYAL), floats=True))
+    with pytest.raises(EngineError, match="the engine greets otherwise than before: floats False, was True"):
+        worker.run(job())
+    assert worker.close() == 0
 
 
 def test_what_a_worker_has_no_kernel_for_is_refused(mood):

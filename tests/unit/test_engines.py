@@ -158,7 +158,7 @@ def test_codes_that_are_no_integers_fail_and_are_not_cast(
     monkeypatch: pytest.MonkeyPatch, step: float, text: str
 ) -> None:
     judged, right = trial("add", seed=2), ENGINE._run
-    monkeypatch.setattr(ENGINE, "_run", lambda lowered: right(lowered).astype(np.float32) + step)
+    monkeypatch.setattr(ENGINE, "_run", lambda call, lowered: right(call, lowered).astype(np.float32) + step)
     (found,) = judge(judged, ("arithmetic",))
     assert found.failing
     assert text in found.reason

@@ -34,7 +34,7 @@ def test_it_says_what_was_tested_excused_and_left_open() -> None:
     assert found.result == "conforms"
     assert found.counts == {
         "passed": 3, "failed": 0, "known": 0, "skipped": 0, "items": 3, "targets": 2, "cases": 7, "verdicts": 9,
-        "elements": 230,
+        "elements": 230, "refused": 0,
     }  # fmt: skip
     assert [(one.op, one.version, one.spec) for one in found.operators] == [
         ("conv2d", "1.0", "my_specs/conv2d.yaml"),
@@ -51,6 +51,14 @@ def test_it_says_what_was_tested_excused_and_left_open() -> None:
     ]
     assert found.checks["accuracy"].vacuous == 7
     assert [(p.name, p.origin, p.version) for p in found.plugins] == [("vendor", "vendor-ops", "0.3")]
+
+
+def test_the_first_line_counts_what_was_refused() -> None:
+    assert "refused" not in render(state(RUN, facts()))
+    checks = {"arithmetic": CheckRecord(passed=1), "engine": CheckRecord(inconclusive=2, reasons=("no kernel",))}
+    found = state([RUN[0], replace(RUN[1], checks=checks)], facts())
+    assert found.counts["refused"] == 2
+    assert "7 cases (2 of them refused or unsupported, and not judged), 7 verdicts" in render(found).splitlines()[2]
 
 
 def test_one_failing_item_does_not_conform() -> None:

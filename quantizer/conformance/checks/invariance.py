@@ -17,6 +17,7 @@ from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.requantized import DECLARED
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import TilePlan
+from quantizer.core.errors import RefusedError
 from quantizer.core.shapes import channel_axis, named_axes
 from quantizer.core.spec import NoTiling, Property
 from quantizer.core.verdict import Verdict, Worst, failure, inconclusive
@@ -183,7 +184,10 @@ def repeat(trial: Trial) -> Verdict:
         if verdict.failing:
             return verdict
     operands = {name: values.clone() for name, values in trial.codes.items()}
-    again = trial.engine.run(trial.call, operands, parameters).codes.numpy()
+    try:
+        again = trial.engine.run(trial.call, operands, parameters).codes.numpy()
+    except RefusedError as err:
+        return failure("repeat", f"the engine refused the case that it ran before: {err}")
     for name, values in operands.items():
         if not bitwise_equal(values, trial.codes[name]):
             index = tuple(int(i) for i in (values != trial.codes[name]).nonzero()[0])

@@ -9,8 +9,10 @@ import shutil
 import sys
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from quantizer.core.errors import EngineError, UnsupportedError
+from quantizer.core.files import is_file
 from quantizer.core.rooms import Engine, engines, forms
 from quantizer.core.wording import suggestion, to_install
 from quantizer.runtime.engines.environments import interpreter
@@ -130,7 +132,7 @@ def chosen(name: str, command: str = "") -> Chosen | None:
     lowers to.
     """
     if command:
-        return _of_command("--op-engine-command", command, tuple(shlex.split(command)))
+        return _of_command("--op-engine-command", command, _words("--op-engine-command", command))
     python, _, worker = name.rpartition(":")
     if name not in names() and worker and (shutil.which(python) is not None):
         return _of_command("--op-engine", name, serving(worker, python))
@@ -139,6 +141,21 @@ def chosen(name: str, command: str = "") -> Chosen | None:
         raise UnsupportedError(f"--op-engine={name}: no such name.{suggestion(name, names(), 'Known')}")
     backend, _, variant = plain.partition(":")
     return None if plain == OWN else Chosen(backend, variant or None, release)
+
+
+def files(name: str, command: str = "") -> tuple[Path, ...]:
+    """Return the files that an engine consists of, as far as its name or command says them; nothing of it runs."""
+    words = [name.rpartition(":")[2]] if not command else _words("--op-engine-command", command)
+    if not command and (entry := engines().get(name.partition("@")[0].partition(":")[0])) is not None:
+        words = [_file(entry.worker)]
+    return tuple(path.resolve() for path in map(Path, words) if is_file(path))
+
+
+def _words(option: str, command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as err:
+        raise UnsupportedError(f"{option}={command}: {err}. Quote it as a shell does.") from None
 
 
 def _of_command(option: str, text: str, command: tuple[str, ...]) -> Chosen:

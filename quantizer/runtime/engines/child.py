@@ -39,6 +39,10 @@ class DiedError(Exception):
     """A process ended, hung, grew, or answered with what is no message; the text says which."""
 
 
+class StoppedError(DiedError):
+    """A process was ended because it broke a limit."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a process may take."""
@@ -105,7 +109,8 @@ class Child:
             raise
         self._deadline = None
         if reply is None:
-            raise DiedError(self._obituary(why, patience))
+            text = self._obituary(why, patience)
+            raise (StoppedError if self._verdict else DiedError)(text)
         return reply
 
     def _obituary(self, why: str, patience: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -24,8 +25,11 @@ from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.engines.lowering import Lowered, Lowering
 from quantizer.runtime.engines.pins import held_to, instruction_sets, running_variant, variables
-from quantizer.runtime.engines.process import Worker
+from quantizer.runtime.engines.process import OverLimitError, Worker
 from quantizer.runtime.engines.protocol import Call
+
+STOPPED = 3
+"""So many answers on an operator may break a limit; then it is not asked for any more."""
 
 
 class ExternalEngine:
@@ -41,7 +45,10 @@ class ExternalEngine:
             chosen.entry.worker,
             pins=variables(chosen.backend, level),
             command=(chosen.missing is None and chosen.command) or (),
+            expected=None if chosen.missing else chosen.greeting,
         )
+        self._stopped: Counter[str] = Counter()
+        self._last = ""
         self.isa = held_to(chosen.backend, level)
         self.instructions = instruction_sets(chosen.backend, self.isa, instructions(), os.environ)
         self.name = chosen.name
@@ -82,13 +89,13 @@ class ExternalEngine:
     def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
         """Return the system's float forward."""
         return torch.from_numpy(
-            self._run(self._lowering.lower_float(call, operands, self._variant(next(iter(call.places), None))))
+            self._run(call, self._lowering.lower_float(call, operands, self._variant(next(iter(call.places), None))))
         )
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Return the system's codes."""
         variant = self._variant(parameters.platform.platform)
-        found = self._run(self._lowering.lower(call, codes, parameters, variant))
+        found = self._run(call, self._lowering.lower(call, codes, parameters, variant))
         return Staged(_whole(found, "codes"), {})
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
@@ -96,7 +103,7 @@ class ExternalEngine:
         if "exact" not in self.checks:
             return None
         lowered = self._lowering.lower_sums(call, codes, parameters, self._variant(parameters.platform.platform))
-        return None if lowered is None else _whole(self._run(lowered), "sums")
+        return None if lowered is None else _whole(self._run(call, lowered), "sums")
 
     def close(self) -> None:
         """End the worker; the next case starts another."""
@@ -107,8 +114,18 @@ class ExternalEngine:
         variant = self._chosen.variant or home.get(platform or "", next(iter(home.values()), ""))
         return running_variant(self._chosen.backend, variant, self.instructions)
 
-    def _run(self, lowered: Lowered) -> Array:
-        return np.array(lowered.result(self._worker.run(lowered.job)), order="C")
+    def _run(self, call: Call, lowered: Lowered) -> Array:
+        op = call.spec.op
+        if self._stopped[op] >= STOPPED:
+            raise EngineError(
+                f"the engine is not asked for {op} any more: {STOPPED} cases broke a limit, the last: {self._last}"
+            )
+        try:
+            return np.array(lowered.result(self._worker.run(lowered.job)), order="C")
+        except OverLimitError as err:
+            self._stopped[op] += 1
+            self._last = str(err)
+            raise
 
 
 def _whole(values: Array, what: str) -> Tensor:

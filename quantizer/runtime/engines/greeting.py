@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from quantizer.core.errors import FormatError
@@ -32,6 +32,11 @@ class Greeting:
     """Formats of codes; empty: all that the form can express."""
     floats: bool = False
     """Whether it runs float models of the form too."""
+
+    def differs(self, before: Greeting) -> str:
+        """Return the first field that is another one than *before*, with both values; empty where none is."""
+        pairs = ((one.name, getattr(self, one.name), getattr(before, one.name)) for one in fields(self))
+        return next((f"{name} {now!r}, was {was!r}" for name, now, was in pairs if now != was), "")
 
 
 def greeting_of(header: Mapping[str, Any]) -> Greeting:

@@ -6,12 +6,13 @@ import functools
 import hashlib
 import os
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from quantizer.core.errors import EngineError, FormatError, RefusedError
-from quantizer.runtime.engines.child import Child, DiedError, Limits
+from quantizer.runtime.engines.child import Child, DiedError, Limits, StoppedError
 from quantizer.runtime.engines.frames import Array, Job, Reply, question, replies
 from quantizer.runtime.engines.greeting import Greeting, greeting_of
 
@@ -39,10 +40,15 @@ def serving(worker: str, python: str = "") -> tuple[str, ...]:
     return (python or sys.executable, str(SERVE), worker)
 
 
+class OverLimitError(EngineError):
+    """A job took more time or memory than it may."""
+
+
 class Worker:
     """One worker process at a time. *pins* are set in its environment, over what is set in ours.
 
-    worker: a module of our own interpreter; command: what is run in its place.
+    worker: a module of our own interpreter; command: what is run in its place; expected: what each process must say of
+    itself.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class Worker:
         patience: float = PATIENCE,
         pins: Mapping[str, str] | None = None,
         command: Sequence[str] = (),
+        expected: Greeting | None = None,
     ) -> None:
         self._command = tuple(command) or serving(worker)
         self._ours = not command or command[0] == sys.executable
@@ -58,6 +65,9 @@ class Worker:
         self._pins = dict(pins or {})
         self._child: Child | None = None
         self._fatal: dict[str, str] = {}
+        self._expected = expected
+        self._left = 0
+        OPEN.add(self)
 
     def run(self, job: Job) -> tuple[Array, ...]:
         """Return the outputs of *job*; EngineError where the system raised, crashed or hung, RefusedError where it refused.
@@ -71,7 +81,7 @@ class Worker:
             (reply,) = self._asked([job])
         except DiedError as err:
             self.close()
-            self._fail(digest, f"the engine {err}")
+            self._fail(digest, f"the engine {err}", OverLimitError if isinstance(err, StoppedError) else EngineError)
         except FormatError as err:
             self.close()
             self._fail(digest, f"the engine answered with {err}")
@@ -98,11 +108,12 @@ class Worker:
         finally:
             child.close()
 
-    def close(self) -> None:
-        """End the process."""
+    def close(self) -> int:
+        """End the process; return how many processes it and those before it would have left behind."""
         child, self._child = self._child, None
         if child is not None:
-            child.close()
+            self._left += child.close()
+        return self._left
 
     def _asked(self, jobs: Sequence[Job]) -> list[Reply]:
         if self._child is None:
@@ -120,16 +131,32 @@ class Worker:
         """Start a process, and wait for the greeting by which it says that its imports are done."""
         self._child = self._started()
         try:
-            self._child.greeting()
+            frame = self._child.greeting()
+            said = None if self._expected is None else greeting_of(frame.header)
         except DiedError as err:
             self.close()
             raise EngineError(f"the engine did not start: it {err}") from None
+        except FormatError as err:
+            self.close()
+            raise EngineError(f"the engine did not start: it answered with {err}") from None
+        if said is not None and self._expected is not None and (other := said.differs(self._expected)):
+            self.close()
+            raise EngineError(f"the engine greets otherwise than before: {other}")
 
-    def _fail(self, digest: str, why: str) -> NoReturn:
+    def _fail(self, digest: str, why: str, kind: type[EngineError] = EngineError) -> NoReturn:
         if len(self._fatal) >= REMEMBERED:
             self._fatal.clear()
         self._fatal[digest] = why
-        raise EngineError(why)
+        raise kind(why)
+
+
+OPEN: weakref.WeakSet[Worker] = weakref.WeakSet()
+"""Workers of this process."""
+
+
+def close_all() -> int:
+    """End every worker's process; return how many processes they would have left behind."""
+    return sum(worker.close() for worker in [*OPEN])
 
 
 @functools.cache

@@ -1,0 +1,36 @@
+"""Tells whether a record agrees with itself: a pass has no failed check, and no check says more than cases gave."""
+
+from __future__ import annotations
+
+from quantizer.core.record import CheckRecord, Record
+from quantizer.reporting.tally import CASES, decided, is_failing, standing
+
+
+def contradiction(record: Record) -> str | None:
+    """Return what a record that does not fail says against itself; None where it may be what a run wrote.
+
+    Its digest says that nobody changed the file by accident. This holds whoever wrote the file.
+    """
+    if is_failing(record):
+        return None
+    if record.kind == CASES and standing(record) == "passed" and not any(c.passed for c in record.checks.values()):
+        return f"{record.outcome}, and no check passed"
+    if record.data_sets and record.data_sets < record.cases:
+        return f"{record.cases:,} cases, and {record.data_sets:,} data sets"
+    found = ((name, _of_check(record, check)) for name, check in record.checks.items())
+    return next((f"{name}: {text}" for name, text in found if text), None)
+
+
+def _of_check(record: Record, check: CheckRecord) -> str:
+    said = decided(check) + check.mistrusted + check.overflow + check.defects + check.inconclusive
+    if check.failed and standing(record) == "passed":
+        return f"{record.outcome}, and {check.failed:,} failed"
+    if record.kind == CASES and said > max(record.cases, record.data_sets):
+        return f"{said:,} verdicts of {record.cases:,} cases"
+    if check.vacuous > check.elements:
+        return f"{check.vacuous:,} vacuous elements of {check.elements:,}"
+    if check.elements and not said:
+        return f"{check.elements:,} elements, and no verdict"
+    if check.ratio > 1 and not (check.failed or check.mistrusted or check.defects or check.overflow):
+        return f"a ratio of {check.ratio:g}, and none failed"
+    return ""
