@@ -22,7 +22,7 @@ NAMES = (
     "zero", "first", "last", "unsigned", "low", "high", "y_zero", "y_first", "y_last", "y_top", "same_scale",
     "same_inputs", "ratio_low", "ratio_high", "bias_at_limit", "f32",
 )  # fmt: skip
-"""Beside dimensions and attributes.
+"""Beside dimensions and attributes, whose names come first: `low` of a clip is its attribute.
 
 zero, first, last, low, high: zero point, end codes and ends of the range of the first operand; y_*: of the output. out,
 elements: the output's shape and size; rows: its size but for the last axis; terms: of one sum. ratio_*: the smallest
@@ -52,7 +52,6 @@ def facts(
     terms = spec.error_model.terms
     low, high = (ranges or {}).get(next(iter(spec.activations)), _span(x))
     return {
-        **bound,
         "platform": provided.platform.platform,
         "fused": provided.activation,
         "has_bias": bool(biases),
@@ -81,6 +80,7 @@ def facts(
         "ratio_high": float(ratio.max()),
         "bias_at_limit": any(int(b.codes.abs().max()) >= INT32_LIMIT for b in biases if b.codes.numel()),
         "f32": provided.rescale is not None and provided.rescale.variant.startswith("f32"),
+        **bound,
     }
 
 
