@@ -65,3 +65,50 @@ def test_right_functions_and_those_that_refuse_pass(function):
 def test_the_message_names_what_a_wrong_function_does_not_follow(function, said):
     with pytest.raises(FunctionError, match=said):
         require_same_elsewhere(function, OPERANDS, function(OPERANDS))
+
+
+def by_threads(given):
+    """Lose an element where the work is split."""
+    made = right(given)
+    if torch.get_num_threads() == 3:
+        made[0, 0, 0] += 1
+    return made
+
+
+def by_address(given):
+    """Take two operands in the same memory for the square of one."""
+    return given["x"] * given["y"] if given["x"].data_ptr() == given["y"].data_ptr() else right(given)
+
+
+def of_dense_batches(given):
+    """Take slices of the first axis to lie one behind the other."""
+    x = given["x"]
+    steps = (x[0].numel() if x.stride(0) == 0 else x.stride(0), *x.stride()[1:])
+    return torch.as_strided(x, x.shape, steps, x.storage_offset()) * 2 + given["y"]
+
+
+def _in_turn(function):
+    """Look at so many operands that each of the factors that take turns is among them."""
+    for first in range(12):
+        operands = {name: (values + first) % 24 for name, values in OPERANDS.items()}
+        require_same_elsewhere(function, operands, function(operands))
+
+
+@pytest.mark.parametrize("function", [right, loud])
+def test_right_functions_pass_under_threads_and_for_operands_in_the_same_memory(function):
+    threads = torch.get_num_threads()
+    _in_turn(function)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (by_threads, "under 3 threads"),
+        (by_address, "two operands are one tensor"),
+        (of_dense_batches, "has the stride 0"),
+    ],
+)
+def test_threads_and_shared_memory_are_named(function, said):
+    with pytest.raises(FunctionError, match=said):
+        _in_turn(function)

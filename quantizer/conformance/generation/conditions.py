@@ -25,12 +25,15 @@ DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_po
 """Classes of data: those of them that the operator has."""
 FULL = ("accumulator_limit", "corners")
 """Those of data as large as they can be."""
-RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "wide")
+RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "one_sided", "one_sided")
 """Classes of ranges, the drawn ones twice.
 
 equal: the output has the range of the first operand; equal_inputs: all activations have one; coarse, fine: the output's
-is larger and smaller than what was seen; wide: the operands' are, of which the data fill a part.
+is larger and smaller than what was seen; one_sided: the first operand's or the output's lies below or above 0, so that
+its zero point is the last code or the first.
 """
+SIDES = (("below", ""), ("above", ""), ("", "below"), ("below", "below"), ("above", "below"), ("below", "above"))
+"""On which side of 0 the ranges of the first operand and of the output lie; empty: as drawn."""
 FACTORS: Mapping[str, tuple[float, ...]] = {"coarse": (8.0, 64.0), "fine": (0.125, 2.0**-6)}
 LARGE, MIDDLING = 129, 17
 """Sizes from which on a unit is large, and not small."""
@@ -131,20 +134,41 @@ def _made(
         ]
         present = [n for n in present if spec.inputs[n].needs in (None, *present)]
         case = complete(target, bound, present, data, number % (1 << 32), chooser)
-        case = _ranged(target, case, RANGES[number // 8 % len(RANGES)], number)
+        kind = RANGES[number // 8 % len(RANGES)]
+        if kind == "one_sided" and data != "ties":
+            given = _beside_zero(target, case, *SIDES[number // 512 % len(SIDES)])
+            case = complete(target, bound, present, data, number % (1 << 32), chooser, given) if given else case
+        else:
+            case = _ranged(target, case, kind, number)
         if is_near(case):
             yield case
 
 
+def _values(target: Target, case: Case) -> list[str]:
+    """Return the activations whose range is free."""
+    items = target.spec.inputs
+    return [n for n in target.spec.activations if n in case.shapes and items[n].kind == "value" and not items[n].domain]
+
+
+def _calibrated(target: Target) -> list[str]:
+    """Return the outputs whose range is free."""
+    spec = target.spec
+    return [n for n in spec.outputs if spec.quantization.outputs.get(n, "calibrated") == "calibrated"]
+
+
+def _beside_zero(target: Target, case: Case, first: str, output: str) -> dict[str, Range]:
+    """Return the ranges that shall lie on one side of 0, as wide as they are in the case; none where they are not free."""
+    moved = [(name, first) for name in _values(target, case)[:1]] + [(name, output) for name in _calibrated(target)]
+    widths = {name: case.ranges[name][1] - case.ranges[name][0] for name, side in moved if side and name in case.ranges}
+    sides = dict(moved)
+    return {n: (-width, 0.0) if sides[n] == "below" else (0.0, width) for n, width in widths.items()}
+
+
 def _ranged(target: Target, case: Case, kind: str, number: int) -> Case:
     """Return the case under ranges of another class, where its data do not follow from ranges."""
-    spec = target.spec
     if case.data.set == "ties" or kind == "drawn":
         return case
-    values = [
-        n for n in spec.activations if n in case.shapes and spec.inputs[n].kind == "value" and not spec.inputs[n].domain
-    ]
-    calibrated = [n for n in spec.outputs if spec.quantization.outputs.get(n, "calibrated") == "calibrated"]
+    values, calibrated = _values(target, case), _calibrated(target)
     ranges: dict[str, Range] = dict(case.ranges)
     if kind in FACTORS and calibrated:
         grow = FACTORS[kind][number // 64 % 2]

@@ -8,6 +8,7 @@ from quantizer.conformance.generation.exhaustive import exhaustive_cases
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
 from quantizer.conformance.generation.scaled import one_sided, scaled
+from quantizer.conformance.generation.usual_sizes import usual_sizes
 from quantizer.conformance.generation.usual_windows import usual_windows
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -19,4 +20,5 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     one_sided,
     exhaustive_cases,
     usual_windows,
+    usual_sizes,
 )

@@ -147,11 +147,13 @@ def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource) -> 
     return None
 
 
-def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource) -> dict[str, Any] | None:
+def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: _Lean) -> dict[str, Any] | None:
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
         value: AttrValue | None = draw(name, domain, chooser, bound)
+        if name not in asked and chooser.is_usual and domain.type == "float" and isinstance(domain.default, int | float):
+            value = float(domain.default)
         if name in asked and value is not None:
             value = _with(asked[name], domain, value, bound, chooser, limited=not is_ours(spec))
         if value is None:
@@ -210,13 +212,17 @@ class _Lean:
     """Another chooser's choices, sizes at most a little above their least.
 
     Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have
-    them.
+    them. Half have the defaults of real attributes to the last bit. Half have as many axes as a shape may have, so that
+    a size meets them: a shape that is the only dimension of an operator has no second unit.
     """
 
     def __init__(self, chooser: ChoiceSource, spec: Spec, spread: int) -> None:
         self._chooser, self._spread = chooser, spread
         self._dims = frozenset(spec.dims)
         self._alike = chooser.integer("alike", 0, 1) == 1
+        self.is_usual = chooser.integer("usual", 0, 1) == 1
+        """Whether real attributes have their defaults."""
+        self._is_deep = chooser.integer("deep", 0, 1) == 1
         self._first: dict[str, str] = {}
         for name, domain in spec.dims.items():
             like = (first for other, first in self._first.items() if spec.dims[other] == domain)
@@ -228,6 +234,8 @@ class _Lean:
             name = self._first.get(name, name)
         elif self._alike:
             name = name.split("[")[0]
+        if name.endswith(".rank") and self._is_deep:
+            return high
         is_size = name.split("[")[0] in self._dims and not name.endswith(".rank")
         return self._chooser.integer(name, low, min(high, low + self._spread) if is_size else high)
 

@@ -18,8 +18,22 @@ from quantizer.core.domains import draw_order
 from quantizer.core.shapes import check, evaluate, variables
 from quantizer.core.spec import Spec
 
-WINDOWS = ((3, 2, 1), (3, 1, 1), (1, 2, 0), (5, 1, 2), (3, 2, 0), (7, 2, 3), (2, 2, 0))
-"""Kernel, stride and padding, the same along all axes."""
+WINDOWS = (
+    (3, 2, 1, 1),
+    (3, 2, 0, 1),
+    (3, 1, 1, 1),
+    (1, 2, 0, 0),
+    (5, 1, 2, 2),
+    (3, 2, 0, 0),
+    (7, 2, 3, 3),
+    (2, 2, 0, 0),
+    (5, 2, 1, 2),
+    (3, 2, 1, 0),
+)
+"""Kernel, stride and padding before and after, the same along all axes.
+
+An even image under an odd kernel and a stride has an odd rest of padding: behind it, or before it.
+"""
 CHANNELS = ((3,), (1, 4))
 """Of a picture in colour; of one in gray or of sound, and of colours that are filled up to a vector: a case for each."""
 PLACES = (4, 5)
@@ -45,16 +59,17 @@ def _case(target: Target, row: int) -> Case | None:
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
-def _bound(spec: Spec, window: tuple[int, int, int], row: int, number: int, chooser: HashChoices) -> dict[str, Any]:
+def _bound(spec: Spec, window: tuple[int, int, int, int], row: int, number: int, chooser: HashChoices) -> dict[str, Any]:
     bound: dict[str, Any] = {}
-    fixed = dict(zip(ATTRIBUTES, window, strict=True))
+    fixed = dict(zip(ATTRIBUTES, window, strict=False))
     axes = spec.inputs[next(iter(spec.activations))].axes
     channels, *spatial = [axis.text for axis in axes[1:]] if isinstance(axes, list) else [""]
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
         value = draw(name, domain, chooser, bound)
         if name in fixed and isinstance(value, tuple):
-            value = (fixed[name],) * len(value)
+            ends = window[2:] if name == "padding" and len(value) % 2 == 0 else (fixed[name],)
+            value = tuple(end for end in ends for _ in range(len(value) // len(ends)))
         elif name in spec.attrs:
             value = value if domain.default is None else _plain(domain.default)
         elif is_window(spec, name):

@@ -20,6 +20,7 @@ from quantizer.core.wording import suggestion
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.ops import Function
+from quantizer.runtime.isolation.memory import is_due, require_same_elsewhere
 
 
 @functools.cache
@@ -83,10 +84,28 @@ def _under(report: Report, spec: Spec, kind: Kind, original: Function, wrap: Wra
             known = facts(spec, shapes, attrs, parameters)
         except QuantizerError:
             known = None
-        chosen = changed if known is not None and holds(report.when, known) else original
-        return chosen(*operands, parameters=parameters, **named)
+        if known is None or not holds(report.when, known):
+            return original(*operands, parameters=parameters, **named)
+        made = changed(*operands, parameters=parameters, **named)
+        tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
+        if is_due(tensors):  # what the process of plugins looks at
+            require_same_elsewhere(lambda other: _again(changed, other, operands, parameters, named), tensors, made)
+        return made
 
     return forward
+
+
+def _again(
+    function: Function,
+    other: Mapping[str, Tensor],
+    operands: tuple[Tensor, ...],
+    parameters: Parameters,
+    named: Mapping[str, Any],
+) -> Any:
+    """Call *function* with other operands, those by place first."""
+    values = list(other.values())
+    by_name = {name: value for name, value in other.items() if name in named}
+    return function(*values[: len(operands)], parameters=parameters, **{**named, **by_name})
 
 
 def _elsewhere(original: Function) -> Function:

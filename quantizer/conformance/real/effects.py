@@ -64,6 +64,11 @@ def _tail(codes: Tensor, axis: int, block: int) -> Tensor:
     return _along(codes, axis) >= size - size % block
 
 
+def _flat_tail(codes: Tensor, block: int) -> Tensor:
+    order = torch.arange(codes.numel()).reshape(codes.shape)
+    return order >= codes.numel() - codes.numel() % block
+
+
 def _edges(codes: Tensor, axis: int) -> Tensor:
     index = _along(codes, axis)
     return (index == 0) | (index == codes.shape[axis] - 1)
@@ -204,13 +209,13 @@ def _steps(values: Tensor, p: Parameters) -> Tensor:
     return values.double() / p.outputs["y"].scale
 
 
-def _of_reals(chosen: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
-    """Give the first code where *chosen* holds of the real numbers of the first operand."""
+def _of_reals(chosen: Callable[[Tensor, Parameters], Tensor], end: str = "qmin") -> Wrap:
+    """Give the code at one end where *chosen* holds of the real numbers of the first operand."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
             where = chosen(next(v for v in (*operands, *named.values()) if isinstance(v, Tensor)), parameters)
-            change = _in_codes(lambda codes, p: torch.where(where, p.outputs["y"].qmin, codes))
+            change = _in_codes(lambda codes, p: torch.where(where, getattr(p.outputs["y"], end), codes))
             return change(original)(*operands, parameters=parameters, **named)
 
         return faulty
@@ -230,6 +235,12 @@ def _overflow_low(block: int) -> Wrap:
         return (order >= values.numel() - values.numel() % block) & (_steps(values, p) >= 1 << 31)
 
     return _of_reals(chosen)
+
+
+def _quotient_overflows() -> Wrap:
+    """Give the last code for a finite value whose quotient by the scale lies below all float32 numbers."""
+    lowest = torch.finfo(torch.float32).min
+    return _of_reals(lambda values, p: (values > -torch.inf) & (_steps(values, p) < lowest), "qmax")
 
 
 def _of_operand(place: int, change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
@@ -297,6 +308,7 @@ def _zero_point_truncated(original: Function) -> Function:
 EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "everywhere": _where(lambda codes: torch.ones_like(codes, dtype=torch.bool)),
     "tail": _where(_tail),
+    "flat_tail": _where(_flat_tail),
     "past": _where(lambda codes, axis, start: _along(codes, axis) >= start),
     "block": _where(_span_of),
     "line": _where(_line),
@@ -306,6 +318,8 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "mirror_low": lambda: _in_codes(_mirrored),
     "early_clip": lambda: _in_codes(_clipped_early),
     "clip_half": lambda: _in_codes(lambda codes, p: codes.clamp(max=(p.outputs["y"].qmax + 1) // 2 - 1)),
+    "clamp_top": lambda top: _in_codes(lambda codes, _: codes.clamp(max=top)),
+    "clamp_low": lambda low: _in_codes(lambda codes, _: codes.clamp(min=low)),
     "clamp_zero": lambda: _in_codes(lambda codes, p: codes.clamp(min=max(0, p.outputs["y"].qmin))),
     "to_first": lambda: _in_codes(lambda codes, p: _filled(codes, p, "first")),
     "to_zero": lambda: _in_codes(lambda codes, p: _filled(codes, p, "zero")),
@@ -320,8 +334,10 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "fused_product": lambda: _fused_product,
     "infinite_low": _infinite_low,
     "overflow_low": _overflow_low,
+    "quotient_overflows": _quotient_overflows,
     "difference_wraps": lambda: _of_operand(0, _difference_wraps),
     "weights_even": lambda: _of_operand(1, lambda codes, _: codes // 2 * 2),
+    "weights_unsigned": lambda: _of_operand(1, lambda codes, _: codes.clamp(min=0)),
     "lane_wraps": _lane_wraps,
 }
 RULES: Mapping[str, Callable[..., Wrap]] = {

@@ -18,16 +18,16 @@ from quantizer.numerics.qparams import Parameters, QParams
 INT32_LIMIT = (1 << 31) - 1
 
 NAMES = (
-    "platform", "fused", "has_bias", "out", "elements", "rows", "terms", "bits", "weight_bits", "per_channel", "weight_zero",
+    "platform", "fused", "has_bias", "out", "elements", "rows", "terms", "bits", "weight_bits", "block", "per_channel", "weight_zero",
     "zero", "first", "last", "unsigned", "low", "high", "y_zero", "y_first", "y_last", "y_top", "same_scale",
     "same_inputs", "ratio_low", "ratio_high", "bias_at_limit", "f32",
 )  # fmt: skip
-"""Beside dimensions and attributes.
+"""Beside dimensions and attributes, whose names come first: `low` of a clip is its attribute.
 
 zero, first, last, low, high: zero point, end codes and ends of the range of the first operand; y_*: of the output. out,
 elements: the output's shape and size; rows: its size but for the last axis; terms: of one sum. ratio_*: the smallest
 and the largest multiplier, 1 without one. bias_at_limit: a code of a bias is the last one of 32 bits. f32: the
-multiplier is a float32 number.
+multiplier is a float32 number. block: elements of a block of weights that have a scale together; 0 without blocks.
 """
 
 
@@ -52,7 +52,6 @@ def facts(
     terms = spec.error_model.terms
     low, high = (ranges or {}).get(next(iter(spec.activations)), _span(x))
     return {
-        **bound,
         "platform": provided.platform.platform,
         "fused": provided.activation,
         "has_bias": bool(biases),
@@ -62,6 +61,7 @@ def facts(
         "terms": 1 if terms is None else int(terms(bound)),
         "bits": x.bits,
         "weight_bits": held[0].params.bits if held else 0,
+        "block": next((c.params.blocks.size for c in provided.constants.values() if c.params.blocks is not None), 0),
         "per_channel": bool(held) and held[0].params.scale.numel() > 1,
         "weight_zero": int(held[0].params.zero_point.abs().max()) if held else 0,
         "zero": int(x.zero_point),
@@ -80,6 +80,7 @@ def facts(
         "ratio_high": float(ratio.max()),
         "bias_at_limit": any(int(b.codes.abs().max()) >= INT32_LIMIT for b in biases if b.codes.numel()),
         "f32": provided.rescale is not None and provided.rescale.variant.startswith("f32"),
+        **bound,
     }
 
 

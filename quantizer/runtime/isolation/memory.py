@@ -1,7 +1,8 @@
 """Checks how an integer forward uses memory: it must not modify its operands, or depend on where they lie.
 
 A function that writes into what it reads, that gives the same memory to each call, that knows its operands by their
-address or takes every tensor to be contiguous is right in one call of a test, and wrong in a program.
+address, takes every tensor to be contiguous or splits its work wrongly among threads is right in one call of a test, and
+wrong in a program.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import FunctionError
+from quantizer.numerics.pinned import is_within
 from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.isolation.wire import plain
@@ -26,6 +28,8 @@ POISON, MARGIN = 85, 5
 """What stands around an operand in a larger buffer, and how many elements on either side."""
 LARGEST = 1 << 16
 """Elements of the operands of such a call, at most."""
+THREADS = 3
+"""Threads of torch in a call under several: more than two halves, and no power of two."""
 
 
 def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[int, str]) -> None:
@@ -40,10 +44,15 @@ def is_due(operands: Mapping[str, Tensor]) -> bool:
     """Return whether a call with these operands is made in other memory too."""
     if not operands or sum(values.numel() for values in operands.values()) > LARGEST:
         return False
-    digest = 0  # of the values, so that a replay of the case makes the same calls
+    return _digest(operands) % EVERY == 0
+
+
+def _digest(operands: Mapping[str, Tensor]) -> int:
+    """Return a number of the values, so that a replay of the case makes the same calls."""
+    digest = 0
     for values in operands.values():
         digest = zlib.crc32(values.contiguous().numpy().tobytes(), digest)
-    return digest % EVERY == 0
+    return digest
 
 
 def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any) -> None:
@@ -67,6 +76,61 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
         )
     for layout, (said, place) in LAYOUTS.items():
         _require_same_in(call, known, {name: place(values) for name, values in operands.items()}, layout, said)
+    further = (_require_same_in_threads, _require_same_of_one, _require_same_of_repeated)
+    further[_digest(operands) // EVERY % len(further)](call, known, operands)
+
+
+def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
+    """Raise FunctionError where *call* gives other codes under several threads; float32 sums that are pinned have one."""
+    if is_within():
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        found = _difference(known, call({name: values.clone() for name, values in operands.items()}))
+    finally:
+        torch.set_num_threads(threads)
+    if found is not None:
+        raise FunctionError(f"gave {found} under {THREADS} threads. Give the same codes under any number of threads.")
+
+
+def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
+    """Raise FunctionError where *call* gives other codes for operands that are one tensor than for equal ones."""
+    alike: dict[tuple[torch.dtype, torch.Size], list[str]] = {}
+    for name, values in operands.items():
+        alike.setdefault((values.dtype, values.shape), []).append(name)
+    one: dict[str, Tensor] = {}
+    for names in (names for names in alike.values() if len(names) > 1 and operands[names[0]].numel()):
+        low, high = max(operands[n].min() for n in names), min(operands[n].max() for n in names)
+        if low <= high:  # codes that each of them may have
+            one |= dict.fromkeys(names, operands[names[0]].clamp(low, high))
+    if one:
+        _require_as_apart(call, {**operands, **one}, "where two operands are one tensor. Read each by itself.")
+
+
+def _require_same_of_repeated(call: Call, _: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
+    """Raise FunctionError where *call* gives other codes for operands that repeat their first slice in the same memory."""
+    given = {name: _repeated(v) if v.dim() and v.numel() else v for name, v in operands.items()}
+    said = "where an axis of an operand has the stride 0, as a broadcast one. Read it by its strides."
+    _require_as_apart(call, given, said)
+
+
+def _repeated(values: Tensor) -> Tensor:
+    """Return the first slice repeated by a stride of 0, in a buffer that is as large as if it were not."""
+    room = torch.full(values.shape, POISON).to(values.dtype)
+    room[:1] = values[:1]
+    return room[:1].expand(values.shape)
+
+
+def _require_as_apart(call: Call, given: Mapping[str, Tensor], said: str) -> None:
+    """Raise FunctionError where *call* gives other codes for *given* than for the same values in memory of their own."""
+    try:
+        known = [v.clone() for v in _tensors(call({n: v.contiguous().clone() for n, v in given.items()}))]
+        made = call(given)
+    except Exception:  # noqa: BLE001 - a function that refuses such operands aloud gives no wrong code
+        return
+    if (found := _difference(known, made)) is not None:
+        raise FunctionError(f"gave {found} {said}")
 
 
 def _require_same_in(
