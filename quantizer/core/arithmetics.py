@@ -93,6 +93,8 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
         return f"{variant} multiplies by 31 bits, got multiplier: {{bits: {rule.bits}}}. Write 31, or q31_single."
     if variant == "multiplier_shift" and rule.bits != "activation" and min(rule.bits, rule.max_bits) > RATIO_BITS:
         return f"multiplier_shift takes a float32 ratio, of {RATIO_BITS} bits at most, got bits: {rule.bits}."
+    if variant == "multiplier_shift" and rule.shifts is not None:
+        return f"multiplier_shift limits its shifts by max_shift; shifts is for fixed-point multipliers, got {rule.shifts}. Write max_shift."
     own, limited = OWN_ROUNDING.get(variant), "relu6" in spec.fuses and platform.activations.get("relu6") == "relu6"
     if own is None or not limited or platform.limit(variant) is not None:
         return None
@@ -103,11 +105,13 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
     return None
 
 
-def refusals(platform: Platform, specs: Iterable[Spec], home: Platform | None = None) -> Iterator[tuple[Location, str]]:
+def refusals(
+    platform: Platform, specs: Iterable[Spec], home: Platform | None = None, *, generic: bool = False
+) -> Iterator[tuple[Location, str]]:
     """Yield place and reason for each operator family whose requantization variant on *platform* does not support it.
 
     home: the shipped platform whose functions it has. Where all its arithmetic is that one's, what runs there is not
-    refused.
+    refused. *generic*: only variants that compose are looked at; the platform's room may know the others.
     """
     said: set[tuple[Location, Variant]] = set()
     copied = home is not None and _is_copy(platform, home)
@@ -122,6 +126,8 @@ def refusals(platform: Platform, specs: Iterable[Spec], home: Platform | None = 
             for index, choice in enumerate(platform.variants.get(family, ()))
         ]
         for place, variant in chosen:
+            if generic and variant not in COMPOSING:
+                continue
             why = refusal(platform, spec, variant)
             if why is not None and (place, variant) not in said:
                 said.add((place, variant))

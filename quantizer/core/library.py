@@ -20,7 +20,7 @@ from quantizer.core.model_errors import Finding, explain, render
 from quantizer.core.platform_rules import check_platform
 from quantizer.core.platforms import Platform
 from quantizer.core.roles import applies
-from quantizer.core.rooms import Room, declared_platforms, rooms
+from quantizer.core.rooms import Room, declared_platforms, room_of, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec
@@ -399,16 +399,27 @@ def linted_platforms(paths: Sequence[Path] = ()) -> list[tuple[str, Path | None]
     return [(file.stem, files.root) for files in found for file in files.platforms]
 
 
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
 def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
-    """Yield a message for each operator that the built-in functions cannot compute on a platform of *files* that is not shipped."""
-    own = [shipped_folder().resolve(), *(room.folder.resolve() for room in rooms())]
+    """Yield a message for each operator that the built-in functions cannot compute on a platform of *files* that is not shipped.
+
+    A room from outside may have functions and oracles of its own. So only a generic requantization is refused there, in
+    families without an oracle.
+    """
     for file in files:
         platform = library.platforms.get(file.stem)
-        if platform is None or any(folder in file.resolve().parents for folder in own):
+        if platform is None or PACKAGE in file.resolve().parents:
             continue
+        specs, room = list(library.specs.values()), room_of(platform.platform)
+        if room is not None:
+            judged = {oracle.family for oracle in room.oracles if platform.platform in (oracle.platforms or room.platforms)}
+            specs = [spec for spec in specs if spec.quantization.family not in judged]
         positions = library.platform_positions[platform.platform]
-        found = refusals(platform, library.specs.values(), library.platforms.get(platform.functions or ""))
-        yield from (positions.message(place, text) for place, text in found)
+        home = library.platforms.get(platform.functions or "")
+        for place, text in refusals(platform, specs, home, generic=room is not None):
+            yield positions.message(place, text)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from quantizer.conformance.options import Options
 from quantizer.conformance.stores import Stores
 from quantizer.core import rooms as module
 from quantizer.core.errors import PluginError
-from quantizer.core.library import load_library
+from quantizer.core.library import _load_library, lint, load_library
 from quantizer.core.rooms import GROUP, Room, oracle_of, room_of, rooms
 from quantizer.ops import REGISTRY, _load_room, load_built_ins
 
@@ -64,8 +64,6 @@ def test_a_room_of_another_distribution_brings_a_platform_and_functions(installe
         "def quantized_chip(x, *, parameters):\n    return x\n"
     )
     folder = installed("chip", kernels=kernels)
-    from quantizer.core.library import _load_library
-
     _load_library.cache_clear()
     try:
         assert load_library().platform_paths["chip"] == folder / "chip.yaml"
@@ -162,3 +160,33 @@ def test_stored_cases_of_a_room_count_for_shipped_operators_only():
 
 def test_a_room_is_plain_data():
     assert Room(Path("a"), ("b",)).files == (Path("a/b.yaml"),)
+
+
+CHIP_WITHOUT_A_RULE = """platform: chip
+summary: A chip of its own.
+schemes: [a8]
+ops: [{ops}]
+requantize: {{default: multiplier_shift}}
+multiplier: {{bits: 15, {shift}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ops", "shift", "oracles", "said"),
+    [
+        ("avg_pool2d, relu", "max_shift: 31", "", ["avg_pool2d: multiplier_shift has no rule for a pooling. Write one of exact"]),
+        ("avg_pool2d, relu", "max_shift: 31", 'Oracle("average_pooling", "chip.oracle:mean"),', []),
+        ("relu", "shifts: [1, 31]", "", ["shifts is for fixed-point multipliers, got [1, 31]. Write max_shift."]),
+    ],
+)
+def test_lint_says_of_a_room_from_outside_what_its_requantization_has_no_rule_for(installed, ops, shift, oracles, said):
+    folder = installed("chip", oracles=oracles)
+    (folder / "chip.yaml").write_text(CHIP_WITHOUT_A_RULE.format(ops=ops, shift=shift))
+    _load_library.cache_clear()
+    try:
+        problems, _ = lint([folder])
+    finally:
+        _load_library.cache_clear()
+    assert len(problems) == len(said)
+    for text in said:
+        assert any(text in problem and "chip.yaml:" in problem for problem in problems), problems

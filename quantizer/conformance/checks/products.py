@@ -41,13 +41,16 @@ def bilinear(trial: Trial) -> Verdict:
     magnitude = trial.sum_magnitudes
     if magnitude.size and float(magnitude.max()) >= EXACT_LIMIT:
         return inconclusive(CHECK, "the accumulator leaves the integers that float64 holds")
-    held, refusal = _accumulator(trial, acc, magnitude)
+    held, most, refusal = _accumulator(trial, acc, magnitude)
     if refusal is not None:
         return refusal
     declared = DECLARED.get(rescale.variant)
     if declared is None:
         return inconclusive(CHECK, f"variant {rescale.variant} declares no rounding stages")
-    held = before_activation(trial, held)
+    replayed = declared.float32 or declared.high_multiply or platform.multiplier.overflow == "x86"
+    if replayed and not np.array_equal(held, most):
+        return Verdict(CHECK, "overflow", elements=acc.size, reason="a sum may saturate before it is complete")
+    held, most = before_activation(trial, held), before_activation(trial, most)
     mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
     if declared.float32:
         return replayed_stage(trial, held, mantissa, declared)
@@ -60,25 +63,45 @@ def bilinear(trial: Trial) -> Verdict:
     exact = _exact_product(held, mantissa, shift, rescale)
     if platform.multiplier.overflow == "x86":
         value, exact = _within_int32(trial, value, exact, keeps_bits=rescale.variant == "q15_half_up")
-    return rounded_once(trial, value, declared, 0.0, exact, lambda index: {"accumulator": str(int(held[index]))})
+    if np.array_equal(held, most):
+        return rounded_once(trial, value, declared, 0.0, exact, lambda index: {"accumulator": str(int(held[index]))})
+    top = most * factor / rescale.divisor
+    return rounded_once(
+        trial,
+        value,
+        declared,
+        0.0,
+        exact,
+        lambda index: {"accumulator": f"{int(held[index])}..{int(most[index])}, as it saturates in any order"},
+        top=(top, _exact_product(most, mantissa, shift, rescale)),
+    )
 
 
-def _accumulator(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Verdict | None]:
+def _accumulator(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array, Verdict | None]:
+    """Return the smallest and the largest sum that the declared accumulator may hold at the end, or a verdict.
+
+    One that saturates depends on the order of additions: least where all positive terms come first, most where they
+    come last. A sum that is cut once at its end lies between.
+    """
     rule = trial.target.platform.accumulator
     bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
     limit = 2.0 ** (bits - 1)
     if rule.overflow == "unbounded" or not acc.size or float(magnitude.max()) < limit:
-        return acc, None
+        return acc, acc, None
     outside = (acc >= limit) | (acc < -limit)
     if rule.overflow == "wrap":
-        return (acc + limit) % (2 * limit) - limit, None
+        wrapped = (acc + limit) % (2 * limit) - limit
+        return wrapped, wrapped, None
     if rule.overflow == "saturate":
-        return acc, Verdict(CHECK, "overflow", elements=acc.size, reason="a saturating sum leaves its range")
+        above, below = (magnitude + acc) / 2, (acc - magnitude) / 2
+        least = np.maximum(np.minimum(above, limit - 1) + below, -limit)
+        most = np.minimum(np.maximum(below, -limit) + above, limit - 1)
+        return least, most, None
     if outside.any():
         index = tuple(int(i) for i in np.argwhere(outside)[0])
         worst = Worst("accumulator", index, f"at most {int(limit) - 1}", str(int(acc[index])), f"{bits} bits")
-        return acc, failure(CHECK, "the accumulator leaves the range that the platform declares", worst)
-    return acc, None
+        return acc, acc, failure(CHECK, "the accumulator leaves the range that the platform declares", worst)
+    return acc, acc, None
 
 
 def _exact_product(

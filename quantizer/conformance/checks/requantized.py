@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -27,6 +27,8 @@ CHECK = "arithmetic"
 
 
 FLOAT32_UNIT = 2.0**-24
+CONCLUSIVE = 2
+"""An element that more codes are allowed for decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,47 @@ def rounded_once(
     detail: Callable[[tuple[int, ...]], Mapping[str, str]],
     what: str = "the provided sum",
     magnitude: Array | float = 0.0,
+    top: tuple[Array, Callable[[tuple[int, ...]], Fraction]] | None = None,
 ) -> Verdict:
     """Judge codes of real numbers in output steps: rounded once in the declared mode, *extra* codes for earlier stages.
 
     exact: the number of one element in rationals, by its index; it decides near ties. detail: what a failure also
-    shows. magnitude: the sum of |terms|, where these are real numbers that may cancel.
+    shows. magnitude: the sum of |terms|, where these are real numbers that may cancel. top: the largest number of each
+    element and its rationals, where *value* is the smallest of several; an element that this leaves more than
+    `CONCLUSIVE` codes decides nothing.
     """
-    zero = int(trial.output.zero_point)
-    mode = declared.rounding or trial.target.platform.rounding
+    zero, mode = int(trial.output.zero_point), declared.rounding or trial.target.platform.rounding
+    low, high, value = _codes(trial, value, declared, extra, exact, magnitude)
+    if top is not None:
+        _, high, _ = _codes(trial, top[0], declared, extra, top[1], magnitude)
+    spread = (0.5 if mode.startswith("half") else 1.0) + np.broadcast_to(np.asarray(extra), value.shape)
+    further = f" + {float(np.max(extra)):.3g} of an earlier stage" if np.any(extra) else ""
+    if trial.case.activation != "none":
+        further += f", then {trial.target.platform.activations[trial.case.activation]}"  # type: ignore[index]
+    verdict = judge_codes(
+        CHECK,
+        trial,
+        low,
+        high,
+        value=value,
+        allowance=spread,
+        zero=zero,
+        made_of=f"{mode} of {what}{further}",
+        detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
+    )
+    return verdict if top is None else replace(verdict, vacuous=int(np.count_nonzero(high - low >= CONCLUSIVE)))
+
+
+def _codes(
+    trial: Trial,
+    value: Array,
+    declared: Declared,
+    extra: Array | float,
+    exact: Callable[[tuple[int, ...]], Fraction],
+    magnitude: Array | float,
+) -> tuple[Array, Array, Array]:
+    """Return the smallest and the largest code of each number, and the numbers within the limits of the activation."""
+    zero, mode = int(trial.output.zero_point), declared.rounding or trial.target.platform.rounding
     least, most = (limit / float(trial.output.scale) for limit in trial.limits)
     own = trial.target.platform.limit(trial.variant) if math.isfinite(most) else None
     value = np.clip(value, least, np.inf if own else most)
@@ -120,25 +155,10 @@ def rounded_once(
         magnitude=magnitude,
     )
     if own is not None:
-        top = min(
-            expected_parameters.limit_code(trial.limits[1], float(trial.output.scale), zero, own), trial.output.qmax
-        )
-        low, high = np.minimum(low, top), np.minimum(high, top)
-    spread = (0.5 if mode.startswith("half") else 1.0) + np.broadcast_to(np.asarray(extra), value.shape)
-    further = f" + {float(np.max(extra)):.3g} of an earlier stage" if np.any(extra) else ""
-    if trial.case.activation != "none":
-        further += f", then {trial.target.platform.activations[trial.case.activation]}"  # type: ignore[index]
-    return judge_codes(
-        CHECK,
-        trial,
-        low,
-        high,
-        value=value,
-        allowance=spread,
-        zero=zero,
-        made_of=f"{mode} of {what}{further}",
-        detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
-    )
+        limit = expected_parameters.limit_code(trial.limits[1], float(trial.output.scale), zero, own)
+        end = min(limit, trial.output.qmax)
+        low, high = np.minimum(low, end), np.minimum(high, end)
+    return low, high, value
 
 
 def _placed(trial: Trial, exact: Callable[[tuple[int, ...]], Fraction]) -> Callable[[tuple[int, ...]], Fraction]:

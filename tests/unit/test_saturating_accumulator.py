@@ -1,0 +1,78 @@
+"""A saturating accumulator is judged by what any order of additions may leave; a kernel that does not saturate is found."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.ops import REGISTRY
+
+SESSION = open_session(Options(root=Path.cwd()))
+OPS = ("conv2d", "fully_connected", "matmul")
+
+
+def targets(op: str, bits: int = 18):
+    for target in SESSION.all_targets(SESSION.library.spec(op)):
+        if target.platform.platform == "ideal" and target.scheme.name in ("w8a8", "a8"):
+            accumulator = target.platform.accumulator.model_copy(update={"bits": bits, "overflow": "saturate"})
+            yield dataclasses.replace(target, platform=target.platform.model_copy(update={"accumulator": accumulator}))
+
+
+def verdicts(op: str):
+    for target in targets(op):
+        for index, data in enumerate(("random", "saturation", "corners", "accumulator_limit") * 6):
+            row = {"data": data} if data in target.spec.data else {}
+            case = build_case(target, HashChoices(key(index, "saturating", target.id), row))
+            yield from judge(Trial(target, case, SESSION.engine), ("arithmetic",))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_sum_that_is_cut_at_its_end_is_right_and_judged(op: str):
+    found = list(verdicts(op))
+    assert [v.worst for v in found if v.failing] == []
+    assert all(v.status == "pass" for v in found)
+
+
+def without_saturation(function):
+    def quantized(*operands, parameters, **attrs):
+        accumulator = parameters.platform.accumulator.model_copy(update={"overflow": "unbounded"})
+        platform = parameters.platform.model_copy(update={"accumulator": accumulator})
+        return function(*operands, parameters=dataclasses.replace(parameters, platform=platform), **attrs)
+
+    return quantized
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_kernel_that_does_not_saturate_is_found(op: str):
+    function = REGISTRY.find(op, "quantized", "ideal").function
+    with REGISTRY.overridden(op, "quantized", without_saturation(function), "ideal"):
+        assert any(v.failing for v in verdicts(op))
+
+
+def saturating_matmul(order: int):
+    """Return a matrix product whose accumulator is cut after each addition, in the order of the terms or in reverse."""
+
+    def quantized(a, b, *, parameters):
+        rescale, out, most = parameters.rescale, parameters.outputs["y"], 1 << 17
+        left, right = a - parameters.inputs["a"].zero_point, b - parameters.inputs["b"].zero_point
+        total = torch.zeros((), dtype=torch.int64)
+        for k in range(left.shape[-1])[::order]:
+            total = (total + left[..., :, k, None] * right[..., None, k, :]).clamp(-most, most - 1)
+        numbers = torch.round(total.double() * rescale.mantissa / rescale.divisor).long()
+        return (numbers + out.zero_point).clamp(out.qmin, out.qmax)
+
+    return quantized
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_kernel_that_saturates_at_each_addition_is_right_in_any_order(order: int):
+    with REGISTRY.overridden("matmul", "quantized", saturating_matmul(order), "ideal"):
+        assert [v.worst for v in verdicts("matmul") if v.failing] == []
