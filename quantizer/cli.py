@@ -98,7 +98,9 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         lines = {choice.dest: choice.help for choice in action._choices_actions}
         for name, verb in action.choices.items():
             if verb.description is None and (line := lines.get(name)):
-                verb.description = f"{line[0].upper()}{line[1:]}."
+                verb.description = f"{line[0].upper()}{line[1:]}.".replace(
+                    "%%", "%"
+                )  # a help line is a format, this is not
             _describe(verb)
 
 

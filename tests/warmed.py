@@ -28,6 +28,8 @@ IMPORTED = (
     "torch", "quantizer.conformance.plugin", "quantizer.conformance.collection", "quantizer.conformance.items",
     "quantizer.conformance.session", "quantizer.conformance.finish_run", "quantizer.plugins.discovery",
     "quantizer.reporting.terminal", "quantizer.cli", "quantizer.runtime.isolation.worker", "quantizer.commands.faults", "quantizer.commands.optimize",
+    "quantizer.reporting.folder", "quantizer.conformance.run_canary", "quantizer.conformance.inputs",
+    "quantizer.conformance.plugin_coverage", "filelock", "execnet", "xdist.looponfail",
 )  # fmt: skip
 READ_AT_IMPORT = (
     "ATEN_", "CUDA", "DNNL_", "FBGEMM_", "HYPOTHESIS_", "LD_", "MKL_", "NUMEXPR_", "OMP_", "ONEDNN_", "OPENBLAS_",
@@ -303,13 +305,20 @@ def _serve() -> None:
     os.dup2(2, 1)
     for name in IMPORTED:
         importlib.import_module(name)
+    from _pytest.config import default_plugins
+
     from quantizer.core.library import _load_library, load_library
     from quantizer.core.rooms import rooms
+    from quantizer.ops import load_built_ins
 
+    for name in default_plugins:
+        importlib.import_module(f"_pytest.{name}")
     load_library()
     if CHANGING in sys.argv:
         _load_library.cache_clear()
         rooms.cache_clear()
+    else:
+        load_built_ins()  # a hundred modules, for each run and for each process of plugins
     for name, module in sys.modules.items():
         if name.partition(".")[0].lstrip("_").startswith(("quantizer", "hypothesis", "xdist")):
             # else pytest warns that it cannot rewrite the assertions of what is imported

@@ -83,7 +83,8 @@ def _table(args: argparse.Namespace) -> int:
         replace_files({args.output: document(findings)})
     sys.stdout.write(f"{_summary('all', findings)}\n{_summary('frozen list', frozen)}\n")
     passed = sum(finding.outcome == "passed" for finding in frozen)
-    wrong = any(finding.outcome in ("wrong", "crashed") for finding in findings)
+    wrong = [finding for finding in findings if finding.outcome in ("wrong", "crashed")]
+    sys.stdout.writelines(f"{finding.test.name}: {finding.outcome}: {finding.reason}\n" for finding in wrong)
     return MISSED if wrong or passed < SHARE * len(frozen) else PASSED
 
 
@@ -98,7 +99,7 @@ def document(findings: list[Finding]) -> str:
     """Return the table as markdown: the frozen list by operator, everything else, and why tests were refused."""
     import onnx
 
-    from quantizer.runtime.onnx_node_tests import CORRECTED, PPQ_ONLY, STANDARD
+    from quantizer.runtime.onnx_node_tests import PPQ_ONLY, STANDARD
 
     frozen = [finding for finding in findings if finding.test.operator in STANDARD]
     others = [finding for finding in findings if finding.test.operator not in STANDARD]
@@ -107,7 +108,7 @@ def document(findings: list[Finding]) -> str:
         "# ONNX node tests",
         f"The node tests of onnx {onnx.__version__} through `quantizer.runtime.onnx_backend`, written by "
         "`quantizer onnx backend-table -o docs/onnx.md`. The tests' own tolerances apply. A refused test counts as not "
-        f"passed. With onnx before 1.22 {len(CORRECTED)} tests of Attention are left out: later releases corrected their answers.",
+        f"passed. Tests whose answers a later release corrected are left out: {_corrected()}.",
         f"- {_summary('all', findings)}\n- {_summary('the frozen list', frozen)}\n- {_summary('other operators', others)}",
         "## The frozen list",
         _by_operator(frozen),
@@ -123,6 +124,14 @@ def document(findings: list[Finding]) -> str:
         _by_operator(others),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _corrected() -> str:
+    from quantizer.runtime.onnx_node_tests import CORRECTED
+
+    return ", ".join(
+        f"{len(names)} with onnx before {'.'.join(map(str, release))}" for release, names in CORRECTED.items()
+    )
 
 
 def _by_operator(findings: list[Finding]) -> str:

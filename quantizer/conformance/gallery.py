@@ -84,9 +84,11 @@ def entries(session: Session) -> list[Entry]:
         for defect in platform.defects:
             case = read_replay(stored_case(platform, defect)).case
             try:
-                script, engine = script_of_defect(session, platform, defect), engine_of(platform, defect).name
-            except UnsupportedError:
+                engine = engine_of(platform, defect).name
+            except UnsupportedError:  # no engine that a script could run
                 script, engine = "", platform.platform
+            else:
+                script = script_of_defect(session, platform, defect)
             cause, upstream = of_root(session.library, defect)
             found.append(Entry(platform, defect, case, engine, script, cause, upstream))
     ranks = {severity: rank for rank, severity in enumerate(SEVERITIES)}

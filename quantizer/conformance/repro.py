@@ -23,7 +23,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.engines.forms.npz import container
 from quantizer.runtime.engines.frames import Array
-from quantizer.runtime.engines.lowering import Lowered, Lowering
+from quantizer.runtime.engines.lowering import Lowered, load_lowering
 from quantizer.runtime.engines.scripts import (
     WIDTH,
     Source,
@@ -81,8 +81,7 @@ def repro(trial: Trial, lowering: str, variant: str, writer: str, told: Told) ->
     lowering: the module that lowers to the form; writer: `module:function`, a `Writer`. Raises UnsupportedError, or
     RefusedError for a case that the form cannot hold.
     """
-    form: Lowering = importlib.import_module(lowering)  # type: ignore[assignment]
-    lowered = form.lower(trial.call, trial.codes, trial.parameters, variant)
+    lowered = load_lowering(lowering).lower(trial.call, trial.codes, trial.parameters, variant)
     known = {name: _operand(trial, name, lowered.job.feeds.get(name)) for name in trial.codes}
     module, _, function = writer.partition(":")
     write: Writer = getattr(importlib.import_module(module), function)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from warmed import Warmed
+from warmed import Done, Warmed
 
 SPEC = """\
 op: {name}
@@ -51,10 +51,11 @@ OFF_BY_ONE = RIGHT + " + 1"
 class Vendor:
     """A folder with one operator of its own: a spec and a plugin."""
 
-    def __init__(self, pytester: pytest.Pytester, nested: Callable[..., pytest.RunResult]) -> None:
+    def __init__(self, pytester: pytest.Pytester, nested: Callable[..., pytest.RunResult], warmed: Warmed) -> None:
         self.pytester = pytester
         self.root = pytester.path
         self.pytest = nested
+        self.warmed = warmed
 
     def write(self, name: str = "double", *, result: str = RIGHT, oracle: str = "none") -> None:
         (self.root / "my_specs").mkdir(exist_ok=True)
@@ -64,6 +65,10 @@ class Vendor:
 
     def run(self, *args: str) -> pytest.RunResult:
         return self.pytest("my_specs", "--op-plugins", "my_plugins", "-p", "no:cacheprovider", *args)
+
+    def quantizer(self, *words: str) -> Done:
+        """Run a command in this folder."""
+        return self.warmed.run("quantizer", *words, cwd=self.root)
 
 
 @pytest.fixture
@@ -84,5 +89,5 @@ def nested(
 
 
 @pytest.fixture
-def vendor(pytester: pytest.Pytester, nested: Callable[..., pytest.RunResult]) -> Vendor:
-    return Vendor(pytester, nested)
+def vendor(pytester: pytest.Pytester, nested: Callable[..., pytest.RunResult], warmed: Warmed) -> Vendor:
+    return Vendor(pytester, nested, warmed)

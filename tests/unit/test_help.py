@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quantizer.cli import COMMANDS
+from quantizer.cli import COMMANDS, _describe
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -23,5 +23,7 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 def test_every_help_is_printed(command):
     top = argparse.ArgumentParser(prog="quantizer")
     importlib.import_module(COMMANDS[command][0]).add_parser(top.add_subparsers())
+    _describe(top)
     for parser in parsers(top):
         assert parser.prog in parser.format_help()
+        assert "%%" not in parser.format_help()

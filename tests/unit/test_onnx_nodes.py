@@ -10,13 +10,14 @@ import pytest
 import torch
 from onnx import TensorProto, defs, helper
 
+from quantizer.cli import main
 from quantizer.core.errors import QuantizerError, UnsupportedError
 from quantizer.ir.formats.onnx_graph import NEWEST
 from quantizer.ir.graph import Graph, Node
 from quantizer.runtime.onnx.attention import attention
 from quantizer.runtime.onnx.kernels import KERNELS, SPECIAL, Context
 from quantizer.runtime.onnx_backend import QuantizerBackend
-from quantizer.runtime.onnx_node_tests import STANDARD, node_tests, run
+from quantizer.runtime.onnx_node_tests import STANDARD, corrected_since, node_tests, run
 
 FAMILIES = ("AveragePool", "MaxPool", "Conv", "ConvTranspose", "LayerNormalization", "Resize", "Shape", "ScatterND",
             "GRU", "LSTM", "Max", "Slice", "Split", "TopK", "If", "RoiAlign", "DequantizeLinear", "CumSum", "QLinearConv", "ConvInteger")  # fmt: skip
@@ -31,11 +32,24 @@ def test_operator_passes_its_node_tests(operator):
     assert [f for f in findings if f.outcome != "passed" and f.test.name not in refused] == []
 
 
-def test_a_planted_error_is_a_wrong_answer(monkeypatch):
+def test_a_planted_error_is_a_wrong_answer_that_the_command_names(monkeypatch, capsys):
     sinh = next(test for test in node_tests() if test.name == "test_sinh")
     assert run(sinh).outcome == "passed"
     monkeypatch.setattr(KERNELS["Sinh"], "own", lambda x: x.cosh())
     assert run(sinh).outcome == "wrong"
+    assert main(["onnx", "backend-table", "--op=Sinh"]) == 1
+    assert "test_sinh: wrong: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("version", "zero_norm", "attention"), [("1.20.0", 1, 9), ("1.21.0", 0, 9), ("1.23.2", 0, 0)])
+def test_answers_that_later_releases_corrected_are_left_out(version, zero_norm, attention):
+    left_out = corrected_since(version)
+    assert sum(name.startswith("test_l2normalization") for name in left_out) == zero_norm
+    assert sum(name.startswith("test_attention") for name in left_out) == attention
+
+
+def test_no_answer_that_a_later_release_corrected_is_asked_for():
+    assert corrected_since(onnx.__version__).isdisjoint(test.name for test in node_tests())
 
 
 def test_every_operator_of_the_frozen_list_has_a_kernel():

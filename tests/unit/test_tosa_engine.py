@@ -32,11 +32,13 @@ from quantizer.core.shapes import limits, variables
 from quantizer.numerics import ratio_to_multiplier, requantize, requantize_accumulator
 from quantizer.numerics.parameters import Request
 from quantizer.ops import load_built_ins
-from quantizer.platforms.tosa.graph import INT8, INT16, INT32, TosaGraph
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.process import Worker
+
+pytest.importorskip("tosa_serializer", reason="tosa-tools is not installed")
+from quantizer.platforms.tosa.graph import INT8, INT16, INT32, TosaGraph  # noqa: E402
 
 load_built_ins()
 LIBRARY = load_library()

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from quantizer.cli import main
+from quantizer.commands import vectors as command
 from quantizer.conformance.judge import judge
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
@@ -211,11 +212,12 @@ def test_a_damaged_or_overlong_file_of_a_zip_is_an_error(tmp_path, capsys):
     assert main(["vectors", "judge", str(tmp_path / "torn.zip"), str(tmp_path)]) == 2
 
 
-def test_a_bundle_over_its_budget_and_one_that_exists_are_refused(relu, tmp_path, capsys):
+def test_a_bundle_over_its_budget_and_one_that_exists_are_refused(relu, tmp_path, capsys, monkeypatch):
     assert main(["vectors", "export", "--op", "relu", "-o", str(relu)]) == 2
-    words = ["vectors", "export", "--op", "conv2d", "--cases", "9999", "--budget", "1", "-o", str(tmp_path / "big")]
+    monkeypatch.setattr(command, "MEGABYTE", 5000)
+    words = ["vectors", "export", "--op", "relu", "--cases", "9999", "--budget", "1", "-o", str(tmp_path / "big")]
     assert main(words) == 2
-    assert "more than 1 MB" in capsys.readouterr().err
+    assert "more than 0.005 MB" in capsys.readouterr().err
     assert not (tmp_path / "big").exists()
 
 

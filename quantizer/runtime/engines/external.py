@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.frames import Array
-from quantizer.runtime.engines.lowering import Lowered, Lowering
+from quantizer.runtime.engines.lowering import Lowered, Lowering, load_lowering
 from quantizer.runtime.engines.pins import held_to, instruction_sets, running_variant, variables
 from quantizer.runtime.engines.process import OverLimitError, Worker
 from quantizer.runtime.engines.protocol import Call
@@ -57,7 +56,7 @@ class ExternalEngine:
 
     @functools.cached_property
     def _lowering(self) -> Lowering:
-        return importlib.import_module(self._chosen.lowering)  # type: ignore[return-value]
+        return load_lowering(self._chosen.lowering)
 
     def _checks(self) -> tuple[str, ...]:
         """Return the checks that its form allows; `float` where it runs float models."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from torch import Tensor
 
+from quantizer.core.errors import UnsupportedError
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
+from quantizer.core.wording import to_install
 from quantizer.numerics.qparams import Parameters
 from quantizer.runtime.engines.frames import Array, Job
 from quantizer.runtime.engines.protocol import Call
@@ -53,3 +56,13 @@ class Lowering(Protocol):
     @staticmethod
     def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
         """Return the sums before requantization, None where the system does not show them; only where CHECKS has `exact`."""
+
+
+def load_lowering(module: str) -> Lowering:
+    """Return the lowering called *module*; UnsupportedError names what writes models of its form and is not installed."""
+    try:
+        return cast("Lowering", importlib.import_module(module))
+    except ModuleNotFoundError as err:
+        if not err.name or err.name.partition(".")[0] == __name__.partition(".")[0]:
+            raise
+        raise UnsupportedError(f"{err.name} is not installed: {to_install('engines')}.") from None
