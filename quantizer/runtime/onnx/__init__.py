@@ -20,10 +20,11 @@ from quantizer.runtime.onnx import (
     resize,
     sampling,
     sequences,
+    signals,
     slicing,
     training,
 )
 
 FAMILIES = (activations, attention, bits, casts, control, detection, elementwise, indexing, layout, norms, pools, products,
-            recurrent, reductions, resize, sampling, sequences, slicing, training)  # fmt: skip
+            recurrent, reductions, resize, sampling, sequences, signals, slicing, training)  # fmt: skip
 """Every module whose kernels are in the table."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import Node
 from quantizer.runtime.onnx.elementwise import UNSIGNED, by_numpy
-from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, scalar
+from quantizer.runtime.onnx.kernels import NoFunctionError, Ours, axis_of, kernel, mapped, scalar
 
 COERCED_UNTIL = 13
 """Softmax and its logarithm of earlier versions flatten from the axis on."""
@@ -213,7 +213,7 @@ def thresholded_relu_of_any_alpha(x: Tensor, *, alpha: float) -> Tensor:
 def shrink(x: Tensor, *, lambd: float, bias: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, zero between."""
     if x.dtype in UNSIGNED:
-        raise UnsupportedError(f"Shrink of {x.dtype}.")
+        raise NoFunctionError(f"Shrink of {x.dtype}.")
     wide = x if x.is_floating_point() else x.double()
     found = torch.where(wide < -lambd, wide + bias, torch.where(wide > lambd, wide - bias, torch.zeros_like(wide)))
     return found.to(x.dtype)

@@ -11,7 +11,7 @@ from quantizer.core.dtypes import DType
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import container
 from quantizer.runtime.onnx.activations import softmax_along
-from quantizer.runtime.onnx.kernels import kernel
+from quantizer.runtime.onnx.kernels import Context, kernel
 
 
 def _heads(x: Tensor, count: int | None) -> Tensor:
@@ -96,3 +96,37 @@ def attention(
     y = (shares.to(values.dtype) @ values).to(q.dtype)
     y = y.transpose(1, 2).flatten(2) if flat else y
     return (y, *present, (scores, capped, masked, shares)[qk_matmul_output_mode].to(q.dtype))[:made]
+
+
+@kernel("ai.onnx.preview::FlexAttention")
+def flex_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, softmax_precision: DType | None = None,
+    score_mod: str | None = None, prob_mod: str | None = None, ctx: Context,
+) -> Tensor:  # fmt: skip
+    """Attention whose scores and shares pass through bodies of the model, in float32 or in the type that is asked for."""
+    shapes = [list(x.shape) for x in (q, k, v)]
+    if {len(shape) for shape in shapes} != {4} or k.shape[1:3] != v.shape[1:3] or q.shape[3] != k.shape[3]:
+        raise UnsupportedError(f"FlexAttention of {shapes}: must be [batch, heads, sequence, size].")
+    if not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise UnsupportedError(f"FlexAttention: {q.shape[1]} query heads for {k.shape[1]} key heads: must divide.")
+    kind = torch.float64 if q.dtype == torch.float64 else torch.float32
+    kind = container(softmax_precision) if isinstance(softmax_precision, DType) else kind
+    keys, values = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    root = torch.tensor(math.sqrt(1 / math.sqrt(q.shape[3]) if scale is None else scale), dtype=q.dtype)
+    scores = _modified(ctx, score_mod, ((q * root) @ (keys * root).transpose(2, 3)).to(kind))
+    shares = _modified(ctx, prob_mod, softmax_along(scores, -1))
+    return (shares @ values.to(kind)).to(v.dtype)
+
+
+def _modified(ctx: Context, body: str | None, values: Tensor) -> Tensor:
+    """Return what a body makes of the scores, or they themselves without one."""
+    if body is None:
+        return values
+    graph = ctx.graph.subgraphs[body]
+    assert ctx.run_body is not None
+    if len(graph.inputs) != 1 or len(graph.outputs) != 1:
+        raise UnsupportedError(f"FlexAttention: body {body!r}: must have one input and one output.")
+    made = ctx.run_body(graph, {graph.inputs[0]: values})[0]
+    if made.shape != values.shape or made.dtype != values.dtype:
+        raise UnsupportedError(f"FlexAttention: body {body!r}: must keep {values.dtype} {list(values.shape)}.")
+    return made

@@ -91,6 +91,7 @@ def is_nan(x: Tensor) -> Tensor:
 def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
     """Whether each element is infinite, of the signs that are asked for."""
     found = torch.zeros(x.shape, dtype=torch.bool)
+    x = x.float() if x.dtype.itemsize == 1 else x
     for asked, which in ((detect_negative, torch.isneginf), (detect_positive, torch.isposinf)):
         found = found | which(x) if asked else found
     return found

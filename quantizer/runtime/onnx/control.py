@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import FREE, Graph, container
-from quantizer.runtime.onnx.kernels import Context, kernel, scalar
+from quantizer.runtime.onnx.kernels import Context, axis_of, kernel, scalar, whole
 
 
 def _body(ctx: Context, name: str) -> Graph:
@@ -43,14 +45,102 @@ def loop(
             rows.append(row)
         count += 1
     return values + [
-        torch.stack(rows) if rows else _nothing(graph, name)
+        torch.stack(rows) if rows else _nothing("Loop", graph, name)
         for rows, name in zip(stacked, graph.outputs[1 + len(carried) :], strict=True)
     ]
 
 
-def _nothing(graph: Graph, name: str) -> Tensor:
-    """Return what a loop of no rounds has stacked."""
+def _nothing(op: str, graph: Graph, name: str) -> Tensor:
+    """Return what no round has stacked."""
     value = graph.tensor(name)
     if not value.ranked or FREE in value.shape:
-        raise UnsupportedError(f"Loop: no round ran, and the shape of {name!r} is not declared.")
+        raise UnsupportedError(f"{op}: no round ran, and the shape of {name!r} is not declared.")
     return torch.zeros(0, *value.shape, dtype=container(value.dtype))
+
+
+BATCHED_UNTIL = 9
+"""Scan before this version runs each example of a batch alone, up to a length of its own."""
+
+
+@kernel("Scan")
+def scan(
+    *operands: Tensor | None, body: str, num_scan_inputs: int, scan_input_axes: Sequence[int] = (),
+    scan_input_directions: Sequence[int] = (), scan_output_axes: Sequence[int] = (),
+    scan_output_directions: Sequence[int] = (), directions: Sequence[int] = (), ctx: Context, since: int,
+) -> list[Tensor]:  # fmt: skip
+    """Run a body on each slice of the scanned operands in turn; it takes and returns states, and slices of results.
+
+    A direction of 1 reads the slices from the last one, or puts each result before the ones that were there.
+    """
+    graph = _body(ctx, body)
+    given = operands[1:] if since < BATCHED_UNTIL else operands
+    tensors = [value for value in given if value is not None]
+    count = len(tensors) - num_scan_inputs
+    made = len(graph.outputs) - count
+    if len(tensors) != len(given) or num_scan_inputs < 1 or min(count, made) < 0 or len(graph.inputs) != len(tensors):
+        raise UnsupportedError(
+            f"Scan: {len(given)} operands, {num_scan_inputs} of them scanned, for a body with {len(graph.inputs)} "
+            f"inputs and {len(graph.outputs)} outputs: must be states and slices, each once."
+        )
+    states, scanned = tensors[:count], tensors[count:]
+    backwards = _each("directions", directions or scan_input_directions, num_scan_inputs)
+    if since < BATCHED_UNTIL:
+        return _each_example(ctx, graph, states, scanned, backwards, operands[0])
+    axes = _each("scan_input_axes", scan_input_axes, num_scan_inputs)
+    slices = [x.movedim(axis_of("Scan", axis, x.dim()), 0) for x, axis in zip(scanned, axes, strict=True)]
+    states, results = _scanned(
+        ctx, graph, states, [x.flip(0) if b else x for x, b in zip(slices, backwards, strict=True)]
+    )
+    ends = _each("scan_output_directions", scan_output_directions, made)
+    places = _each("scan_output_axes", scan_output_axes, made)
+    return states + [
+        (x.flip(0) if back else x).movedim(0, axis_of("Scan", axis, x.dim()))
+        for x, back, axis in zip(results, ends, places, strict=True)
+    ]
+
+
+def _each(name: str, given: Sequence[int], count: int) -> Sequence[int]:
+    """Return one number for each tensor, 0 where the attribute is absent."""
+    if given and len(given) != count:
+        raise UnsupportedError(f"Scan: {name}={list(given)}: must be {count} numbers.")
+    return given or [0] * count
+
+
+def _scanned(
+    ctx: Context, graph: Graph, states: Sequence[Tensor], slices: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the last states, and the results of all rounds one after the other along a new first axis."""
+    assert ctx.run_body is not None
+    rounds = {x.shape[0] for x in slices}
+    if len(rounds) != 1:
+        raise UnsupportedError(f"Scan: scanned operands of {sorted(rounds)} slices: must have one length.")
+    values, rows = list(states), list[list[Tensor]]()
+    for i in range(rounds.pop()):
+        found = ctx.run_body(graph, dict(zip(graph.inputs, [*values, *(x[i] for x in slices)], strict=True)))
+        values = found[: len(states)]
+        rows.append(found[len(states) :])
+    if not rows:
+        return values, [_nothing("Scan", graph, name) for name in graph.outputs[len(states) :]]
+    return values, [torch.stack(column) for column in zip(*rows, strict=True)]
+
+
+def _each_example(
+    ctx: Context, graph: Graph, states: Sequence[Tensor], scanned: Sequence[Tensor], backwards: Sequence[int],
+    lengths: Tensor | None,
+) -> list[Tensor]:  # fmt: skip
+    """Return what Scan-8 makes: batches along axis 0, slices along axis 1, results padded with zeros to the longest."""
+    if any(x.dim() < 2 for x in scanned) or len({x.shape[:2] for x in scanned}) != 1:
+        raise UnsupportedError(
+            f"Scan: operands {[list(x.shape) for x in scanned]}: must be [batch, length, ...], alike."
+        )
+    batch, longest = scanned[0].shape[:2]
+    rounds = [longest] * batch if lengths is None else whole(lengths)
+    if not batch or len(rounds) != batch or not all(0 < length <= longest for length in rounds):
+        raise UnsupportedError(f"Scan: sequence_lens={rounds} for {batch} examples: must lie in [1, {longest}].")
+    columns = list[list[Tensor]]()
+    for i, length in enumerate(rounds):
+        slices = [x[i, :length] for x in scanned]
+        slices = [x.flip(0) if back else x for x, back in zip(slices, backwards, strict=True)]
+        last, results = _scanned(ctx, graph, [state[i] for state in states], slices)
+        columns.append(last + [torch.cat([x, x.new_zeros(longest - length, *x.shape[1:])]) for x in results])
+    return [torch.stack(column) for column in zip(*columns, strict=True)]

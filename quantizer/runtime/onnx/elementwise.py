@@ -71,11 +71,14 @@ def div_of_integers(a: Tensor, b: Tensor) -> Tensor:
 def mod(a: Tensor, b: Tensor, *, fmod: int) -> Tensor:
     """Remainder with the sign of the divisor, with fmod that of the dividend."""
     _same_type(a, b)
+    exact = np.fmod if fmod else np.mod
+    if a.dtype == torch.bfloat16:
+        return by_numpy(exact, a.float(), b.float()).to(a.dtype)
     if a.is_floating_point():
-        return torch.fmod(a, b) if fmod else torch.remainder(a, b)
+        return by_numpy(exact, a, b)  # torch's vectors take a subnormal divisor for 0
     _refuse_zero(b)
     if a.dtype in UNSIGNED:
-        return by_numpy(np.fmod if fmod else np.mod, a, b)
+        return by_numpy(exact, a, b)
     return torch.fmod(a, b) if fmod else torch.remainder(a, b)
 
 

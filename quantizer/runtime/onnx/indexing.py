@@ -12,7 +12,7 @@ from torch import Tensor
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import Node
 from quantizer.ir.graph import Tensor as Value
-from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, scalar, sized, whole
+from quantizer.runtime.onnx.kernels import WIDENED, NoFunctionError, Ours, axis_of, kernel, mapped, scalar, sized, whole
 from quantizer.runtime.onnx.layout import PLAIN, is_plain, moves
 
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
@@ -94,6 +94,8 @@ def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int, 
 
 
 def _computes(op: str, x: Tensor, reduction: str) -> None:
+    if x.dtype in WIDENED:
+        raise NoFunctionError(f"{op} of {x.dtype}.")
     if reduction not in (*REDUCTIONS, "none") or x.dtype not in PLAIN:
         raise UnsupportedError(f"{op} of {x.dtype} with reduction={reduction!r}.")
 

@@ -24,13 +24,21 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.core.shapes import Shape, infer_shapes
 from quantizer.core.spec import Spec
-from quantizer.ir.graph import LARGEST, Graph, Node
+from quantizer.ir.graph import LARGEST, Graph, Node, container
 from quantizer.ops import REGISTRY, load_built_ins
 
 Outcome: TypeAlias = "Tensor | tuple[Tensor, ...] | list[Tensor]"
 F = TypeVar("F", bound=Callable[..., Any])
 SPECIAL = ("since", "made", "op", "ctx")
 Bodies = Callable[[Graph, Mapping[str, Tensor]], list[Tensor]]
+
+
+WIDENED = (torch.uint16, torch.uint32, torch.uint64)
+"""Integers that torch keeps but barely computes with; their sums, products and order are those of int64."""
+
+
+class NoFunctionError(UnsupportedError):
+    """Nothing computes an operator of operands of this type; integers without a sign are tried again in int64."""
 
 
 class Ours(NamedTuple):
@@ -66,6 +74,25 @@ class Kernel:
 
     def __call__(self, op: Node, values: Sequence[Tensor | None], ctx: Context, **_: Any) -> Outcome:
         """Run the operator on *values*, as PPQ's handlers are called."""
+        try:
+            return self._computed(op, values, ctx)
+        except (NoFunctionError, NotImplementedError) as err:  # the second is torch's own
+            kinds = {v.dtype for v in values if v is not None}
+            if kinds.isdisjoint(WIDENED) or any(v is not None and _beyond_int64(v) for v in values):
+                raise UnsupportedError(
+                    f"{op.op} of {', '.join(sorted(map(str, kinds)))}: nothing computes it."
+                ) from err
+            wide = [v.long() if v is not None and v.dtype in WIDENED else v for v in values]
+            return self._narrowed(op, self._computed(op, wide, ctx), ctx)
+
+    def _narrowed(self, op: Node, outcome: Outcome, ctx: Context) -> Outcome:
+        """Return what was computed in int64 in the types that the outputs have: the low bits."""
+        made = [outcome] if isinstance(outcome, Tensor) else list(outcome)
+        kinds = (container(ctx.dtype(name)) for name in op.outputs)
+        found = [v.to(kind) if kind in WIDENED else v for v, kind in zip(made, kinds, strict=False)]
+        return found[0] if isinstance(outcome, Tensor) else found
+
+    def _computed(self, op: Node, values: Sequence[Tensor | None], ctx: Context) -> Outcome:
         for function in filter(None, (self.own, self.mapped)):
             _refuse_unknown(op, len(values), function)
         if self.mapped is not None:
@@ -76,6 +103,10 @@ class Kernel:
             shapes = ", ".join("absent" if v is None else f"{v.dtype} {list(v.shape)}" for v in values)
             raise UnsupportedError(f"{op.op}: no rule for operands {shapes}.")
         return self.own(*values, **op.attrs, **special(self.own, op, ctx))
+
+
+def _beyond_int64(values: Tensor) -> bool:
+    return values.dtype == torch.uint64 and bool((values.view(torch.int64) < 0).any())
 
 
 KERNELS: dict[str, Kernel] = {}

@@ -14,6 +14,14 @@ STASHES = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfl
 """stash_type -> the format that the first stage computes in."""
 
 
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Return floats of 16 bits in float32, in which squares do not overflow and differences keep their digits."""
+    return x.float() if x.dtype in HALVES else x
+
+
 def _along(values: Tensor, rank: int) -> Tensor:
     return values.reshape([1, -1, *[1] * (rank - 2)])
 
@@ -59,7 +67,8 @@ def batch_norm_in_training(
 
 
 def _images(x: Tensor, *others: Tensor) -> bool:
-    return x.dim() == 4 and x.numel() > 0 and x.is_floating_point() and all(v.dtype == x.dtype for v in others)
+    wide = x.is_floating_point() and x.dtype not in HALVES
+    return x.dim() == 4 and x.numel() > 0 and wide and all(v.dtype == x.dtype for v in others)
 
 
 @mapped("InstanceNormalization")
@@ -73,9 +82,10 @@ def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> 
 def instance_norm_of_any_rank(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
     """Normalise each channel of each example over its spatial axes."""
     axes, rank = tuple(range(2, x.dim())), x.dim()
-    deviation = x - x.mean(dim=axes, keepdim=True)
+    wide = _wide(x)
+    deviation = wide - wide.mean(dim=axes, keepdim=True)
     y = deviation / torch.sqrt((deviation * deviation).mean(dim=axes, keepdim=True) + epsilon)
-    return y * _along(scale, rank) + _along(bias, rank)
+    return (y * _along(_wide(scale), rank) + _along(_wide(bias), rank)).to(x.dtype)
 
 
 @mapped("LayerNormalization")
@@ -161,22 +171,26 @@ def group_norm_of_any_rank(
 def local_response(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """Divide by a power of the squares of *size* neighbouring channels."""
     before, after = (min(count, x.shape[1]) for count in ((size - 1) // 2, size - 1 - (size - 1) // 2))
-    square = torch.nn.functional.pad(x * x, [*[0] * (2 * (x.dim() - 2)), before, after])
-    total = sum((square.narrow(1, i, x.shape[1]) for i in range(before + 1 + after)), torch.zeros_like(x))
-    return x / (bias + alpha / size * total) ** beta
+    wide = _wide(x)
+    square = torch.nn.functional.pad(wide * wide, [*[0] * (2 * (x.dim() - 2)), before, after])
+    total = sum((square.narrow(1, i, x.shape[1]) for i in range(before + 1 + after)), torch.zeros_like(wide))
+    return (wide / (bias + alpha / size * total) ** beta).to(x.dtype)
 
 
 @kernel("LpNormalization")
 def lp_norm(x: Tensor, *, axis: int, p: int) -> Tensor:
     """Divide by the norm along one axis; a zero vector stays zero."""
-    norm = x.abs().sum(dim=axis, keepdim=True) if p == 1 else (x * x).sum(dim=axis, keepdim=True).sqrt()
-    return torch.where(norm == 0, torch.zeros_like(x), x / torch.where(norm == 0, torch.ones_like(norm), norm))
+    wide = _wide(x)
+    norm = wide.abs().sum(dim=axis, keepdim=True) if p == 1 else (wide * wide).sum(dim=axis, keepdim=True).sqrt()
+    found = torch.where(norm == 0, torch.zeros_like(wide), wide / torch.where(norm == 0, torch.ones_like(norm), norm))
+    return found.to(x.dtype)
 
 
 @kernel("MeanVarianceNormalization")
 def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
     """(x - mean) / (sqrt(variance) + 1e-9), the function body of the standard, over *axes*."""
     along = [axis_of("MeanVarianceNormalization", axis, x.dim()) for axis in axes]
-    mean = x.mean(along, keepdim=True)
-    spread = ((x * x).mean(along, keepdim=True) - mean * mean).sqrt()
-    return (x - mean) / (spread + 1e-9)
+    wide = _wide(x)
+    mean = wide.mean(along, keepdim=True)
+    spread = ((wide * wide).mean(along, keepdim=True) - mean * mean).sqrt()
+    return ((wide - mean) / (spread + 1e-9)).to(x.dtype)

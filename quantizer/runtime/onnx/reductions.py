@@ -24,6 +24,10 @@ def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | No
     return tuple(sorted({axis_of(op, axis, x.dim()) for axis in given}))
 
 
+NARROW = {"ReduceL2": (torch.float16, torch.bfloat16)}
+"""Formats in which the registry's operator would leave the range on the way, or lose digits."""
+
+
 def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], ours: str | None = None) -> None:
     def arguments(operands: tuple[Any, ...], axes: Sequence[int] | None) -> tuple[Tensor, Any]:
         return operands[0], operands[1] if len(operands) > 1 else axes
@@ -32,7 +36,7 @@ def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], o
     def find(*operands: Any, axes: Any = None, keepdims: int, noop_with_empty_axes: int = 0) -> Ours | None:
         x, given = arguments(operands, axes)
         over = axes_given(name, x, given, noop_with_empty_axes)
-        if ours is None or not over or not x.is_floating_point() or not x.numel():
+        if ours is None or not over or not x.is_floating_point() or not x.numel() or x.dtype in NARROW.get(name, ()):
             return None
         return Ours(ours, {"x": x}, {"axes": over, "keepdims": bool(keepdims)})
 
@@ -89,6 +93,12 @@ def _in_float(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return function(x) if x.is_floating_point() else function(x.double()).to(x.dtype)
 
 
+def _squares(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+    """Return the sum of squares; those of float16 pass its range, so that they stay in float32."""
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return _sum(wide * wide, axes, keep)
+
+
 def _log_sum_exp(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
     return _in_float(lambda v: torch.logsumexp(v, dim=axes, keepdim=keep), x)
 
@@ -99,8 +109,10 @@ _reduction("ReduceMax", _extreme(largest=True), lambda x: x, "reduce_max")
 _reduction("ReduceMin", _extreme(largest=False), lambda x: x, "reduce_min")
 _reduction("ReduceProd", _product, lambda x: x, "reduce_prod")
 _reduction("ReduceL1", lambda x, axes, keep: _sum(x.abs(), axes, keep), torch.abs)
-_reduction("ReduceL2", lambda x, axes, keep: _in_float(torch.sqrt, _sum(x * x, axes, keep)), torch.abs, "reduce_l2")
-_reduction("ReduceSumSquare", lambda x, axes, keep: _sum(x * x, axes, keep), torch.square)
+_reduction(
+    "ReduceL2", lambda x, axes, keep: _in_float(torch.sqrt, _squares(x, axes, keep)).to(x.dtype), torch.abs, "reduce_l2"
+)
+_reduction("ReduceSumSquare", lambda x, axes, keep: _squares(x, axes, keep).to(x.dtype), torch.square)
 _reduction(
     "ReduceLogSum", lambda x, axes, keep: _in_float(torch.log, _sum(x, axes, keep)), lambda x: _in_float(torch.log, x)
 )

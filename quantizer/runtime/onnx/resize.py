@@ -158,6 +158,8 @@ def resize_any(
             outside = outside | away.reshape([-1 if j == axis else 1 for j in range(x.dim())])
         elif scale == 1 and count == size:
             continue
+        if points == list(range(size)):
+            continue
         if mode == "nearest":
             moved = _nearest(x, axis=axis, points=points, nearest_mode=nearest_mode)
             assert isinstance(moved, Tensor)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import UnsupportedError
-from quantizer.ir.graph import Node, container
-from quantizer.runtime.onnx.kernels import axis_of, kernel, scalar, sized, whole
+from quantizer.ir.graph import container
+from quantizer.runtime.onnx.kernels import axis_of, kernel, sized, whole
 
 MODES = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bicubic": "bicubic", "cubic": "bicubic"}
 """ONNX's names of opset 16 and 20 -> torch's."""
@@ -186,52 +184,3 @@ def det(x: Tensor) -> Tensor:
     """Determinant of each matrix."""
     found: Tensor = torch.linalg.det(x)
     return found
-
-
-@kernel("DFT")
-def dft(
-    x: Tensor,
-    length: Tensor | None = None,
-    place: Tensor | None = None,
-    *,
-    axis: int | None = None,
-    inverse: int = 0,
-    onesided: int = 0,
-    since: int,
-) -> Tensor:
-    """Discrete Fourier transform along one axis; the last axis holds a number, or its real and imaginary part.
-
-    By numpy, whose transform is one on every processor; torch's is the processor's library's.
-    """
-    default = 1 if since < 20 else -2
-    along = axis_of("DFT", int(scalar(place, default if axis is None else axis)), x.dim())
-    if x.shape[-1] not in (1, 2) or along == x.dim() - 1 or (onesided and not inverse and x.shape[-1] != 1):
-        raise UnsupportedError(f"DFT of shape {list(x.shape)} along axis {along}, onesided={onesided}.")
-    count = int(scalar(length, 2 * (x.shape[along] - 1) if inverse and onesided else x.shape[along]))
-    sized("DFT", (*x.shape[:along], count, *x.shape[along + 1 :]), torch.complex64)
-    wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
-    numbers: Any = torch.view_as_complex(wide.contiguous()).numpy() if x.shape[-1] == 2 else wide[..., 0].numpy()
-    if inverse and onesided:
-        found: Any = np.fft.irfft(numbers, count, axis=along)
-    elif onesided:
-        found = np.fft.rfft(numbers, count, axis=along)
-    else:
-        found = (np.fft.ifft if inverse else np.fft.fft)(numbers, count, axis=along)
-    made = torch.from_numpy(np.ascontiguousarray(found))
-    return (torch.view_as_real(made) if made.is_complex() else made.unsqueeze(-1)).to(x.dtype)
-
-
-COSINES = {"HannWindow": (0.5, -0.5), "HammingWindow": (25 / 46, -21 / 46), "BlackmanWindow": (0.42, -0.5, 0.08)}
-"""Window -> the factors of cosines of 0, 1 and 2 turns."""
-
-
-@kernel(*COSINES)
-def window(size: Tensor, *, op: Node, periodic: int, output_datatype: DType | int = 1) -> Tensor:
-    """A sum of cosines over one turn, which ends one step before it begins again where it is periodic."""
-    count = int(scalar(size, 0))
-    sized(op.op, (count,), torch.float64)
-    steps = count if periodic else count - 1
-    places = torch.arange(count, dtype=torch.float64) * (2 * math.pi / steps if steps else math.nan)
-    terms = (factor * torch.cos(turns * places) for turns, factor in enumerate(COSINES[op.op]))
-    kind = container(output_datatype) if isinstance(output_datatype, DType) else torch.float32
-    return sum(terms, torch.zeros(count, dtype=torch.float64)).to(kind)
