@@ -40,8 +40,8 @@ class Expected:
     blocks: tuple[int, int] | None = None
     """(axis, elements) of blocks along an axis; `scale` and `zero_point` then have a row for each channel, a column for each block."""
     span: Range | None = None
-    """The range that they were chosen to hold, 0 in it, and no negative part where codes have no sign because no value has
-    one; None where they follow from something else."""
+    """The range that they were chosen to hold, 0 in it, and no negative part where codes have no sign because no value
+    has one; None where they follow from something else."""
 
 
 def _codes(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from quantizer.core.wording import counted, unknown
 
 
 def check_formats(spec: Spec) -> Iterator[Finding]:
-    """Yield a finding for each key of `formats` that names an attribute, constant or axis that the operator does not have."""
+    """Yield a finding for each key of `formats` that names an unknown attribute, constant or axis of the operator."""
     compass = spec.formats.compass
     if compass is None:
         return

@@ -149,8 +149,9 @@ class Rescale:
 
     variant: Variant
     mantissa: Tensor
-    """float64: an integer of the declared bits, a float32 number, a float64 ratio (half_away), or an exact product of scales; 0-d or per
-    channel, or a row for each channel with a number for each block of the weights and one for the constant."""
+    """float64: an integer of the declared bits, a float32 number, a float64 ratio (half_away), or an exact product of
+    scales; 0-d or per channel, or a row for each channel with a number for each block of the weights and one for the
+    constant."""
     shift: Tensor
     """int64, the shape of `mantissa`."""
     divisor: float = 1.0

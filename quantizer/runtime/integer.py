@@ -40,8 +40,8 @@ from quantizer.runtime.onnx.unfolded import unfolded
 from quantizer.runtime.qdq import with_qdq
 
 CODES, VALUES, REASONS = "integer.codes", "integer.values", "integer.reasons"
-"""Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; and node -> why it is
-computed in float."""
+"""Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; and node ->
+why it is computed in float."""
 SHOWN = 3
 """Nodes whose reasons one error lists."""
 

@@ -32,8 +32,8 @@ QUANTIZED = (
     "HardSigmoid", "HardSwish", "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "PRelu", "ReduceMean", "ReduceSum", "Relu",
     "Resize", "Sigmoid", "Softmax", "Sub", "Tanh",
 )  # fmt: skip
-"""Operations that are quantized. Source: the union of PPQ's quantizers (facts of its TRT and ONNX Runtime lists), and Elu, Gelu,
-Min, ReduceSum and Tanh."""
+"""Operations that are quantized. Source: the union of PPQ's quantizers (facts of its TRT and ONNX Runtime lists), and
+Elu, Gelu, Min, ReduceSum and Tanh."""
 DISPATCHERS = ("conservative", "allin")
 CHANNELS = {"Conv": 0, "ConvTranspose": 1}
 """Operations whose weights have a scale for each channel -> the axis of the output channels."""

@@ -15,9 +15,9 @@ from quantizer.numerics.qparams import QParams
 
 POWERS, RATIONAL, ANY, SOLVED = "powers of two", "rational scales", "any scales", "solved scales"
 AIMS = (POWERS, RATIONAL, SOLVED, RATIONAL, SOLVED, ANY)
-"""Scales of a draft: all powers of two; odd multiples of these, the output's solved so that a value is exactly a tie under a
-ratio that no multiplier holds; the output's or the weights' scale solved so that real values lie as near to ties as
-float32 scales allow; any float32 numbers."""
+"""Scales of a draft: all powers of two; odd multiples of these, the output's solved so that a value is exactly a tie
+under a ratio that no multiplier holds; the output's or the weights' scale solved so that real values lie as near to
+ties as float32 scales allow; any float32 numbers."""
 ENDS = (0.0, 1.0, 0.5, 0.4961)
 """Places of zero points that are tried more often than others; the last two make one of them odd."""
 FLOAT32 = 1 << 24
