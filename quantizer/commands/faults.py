@@ -51,8 +51,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     faults.add_argument(
         "--real",
         action="store_true",
-        help="plant the bugs that public trackers report (cases/real_bugs) under the conditions in which they were seen, "
-        "instead of the catalogue",
+        help="plant the bugs that public trackers report (cases/real_bugs), under the conditions in which they were "
+        "seen, instead of the catalogue",
     )
     faults.add_argument(
         "--sample",
@@ -62,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     faults.add_argument(
         "--places",
         action="store_true",
-        help="count each fault on each platform and under each arithmetic by itself: fault x operator x (platform, arithmetic)",
+        help="count each fault separately by operator, platform and arithmetic",
     )
     faults.add_argument(
         "--list",
@@ -171,7 +171,7 @@ def _real(args: argparse.Namespace) -> int:
 
 
 def _jobs(args: argparse.Namespace) -> list[Job]:
-    """Return what was asked for, an operator a job; UnsupportedError for a name that is unknown or a choice of nothing."""
+    """Return the jobs, one per operator; UnsupportedError for an unknown name or an empty selection."""
     from quantizer.conformance.faults import CATALOGUE, pairs
     from quantizer.conformance.faults.matrix import Job
     from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places

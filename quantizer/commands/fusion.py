@@ -1,4 +1,4 @@
-"""`quantizer fusion`: graphs of a few nodes, node by node, rewritten, and on an engine with and without its optimizations."""
+"""`quantizer fusion`: judge graphs of a few nodes: node by node, rewritten, and with an engine's optimizations."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PASSED, FAILED = 0, 1
 HOME = "ort"
 ENGINES = ("onnxruntime",)
 _EPILOG = f"""\
-Each case is a graph of graph_specs/ with sizes and data of its own, quantized by 8 bits. Its nodes are judged one by one
-from the codes before them, then the graph as a whole is compared with them, then each of our rewrites of it. With
+Each case is a graph of graph_specs/ with its own sizes and data, quantized to 8 bits. Its nodes are judged one by one
+from the codes before them. The whole graph is then compared with them, and each of our rewrites with the graph. With
 --engine the optimized run of a real system is compared with its run without optimizations, on the platform ort.
 A failure is shrunk to fewer nodes and smaller sizes.
 

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 LISTS = {
     "op_specs": "file or folder of operator specs, in addition to the shipped ones",
     "op_plugins": "file or folder of operator plugins",
-    "op_shipped": "also run the shipped spec of this operator: on your engine, your platform, or with your plugin's functions",
+    "op_shipped": "also run the shipped spec of this operator: on your engine or platform, or with your plugin",
     "op_platform": "run only this platform",
     "op_scheme": "run only this scheme",
     "op_check": "run only this check",
-    "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is also correct for a plugin of the operator there",
+    "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is also correct for a plugin there",
 }
 SINGLES = {
     "op_engine": (
         "builtin",
-        "engine under test: builtin, a real one as `quantizer engine list` names it, NAME@VERSION in an environment of its own, or "
-        "PYTHON:WORKER, an interpreter and the file or module of a worker",
+        "engine under test: builtin, a real one as `quantizer engine list` names it, NAME@VERSION in an environment of "
+        "its own, or PYTHON:WORKER, an interpreter and the file or module of a worker",
     ),
     "op_engine_command": ("", "command line of a worker that speaks the protocol of engines, in place of --op-engine"),
     "op_isa": (
         "",
-        "level of instruction sets that a real engine may use: avx2, avx512, avx512_vnni, amx, host (what the processor has), "
-        "or all, each as separate items; an engine without such a switch runs unpinned",
+        "level of instruction sets that a real engine may use: avx2, avx512, avx512_vnni, amx, host (what the "
+        "processor has), or all, each as separate items; an engine without such a switch runs unpinned",
     ),
     "op_profile": ("gate", "gate, dev or nightly"),
     "op_report": ("reports/out", "folder for records, summary and failures"),
@@ -130,12 +130,15 @@ def _read_options(config: pytest.Config) -> Options:
     return Options(
         root=root, specs=paths("op_specs"), plugins=paths("op_plugins"), engine=_value(config, "op_engine"),
         engine_command=_value(config, "op_engine_command"),
-        isa=_value(config, "op_isa"), platforms=tuple(_value(config, "op_platform")), schemes=tuple(_value(config, "op_scheme")),
+        isa=_value(config, "op_isa"),
+        platforms=tuple(_value(config, "op_platform")),
+        schemes=tuple(_value(config, "op_scheme")),
         checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
         reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),
         baseline=file("op_baseline"), xfails=file("op_xfails"), golden_update=update,
         readings=tuple(_value(config, "op_reading")), in_process=config.getoption("op_in_process"),
-        plugin_python=interpreter, plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
+        plugin_python=interpreter,
+        plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
         shard=read_shard(shard, "--op-shard") if shard else None,
     )  # fmt: skip
 

@@ -121,7 +121,7 @@ def area_reciprocal(terms: int) -> tuple[int, int]:
 
 
 def ratio_of(scales: list[float], output: float, variant: str, arithmetic: str, *, per_channel: bool) -> float:
-    """Return the ratio of scales as TensorFlow Lite's kernel of the family forms it: in float64, or partly in float32."""
+    """Return the ratio of scales as TFLite's kernel of the family computes it: in float64, or partly in float32."""
     narrow: Any = F32(scales[0])
     for scale in scales[1:]:
         narrow = narrow * F32(scale)
@@ -143,7 +143,7 @@ def fixed_point(
     clamped: bool,
     bits: int = 31,
 ) -> tuple[float, int]:
-    """Return TensorFlow Lite's multiplier of *bits* and shift of a ratio of scales; the float64 ratio itself for half_away."""
+    """Return TFLite's multiplier of *bits* and shift of a ratio of scales; the float64 ratio for half_away."""
     ratio = ratio_of(scales, output, variant, arithmetic, per_channel=per_channel)
     if variant == "half_away":
         return ratio, 0

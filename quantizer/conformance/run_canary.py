@@ -1,4 +1,4 @@
-"""Runs the canary at the end of a process that judged: its items once more through pytest, each with one fault in it."""
+"""Runs the canary at the end of a judging process: its items again through pytest, each with one fault."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class _CanaryRunner(Runner):
         """Judge the case in place of the rows."""
         self.run(self._case)
 
-    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:  # noqa: ARG002 - the runner's
+    # the runner's arguments
+    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:  # noqa: ARG002
         """Return a sentence: nobody reads it."""
         return "the planted fault"
 
@@ -69,7 +70,7 @@ class _CanaryRunner(Runner):
 def _seen(
     passed: pytest.Item, state: State, runner: Runner, found: Witness, fault: Planted, stash: pytest.StashKey[State]
 ) -> bool:
-    """Return whether the item fails with the fault in it: for pytest, in its record, and in a check that must see it."""
+    """Return whether the item fails with its fault: for pytest, in its record, in a check that must see it."""
     mine = replace(state)
     session = replace(runner.session, engine=fault.engine(runner.session.engine))
     mine.__dict__["runner"] = _CanaryRunner(mine, session, found.case)

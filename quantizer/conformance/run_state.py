@@ -117,7 +117,7 @@ class Run:
         self._known[worker] = known
 
     def strangers(self) -> list[str]:
-        """Return a line for each process whose plugins registered other functions than those of the process that writes files."""
+        """Return a line for each process with other registered plugin functions than the process that writes files."""
         mine = set(self._known.get("", ()))
         odd = ((name, sorted(mine.symmetric_difference(known))) for name, known in sorted(self._known.items()))
         return [f"worker {name} has other functions of plugins, such as {lines[0]}." for name, lines in odd if lines]

@@ -67,7 +67,7 @@ def right_shifted(ratio: Tensor | float, bits: int = 31, largest: int = LARGEST_
 
 
 def reciprocal(count: Tensor) -> tuple[Tensor, Tensor]:
-    """Return int64 (mantissa, shift) near 1 / *count* (int64, positive): (2**30 + 1) << k over count, k the bits of count - 1.
+    """Return int64 (mantissa, shift) near 1 / *count*: (2**30 + 1) << k over count, k the bits of count - 1.
 
     Source: a published rule for average pooling in 32 bits (reciprocal_scale).
     """
@@ -228,7 +228,7 @@ def _over_inverse(scales: Sequence[Tensor], output_scale: float) -> Tensor:
 
 
 def _stages(variant: Variant, scales: Sequence[Tensor], output_scale: float) -> Rescale:
-    """Return oneDNN's numbers: the inverse of the inverse of the input's scale, the weights' scales, the output's scale."""
+    """Return oneDNN's numbers: the inverse of the inverse of the input's scale, the weights' and output's scales."""
     first, second = (s.to(torch.float32) for s in scales)
     again = 1.0 / (1.0 / first)
     return replace(_unshifted(variant, second.double()), divisor=output_scale, factors={"x": float(again)})

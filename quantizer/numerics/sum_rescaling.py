@@ -66,7 +66,7 @@ def _on_one_grid(variant: Variant, inputs: Mapping[str, QParams], output: QParam
 
 
 def _folded(x: QParams, output: QParams, count: int) -> tuple[Tensor, Tensor]:
-    """Return the 31-bit multiplier of s_x / s_y, divided by *count* in integers, and its shift (TensorFlow Lite's MEAN)."""
+    """Return the 31-bit multiplier of s_x / s_y, divided by *count* in integers, and its shift (TFLite's MEAN)."""
     mantissa, shift = fixed_point(x.scale / output.scale)
     places = min(count.bit_length() - 1, 32, 62 - int(shift))
     return (mantissa << places) // count, shift + places

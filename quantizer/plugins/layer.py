@@ -50,7 +50,7 @@ class Layer:
         return [name for name in self.spec.inputs if name not in self.constants]
 
     def params(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the IR parameters: derived ones, attributes under their keys (their own names without any), fixed ones."""
+        """Return the IR parameters: derived ones, attributes under IR keys (default: own names), fixed ones."""
         form, bound = self.spec.formats.compass, variables(self.spec, shapes, attrs)
         found: dict[str, Any] = {}
         for key, rule in (form.derived if form else {}).items():
@@ -185,5 +185,6 @@ def layer_attrs(scheme: Scheme, platform: Platform, type: OpTypeValue) -> dict[s
         "q_mode_bias": weight_mode, "q_strategy_activation": "extrema", "q_strategy_weight": "extrema",
         "lut_items_in_bits": part.lut_bits, "multiplier_bits": min(part.bits, platform.multiplier.max_bits),
         "bias_effective_bits": 32, "unify_shifts_for_aiff": platform.multiplier.unify_shifts, "force_dtype_int": False,
-        "force_shift_positive": False, "trigger_float_op": "disable", "running_statistic_momentum": 0.9, "histc_bins": 2048,
+        "force_shift_positive": False, "trigger_float_op": "disable", "running_statistic_momentum": 0.9,
+        "histc_bins": 2048,
     }  # fmt: skip

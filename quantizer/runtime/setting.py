@@ -24,7 +24,10 @@ class Setting:
     bias: bool = False
     """Whether a constant bias is quantized too: 32 bits, at the product of the scales of operand and weight."""
     reduce_range: bool = False
-    """Whether weights use 7 bits of their 8, -63 to 63: ONNX Runtime's kernels for x86 without VNNI then do not saturate."""
+    """Whether weights use 7 of their 8 bits, -63 to 63.
+
+    ONNX Runtime's x86 kernels without VNNI then do not saturate.
+    """
 
     @property
     def largest_weight(self) -> int:

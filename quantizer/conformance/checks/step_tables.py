@@ -1,4 +1,4 @@
-"""Entries of functions whose values are whole numbers (round, floor, ceil), where a platform builds its tables in float32."""
+"""Entries of functions with whole values (round, floor, ceil), where a platform builds its tables in float32."""
 
 from __future__ import annotations
 

@@ -52,4 +52,4 @@ class Lowering(Protocol):
 
     @staticmethod
     def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
-        """Return the sums before requantization, None where the system does not show them; only where CHECKS has `exact`."""
+        """Return the sums before requantization; None if the system does not show them. Only if CHECKS has `exact`."""

@@ -25,7 +25,7 @@ class Call:
     order: AxisOrder = "channels_first"
     activation: str = "none"
     places: tuple[str, ...] = ()
-    """The names of the platform, its own first (`Platform.places`). Whose float forward runs, where a plugin has replaced it there; whose integer forward a real engine computes."""
+    """The names of the platform, its own first (`Platform.places`): where a plugin may have replaced functions."""
 
     def but(self, **changes: Any) -> Call:
         """Return this call with some fields changed."""
@@ -43,7 +43,7 @@ class Engine(Protocol):
     isa: str
     """The level of instructions that it is held to, `host`, or `unpinned`; empty for our own engine."""
     instructions: frozenset[str]
-    """The instruction sets that its kernels are chosen by, and those of its libraries (onednn.avx2); of our own none count."""
+    """Instruction sets that select its kernels, and those of its libraries (onednn.avx2); none of our own count."""
 
     def identity(self, platform: str) -> str:
         """Return the name of what computes on *platform*: `own`, or the real engine and its variant."""
