@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quantizer.conformance.stash_keys import EXTRA, OPTIONS, SESSION
+from quantizer.core.wording import near
 
 if TYPE_CHECKING:
     from quantizer.conformance.options import Options
@@ -49,6 +50,24 @@ SINGLES = {
 }
 WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a processor without it"}
 """What an option that is left out means."""
+
+
+OTHERS = ("op_golden_update", "op_in_process")
+"""Options without an ini key."""
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Refuse a misspelt `--op-...` with the nearest name; pytest itself only says that it does not know the option."""
+    del early_config
+    known = [_flag(name).removeprefix("--op-") for name in (*LISTS, *SINGLES, *OTHERS)]
+    for word in args:
+        name = word.partition("=")[0]
+        if word == "--":
+            return
+        asked = name.removeprefix("--op-")
+        if asked != name and asked not in known:
+            hint = near(asked, known).replace("mean '", "mean '--op-")
+            raise pytest.UsageError(f"{name}: no such option.{hint} See `pytest --help`.")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -111,6 +130,8 @@ def _read_options(config: pytest.Config) -> Options:
         )
     if update is not None and (_value(config, "op_engine") != "builtin" or _value(config, "op_engine_command")):
         raise UnsupportedError("--op-golden-update: goldens are the codes of our own engine. Leave --op-engine out.")
+    if config.getoption("op_engine") is not None and config.getoption("op_engine_command") is not None:
+        raise UnsupportedError("--op-engine and --op-engine-command: each names the engine under test. Remove one.")
     if update is not None and os.environ.get("CI"):
         raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")
     if _value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
