@@ -1,9 +1,9 @@
 """The start of quantizer: refuses to run where another package shares its folder, then provides over.
 
-The distribution is `quantizer-conformance`, the folder and the import name are `quantizer`. A package on the index is called
-`quantizer` and has the same import name, so that an installer writes both into one folder: the later one overwrites what
-the earlier one has, and uninstalling one deletes files of the other. The command and the pytest plugin start here, outside
-that folder, because `quantizer/__init__.py` may be the other's.
+The distribution is `quantizer-conformance`; the folder and the import name are `quantizer`. A package on the index is
+called `quantizer` and has the same import name. An installer writes both into one folder: the later one overwrites
+files of the earlier one, and uninstalling one deletes files of the other. The command and the pytest plugin start
+here, outside that folder, because `quantizer/__init__.py` may be the other's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def clash(folder: Path) -> str | None:
     if __name__.encode() not in start.read_bytes()[:100_000]:
         return (
             f"{start}: is not a file of {DISTRIBUTION}; "
-            f"another package of the same import name, as {OTHER} has, overwrote it or comes first in sys.path. {REMEDY}"
+            f"another package of the same import name, as {OTHER} has, overwrote it or comes first in sys.path. "
+            f"{REMEDY}"
         )
     return None
 

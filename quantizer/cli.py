@@ -7,9 +7,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from quantizer import __version__
+from quantizer.commands.parser import Parser
 from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import suggestion
 
@@ -71,10 +72,12 @@ def _run(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"error: {asked!r}: no such command.{suggestion(asked, COMMANDS, 'Commands')}\n")
         return USAGE
     module = cast("CommandModule", importlib.import_module(COMMANDS[asked][0])) if asked else None
-    parser = argparse.ArgumentParser(prog="quantizer", description="Conformance gate for quantized operators.")
+    parser = Parser(prog="quantizer", description="Conformance gate for quantized operators.")
     parser.set_defaults(commands=COMMANDS)
     parser.add_argument("--version", action="version", version=f"quantizer {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    subparsers: argparse._SubParsersAction[Any] = parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=True
+    )
     for name, (_, help_line) in COMMANDS.items():
         if name == asked and module is not None:
             module.add_parser(subparsers)

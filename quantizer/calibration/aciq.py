@@ -1,4 +1,4 @@
-"""Analytic clipping (ACIQ): the clip that costs least under an assumed distribution (Banner et al., arXiv 1810.05723)."""
+"""Analytic clipping (ACIQ): the cheapest clip under an assumed distribution (Banner et al., arXiv 1810.05723)."""
 
 from __future__ import annotations
 

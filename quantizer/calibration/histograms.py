@@ -37,7 +37,7 @@ class Grid(Protocol):
 
 
 def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
-    """Return -+ the end whose clipped histogram of sizes is nearest, in the sense of Kullback and Leibler, to its coarse form.
+    """Return -+ the end whose clipped histogram of sizes is nearest to its coarse form by Kullback-Leibler divergence.
 
     counts [bins] over [low, high], low 0. Ends lie at multiples of as many bins as there are codes of one sign; what
     lies beyond is counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit calibration.

@@ -1,4 +1,4 @@
-"""The clip whose histogram, coarsened to the codes, is nearest to the observed one in the sense of Kullback and Leibler."""
+"""The clip whose histogram, coarsened to the codes, has the least Kullback-Leibler divergence from the observed one."""
 
 from __future__ import annotations
 

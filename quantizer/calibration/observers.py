@@ -31,7 +31,7 @@ OWN = ("minmax", "percentile", "kl", "mse", "isotone")
 
 @dataclass(frozen=True)
 class Codes:
-    """What a range is for: the codes between two ends, and whether their zero point is 0; one range for each slice of *axis*."""
+    """The use of a range: codes between two ends, and whether the zero point is 0. Each slice of *axis* has a range."""
 
     qmin: int
     qmax: int
@@ -62,7 +62,7 @@ class Observer(ABC):
 
     @abstractmethod
     def ends(self) -> Ends:
-        """Return the smallest and the largest value: 0-d, or one pair for each slice; GraphError before the first batch."""
+        """Return the smallest and the largest value, 0-d or one for each slice; GraphError before the first batch."""
 
 
 @dataclass

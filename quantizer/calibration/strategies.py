@@ -13,8 +13,8 @@ from quantizer.calibration.statistics import Statistics
 from quantizer.core.errors import UnsupportedError
 
 LEGAL = (
-    "extrema, mean, in_ir, [N]std, [N]kld, [R]aciq_laplace, [R]aciq_gauss, [R]percentile (N a whole number, R a number, "
-    "each may be left out but before std), weighted_scale_param[a,b,c,d]"
+    "extrema, mean, in_ir, [N]std, [N]kld, [R]aciq_laplace, [R]aciq_gauss, [R]percentile (N a whole number, R a "
+    "number; both may be omitted except before std), weighted_scale_param[a,b,c,d]"
 )
 _WHOLE, _REAL = r"(\d{1,4})", r"(\d{1,6}(?:\.\d{0,12})?)"
 _FORMS = {

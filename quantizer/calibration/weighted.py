@@ -1,4 +1,4 @@
-"""`weighted_scale_param[a,b,c,d]`: a scale between the one that fits the positive and the one that fits the negative end."""
+"""`weighted_scale_param[a,b,c,d]`: a scale between the fit of the positive end and the fit of the negative end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def ranges(found: Statistics, bits: int, numbers: Sequence[float]) -> tuple[Tens
     """
     if numbers[0] > 1:
         raise UnsupportedError(
-            f"weighted_scale_param[{','.join(f'{n:g}' for n in numbers)}]: a > 1 asks for a search whose result depends on "
-            "the tensors before. Write a <= 1."
+            f"weighted_scale_param[{','.join(f'{n:g}' for n in numbers)}]: a > 1 asks for a search whose result "
+            "depends on the tensors before. Write a <= 1."
         )
     if found.low.dim():
         return found.running_low, found.running_high

@@ -15,14 +15,16 @@ LONGEST = 150
 _INTRO = """\
 # The public API
 
-Written by `quantizer docs` from the packages. Names on this page keep their meaning within a major version. Import them from the package that the heading names:
+Written by `quantizer docs` from the packages. Names on this page keep their meaning within a major version. Import
+them from the package that the heading names:
 
 ```python
 from quantizer.runtime import RuntimeHook, TorchExecutor, register_operation_handler
 ```
 
-A name is imported when it is first used, so that `quantizer.core` and `quantizer.reporting` need no torch. Every other module, and every name that is not on this
-page, is private and may change in any release. The functions of `quantizer.lang` are listed in [tpulang.md](../tpulang.md)."""
+A name is imported when it is first used, so that `quantizer.core` and `quantizer.reporting` need no torch. Every other
+module, and every name that is not on this page, is private and may change in any release. The functions of
+`quantizer.lang` are listed in [tpulang.md](../tpulang.md)."""
 
 
 def api_document() -> str:

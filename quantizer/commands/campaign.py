@@ -1,4 +1,4 @@
-"""`quantizer campaign`: run generated cases for hours, on local processes or a cluster; a killed campaign can be continued."""
+"""`quantizer campaign`: run generated cases for hours, locally or on a cluster; continue a campaign that was killed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     campaign = subparsers.add_parser(
         "campaign",
         help="run generated cases for hours",
-        description="Run generated cases through every check. What is found is kept in a folder as it comes: the same command "
-        "goes on where a run ended, however that was.",
+        description="Run generated cases through every check. Findings are stored as they come: the same command "
+        "continues an interrupted run.",
     )
     campaign.add_argument("--examples", type=int, help="how many data sets in all (default: until the time is over)")
     campaign.add_argument("--time", type=_seconds, help="begin nothing after this long: 90s, 30m, 8h")
@@ -142,7 +142,8 @@ def _tree() -> str:
     answers = []
     for words in (["rev-parse", "HEAD^{tree}"], ["status", "--porcelain", "--untracked-files=no"]):
         try:
-            found = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=False)  # noqa: S603, S607
+            command = ["git", "-C", str(here), *words]
+            found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         except OSError:
             return ""
         answers.append(found.stdout.strip())

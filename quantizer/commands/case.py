@@ -1,4 +1,4 @@
-"""`quantizer case`: run a stored case again, keep it as a regression, export its graph and data, or write it as a script."""
+"""`quantizer case`: run a stored case again, keep it as a regression, export it, or write it as a script."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     case_from_onnx.add_arguments(from_onnx)
     repro = verbs.add_parser(
         "repro",
-        help="write a stand-alone script on the engine's own API and numpy, ready to be filed where the engine is developed",
+        help="write a stand-alone script on the engine's own API and numpy, ready to be filed with its developers",
     )
     case_repro.add_arguments(repro)
     for verb in (replay, keep, export):

@@ -1,4 +1,4 @@
-"""`quantizer case from-onnx`: the nodes of a quantized ONNX model as cases, with the model's scales, shapes and codes."""
+"""`quantizer case from-onnx`: nodes of a quantized ONNX model as cases, with the model's scales, shapes and codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITTEN = 5
 LARGEST = 1 << 20
 """Bytes of a stored case that can be read again."""
 EPILOG = """\
-Without --node every quantized node is judged, one line each, the failing ones first. A failure is shrunk. -o writes, for
+Without --node every quantized node is judged, one line each, failing ones first. A failure is shrunk. -o writes, for
 each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which
 `quantizer case replay` runs again.
 
@@ -175,7 +175,8 @@ def _explained(
         replay = f"quantizer case replay {folder / 'case.json'}{again}" if folder else "-o FOLDER writes the case"
         data = f" --data {args.data}" if args.data else ""
         own = f" --engine {name}" if name != "builtin" else ""
-        rerun = f"quantizer case from-onnx {args.model} --node {cut.part.name}{own} --platform {trial.case.platform}{data}{plugins}"
+        node = f"--node {cut.part.name}{own} --platform {trial.case.platform}"
+        rerun = f"quantizer case from-onnx {args.model} {node}{data}{plugins}"
         text = describe(f"{cut.part.name} ({trial.target.id})", trial.case, trial, verdicts, rerun=rerun, replay=replay)
         lines.append(text)
     if folder is not None:

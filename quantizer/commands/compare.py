@@ -1,4 +1,4 @@
-"""`quantizer compare`: compare two archives of arrays, with the categories of tpu-mlir's npz_compare and with error figures."""
+"""`quantizer compare`: compare two archives of arrays by the categories of tpu-mlir's npz_compare and error figures."""
 
 from __future__ import annotations
 

@@ -21,20 +21,22 @@ _INTROS = {
     "spec": """\
 # Keys of an operator spec
 
-Written by `quantizer docs` from the schema that editors and `quantizer spec lint` use. The examples are from the shipped specs. A spec is
-one YAML file, `op_specs/<op>.yaml`. An *expression* is a number or a formula over dimensions and attributes by name, such as
-`(h + 2 * padding[0] - kernel[0]) // stride[0] + 1`.""",
+Written by `quantizer docs` from the schema that editors and `quantizer spec lint` use. The examples are from the
+shipped specs. A spec is one YAML file, `op_specs/<op>.yaml`. An *expression* is a number or a formula over dimensions
+and attributes by name, such as `(h + 2 * padding[0] - kernel[0]) // stride[0] + 1`.""",
     "schemes": """\
 # Keys of schemes
 
-Written by `quantizer docs` from the schema. The examples are from `op_specs/schemes.yaml`. A scheme is a weight part times an activation part.
-An operator without weights has activation parts alone. A `schemes.yaml` in a folder of `--op-specs` adds to the shipped one.""",
+Written by `quantizer docs` from the schema. The examples are from `op_specs/schemes.yaml`. A scheme is a weight part
+times an activation part. An operator without weights has activation parts alone. A `schemes.yaml` in a folder of
+`--op-specs` adds to the shipped one.""",
     "platforms": """\
 # Keys of a platform
 
-Written by `quantizer docs` from the schema. The examples are from the shipped platforms. A platform is one YAML file, `platforms/<name>.yaml`
-in a folder of specs: the arithmetic and the parameter rules of one system. `quantizer/core/platforms.py` states exactly
-what each requantization variant computes, and `tests/unit/test_numerics_requantize.py` proves it.""",
+Written by `quantizer docs` from the schema. The examples are from the shipped platforms. A platform is one YAML file,
+`platforms/<name>.yaml` in a folder of specs: the arithmetic and the parameter rules of one system.
+`quantizer/core/platforms.py` states exactly what each requantization variant computes, and
+`tests/unit/test_numerics_requantize.py` proves it.""",
 }
 
 

@@ -1,4 +1,4 @@
-"""`quantizer engine`: the real engines: which are here, how far they agree with their platforms, what is wrong with them."""
+"""`quantizer engine`: the real engines: which are installed, how far they agree with their platforms, their defects."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     engine = subparsers.add_parser(
         "engine",
         help="list and measure real engines",
-        description="Real engines: which are installed, how far they agree with our functions of their platforms, what is "
-        "known to be wrong with them.",
+        description="Real engines: which are installed, how far they agree with our functions for their platforms, and "
+        "their known defects.",
     )
     verbs = engine.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     verbs.add_parser("list", help="engines, their versions and the platforms that they compute")
@@ -150,7 +150,7 @@ def _agreement(args: argparse.Namespace) -> int:
 
 
 def _sessions(args: argparse.Namespace) -> Iterator[Session]:
-    """Yield a session for each engine and level that was asked for; one that is not installed is named on the error stream."""
+    """Yield a session for each engine and level in the arguments; report engines that are not installed on stderr."""
     from quantizer.conformance.options import Options
     from quantizer.conformance.session import open_session
     from quantizer.core.rooms import engines

@@ -51,8 +51,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     faults.add_argument(
         "--real",
         action="store_true",
-        help="plant the bugs that public trackers report (cases/real_bugs) under the conditions in which they were seen, "
-        "instead of the catalogue",
+        help="plant the bugs that public trackers report (cases/real_bugs), under the conditions in which they were "
+        "seen, instead of the catalogue",
     )
     faults.add_argument(
         "--sample",
@@ -62,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     faults.add_argument(
         "--places",
         action="store_true",
-        help="count each fault on each platform and under each arithmetic by itself: fault x operator x (platform, arithmetic)",
+        help="count each fault separately by operator, platform and arithmetic",
     )
     faults.add_argument(
         "--list",

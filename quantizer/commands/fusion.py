@@ -1,4 +1,4 @@
-"""`quantizer fusion`: graphs of a few nodes, node by node, rewritten, and on an engine with and without its optimizations."""
+"""`quantizer fusion`: judge graphs of a few nodes: node by node, rewritten, and with an engine's optimizations."""
 
 from __future__ import annotations
 

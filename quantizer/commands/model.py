@@ -159,7 +159,8 @@ def operands(path: Path, graph: Graph) -> dict[str, Tensor]:
         values = to_torch(arrays[name], tensor.dtype)
         if values.dtype != container(tensor.dtype) or (tensor.ranked and values.dim() != len(tensor.shape)):
             raise GraphError(
-                f"{path}: {name!r} is {arrays[name].dtype} of {list(values.shape)}: must be {tensor.dtype} of {len(tensor.shape)} axes."
+                f"{path}: {name!r} is {arrays[name].dtype} of {list(values.shape)}: "
+                f"must be {tensor.dtype} of {len(tensor.shape)} axes."
             )
         found[name] = values
     return found

@@ -1,4 +1,4 @@
-"""`quantizer spec new`: write the two files of a new operator. They run at once; one failing check names the next step."""
+"""`quantizer spec new`: write the two files of a new operator. They run at once; a failing check names what is next."""
 
 from __future__ import annotations
 

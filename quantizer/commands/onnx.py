@@ -36,7 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verbs = onnx.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     table = verbs.add_parser(
         "backend-table",
-        help=f"run the official node tests; 1 where one is answered wrongly or under {SHARE:.0%}% of the frozen list pass",
+        help=f"run the official node tests; exit 1 if one fails or fewer than {SHARE:.0%}% of the frozen list pass",
     )
     table.add_argument("--op", action="append", default=[], help="only tests of this operator (repeatable)")
     table.add_argument("-o", "--output", type=Path, help="write markdown to this file")
@@ -112,7 +112,7 @@ def document(findings: list[Finding]) -> str:
         f"- {_summary('all', findings)}\n- {_summary('the frozen list', frozen)}\n- {_summary('other operators', others)}",
         "## The frozen list",
         _by_operator(frozen),
-        f"`runtime/onnx/ppq_only.py` runs operators that are in no opset and in no test of ONNX: {', '.join(PPQ_ONLY)}.",
+        f"`runtime/onnx/ppq_only.py` runs operators that no opset and no test of ONNX has: {', '.join(PPQ_ONLY)}.",
         "## Not passed, of the frozen list",
         tabulate(
             [[f.test.name, f.outcome, f.reason.replace("|", "\\|")] for f in not_passed],
@@ -180,7 +180,7 @@ def _compass(args: argparse.Namespace) -> int:
 
 
 def _zeros(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Return zeros of the *shapes* that inputs are given; UnsupportedError for what is no input, GraphError for too large ones."""
+    """Return zeros in the given *shapes*; UnsupportedError for an unknown input, GraphError for a too large one."""
     import torch
 
     from quantizer.ir.graph import check_size, container

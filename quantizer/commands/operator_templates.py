@@ -36,7 +36,8 @@ oracle: torch.clone
 # yaml-language-server: $schema=operator.schema.json
 op: {name}
 version: "1.0"
-summary: Each element as it is, in groups of channels; write here what {name} computes, and name a function that judges it.
+# Write what {name} computes, and name a function that judges it.
+summary: Each element as it is, in groups of channels.
 
 dims:
   n: {{min: 1, max: 3, bins: {{one: {{max: 1}}, batch: {{min: 2}}}}}}

@@ -24,7 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "optimize",
         help="quantize a float IR as a cfg file says",
-        description="Read a float IR (text and bin) and a cfg, write the quantized IR that the Compass Optimizer writes.",
+        description="Read a float IR (text and bin) and a cfg, write the quantized IR as the Compass Optimizer does.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("-c", "--cfg", type=Path, metavar="FILE", help="run the flow of this cfg file")
@@ -37,8 +37,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         action="append",
         metavar="DIR",
-        help="run every opt.cfg below DIR without writing, compare with the quant.txt and quant.bin beside it; 1 where one"
-        " differs (repeatable)",
+        help="run every opt.cfg below DIR without writing, compare with the quant.txt and quant.bin beside it; exit 1 "
+        "if one differs (repeatable)",
     )
     parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
     parser.add_argument("--op-plugins", action="append", type=Path, default=[], help="plugin files or folders")

@@ -17,20 +17,21 @@ Written by `quantizer docs` from the parsers.
 
 ## pytest
 
-pytest runs the specs; these options choose what runs and how it is judged. Each option except `--op-golden-update` is also an ini key of
-the same name with underscores (`op_specs = my_specs`). A list has one entry per line. The command line overrides the ini file. Paths on the
-command line are relative to the folder where pytest is started. Paths in the ini file are relative to its folder.
+pytest runs the specs; these options choose what runs and how it is judged. Each option except `--op-golden-update` is
+also an ini key of the same name with underscores (`op_specs = my_specs`). A list has one entry per line. The command
+line overrides the ini file. Paths on the command line are relative to the folder where pytest is started. Paths in the
+ini file are relative to its folder.
 
 | option | meaning |
 |---|---|"""
 _EXIT = """\
-Exit codes are pytest's: 0 all passed, 1 an item failed or the run fell behind the baseline, 2 interrupted, 4 wrong usage (an unknown
-name, a missing file, a plugin that cannot be imported), 5 nothing was selected.
+Exit codes are pytest's: 0 all passed, 1 an item failed or the run fell behind the baseline, 2 interrupted, 4 wrong
+usage (an unknown name, a missing file, a plugin that cannot be imported), 5 nothing was selected.
 
 ## quantizer
 
-Exit codes: 0 done, 1 the answer is no (a survivor, a regression, a stale file), 2 wrong input with one line that says where, 130
-interrupted.
+Exit codes: 0 done, 1 the answer is no (a survivor, a regression, a stale file), 2 wrong input with one line that says
+where, 130 interrupted.
 """
 
 

@@ -32,9 +32,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     probe = verbs.add_parser(
         "probe",
         help="infer what an engine does, and write a platform file; 1 where nothing explains an operator",
-        description="Infer what an engine does: rounding, place of the zero point, multiplier, accumulator, order of float sums. "
-        "Every arithmetic that a platform can declare is compared with the answers to questions that are solved to tell "
-        "them apart.",
+        description="Infer what an engine does: rounding, place of the zero point, multiplier, accumulator, order of "
+        "float sums. Inputs are solved so that the arithmetics that a platform can declare give different outputs.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

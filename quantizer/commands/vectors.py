@@ -1,4 +1,4 @@
-"""`quantizer vectors`: test vectors that need no Python to run: write a bundle, judge what came back, compare bundles."""
+"""`quantizer vectors`: test vectors that need no Python to run: write a bundle, judge results, compare bundles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ PASSED, FAILED, DIFFER = 0, 1, 1
 MEGABYTE = 1_000_000
 MOST_SHOWN = 20
 _EPILOG = f"""\
-exit status: 0 every case that can be judged passed, 1 one failed, nothing was judged or bundles differ, 2 the input cannot be read.
+exit status: 0 every case that can be judged passed, 1 one failed, nothing was judged or bundles differ, 2 the input
+cannot be read.
 Seeds: 0 to {LARGEST_SEED}. docs/vectors.md has the files of a bundle and a reader in C.
 """
 
@@ -34,8 +35,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "vectors",
         help="write test vectors as files, judge results from files",
         epilog=_EPILOG,
-        description="Test vectors for a simulator, a board or a test suite in another language: cases with the codes that are "
-        "right. Nothing of them needs Python to run.",
+        description="Test vectors for a simulator, a board or a test suite in another language: cases with the right "
+        "codes. Using them needs no Python.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = vectors.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)

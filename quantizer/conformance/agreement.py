@@ -1,4 +1,4 @@
-"""Measures the share of elements that a real engine and our functions of its platform compute equally, over two kinds of cases."""
+"""Measures the share of elements that a real engine and our functions of its platform compute equally."""
 
 from __future__ import annotations
 

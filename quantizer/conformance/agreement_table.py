@@ -92,7 +92,8 @@ def document(pairings: Sequence[Pairing]) -> str:
         "# Real engines and their platforms, element by element",
         "",
         "Written by `quantizer engine agreement -o docs/agreement.md`. The tables compare the codes of",
-        "the real engine with those of our functions of the platform, under the same provided parameters, on generated cases.",
+        "the real engine with those of our functions of the platform, under the same provided parameters, on "
+        "generated cases.",
         "",
         "* *random*: random data under scales of any value.",
         "* *tied*: scales are powers of two, so that sums lie exactly between two codes.",

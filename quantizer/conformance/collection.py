@@ -43,11 +43,11 @@ class State:
     session: Callable[[], Session]
     facts: SpecFacts
     level: str = ""
-    """Of instructions, to which a real engine is held; the name ends with it where a run has several, but for the first."""
+    """Level of instructions of a real engine. The name ends with it in a run of several levels, except the first."""
 
     @property
     def selection(self) -> str:
-        """The arguments with which pytest runs this item alone, at one level; a path outside the root would be another root."""
+        """The arguments with which pytest runs this item alone, at one level. A path outside would change the root."""
         if self.node_id.startswith("../"):
             return f"-k {self.node_id.rpartition('::')[2]} --op-shipped={self.spec.op}"
         return f"'{self.node_id}'"
@@ -78,7 +78,7 @@ class State:
         return f"pytest {self.selection}{self.options.arguments}"
 
     def record(self, outcome: str, failure: str = "") -> Record:
-        """Return the item's record under pytest's word for how it ended; *failure*: why, where the item itself does not say."""
+        """Return the item's record with pytest's word for its end; *failure*: the reason, if the item has none."""
         if "runner" not in self.__dict__:
             return Record(
                 self.name,
@@ -93,7 +93,7 @@ class State:
 
     @property
     def left_out(self) -> str | None:
-        """Why the item does not run, where the engine or a declaration says so; never what a function under test says."""
+        """Why the item does not run, by the engine or a declaration; never by a function under test."""
         return self.runner.left_out if "runner" in self.__dict__ else None
 
     def ended(self, record: Record) -> tuple[str, str] | None:

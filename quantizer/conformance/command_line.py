@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 LISTS = {
     "op_specs": "file or folder of operator specs, in addition to the shipped ones",
     "op_plugins": "file or folder of operator plugins",
-    "op_shipped": "also run the shipped spec of this operator: on your engine, your platform, or with your plugin's functions",
+    "op_shipped": "also run the shipped spec of this operator: on your engine or platform, or with your plugin",
     "op_platform": "run only this platform",
     "op_scheme": "run only this scheme",
     "op_check": "run only this check",
-    "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is also correct for a plugin of the operator there",
+    "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is also correct for a plugin there",
 }
 SINGLES = {
     "op_engine": (
         "builtin",
-        "engine under test: builtin, a real one as `quantizer engine list` names it, NAME@VERSION in an environment of its own, or "
-        "PYTHON:WORKER, an interpreter and the file or module of a worker",
+        "engine under test: builtin, a real one as `quantizer engine list` names it, NAME@VERSION in an environment of "
+        "its own, or PYTHON:WORKER, an interpreter and the file or module of a worker",
     ),
     "op_engine_command": ("", "command line of a worker that speaks the protocol of engines, in place of --op-engine"),
     "op_isa": (
         "",
-        "level of instruction sets that a real engine may use: avx2, avx512, avx512_vnni, amx, host (what the processor has), "
-        "or all, each as separate items; an engine without such a switch runs unpinned",
+        "level of instruction sets that a real engine may use: avx2, avx512, avx512_vnni, amx, host (what the "
+        "processor has), or all, each as separate items; an engine without such a switch runs unpinned",
     ),
     "op_profile": ("gate", "gate, dev or nightly"),
     "op_report": ("reports/out", "folder for records, summary and failures"),
@@ -50,6 +50,24 @@ SINGLES = {
 }
 WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a processor without it"}
 """What an option that is left out means."""
+
+
+OTHERS = ("op_golden_update", "op_in_process")
+"""Options without an ini key."""
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Refuse a misspelt `--op-...` with the nearest name; pytest itself only says that it does not know the option."""
+    del early_config
+    known = [_flag(name).removeprefix("--op-") for name in (*LISTS, *SINGLES, *OTHERS)]
+    for word in args:
+        name = word.partition("=")[0]
+        if word == "--":
+            return
+        asked = name.removeprefix("--op-")
+        if asked != name and asked not in known:
+            hint = near(asked, known).replace("mean '", "mean '--op-")
+            raise pytest.UsageError(f"{name}: no such option.{hint} See `pytest --help`.")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -124,6 +142,8 @@ def _read_options(config: pytest.Config) -> Options:
         )
     if update is not None and (_value(config, "op_engine") != "builtin" or _value(config, "op_engine_command")):
         raise UnsupportedError("--op-golden-update: goldens are the codes of our own engine. Leave --op-engine out.")
+    if config.getoption("op_engine") is not None and config.getoption("op_engine_command") is not None:
+        raise UnsupportedError("--op-engine and --op-engine-command: each names the engine under test. Remove one.")
     if update is not None and os.environ.get("CI"):
         raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")
     if _value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
@@ -147,7 +167,8 @@ def _read_options(config: pytest.Config) -> Options:
         reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),
         baseline=file("op_baseline"), xfails=file("op_xfails"), golden_update=update,
         readings=tuple(_value(config, "op_reading")), in_process=config.getoption("op_in_process"),
-        plugin_python=interpreter, plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
+        plugin_python=interpreter,
+        plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
         shard=read_shard(shard, "--op-shard") if shard else None,
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ def as_declared(trial: Trial) -> Trial:
 
 
 def with_declared_numbers(trial: Trial) -> Trial:
-    """Return *trial* where its numbers are of the platform's kind, else a copy with the numbers of the platform's rule."""
+    """Return *trial* if its numbers are of the platform's kind, else a copy with the platform's numbers."""
     rule = REGISTRY.find(trial.spec.op, "quantize", trial.target.platform.places)
     if rule is None or rule.origin == BUILT_IN:
         return trial
@@ -48,7 +48,7 @@ def with_declared_numbers(trial: Trial) -> Trial:
 
 
 def accepts(trial: Trial, provided: Kind) -> bool:
-    """Return whether the platform's arithmetic, or the reading that the run's owner chose, takes numbers of this kind."""
+    """Return whether the platform's arithmetic, or the reading that the run's owner chose, takes such numbers."""
     return any(provided == kind or takes(trial.target.reading, kind, provided) for kind in _kinds(trial))
 
 
@@ -99,7 +99,7 @@ def _stages(trial: Trial) -> set[str] | None:
 
 
 def _known_numbers(trial: Trial) -> Parameters:
-    """Return what was provided; of a layer in words of its own, only those of its integers that the arithmetic takes."""
+    """Return what was provided; of a layer in other words, only those integers that the arithmetic takes."""
     provided = trial.parameters
     if LAYER_ATTRS not in provided.extra:
         return provided

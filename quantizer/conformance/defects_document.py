@@ -21,10 +21,14 @@ def defects_document(library: Library) -> str:
     lines = [
         "# Known defects of real systems",
         "",
-        "Written by `quantizer engine defects -o docs/defects.md` from the rooms of platforms. A generated case found each",
-        "defect. Its stored case must fail as declared, otherwise the gate fails. A defect of a *platform* is computed by our functions",
-        "too. A defect of an *engine* was seen in the running system, in the named versions; our functions of the platform do not have",
-        "it. [gallery.md](gallery.md) ranks them by severity, with stand-alone scripts. Where an engine can be restricted to a level of instruction sets (`--op-isa`), its defects name the levels that show them.",
+        "Written by `quantizer engine defects -o docs/defects.md` from the rooms of platforms. A generated case "
+        "found each",
+        "defect. Its stored case must fail as declared, otherwise the gate fails. A defect of a *platform* is "
+        "computed by our functions",
+        "too. A defect of an *engine* was seen in the running system, in the named versions; our functions of the "
+        "platform do not have",
+        "it. [gallery.md](gallery.md) ranks them by severity, with stand-alone scripts. Where an engine can be "
+        "restricted to a level of instruction sets (`--op-isa`), its defects name the levels that show them.",
         "",
     ]
     for platform in library.platforms.values():
@@ -46,7 +50,8 @@ def _entry(platform: Platform, defect: Defect) -> list[str]:
         "",
         f"* **{who}**: {' '.join(defect.reason.split())}",
         *_severity(defect),
-        f"* operators: {', '.join(defect.ops or ['all'])}; where `{defect.predicate}`; seen by: {', '.join(defect.checks)}"
+        f"* operators: {', '.join(defect.ops or ['all'])}; where `{defect.predicate}`; seen by: "
+        f"{', '.join(defect.checks)}"
         + ("; other numbers in every run" if defect.unstable else "")
         + _processors(defect),
         f"* smallest case: `{graph_line(case)}`, data {case.data.set}, in `{shown_path(path)}`",

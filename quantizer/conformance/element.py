@@ -50,7 +50,7 @@ def _operand(trial: Trial, name: str, box: Box) -> Iterator[str]:
 
 
 def grid(params: QParams, box: Box = ()) -> str:
-    """Return dtype, scale and zero point; of parameters per slice, those of the one slice in *box*, else the largest."""
+    """Return dtype, scale and zero point; of parameters per slice, those of *box*'s only slice, else the largest."""
     dtype: DType = params.dtype
     scale, zero, place = params.scale.reshape(-1), params.zero_point.reshape(-1), ""
     if params.blocks is not None:

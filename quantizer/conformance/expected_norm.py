@@ -44,7 +44,7 @@ def table_numbers(count: int, scheme: Scheme, platform: Platform, *, mean: bool 
 
 
 def effective(codes: Array, bits: int | None) -> Array:
-    """Return the codes of a bias as the platform's hardware reads them: the leading *bits* of the largest, in float32."""
+    """Return the codes of a bias as the hardware reads them: the leading *bits* of the largest, in float32."""
     if bits is None or not codes.size:
         return codes
     largest = max(int(codes.max()) / (2 ** (bits - 1) - 1), -int(codes.min()) / 2 ** (bits - 1))
@@ -55,5 +55,5 @@ def effective(codes: Array, bits: int | None) -> Array:
 
 
 def inverse_roots(places: Array, unit: float) -> Array:
-    """Return 1 / sqrt(m) in units, m = place / 64: what the entries of the table of inverse roots stand for, saturated to int16."""
+    """Return 1 / sqrt(m) in units, m = place / 64: the entries of the table of inverse roots, saturated to int16."""
     return np.asarray(np.minimum(1.0 / np.sqrt(places / 64.0) / unit, 2.0**15 - 1))

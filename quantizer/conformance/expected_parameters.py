@@ -38,10 +38,13 @@ class Expected:
     qmax: int
     steps: Array | None = None
     blocks: tuple[int, int] | None = None
-    """(axis, elements) of blocks along an axis; `scale` and `zero_point` then have a row for each channel, a column for each block."""
+    """(axis, elements) of blocks along an axis.
+
+    `scale` and `zero_point` then have a row per channel, a column per block.
+    """
     span: Range | None = None
-    """The range that they were chosen to hold, 0 in it, and no negative part where codes have no sign because no value has
-    one; None where they follow from something else."""
+    """The range that they were chosen to hold, 0 in it, and no negative part where codes have no sign because no value
+    has one; None where they follow from something else."""
 
 
 def _codes(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:
@@ -137,7 +140,7 @@ def own_codes() -> Expected:
 
 
 def weight_in_blocks(values: Array, part: WeightPart, rule: ParameterRule, axis: int, block_axis: int) -> Expected:
-    """Return what the rule chooses for each block of a weight from the block's own extrema; the last one may be shorter."""
+    """Return the rule's choice for each block of a weight from its own extrema; the last block may be shorter."""
     size = part.block or 1
     rows = np.moveaxis(values, (axis, block_axis), (0, 1))
     found: list[list[tuple[float, int, float | None]]] = []
@@ -166,7 +169,7 @@ def weight_in_blocks(values: Array, part: WeightPart, rule: ParameterRule, axis:
 
 
 def coarsest(found: Expected) -> Expected:
-    """Return the largest scale of each channel's blocks, under which its constant is added; other parameters as they are."""
+    """Return the largest scale of each channel's blocks, as the constant is added under it; others unchanged."""
     if found.blocks is None:
         return found
     scale = found.scale.max(axis=1)
@@ -238,7 +241,7 @@ def held_bias(values: Array, steps: Array, added: Array, bits: int, effective: i
 
 
 def limit_code(limit: float, scale: float, zero: int, quantizer: Quantizer) -> int:
-    """Return the code of the limit of an activation, as a platform brings it there that has a rule of its own for that."""
+    """Return the code of an activation's limit on a platform with its own rule for it."""
     if quantizer.operation == "exact":
         ratio = Fraction(limit) / Fraction(scale)
     elif quantizer.zero_point == "before":

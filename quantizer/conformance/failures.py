@@ -102,7 +102,7 @@ def _data_line(case: Case) -> str:
 
 
 def _made_of(trial: Trial, failing: Sequence[Verdict]) -> list[str]:
-    """Return the operands, numbers and terms of the first failing element of the output; parameters alone where none is named."""
+    """Return operands, numbers and terms of the first failing output element; parameters if no element is named."""
     try:
         parameters = trial.parameters
     except Exception:  # noqa: BLE001 - a rule that raises is reported by the verdict itself

@@ -61,7 +61,7 @@ def _state(node_id: str, options: Options, extra: list[Path]) -> State:
 
 
 def close_run(run: Run, records: Sequence[Record], facts: Facts, options: Options, *, filtered: bool) -> list[str]:
-    """Write records, summary, what the run says of itself, machine.json and timings; return what the baseline holds against it."""
+    """Write records, summary, facts, machine.json and timings; return what the baseline holds against the run."""
     assert run.folder is not None
     run.folder.close_journal()
     records, figures = split(records)

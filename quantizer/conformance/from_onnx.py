@@ -1,4 +1,4 @@
-"""Cases cut out of a quantized ONNX model: each node with the model's own scales, shapes and codes, judged as the gate judges."""
+"""Cases cut out of a quantized ONNX model: each node with the model's scales, shapes and codes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Cut:
 
 @pinned()
 def cuts_of(graph: Graph, feeds: Mapping[str, Tensor], session: Session, platform: str, node: str = "") -> list[Cut]:
-    """Return every quantized node of *graph*, or the one called *node*, as a case under the scheme of *platform* that it fits.
+    """Return every quantized node of *graph*, or the one called *node*, as a case of *platform* that it fits.
 
     feeds: by input; our float32 with the model's quantizations makes the codes that each node reads. A node without a
     spec, or without a scheme of the platform, has the reason in place of a case.

@@ -36,7 +36,7 @@ DESIGN: Severity = "design"
 MEANINGS: Mapping[str, str] = {
     "memory": "The process ends, or memory is read that is not the operator's.",
     "wrong": "Results beyond any rounding: a wrapped or saturated sum, a wrong sign, another channel's number.",
-    "off_by_one": "Results next to the right one, where other kernels of the same system, or its own documentation, say otherwise.",
+    "off_by_one": "Results next to the right one, which other kernels or the documentation of the system contradict.",
     DESIGN: "Two roundings or two approximations, each of which is defensible; they matter to whoever compares codes.",
 }
 HEADINGS: Mapping[str, str] = {"memory": "Memory", "wrong": "Wrong", "off_by_one": "Off by one", DESIGN: "By design"}
@@ -111,9 +111,12 @@ def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
     lines = [
         "# Gallery of defects",
         "",
-        "Written by `quantizer engine defects --gallery` from the rooms of platforms. Generated cases found these defects in shipping engines.",
-        "Each row is one cause, with its smallest case, and a script of the engine's own API and numpy. The script needs nothing of",
-        "quantizer. It prints versions, the expected codes and those that came, and ends with another status than 0 where they differ:",
+        "Written by `quantizer engine defects --gallery` from the rooms of platforms. Generated cases found these "
+        "defects in shipping engines.",
+        "Each row is one cause, with its smallest case, and a script of the engine's own API and numpy. The script "
+        "needs nothing of",
+        "quantizer. It prints versions, the expected codes and those that came, and ends with another status than 0 "
+        "where they differ:",
         "",
         f"    python {SCRIPTS}/{max(shown, key=lambda entry: entry.defect.severity == 'wrong').name}",
         "",
@@ -121,7 +124,8 @@ def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
         f" ({', '.join(sorted(defective))}):"
         f" {', '.join(f'{count[s]} {HEADINGS[s].lower()}' for s in SEVERITIES if s != DESIGN)}."
         f" {count[DESIGN]} differences by design are listed apart and are not counted.",
-        "[defects.md](defects.md) has every entry with its condition and its checks. `quantizer case repro FILE` writes such a script of",
+        "[defects.md](defects.md) has every entry with its condition and its checks. `quantizer case repro FILE` "
+        "writes such a script of",
         "any stored case.",
         "",
     ]
@@ -181,7 +185,8 @@ def _without_engine(known: Sequence[Entry]) -> list[str]:
     lines = [
         "## Systems without an engine here",
         "",
-        "These defects are those of platforms whose system is no engine of this package. Our functions of the platform compute them, and their",
+        "These defects are those of platforms whose system is no engine of this package. Our functions of the "
+        "platform compute them, and their",
         "stored cases must fail as declared.",
         "",
         "| platform | severity | what | smallest case |",

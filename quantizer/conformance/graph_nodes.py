@@ -42,7 +42,7 @@ class NodeTrial(Trial):
     """A node of an integer graph on codes that reached it, as the checks look at a case."""
 
     def __init__(self, node: Node, graph: Graph, codes: Mapping[str, Tensor]) -> None:
-        """Take the operands' codes by the spec's names, in the operator's axis order; UnsupportedError as the executor."""
+        """Take operands' codes by the spec's names, in the operator's axis order; UnsupportedError as the executor."""
         provided = node.parameters
         assert isinstance(provided, Parameters)
         spec, scheme = specs()[node.op], check_declared(node, graph)

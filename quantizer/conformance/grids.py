@@ -1,4 +1,4 @@
-"""Where real numbers lie between the codes of a tensor, and what codes stand for, on any grid: the judge's own reading of formats.
+"""Where reals lie between codes, and what codes stand for, on any grid: the judge's own reading of formats.
 
 On an integer grid a number in steps of the scale is its own place. On that of a narrow float the place of a value is
 its code, and a number between two values lies between their codes in proportion: half way is a tie there, too, and an
@@ -32,7 +32,7 @@ def _table(name: str) -> tuple[Array, Array]:
 
 
 def decoded(codes: Array, params: QParams, zero: Array | int = 0) -> Array:
-    """Return what *codes* are in steps of the scale: the code less *zero*, or the value of the format; NaN of a code that it has not."""
+    """Return *codes* in steps of the scale: the code less *zero*, or its format's value; NaN for an unknown code."""
     form = listed(params)
     if form is None:
         return np.asarray(codes - zero, np.float64)
@@ -67,7 +67,7 @@ def ends(params: QParams) -> tuple[float, float]:
 
 
 def radius(x: Array, scale: Array, params: QParams, *, nearest: bool) -> Array:
-    """Return the largest distance of *x* from the value of its code on the grid of a float: half a gap where codes are the *nearest*."""
+    """Return the largest distance of *x* from its code's value on a float grid: half a gap if codes are *nearest*."""
     places = positions(x / scale, params)
     below, above = (values_at(end(places), params) * scale for end in (np.floor, np.ceil))
     half = (above - below) / (2 if nearest else 1)

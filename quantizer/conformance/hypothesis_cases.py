@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quantizer.conformance.collection import State
 
 APART = 3**100
-"""Hypothesis prefers integers that stand in the sources it finds loaded: none stands so far out, so that editing one changes no case."""
+"""Beyond integers in any source. Hypothesis prefers those it finds in loaded sources; edits so change no case."""
 ROWS = "the rows of the covering array"
 
 

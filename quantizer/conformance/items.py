@@ -82,7 +82,7 @@ class Runner:
             self._schedule = schedule(self._target, state.options)
 
     def record(self, outcome: str, failure: str = "") -> Record:
-        """Return the item's record under pytest's word for how it ended; *failure*: why, where the item itself does not know."""
+        """Return the item's record with pytest's word for its end; *failure*: the reason, if the item does not know."""
         complete = self._state.kind == "cases" and outcome == "passed"
         wanted = wanted_coverage(self._spec, self._target.platform) if complete else ()
         return self._recorder.record(outcome, wanted, self._failure or failure)
@@ -97,7 +97,7 @@ class Runner:
 
     @property
     def _alone(self) -> bool:
-        """Whether each data set is a case of its own: a real engine's batch is part of its structure, to which its defects are tied."""
+        """Whether each data set is a case: a real engine's batch is part of its structure, to which defects refer."""
         return self._state.options.real is not None
 
     def seeded(self, count: int) -> None:
@@ -106,7 +106,7 @@ class Runner:
             self.run(self._built(functools.partial(seeded_case, self._target, index, alone=self._alone)))
 
     def rows(self) -> None:
-        """Run the spec's examples, the rows dealt to this target, cases that hardly differ, of far scales and of every code."""
+        """Run the spec's examples, this target's rows, cases that hardly differ, far scales, and every code."""
         reason = self.session.engine.supports(self._spec, self._target.scheme, self._target.platform)
         if reason is not None:
             self._recorder.miss(reason)
@@ -127,7 +127,7 @@ class Runner:
         self._reach_the_rest()
 
     def _built(self, make: Callable[[], T], *passed: type[Exception]) -> T:
-        """Return the case, or the cases, that *make* builds; a spec or a reference that cannot give one fails the item in one line."""
+        """Return the cases that *make* builds. If a spec or reference cannot give one, the item fails in one line."""
         try:
             return make()
         except passed:
@@ -151,7 +151,10 @@ class Runner:
                     break
 
     def run(self, case: Case, *, figures: bool = True) -> None:
-        """Judge one case; the first failure of the item is shrunk, stored and described. With *figures* it counts in SQNR and error."""
+        """Judge one case. The item's first failure is shrunk, stored, described.
+
+        *figures*: it counts in SQNR and error.
+        """
         if self._failed is not None:
             pytest.fail(self._failed, pytrace=False)
         before = deaths()

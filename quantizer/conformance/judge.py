@@ -1,4 +1,4 @@
-"""Runs the checks of one trial and settles their verdicts: declared defects, overridden checks, intervals that are too wide."""
+"""Runs one trial's checks and settles their verdicts: defects, overridden checks, too wide intervals."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
 
 
 def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
-    """Return the trial with its verdicts; of a stack of which a check says anything but pass, each part alone with its own.
+    """Return the trial with its verdicts. Each part of a stack that a check does not pass is judged alone.
 
     What a defect excuses, mistrusts or leaves open in one part, it does not in the others. Where a check fails on the
     whole and on no part, the whole comes after its parts.
@@ -83,7 +83,7 @@ def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, lis
 
 
 def judged_once(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
-    """Return what `judged` does, but that parts are judged by the checks alone of which the whole says anything but pass.
+    """Return what `judged` does, but judge parts only by the checks that do not pass on the whole.
 
     What passes on the whole comes first, with the whole: each of its verdicts counts for every part.
     """
@@ -110,7 +110,7 @@ def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) 
 
 
 def _holds_of_parts(verdict: Verdict) -> bool:
-    """Return whether a verdict on a stack is one on each of its parts: a pass, or a check that does not apply to the operator."""
+    """Return whether a stack's verdict holds for each part: a pass, or a check that does not apply."""
     return verdict.status == "pass" or (verdict.status == "inconclusive" and verdict.check != "engine")
 
 
@@ -181,7 +181,7 @@ def _spread(scales: Sequence[float]) -> float:
 
 
 def _largest_sum(trial: Trial) -> float:
-    """Return the largest |sum| of a linear or bilinear operator or a mean, of other operators of one input its |code|; else 0."""
+    """Return the largest |sum| of a linear or bilinear operator or mean, |code| of others of one input; else 0."""
     kind = trial.spec.error_model.kind
     if kind in ("linear", "bilinear"):
         return float(np.abs(trial.sums).max(initial=0.0))
@@ -193,7 +193,10 @@ def _largest_sum(trial: Trial) -> float:
 
 
 def _largest_ratio(trial: Trial) -> float:
-    """Return the largest product of the scales of inputs and weights over the output's; of operators without products the largest scale's."""
+    """Return the largest product of input and weight scales over the output's.
+
+    Without products, the largest scale's.
+    """
     if trial.spec.error_model.kind != "bilinear":
         return max(trial.ratios.values(), default=0.0) if trial.parameters.outputs else 0.0
     factors = [trial.qparams(name).scale for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
@@ -201,7 +204,7 @@ def _largest_ratio(trial: Trial) -> float:
 
 
 def _largest_code(trial: Trial) -> float:
-    """Return the largest |code| of the exact result of a sum, a product or real numbers, before it saturates; else 0."""
+    """Return the largest |code| of the exact result of a sum, product or real numbers, before saturation; else 0."""
     reads_reals = any(item.kind == "real" for item in trial.spec.inputs.values())
     if trial.spec.error_model.kind not in ("linear", "bilinear") and not reads_reals:
         return 0.0
@@ -226,7 +229,7 @@ def _largest_zero(tensors: Iterable[QParams]) -> int:
 
 
 def _range_low(trial: Trial) -> float:
-    """Return the highest lower end, 0 at most, of the calibrated ranges of inputs and outputs, each in its own steps."""
+    """Return the highest lower end, at most 0, of calibrated input and output ranges, each in its own steps."""
     tensors = {**trial.parameters.inputs, **trial.parameters.outputs}
     ends = (
         min(trial.case.ranges[name][0], 0.0) / float(params.scale.min())
@@ -253,7 +256,7 @@ def known_defect(trial: Trial, check: str) -> str | None:
 
 
 def _unstable_defect(trial: Trial, check: str) -> str | None:
-    """Return `id: reason` of the declared defect by which an engine's result of this case changes between runs, or None."""
+    """Return `id: reason` of the declared defect by which an engine's result changes between runs, or None."""
     platform = trial.target.platform
     unstable = [d for d in platform.defects if d.unstable and concerns(d, trial.engine, platform.platform)]
     return next((f"{defect.id}: {defect.reason}" for defect in _declared(trial, check, unstable)), None)
@@ -268,7 +271,7 @@ def _declared(trial: Trial, check: str, defects: Sequence[Defect]) -> Iterator[D
 
 
 def is_overruled(defect: Defect, trial: Trial) -> bool:
-    """Return whether an engine's own defect concerns the case of a platform's *defect*: the engine then need not show it."""
+    """Return whether an engine's own defect concerns the case of a platform's *defect*, which it then may not show."""
     if defect.engine is not None:
         return False
     platform = trial.target.platform
@@ -277,7 +280,7 @@ def is_overruled(defect: Defect, trial: Trial) -> bool:
 
 
 def concerns(defect: Defect, engine: Engine, platform: str) -> bool:
-    """Return whether *engine* is the one that has *defect*, in a version and with instruction sets with which it was seen."""
+    """Return whether *engine* has *defect*, in a version and with instruction sets where it was seen."""
     if defect.engine is None:
         return True
     seen = engine.version in defect.versions and defect.seen_with(engine.instructions)

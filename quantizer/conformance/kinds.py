@@ -1,4 +1,4 @@
-"""The kind of a quantize rule's numbers (names and formats without values), and which kinds a platform's arithmetic accepts."""
+"""The kind of a quantize rule's numbers (names and formats), and the kinds that a platform accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Kind:
     multiplier: str | None
     """The requantization, and how operands are rounded before they are added; None without a multiplier."""
     tables: frozenset[tuple[str, str]]
-    """Name and format of each table: whether every code has an entry, how a kernel reads between two, what an entry is."""
+    """Name and format of each table: an entry per code or not, how a kernel reads between two, what an entry is."""
     numbers: frozenset[str]
     """Names of further integers."""
     fused: str | None

@@ -21,7 +21,7 @@ from quantizer.tiling.windows import tiles
 
 
 def matches_builtin(trial: Trial, check: str) -> bool:
-    """Return whether a failing *check* fails as the built-in functions do; codes of an operator that has none count as theirs.
+    """Return whether a failing *check* fails as built-in functions do; an operator without them counts as theirs.
 
     `parameters`: on tables of the built-in rule's form, each entry within half a unit and the float32 budget of f at
     the rule's own point (functions of two libraries), on biases that have the built-in rule's codes, and on ranges that
@@ -60,7 +60,7 @@ def _tiled_alike(trial: Trial, forward: Function) -> bool:
 
 
 def _is_own(trial: Trial, tensor: str) -> bool:
-    """Return whether the built-in rule provides what a finding is about; ranges follow from the platform's rule alone."""
+    """Return whether the built-in rule provides what a finding concerns; ranges follow from the platform's rule."""
     if tensor.startswith("range of "):
         return True
     item = trial.spec.inputs.get(tensor)

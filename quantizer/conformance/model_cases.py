@@ -1,4 +1,4 @@
-"""Cases cut out of a model: codes, scales and zero points come from the model, not from a data set or a quantize rule."""
+"""Cases cut out of a model: codes, scales and zero points are the model's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds where two engines differ on a network: each part runs on the same operands and is compared with its enclosure."""
+"""Finds where two engines differ on a network: each part runs on the same operands, against its enclosure."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _equal(name: str, ran: Ran) -> bool:
 
 
 def _difference(a: Tensor, b: Tensor, enclosure: Enclosure | None) -> tuple[int, float]:
-    """Return how many elements differ and by how much; with an enclosure a real number beside codes is brought to their steps."""
+    """Return how many elements differ and by how much; with an enclosure, reals beside codes are in their steps."""
     one, other = a.double(), b.double()
     if enclosure is not None and enclosure.quantized is not None:
         grid = enclosure.quantized
@@ -126,7 +126,7 @@ def _difference(a: Tensor, b: Tensor, enclosure: Enclosure | None) -> tuple[int,
 
 
 def worth_cutting(findings: ModelFindings, most: int) -> Sequence[str]:
-    """Return the parts to cut out: the first at which the engines part, then those outside their enclosures, the worst first."""
+    """Return the parts to cut out: the first where engines differ, then those outside enclosures, worst first."""
     first = [findings.first.name] if findings.first is not None and not findings.float_edges else []
     blamed = sorted(findings.outside, key=lambda part: -max(local.ratio for local in part.locals))
     return list(dict.fromkeys([*first, *(part.name for part in blamed)]))[:most]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,10 +18,14 @@ SMALLEST = float(torch.finfo(torch.float32).smallest_normal)
 OTHERS = 8
 """Roundings beside those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
 MOVED = frozenset([
-    "ArgMax", "ArgMin", "Cast", "Concat", "ConstantOfShape", "DepthToSpace", "Equal", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
-    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "MaxPool", "Min", "Neg", "Not", "And", "Or", "OneHot", "Pad", "Range",
-    "ReduceMax", "ReduceMin", "Relu", "Clip", "Abs", "Reshape", "Shape", "Sign", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "TopK",
-    "Transpose", "Unsqueeze", "Where", "GlobalMaxPool", "Dropout", "Floor", "Ceil", "Round", "ScatterElements", "ScatterND", "NonZero",
+    "ArgMax", "ArgMin", "Cast", "Concat", "ConstantOfShape", "DepthToSpace", "Equal", "Expand", "Flatten", "Gather",
+    "GatherElements", "GatherND",
+    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "MaxPool", "Min", "Neg", "Not", "And",
+    "Or", "OneHot", "Pad", "Range",
+    "ReduceMax", "ReduceMin", "Relu", "Clip", "Abs", "Reshape", "Shape", "Sign", "Size", "Slice", "SpaceToDepth",
+    "Split", "Squeeze", "Tile", "TopK",
+    "Transpose", "Unsqueeze", "Where", "GlobalMaxPool", "Dropout", "Floor", "Ceil", "Round", "ScatterElements",
+    "ScatterND", "NonZero",
 ])  # fmt: skip
 """Operators that round nothing: their results are elements of operands, or whole numbers."""
 SUMS = frozenset(
@@ -43,8 +47,10 @@ SUMS = frozenset(
 """Operators whose error is gamma_n of themselves on magnitudes."""
 PRODUCTS = frozenset(["Mul", "Div", "Reciprocal", "Sqrt"])
 FUNCTIONS = frozenset([
-    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log",
-    "Mish", "PRelu", "Pow", "Selu", "Sigmoid", "Silu", "Sin", "Sinh", "Softplus", "Softsign", "Swish", "Tan", "Tanh", "ThresholdedRelu",
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu",
+    "HardSigmoid", "HardSwish", "LeakyRelu", "Log",
+    "Mish", "PRelu", "Pow", "Selu", "Sigmoid", "Silu", "Sin", "Sinh", "Softplus", "Softsign", "Swish", "Tan", "Tanh",
+    "ThresholdedRelu",
 ])  # fmt: skip
 """Functions of a library, element by element."""
 
@@ -81,7 +87,8 @@ def radius_of(
     if node.op == "BatchNormalization":
         x, gain, bias, mean, variance = present(operands)[:5]
         along = [-1 if i == 1 else 1 for i in range(x.dim())]
-        slope = (gain / torch.sqrt(variance + float(node.attrs.get("epsilon", 1e-5)))).abs().reshape(along)  # type: ignore[arg-type]
+        epsilon = cast("float", node.attrs.get("epsilon", 1e-5))
+        slope = (gain / torch.sqrt(variance + float(epsilon))).abs().reshape(along)
         return [lost(2 * OTHERS) * (slope * (x.abs() + mean.abs().reshape(along)) + bias.abs().reshape(along))]
     if node.op == "LayerNormalization":
         return [_layer_norm(node, operands, first), *(torch.full_like(v, float("inf")) for v in made[1:])]
@@ -158,7 +165,8 @@ def _layer_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> 
     axes = list(range(axis, x.dim()))
     count = x[(0,) * axis].numel() if axis else x.numel()
     centre = x - x.mean(axes, keepdim=True)
-    deviation = torch.sqrt((centre * centre).mean(axes, keepdim=True) + float(node.attrs.get("epsilon", 1e-5)))  # type: ignore[arg-type]
+    epsilon = cast("float", node.attrs.get("epsilon", 1e-5))
+    deviation = torch.sqrt((centre * centre).mean(axes, keepdim=True) + float(epsilon))
     off = lost(count + OTHERS) * x.abs().mean(axes, keepdim=True) + 2 * UNIT * x.abs()
     normal = (centre / deviation).abs()
     relative = lost(count + OTHERS) + off.pow(2).mean(axes, keepdim=True).sqrt() / deviation

@@ -87,7 +87,7 @@ class Options:
 
     @cached_property
     def levels(self) -> tuple[str, ...]:
-        """The levels of instructions that every item is run at, the default one first; one empty name for our own engine."""
+        """The levels of instructions of every item, the default first; one empty name for our own engine."""
         if self.real is None:
             return ("",)
         backend = self.real.backend
@@ -158,7 +158,10 @@ class Options:
         return library if self.xfails is None else with_xfails(library, self.xfails)
 
     def selects(self, scheme: str, platform: str) -> bool:
-        """Return whether items of *scheme* on *platform* were asked for; a real engine is judged on what it computes."""
+        """Return whether items of *scheme* on *platform* were asked for.
+
+        A real engine is judged on what it computes.
+        """
         if self.real is not None and not self.real.computes(platform, named=platform in self.platforms):
             return False
         return (not self.schemes or scheme in self.schemes) and (not self.platforms or platform in self.platforms)

@@ -93,7 +93,7 @@ class Asked:
 
 
 def fixed(ratio: float) -> tuple[int, int]:
-    """Return the 31-bit multiplier of a ratio and its shift to the right; the ends of the range where it leaves [2**-32, 2**30)."""
+    """Return a ratio's 31-bit multiplier and right shift; the ends of the range outside [2**-32, 2**30)."""
     fraction, exponent = math.frexp(ratio)
     mantissa = math.floor(fraction * 2**31 + 0.5)
     if mantissa == 2**31:
@@ -106,7 +106,7 @@ def fixed(ratio: float) -> tuple[int, int]:
 def high_multiplied(
     values: Array, multiplier: int, shift: int, *, away: Array | bool = True, wraps: bool = True
 ) -> Array:
-    """Return values * multiplier * 2**-shift as Python integers: a high multiply, then a shift whose ties go away or up.
+    """Return values * multiplier * 2**-shift as Python integers: a high multiply, then a rounding shift.
 
     A multiplier of 1 and more shifts to the left first, in 32 bits that wrap where that is what the kernel has.
     """

@@ -50,7 +50,7 @@ def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterat
 
 
 def _operators(platform: Platform) -> list[str]:
-    """Return the operators to try; of a platform that has another's functions these too, which its settings may not fit."""
+    """Return the operators to try, also those of a platform whose functions this one has under other settings."""
     lent = {entry.op for entry in REGISTRY.all() if entry.platform in platform.places[1:]}
     return [*OPERATORS, *sorted(lent.difference(OPERATORS))]
 

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.command_line import named, options, pytest_addoption, with_usage_errors
+from quantizer.conformance.command_line import (
+    named,
+    options,
+    pytest_addoption,
+    pytest_load_initial_conftests,
+    with_usage_errors,
+)
 from quantizer.conformance.item_reports import pytest_runtest_makereport
 from quantizer.conformance.run_folder_lock import lock_run_folder
 from quantizer.conformance.run_state import Run
@@ -24,6 +30,7 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_itemcollected",
+    "pytest_load_initial_conftests",
     "pytest_report_header",
     "pytest_runtest_makereport",
     "pytest_sessionfinish",

@@ -16,7 +16,7 @@ class Profile:
 
     examples: int
     drawn: bool = True
-    """Hypothesis draws them, from another seed each time, and remembers what failed; else hashes, the same every time."""
+    """Hypothesis draws them from a new seed each time and remembers failures; else hashes give the same each time."""
     sampled: bool = False
     """The costly checks run on a sample of the cases."""
     strong: bool = False

@@ -51,7 +51,7 @@ class Recorder:
         return frozenset(self._coverage)
 
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
-        """Add the verdicts of one case and what it covers; with *figures* its SQNR and error, too, of a stack its first part's.
+        """Add the verdicts and coverage of one case; *figures*: also its SQNR and error (of a stack its first part's).
 
         Cases at the ends of what can be asked for have none: the worst of them would hide what becomes worse in all
         others.
@@ -141,7 +141,7 @@ def error_lsb(trial: Trial) -> float:
 
 
 def sqnr(trial: Trial, codes: Array | None = None) -> float:
-    """Return 10 log10(sum y^2 / sum (deq(q) - y)^2) in dB, of other *codes* where given; infinite for no error or no signal."""
+    """Return 10 log10(sum y^2 / sum (deq(q) - y)^2) in dB, of *codes* if given; infinite without error or signal."""
     if trial.spec.outputs["y"].kind != "value":
         return math.inf
     scale, zero = float(trial.output.scale), int(trial.output.zero_point)

@@ -176,7 +176,7 @@ def expected_codes(trial: Trial, told: Told) -> Expected:
 
 
 def _of_another_run(trial: Trial, own: Array, lines: Sequence[str] | None, rounded: Mapping[str, Array]) -> Expected:
-    """Return what the same kernel gives where it computes in parts; of a case that is not cut, the declared rounding."""
+    """Return the kernel's result when it computes in parts; of an uncut case, the declared rounding."""
     if trial.case.tiles.sizes:
         codes = stitched(trial, planned(trial, trial.case.tiles))
         if (codes != own).any():

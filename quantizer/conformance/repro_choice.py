@@ -58,7 +58,7 @@ def script_of_case(session: Session, replay: Replay, form: str = "", engine: str
 
 
 def find_defect(library: Library, name: str) -> tuple[Platform, Defect]:
-    """Return the defect called *name*, `id` or `platform/id`; UnsupportedError for none, or for an id that several platforms have."""
+    """Return the defect called *name*, `id` or `platform/id`; UnsupportedError if unknown or not unique."""
     place, _, plain = name.rpartition("/")
     known = [(p, d) for p in library.platforms.values() for d in p.defects if place in ("", p.platform)]
     found = [(p, d) for p, d in known if d.id == plain]
@@ -106,7 +106,7 @@ def facts(library: Library, defect: Defect, entry: Engine, variant: str) -> list
 
 
 def environment(defect: Defect, backend: str) -> Mapping[str, str]:
-    """Return the variables that select the kernels which show *defect*: a level of `--op-isa`, or what holds one library down."""
+    """Return the variables that select the kernels with *defect*: a level of `--op-isa`, or a library's limit."""
     if not (defect.needs or defect.lacks) or not pins_of(backend).pins:
         return {}
     if levels := levels_of(defect):

@@ -119,7 +119,7 @@ def _convolution(trial: Trial) -> list[str]:
 
 
 def _less_zero(trial: Trial, rank: int) -> str:
-    """Return the subtraction of the weights' zero point, shaped for *rank* axes behind its own; nothing where it is 0."""
+    """Return the subtraction of the weights' zero point, shaped for *rank* axes after its own; empty for 0."""
     zero = trial.qparams("weight").zero_point
     if not zero.any():
         return ""

@@ -1,4 +1,4 @@
-"""Runs the canary at the end of a process that judged: its items once more through pytest, each with one fault in it."""
+"""Runs the canary at the end of a judging process: its items again through pytest, each with one fault."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class _CanaryRunner(Runner):
         """Judge the case in place of the rows."""
         self.run(self._case)
 
-    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:  # noqa: ARG002 - the runner's
+    # the runner's arguments
+    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:  # noqa: ARG002
         """Return a sentence: nobody reads it."""
         return "the planted fault"
 

@@ -76,7 +76,7 @@ def spec_facts(path: Path, known: Path, options: Options, spec: Spec, positions:
 
 
 def named_by_path_alone(path: Path, options: Options) -> bool:
-    """Return whether a command must name the spec at *path*: it is not shipped, and no option that is repeated has it."""
+    """Return whether a command must name the spec at *path*: not shipped, and not named by a repeated option."""
     folders = (folder.resolve() for folder in (shipped_folder(), *options.specs))
     return not any(path.resolve().is_relative_to(folder) for folder in folders)
 

@@ -23,6 +23,6 @@ def lock_run_folder(config: pytest.Config) -> None:
 
 
 def try_to_lock_run_folder(config: pytest.Config) -> None:
-    """Take the folder before plugins run, if nobody has it: whether the session has an item of ours is not known yet."""
+    """Take the folder before plugins run if it is free; whether the session has items is not known yet."""
     with contextlib.suppress(pytest.UsageError):
         lock_run_folder(config)

@@ -1,4 +1,4 @@
-"""Selects the checks of a case: in the gate profile, expensive checks that find little run on a sample of cases only."""
+"""Selects a case's checks: in the gate profile, expensive checks that find little run on a sample of cases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sample:
     """Of the cases that `always` does not name, one in so many runs the check."""
     always: tuple[Where, ...] = ("first", "examples")
     once: bool = False
-    """Of cases with the same shapes, attributes and activation one runs the check on each target: what it judges is made of these."""
+    """Of cases with equal shapes, attributes and activation, one per target runs the check, which depends on these."""
 
 
 SCHEDULE: Mapping[str, Sample] = {
@@ -39,7 +39,7 @@ SCHEDULE: Mapping[str, Sample] = {
     "properties": Sample(8),
     "repeat": Sample(4),
 }
-"""The checks that the gate profile samples; all others run on every case. `quantizer faults --schedule` measures what it loses."""
+"""Checks that the gate profile samples; others run on every case. `quantizer faults --schedule` measures the loss."""
 OF_BATCHES: Mapping[str, Sample] = {
     "exact": Sample(8, always=("structure",)),
     "tiled": Sample(4, always=("structure", "tiles")),
@@ -47,13 +47,13 @@ OF_BATCHES: Mapping[str, Sample] = {
     "properties": Sample(8, always=("structure",)),
     "repeat": Sample(4, always=("structure",)),
 }
-"""The checks that a campaign samples: each judges every structure once, and others of its cases by the gate's shares."""
+"""Checks that a campaign samples: each judges every structure once, and the gate's share of other cases."""
 COSTLY = {name: SCHEDULE[name] for name in SAMPLED}
 """The checks that every profile samples."""
 
 
 def schedule(target: Target, options: Options) -> Schedule:
-    """Return the schedule of the run for *target*: all of SCHEDULE where the gate profile judges functions by every check.
+    """Return *target*'s schedule: all of SCHEDULE if the gate profile judges functions by every check.
 
     A check that was asked for by name runs on every case, and so do those of a real engine, in which no fault was
     planted.

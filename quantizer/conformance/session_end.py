@@ -1,4 +1,4 @@
-"""pytest hooks for the end of a session: write the run, or the reason why it is incomplete, and the terminal summary."""
+"""pytest hooks at the end of a session: write the run, or why it is incomplete, and the terminal summary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def selects_nothing(config: pytest.Config, run: Run) -> str | None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Plant a fault in what was judged; then, on the process that writes files, write the run and consult the baseline."""
+    """Plant a fault in what was judged; then the process that writes files writes the run and reads the baseline."""
     config = session.config
     said = _canary_ran(config) if exitstatus in ENDED else None
     left = end(config)
@@ -165,7 +165,7 @@ def _show_functions(terminalreporter: Any, run: Run) -> None:
 
 
 def _without_enclosure(run: Run) -> list[str]:
-    """Return a line for each operator whose accuracy nobody judges: its error model is custom, and it declares no stages."""
+    """Return a line for each operator whose accuracy nothing judges: a custom error model without stages."""
     from quantizer.core.record import read_records
     from quantizer.core.verdict import UNJUDGED
 

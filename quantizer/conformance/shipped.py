@@ -20,7 +20,7 @@ def place(path: Path, root: Path) -> str:
 
 
 def _replaced_on(op: str) -> set[str] | None:
-    """Return the platforms on which a plugin replaces a function of *op*; None for all, or where it is not known yet."""
+    """Return the platforms where a plugin replaces a function of *op*; None for all, or if not known yet."""
     from quantizer.ops import REGISTRY
 
     found = {entry.platform for entry in REGISTRY.replacements() if entry.op == op}

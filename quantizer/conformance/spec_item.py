@@ -1,4 +1,4 @@
-"""The item OP-spec: the operator has its functions and an oracle, every key of its spec has an effect, planted faults are found."""
+"""The item OP-spec: functions, an oracle, an effect of every key of the spec, and planted faults that are found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from quantizer.plugins.oracle import oracle_function
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 QUICK = ("input_zero_point_provided", "one_code_up", "reference_in_place")
-"""Faults of every operator, one in each of its functions; `quantizer faults` and tests/quality plant the whole catalogue."""
+"""Faults of every operator, one in each function; `quantizer faults` and tests/quality plant the catalogue."""
 QUICK_CASES = 24
 QUICK_TARGETS = 3
 """How many cases, of how many targets, show a fault or compare a built-in reference with its oracle."""

@@ -183,7 +183,7 @@ def _plain(value: AttrValue) -> object:
 def golden_problems(
     targets: Sequence[Target], everything: Sequence[Target], engine: Engine, stores: Stores, step: str
 ) -> Findings:
-    """Return what is wrong with one operator's goldens: missing, stale, unused or different; each with the next step."""
+    """Return what is wrong with an operator's goldens: missing, stale, unused, different; each with the next step."""
     found, shown = Findings(), stores.options.shown
     files = stores.goldens()
     if targets and not files:

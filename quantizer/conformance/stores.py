@@ -37,7 +37,7 @@ class Stores:
         return [path for folder in self.folders if is_file(path := folder / GOLDEN / self._golden)]
 
     def golden(self, platform: str) -> Path:
-        """Return the file in which a golden on *platform* belongs: the room's, where the room has goldens of its own."""
+        """Return the file of a golden on *platform*: the room's, if the room has its own goldens."""
         room = room_of(platform)
         own = room is not None and room in self._rooms and is_folder(room.cases / GOLDEN)
         return (room.cases if room is not None and own else self.options.cases) / GOLDEN / self._golden

@@ -20,7 +20,7 @@ ARRAYS, DESCRIPTION = "case.npz", "case.json"
 
 
 def stored_tensors(trial: Trial) -> dict[str, dict[str, Any]]:
-    """Return real values of each operand, and its codes where a rule provides them; nothing of a case above MAX_STORED elements.
+    """Return each operand's reals, and its codes if a rule provides them; nothing above MAX_STORED elements.
 
     They are for a reader. A replay computes them anew from the recipe of the case.
     """
@@ -46,7 +46,7 @@ def _stored(real: Array) -> dict[str, Any]:
 
 
 def arrays(trial: Trial) -> dict[str, Array]:
-    """Return the arrays of a case by name: operands as real values and codes, what is expected, and what the engine gave.
+    """Return a case's arrays by name: operands as reals and codes, what is expected, what the engine gave.
 
     `expected.low` and `expected.high` are the smallest and largest code that check *arithmetic* allows; where it judges
     stages alone, only the float64 reference on the values of the codes is there.

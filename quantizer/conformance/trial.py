@@ -113,7 +113,7 @@ class Trial:
 
     @cached_property
     def codes(self) -> dict[str, Tensor]:
-        """Codes of all operands: activations quantized under the provided parameters, constants as provided; reals as they are."""
+        """Codes of all operands: activations quantized by provided parameters, constants as provided, reals as is."""
         quantizer = self.target.platform.quantizer
         found = {}
         for name, values in self.tensors.items():
@@ -152,7 +152,7 @@ class Trial:
         return None
 
     def _left_reach(self) -> int | None:
-        """Return the exponent that the case's own ratio of scales reaches, where the platform has no multiplier from there on."""
+        """Return the exponent that the case's ratio of scales reaches, if the platform's multipliers end there."""
         rule, activation = self.target.platform.multiplier, self.target.scheme.activation
         rescale = None if rule.shifts is None or self.built_in is None else self.built_in.rescale
         if rule.shifts is None or rescale is None or rescale.variant not in ("q31_single", "q31_double"):
@@ -353,7 +353,7 @@ class Trial:
         return tuple(parts(self.spec, self.case))
 
     def part(self, place: int) -> Trial:
-        """Return one part of a stack with its share of what was provided and computed, nothing run anew; else the trial itself."""
+        """Return a part of a stack with its share of all provided and computed; else the trial itself."""
         if self.data_sets == 1:
             return self
         piece = self._pieces[place]
@@ -372,7 +372,7 @@ class Trial:
         return (self.part(place) for place in range(1 if self.data_sets == 1 else len(self._pieces)))
 
     def most_read(self, name: str) -> int:
-        """Return the elements of operand *name* that one data set has: no operator reads more of them for one output element."""
+        """Return operand *name*'s elements of one data set: no output element reads more of them."""
         values, stack = self.tensors[name], self.case.data.stack
         if stack is None or name not in self._cut:
             return values.numel()

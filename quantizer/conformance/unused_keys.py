@@ -49,7 +49,7 @@ def recorded() -> Iterator[set[tuple[int, str]]]:
 
 
 def given_keys(value: object, location: Location = ()) -> Iterator[tuple[Location, tuple[int, str]]]:
-    """Yield the optional keys that are written in a model, outer ones first; required ones are the schema's to ask for."""
+    """Yield the optional keys that are written in a model, outer ones first. The schema asks for required ones."""
     if isinstance(value, Model):
         for name, field in type(value).model_fields.items():
             if name in value.model_fields_set:

@@ -1,4 +1,4 @@
-"""Plain data types that all other packages use: specs, platforms, cases, verdicts, records. Imports no torch, no pytest."""
+"""Plain data types that all other packages use: specs, platforms, cases, verdicts, records. No torch, no pytest."""
 
 from lazy_loader import attach_stub
 

@@ -1,4 +1,6 @@
-"""Which requantization variants work for which kinds of operators, and which other settings they need; lint refuses the rest.
+"""Which requantization variants work for which kinds of operators, and which other settings they need.
+
+Lint refuses every other combination.
 
 A requantization that composes has all of these forms under every rounding. One of a single system has the families in
 which that system was shown; on a platform of another name it works only under that system's other settings too.
@@ -64,7 +66,7 @@ RATIO_BITS = 24
 
 
 def form_of(spec: Spec) -> Form | None:
-    """Return the kind of sum that *spec* requantizes; None for operators without one (tables, normalisations, movement)."""
+    """Return the kind of sum that *spec* requantizes; None for operators without one (tables, movement, ...)."""
     match spec.error_model.kind:
         case "bilinear":
             return "product"
@@ -86,7 +88,8 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
     if form is None or spec.quantization.family == "scaling":
         return None
     if variant not in COMPOSING:
-        return f"{variant} is the arithmetic of one system, whose platform is shipped. Write one of {', '.join(_having(form))}."
+        others = ", ".join(_having(form))
+        return f"{variant} is the arithmetic of one system, whose platform is shipped. Write one of {others}."
     if form not in COMPOSING[variant] and not (variant == "q31_single" and rule.sum_shift is not None):
         return f"{variant} has no rule for a {form}. Write one of {', '.join(_having(form))}."
     if variant in OF_31_BITS and rule.bits != 31:
@@ -99,9 +102,12 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
     if own is None or not limited or platform.limit(variant) is not None:
         return None
     if variant == "f32_even_zpin":
-        return f"{variant} adds the zero point before it rounds, the limit of a fused relu6 has none. Write activation_limits."
+        return f"{variant} adds the zero point before it rounds; a fused relu6's limit has none. Use activation_limits."
     if own != platform.rounding:
-        return f"{variant} rounds {own}, the limit of a fused relu6 {platform.rounding}. Write rounding: {own}, or activation_limits."
+        return (
+            f"{variant} rounds {own}, the limit of a fused relu6 {platform.rounding}. "
+            f"Write rounding: {own}, or activation_limits."
+        )
     return None
 
 

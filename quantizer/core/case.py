@@ -33,7 +33,7 @@ class Stack:
     axis: str
     """An axis that the operator's tiling rules name independent, in their words."""
     parts: tuple[tuple[str, int], ...]
-    """The data set and the seed of each part. The activations that the axis cuts are filled by them, all else by the recipe."""
+    """The data set and the seed of each part. They fill the activations that the axis cuts; the recipe fills others."""
 
 
 @dataclass(frozen=True)

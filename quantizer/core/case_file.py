@@ -163,11 +163,12 @@ M = TypeVar("M", bound=Model)
 
 
 def refuse_later(raw: object, known: int, where: str) -> None:
-    """Raise CaseError where *raw* states a later version than *known*: keys that are not known would be named otherwise."""
+    """Raise CaseError where *raw* states a later version than *known*, before its new keys are named as errors."""
     version = raw.get("version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version > known:
         raise CaseError(
-            f"{where}: version {version} of this kind of file. This quantizer reads up to version {known}. Use the one that wrote it."
+            f"{where}: version {version} of this kind of file. This quantizer reads up to version {known}. "
+            "Use the one that wrote it."
         )
 
 
@@ -188,7 +189,7 @@ def refuse_unreleased(raw: object, where: str) -> None:
 
 
 def read_model(model: type[M], raw: object, where: str) -> M:
-    """Validate *raw*; CaseError lists every field that is wrong, with its value, or says that the file is of another version."""
+    """Validate *raw*; CaseError lists every wrong field with its value, or says that the file has another version."""
     field = model.model_fields.get("version")
     if field is not None and get_origin(field.annotation) is Literal:
         refuse_later(raw, max(get_args(field.annotation)), where)

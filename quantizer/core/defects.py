@@ -19,9 +19,9 @@ from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
 
 Severity = Literal["memory", "wrong", "off_by_one", "design"]
-"""memory: memory that is not the operator's is read, or the process ends; wrong: results beyond any rounding; off_by_one: results next to
-the right one, which the system's own documentation or other kernels of it contradict; design: two roundings, each of
-which is defensible."""
+"""memory: the engine reads memory that is not the operator's, or its process ends; wrong: results beyond any rounding;
+off_by_one: results next to the right one, which the system's own documentation or other kernels of it contradict;
+design: two roundings, each of which is defensible."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The worst first."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -80,7 +80,7 @@ class Defect(Model):
     lacks: list[str] = []
     """Instruction sets that the engine, or one of its libraries, must not have to show it."""
     unstable: bool = False
-    """The engine's result changes from run to run and is sometimes correct. A case counts as known, whether it fails or not."""
+    """The engine's result changes from run to run and is sometimes correct. A case is then known even if it passes."""
 
     def concerns(self, op: str) -> bool:
         """Return whether an operator shows it."""
@@ -92,7 +92,7 @@ class Defect(Model):
 
 
 GRAPH_NAMES = ("input_scale", "output_scale")
-"""What the predicate of a defect of fused graphs may name: scales of a node's first operand and of its result; 0 where it has none."""
+"""Names in the predicate of a defect of fused graphs: scales of a node's first operand and result; 0 if it has none."""
 
 
 class GraphDefect(Model):
@@ -103,7 +103,7 @@ class GraphDefect(Model):
     op: str
     """ONNX operator of the node whose fused kernel has it."""
     predicate: str
-    """A condition over scales of the node. Where it is true, the optimized run may differ from the run without optimizations."""
+    """A condition over scales of the node. Where it is true, the optimized run may differ from the plain run."""
     reason: str
     """What the real system does, and the source of this knowledge."""
     graph: str

@@ -1,4 +1,4 @@
-"""Errors that a user can cause. Each message says where, which value, which rule it breaks, and what to write instead."""
+"""Errors that a user can cause. Each message says where, which value, which rule it breaks, what to write instead."""
 
 from __future__ import annotations
 

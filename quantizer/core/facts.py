@@ -1,4 +1,4 @@
-"""run.json: facts about a run beside its records: versions, specs, selection, declared exceptions. No wall-clock time."""
+"""run.json: facts about a run beside its records: versions, specs, selection, declared exceptions. No clock time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SpecFacts(Model):
     shipped: bool = False
     """Whether the package brought it and it lies outside the root of the run: `--op-shipped` names it, no path does."""
     path_only: bool = False
-    """Whether its path on the command line alone named it, no option did: `quantizer case` is told it by `--op-specs`."""
+    """Whether only a path on the command line named it, not an option. `quantizer case` then needs `--op-specs`."""
 
 
 class PluginFacts(Model):
@@ -80,7 +80,7 @@ class TreeFacts(Model):
 
 
 class Facts(Model):
-    """The content of run.json: equal for equal runs; shards of a run differ in `shard` and in the specs that they met only."""
+    """The content of run.json, equal for equal runs. Shards of a run differ only in `shard` and the specs they met."""
 
     version: Literal[1] = 1
     quantizer: str

@@ -107,7 +107,7 @@ def create_files(contents: Mapping[Path, Content]) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Return whether *path* is written into and never replaced: a device, a pipe, a socket, or where our own output goes."""
+    """Return whether *path* can only be written into, not replaced: a device, a pipe, a socket, our own output."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -160,7 +160,7 @@ def _put_back(before: Mapping[Path, Path | None], error: type[QuantizerError]) -
 
 
 def _linked(kept: Path, target: Path) -> bool:
-    """Give *kept* its name *target* again where nothing stands there; False where the file system has no second names."""
+    """Give *kept* its name *target* again if the name is free; False if the file system has no hard links."""
     try:
         target.hardlink_to(kept)
     except OSError:

@@ -21,7 +21,7 @@ from quantizer.core.errors import GraphError
 from quantizer.core.rounding_modes import RoundingMode
 
 Overflow = Literal["saturate", "special"]
-"""What a number becomes whose rounding lies beyond the last value: that value, or the format's infinity, and where it has none its NaN."""
+"""What a number becomes if it rounds beyond the last value: that value; or infinity, or NaN without infinity."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Format:
         return tuple((low + high) / 2 for low, high in zip(self.values, self.values[1:], strict=False))
 
     def decode(self, code: int) -> float:
-        """Return the value of *code*; NaN and infinities of theirs. GraphError for a code that the format does not have."""
+        """Return the value of *code*, which may be NaN or infinite. GraphError for a code beyond the format."""
         if self.first <= code <= self.last:
             return self.values[code - self.first]
         if code == self.nan:
@@ -117,14 +117,17 @@ class Format:
         raise GraphError(f"code {code}: {self.name} has codes from {self.first} to {self.last}.")
 
     def neighbours(self, number: float | Fraction) -> tuple[int, int]:
-        """Return the codes of the largest value that is not above *number*, and of the smallest that is not below; both the end beyond the ends."""
+        """Return the codes of the largest value not above *number* and of the smallest not below it.
+
+        Beyond an end both are the code of that end.
+        """
         below = bisect.bisect_right(self.values, number) - 1
         above = bisect.bisect_left(self.values, number)
         top = len(self.values) - 1
         return self.first + min(max(below, 0), top), self.first + min(max(above, 0), top)
 
     def position(self, number: Fraction) -> Fraction:
-        """Return where *number* lies between the codes, without error: 2 1/2 half way from the value of code 2 to that of code 3.
+        """Return the exact position of *number* among the codes: 2 1/2 is half way between the values of codes 2 and 3.
 
         Beyond the ends the last distance goes on: half a code above `last` is where overflow begins.
         """
@@ -135,7 +138,9 @@ class Format:
     def encode(
         self, number: float | Fraction, rounding: RoundingMode = "half_even", overflow: Overflow = "saturate"
     ) -> int:
-        """Return the code of *number*, rounded once: ties as *rounding* has them of codes, so that half_even gives an even mantissa.
+        """Return the code of *number*, rounded once.
+
+        *rounding* decides ties by codes: half_even gives an even mantissa.
 
         NaN gives its code; GraphError in a format without. Infinities overflow.
         """
@@ -182,7 +187,7 @@ def _rounded(place: Fraction, rounding: RoundingMode, *, negative: bool) -> int:
 
 @functools.cache
 def format_of(name: str) -> Format:
-    """Return the format called *name*: `int4`, `uint8`, `float8_e4m3fn`, `float8_e8m0fnu`, ...; GraphError for one whose values are not listed."""
+    """Return the format called *name*: `int4`, `uint8`, `float8_e4m3fn`, ...; GraphError for an unknown one."""
     layout = FLOAT_LAYOUTS.get(name)
     if name == EXPONENTS:
         return Format(name, tuple(math.ldexp(1.0, e - 127) for e in range(255)), 0, nan=255, signed=False)

@@ -49,9 +49,9 @@ class GraphSpec(Model):
     outputs: list[Identifier]
     """Nodes whose results leave the graph."""
     quantized: list[list[Identifier]]
-    """Forms of the graph: the nodes whose results hold codes, in each; those of all others stay real numbers between two nodes."""
+    """Forms of the graph. Each lists the nodes whose results hold codes; other results stay real numbers."""
     orders: list[list[Identifier]] = []
-    """Pairs of neighbours that may stand in the other order too, with the same codes: the second moves what the first makes."""
+    """Pairs of neighbours that may be swapped without changing a code: the second moves what the first makes."""
 
 
 def load_graph_spec(path: Path) -> GraphSpec:

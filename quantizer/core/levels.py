@@ -1,4 +1,4 @@
-"""Instruction-set levels (avx2, avx512, ...) to which a real engine can be restricted, and the sets each level allows."""
+"""Instruction-set levels (avx2, avx512, ...) to which a real engine can be restricted, and the sets in each level."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Library:
         ]
 
     def with_file(self, path: Path) -> Library:
-        """Return the library and one spec file more, at the cost of that file; SpecError as `load_library` raises it."""
+        """Return the library with one more spec file, reading that file only; SpecError as `load_library` raises it."""
         spec, positions = spec_once(path)
         if spec.op in self.specs:
             raise SpecError(_twice("operator", spec.op, self.paths[spec.op], positions))
@@ -295,7 +295,7 @@ def _all_parts(files: Sequence[Path], problems: list[str]) -> Schemes:
     for file in files:
         before = merged
         try:
-            own, _ = read_file(file, Schemes, lambda schemes, before=before: check_schemes(schemes, before))  # type: ignore[misc]
+            own, _ = read_file(file, Schemes, functools.partial(check_schemes, before=before))
         except SpecError as err:
             problems.append(str(err))
             continue

@@ -1,4 +1,4 @@
-"""machine.json: facts about the machine of a run. They are kept apart from records, and no comparison of runs uses them."""
+"""machine.json: facts about the machine of a run, apart from its records. No comparison of runs uses them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class Local:
 
     engine: str
     verdict: Verdict
-    """inside or outside its own enclosure; inconclusive: there is no enclosure; not shown: the engine keeps that edge to itself."""
+    """inside or outside its own enclosure; inconclusive: no enclosure; not shown: the engine hides that edge."""
     outside: int = 0
     """Elements outside."""
     error: float = 0.0

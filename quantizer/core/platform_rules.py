@@ -54,7 +54,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
 
 
 def _random_roundings(platform: Platform) -> Iterator[Finding]:
-    """Yield findings on stochastic rounding, which platforms cannot have: repeated and tiled runs must give equal codes."""
+    """Yield findings on stochastic rounding, which platforms cannot have: repeated and tiled runs give equal codes."""
     quantizers = {"quantizer": platform.quantizer, "kernel_quantizer": platform.kernel_quantizer}
     modes: dict[Location, RoundingMode] = {("rounding",): platform.rounding}
     modes |= {(key, "rounding"): part.rounding for key, part in quantizers.items() if part is not None}

@@ -61,7 +61,8 @@ Variant = Literal[
     "aligned_half_away",
     "half_up",
 ]
-"""How an exact sum becomes codes. Those of torch's quantized operators, s and z of x (or a, b), w and y, all in float32:
+"""How an exact sum becomes codes. Those of torch's quantized operators are all in float32. s and z are scale and zero
+point of x (or a, b), w and y:
 
 f32_even_bias: (acc + bias / (s_x s_w)) * (s_x s_w / s_y); per tensor the bias times an inverse, in one rounding.
 f32_even_inverse (mul): acc * (s_x s_w * (1 / s_y)); a bias of more bits than float32 holds loses low ones.
@@ -152,16 +153,16 @@ class Multiplier(Model):
     overflow: Literal["exact", "x86"] = "exact"
     """Result where a shift or a rounded product overflows its integers; x86: what the processor's instructions give."""
     shifts: Annotated[list[Annotated[int, Field(ge=0, le=62)]], Field(min_length=2, max_length=2)] | None = None
-    """The smallest and the largest shift that the form of a fixed-point multiplier holds. A ratio that needs a larger one keeps
-    fewer bits; a case that needs a smaller one is not supported. None: a ratio below 2**-32 becomes 0, the largest is
-    2**30."""
+    """The smallest and the largest shift that the form of a fixed-point multiplier holds. A ratio that needs a larger
+    one keeps fewer bits; a case that needs a smaller one is not supported. None: a ratio below 2**-32 becomes 0,
+    the largest is 2**30."""
     left_shift: Annotated[int, Field(ge=0, le=24)] = 20
     """Bits by which q31_double shifts operands of a sum to the left before each is multiplied and rounded."""
     wide_left_shift: Annotated[int, Field(ge=0, le=24)] = 15
     """`left_shift` for activations of more than 8 bits."""
     sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
-    """Bits by which operands of a sum are widened. Each operand is then brought to twice the larger scale by its own multiplier
-    and rounded, before the addition. None: the family's variant decides."""
+    """Bits by which operands of a sum are widened. Each operand is then brought to twice the larger scale by its own
+    multiplier and rounded, before the addition. None: the family's variant decides."""
     wide_sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
     """`sum_shift` for activations of more than 8 bits."""
 
@@ -196,10 +197,10 @@ class TableRule(Model):
     fast: dict[str, Literal["power_of_two", "power_of_two_halves"]] = {}
     """Operator family -> how it computes exponentials under a fast scheme."""
     alignment: Literal["stride", "linspace"] = "stride"
-    """stride: each entry belongs to the code that reads it; linspace: points spread evenly from the smallest to the largest code."""
+    """stride: each entry belongs to the code that reads it; linspace: points at equal distances over all codes."""
     no_guard_entry: list[str] = []
-    """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code of their
-    format; these tables do not repeat an entry for it."""
+    """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code
+    of their format; these tables do not repeat an entry for it."""
     segments: Annotated[int, Field(ge=2, le=32768)] | None = None
     """Segments of the table of an activation of more than 8 bits; it has one entry more. None: as `entries` says."""
     interpolation: Literal["down", "half_up"] = "down"
@@ -210,8 +211,8 @@ class Choice(Model):
     """A requantization variant that a family has in some cases."""
 
     when: Expr
-    """The condition. It may use dimensions, attributes, activation_bits, weight_bits, operands (names of those that are present),
-    zero_points (of the activations, in their order), ratios (float32, of their scales to the output's) and
+    """The condition. It may use dimensions, attributes, activation_bits, weight_bits, operands (names of those that are
+    present), zero_points (of the activations, in their order), ratios (float32, of their scales to the output's) and
     product_ratio (float32, of the product of their scales)."""
     variant: Variant
     """The variant where the condition holds."""
@@ -227,7 +228,7 @@ class Accumulator(Model):
     float32: list[str] = []
     """Operator families whose sums are rounded to float32 after each operation."""
     float32_sums: list[str] = []
-    """Operators whose sums the real system adds in float32, in the order of a library. Built-ins add exactly; a plugin need not."""
+    """Operators whose sums the real system adds in float32, in a library's order. Built-ins add exactly."""
     float32_before: list[Activation] = []
     """Fused activations before which an exact sum is rounded to float32."""
 
@@ -273,13 +274,13 @@ class Platform(Model):
     target: str | None = None
     """Which chip or version of the system."""
     functions: str | None = None
-    """The platform of a room. What is registered for it, and how its room judges it, also holds here: functions, oracles, `excludes`.
-    A copy under another name keeps the key. Default: the platform itself."""
+    """The platform of a room. Its functions, oracles and `excludes`, and its judge, also hold here. A copy under
+    another name keeps the key. Default: the platform itself."""
     schemes: list[str] = Field(min_length=1)
     """Scheme names (weights x activations, and activations alone) that the system has."""
     scheme_families: dict[str, list[str]] = {}
-    """Scheme -> the operator families that have it here. A scheme that is not named: all that it fits. Schemes of formats that are not
-    integers, or with weights in blocks, must be named."""
+    """Scheme -> the operator families that have it here. A scheme that is not named has all families that it fits.
+    Schemes of formats other than integers, or with weights in blocks, must be named."""
     graph_schemes: list[str] = []
     """Further schemes that its kernels can compute in a graph, although its own quantizer makes none of them."""
     ops: list[str] | None = None
@@ -301,7 +302,7 @@ class Platform(Model):
     multiplier: Multiplier = Multiplier()
     """How a real ratio becomes integers."""
     bias_effective_bits: dict[str, int] = {}
-    """Operator family -> effective bits of a bias. Where the largest code has more, the low bits of all codes are cleared."""
+    """Operator family -> effective bits of a bias. Where the largest code has more, all codes lose their low bits."""
     significant_bits: dict[Literal["inverse_root"], Expr] = {}
     """Real number between two stages -> significant bits of its format, as an expression over activation_bits."""
     accumulator: Accumulator = Accumulator()
@@ -311,14 +312,14 @@ class Platform(Model):
     fixed_ranges: dict[str, Annotated[list[Finite], Field(min_length=2, max_length=2)]] = {}
     """Operator -> range of its output, whatever was calibrated. Its codes use the full format."""
     unit_range_above_8_bits: list[str] = []
-    """Operator families whose output of more than 8 bits has the range [-1, 1], whatever was calibrated: the largest code is 1,
-    symmetric, without the smallest code. Their tables hold one period and are read without interpolation."""
+    """Operator families whose outputs of more than 8 bits have the range [-1, 1], whatever was calibrated: the largest
+    code is 1, symmetric, without the smallest code. Their tables hold one period and are read without interpolation."""
     tables: TableRule = TableRule()
     """How a function of one input becomes a lookup table."""
     activations: dict[Activation, Activation] = {"relu": "relu", "relu6": "relu6"}
     """Fused activation -> the activation that the integer arithmetic computes."""
     activation_limits: dict[Literal["default"] | Variant, Quantizer] = {}
-    """Requantization variant, or default -> how the limit of a fused activation becomes a code. If absent: as outputs are rounded."""
+    """Requantization variant, or default -> how a fused activation's limit becomes a code. Default: as outputs do."""
     absorbs_zero_point: list[str] = []
     """Operator families whose bias is kept in float32 and includes the input zero point's share of the sums.
     Codes of more than 24 bits lose low bits."""
@@ -333,13 +334,13 @@ class Platform(Model):
     same_as_input: list[str] = []
     """Operator families whose output takes the parameters of the first input."""
     ones_complement_outputs: list[str] = []
-    """Operator families whose output has the step of the first input and signed codes of the full format. The zero point makes
-    code x become -x - 1, and an unsigned one 127 - x (8 bits). No multiplication is needed."""
+    """Operator families whose output has the step of the first input and signed codes of the full format. The zero
+    point makes code x become -x - 1, and an unsigned one 127 - x (8 bits). No multiplication is needed."""
     same_as_equal_inputs: list[str] = []
     """Operator families whose output takes the inputs' parameters if these are all equal."""
     aligned_within: dict[str, Finite] = {}
-    """Operator family -> factor. Operands are not rescaled if all scales (the output's included) lie within this factor and all
-    zero points are equal."""
+    """Operator family -> factor. Operands are not rescaled if all scales (the output's included) lie within this factor
+    and all zero points are equal."""
     per_channel_weights: list[str] = []
     """Operator families whose weights have one scale per channel, whatever the scheme."""
     per_tensor_weights: list[str] = []
@@ -349,15 +350,15 @@ class Platform(Model):
     weight_bits: dict[str, Annotated[int, Field(ge=2, le=16)]] = {}
     """Operator family -> bits of its weights, whatever the scheme."""
     output_signs: dict[str, str] = {}
-    """Fused activation, or else operator family -> sign of the output: signed, unsigned, inputs (signed if one input is),
-    or an expression over attributes that is true for signed. Other outputs are signed if activations are."""
+    """Fused activation, or else operator family -> sign of the output: signed, unsigned, inputs (signed if one input
+    is), or an expression over attributes that is true for signed. Other outputs are signed if activations are."""
     stages: dict[str, Annotated[dict[Identifier, Stage], Field(min_length=1)]] = {}
-    """Operator -> its roundings on this system, by name, the output's last. They replace the stages of the operator's spec."""
+    """Operator -> its roundings on this system by name, the output's last. They replace the stages of the spec."""
     index_dtype: str = "int64"
     """Number format of index outputs."""
     enclosing: Enclosing | None = None
-    """Present: outputs lie in intervals, and runs of other shapes need not agree bit for bit. Such a platform is judged where a
-    run names it, or an engine that no platform describes."""
+    """If present, outputs lie in intervals, and runs of other shapes need not agree bit for bit. Such a platform is
+    judged where a run names it, or names an engine that no platform describes."""
     defects: list[Defect] = []
     """Known defects of the real system; they do not expire."""
     graph_defects: list[GraphDefect] = []

@@ -33,7 +33,7 @@ class CheckRecord(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     ratio: Ratio = 0.0
     width: Ratio = 0.0
     reasons: tuple[str, ...] = ()
-    """Why the check could not be made, whether a sum left its range, and `id: reason` of the exceptions that were met."""
+    """Why the check could not be made, whether a sum left its range, and `id: reason` of exceptions that were met."""
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="version", tag=VERSION):
@@ -96,7 +96,7 @@ _LAST = f'"version":{VERSION}}}'
 """How a line ends whose keys are sorted; the decoder itself asks for no version."""
 _LINE_END = f"{_LAST}\n".encode()
 _UNRELEASED = '"engine":"own"'
-"""What the slower reader refuses, and the decoder takes for an engine's name; inside a text its quotes would be escaped."""
+"""What the fast decoder would take for an engine's name and the slow one refuses. In a text its quotes are escaped."""
 
 
 def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
@@ -108,7 +108,7 @@ def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
 
 
 def read_plain(raw: bytes) -> list[Record] | None:
-    """Return the records of a whole file, where each line is what `to_json` wrote; None where one is not, for a slower reader."""
+    """Return the records of a file whose lines `to_json` wrote; None if any other line needs the slower reader."""
     lines = raw.count(b"\n")
     if raw.count(_LINE_END) != lines or not raw.endswith(_LINE_END) or _UNRELEASED.encode() in raw:
         return None
@@ -130,7 +130,7 @@ def read_line(line: str, place: str) -> Record:
 
 
 def _read_slowly(line: str, place: str) -> Record:
-    """Read a line that is wrong, or that holds what the decoder does not know: an infinite number, keys in another order."""
+    """Read a line that the fast decoder refused: wrong, with an infinite number, or with keys in another order."""
     from quantizer.core.record_model import read_record
 
     try:

@@ -25,7 +25,7 @@ _REF = "#/$defs/"
 
 
 def reference_document(model: type[Model], intro: Iterable[str], files: Iterable[Path]) -> str:
-    """Return markdown: one section for the file and one for each kind of value in it, in the order of their first use."""
+    """Return markdown: a section for the file and one for each kind of value in it, in the order of their first use."""
     schema = json.loads(schema_text(model))
     sections = {model.__name__: schema, **{name: schema["$defs"][name] for name in _order(schema)}}
     uses: Uses = {}

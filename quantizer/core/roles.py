@@ -17,7 +17,7 @@ PRODUCT_BITS = 48
 
 
 def applies(spec: Spec, scheme: Scheme, platform: Platform) -> bool:
-    """Return whether *platform* may run *spec* under *scheme*: what its operands are, and which families have it there."""
+    """Return whether *platform* may run *spec* under *scheme*, given the kinds of its operands and its family."""
     families = platform.scheme_families.get(scheme.name)
     if families is not None and spec.quantization.family not in families:
         return False
@@ -33,7 +33,7 @@ def applies(spec: Spec, scheme: Scheme, platform: Platform) -> bool:
 
 
 def under(spec: Spec, scheme: Scheme) -> Spec:
-    """Return the operator as it is under *scheme*: with weights in blocks, an activation that may be a weight is one."""
+    """Return the operator under *scheme*. With weights in blocks, an activation that may be a weight is one."""
     if scheme.grid != "blocks" or spec.has_weights:
         return spec
     return _with_weights(spec)
@@ -41,7 +41,7 @@ def under(spec: Spec, scheme: Scheme) -> Spec:
 
 @functools.lru_cache(maxsize=256)
 def _with_weights(spec: Spec) -> Spec:
-    """Return a copy whose operands that may be weights are weights; their channels are those of the output's last axis."""
+    """Return a copy where operands that may be weights are weights, with channels along the output's last axis."""
     inputs = dict(spec.inputs)
     for name, item in spec.inputs.items():
         if (axes := item.weight_in_blocks) is not None:

@@ -68,7 +68,7 @@ NONE = Pins(())
 
 @dataclass(frozen=True)
 class Engine:
-    """A real system: what must be installed, which of its variants computes which platform; nothing of it is imported here."""
+    """A real system: what must be installed, which of its variants computes which platform. Nothing is imported."""
 
     name: str
     """As `--op-engine` takes it."""
@@ -91,7 +91,8 @@ class Engine:
     title: str = ""
     """Its name in sentences."""
     script: str = ""
-    """What writes the lines of a stand-alone script on the system's own API, as `module:function` (quantizer.runtime.engines.scripts); empty: nothing does."""
+    """`module:function` that writes the lines of a stand-alone script on the system's own API
+    (quantizer.runtime.engines.scripts); empty if there is none."""
 
     def __post_init__(self) -> None:
         """Raise PluginError for the name by which files of builds before the first release are known."""
@@ -109,13 +110,13 @@ class Oracle:
     family: str
     """The family of operators that it judges, as specs name it (`quantization.family`)."""
     codes: str
-    """Asked -> the output's codes before they are cut and saturated; None of a case that the generic arithmetic judges."""
+    """Asked -> the output's codes before clamping; None for a case that the generic arithmetic judges."""
     entries: str = ""
-    """Asked, name of a table -> its entries; None of a table whose entries are each judged by the function they stand for."""
+    """Asked, name of a table -> its entries; None for a table judged by the function that its entries stand for."""
     numbers: str = ""
     """Asked -> names of integers that the rule provides -> their values."""
     lost: str = ""
-    """Asked -> what `accuracy` grants each code beyond half a step, in steps: further roundings and what the integers lose."""
+    """Asked -> what `accuracy` allows each code beyond half a step, in steps: further roundings, losses of integers."""
     platforms: tuple[str, ...] = ()
     """The platforms of the room on which it judges; empty: all."""
 
@@ -207,7 +208,7 @@ def oracle_of(family: str, places: Iterable[str]) -> Oracle | None:
 
 
 def engines() -> Mapping[str, Engine]:
-    """Return the real engines of all rooms and of the group of engines by name; PluginError for a name that two have."""
+    """Return the real engines of all rooms and entry points by name; PluginError if two share a name."""
     found: dict[str, Engine] = {}
     known = forms()
     listed = [(f"room {room.name}", engine) for room in rooms() for engine in room.engines]
@@ -333,7 +334,7 @@ def _origin(entry: EntryPoint) -> str:
 
 
 def _entries(group: str) -> Iterator[EntryPoint]:
-    """Yield the entry points of a group; those of a checkout as its pyproject.toml says them now, not when it was installed."""
+    """Yield the entry points of a group; a checkout's as its pyproject.toml states them now, not as installed."""
     own = _declared(Path(__file__).resolve().parents[2] / PROJECT, group)
     yield from own or ()
     for entry in _once(entry_points(group=group)):
@@ -352,7 +353,7 @@ def _once(entries: Iterable[EntryPoint]) -> Iterator[EntryPoint]:
 
 
 def _declared(path: Path, group: str) -> list[EntryPoint] | None:
-    """Return the entry points that the checkout's own project file declares; None where there is none beside the package."""
+    """Return the entry points that the checkout's own project file declares; None without such a file."""
     if not path.is_file():
         return None
     try:

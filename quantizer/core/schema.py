@@ -1,4 +1,4 @@
-"""Generate the JSON schemas with which editors complete and explain the YAML files, and that of the manifest of vectors."""
+"""Generate the JSON schemas by which editors complete and explain YAML files, and that of manifests of vectors."""
 
 from __future__ import annotations
 

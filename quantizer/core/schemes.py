@@ -15,7 +15,7 @@ from quantizer.core.wording import suggestion
 Granularity = Literal["tensor", "channel", "block"]
 FloatFormat = Literal["float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
 Grid = Literal["uniform", "blocks"] | FloatFormat
-"""What the codes of a scheme need of an arithmetic: integers under a scale for the tensor or the channel; else what is special."""
+"""What a scheme's codes need of an arithmetic: integers under a scale per tensor or channel, or what is special."""
 Symmetry = Literal["symmetric", "asymmetric"]
 CodeRange = Literal["full", "restricted"]
 Rule = Literal["linear", "power_of_two"]
@@ -30,7 +30,7 @@ class WeightPart(Model):
     granularity: Granularity = "channel"
     """One scale for the tensor, one for each slice along the channel axis, or in each of these one for each block."""
     block: int | None = Field(default=None, ge=2, le=65536)
-    """Elements of a block along the axis over which products are added; the last one may be shorter. Only with granularity block."""
+    """Elements of a block along the axis of the sum; the last block may be shorter. Only with granularity block."""
     symmetry: Symmetry = "symmetric"
     """Symmetric: the zero point is 0."""
     range: CodeRange = "restricted"
@@ -47,8 +47,8 @@ class ActivationPart(Model):
     bits: int = Field(ge=2, le=16)
     """Bits of an activation code."""
     format: Literal["integer"] | FloatFormat = "integer"
-    """The values that codes stand for, before the scale: whole numbers, or those of a narrow float, which is symmetric and has no
-    zero point. A number beyond the largest value becomes that value."""
+    """The values that codes stand for, before the scale: whole numbers, or those of a narrow float. A narrow float is
+    symmetric and has no zero point. A number beyond the largest value becomes that value."""
     symmetry: Symmetry = "asymmetric"
     """Symmetric: the zero point is 0."""
     range: CodeRange = "full"
@@ -60,7 +60,7 @@ class ActivationPart(Model):
     lut_bits: int = Field(default=8, ge=2, le=16)
     """A lookup table has 2**lut_bits entries, if the platform uses tables of fixed size."""
     fast: bool = False
-    """Operators use the platform's fast form instead of the usual one. Operators without a fast form do not get the scheme."""
+    """Operators use the platform's fast form instead of the usual one. Operators without one do not get the scheme."""
 
 
 class Schemes(Model):
@@ -71,7 +71,7 @@ class Schemes(Model):
     activations: dict[PartName, ActivationPart] = {}
     """Activation parts by name; each is also the scheme of operators without weights."""
     schemes: list[str] = []
-    """Combinations: the name of a weight part followed by that of an activation part. A suffix that both have is written once."""
+    """Combinations: the name of a weight part, then that of an activation part. A suffix of both is written once."""
 
     def with_added(self, other: Schemes) -> Schemes:
         """Return these parts and combinations and those of *other*."""

@@ -45,7 +45,7 @@ def broadcasts(*shapes: tuple[int, ...]) -> bool:
 
 
 def windows(size: int, window: int, stride: int, before: int, after: int, ceil: bool) -> int:  # noqa: FBT001
-    """Return how many windows a padded axis holds; *ceil* counts one past the end, unless it begins in the padding behind."""
+    """Return how many windows a padded axis holds. *ceil* adds one past the end, unless it begins in end padding."""
     free = size + before + after - window
     if not ceil:
         return free // stride + 1

@@ -82,7 +82,7 @@ def channel_axis(spec: Spec, bound: Mapping[str, Any], rank: int) -> int | None:
 
 
 def named_axes(axes: Sequence[Expression], rank: int) -> dict[int, Expression] | None:
-    """Return position -> expression of the axes listed one by one, for a tensor of *rank*; None where it has not so many.
+    """Return position -> expression of the axes listed one by one, for a tensor of *rank*; None if it has fewer axes.
 
     What a first "*name" stands for is not among them.
     """
@@ -166,9 +166,10 @@ def _check_axes(spec: Spec, name: str, shape: Shape, bound: Mapping[str, Any]) -
 
 
 def limits(item: Input, bound: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the smallest and the largest value that the operator is defined for, as shapes and attributes give them."""
+    """Return the smallest and the largest value where the operator is defined, as shapes and attributes give them."""
     low, high = item.domain or (-math.inf, math.inf)
-    return tuple(float(end(bound)) if isinstance(end, Expression) else end for end in (low, high))  # type: ignore[return-value]
+    ends = [float(end(bound)) if isinstance(end, Expression) else end for end in (low, high)]
+    return ends[0], ends[1]
 
 
 def evaluate(rule: Any, bound: Mapping[str, Any]) -> Shape:

@@ -28,7 +28,8 @@ def _to_expression(value: object) -> Expression:
     if isinstance(value, bool | int | float):
         value = repr(value)
     if not isinstance(value, str):
-        raise ValueError(f"must be a number or an expression, got {got(value)}")  # noqa: TRY004 - pydantic collects ValueError only
+        # pydantic collects ValueError only
+        raise ValueError(f"must be a number or an expression, got {got(value)}")  # noqa: TRY004
     try:
         return parse_axes(value) if value.startswith("*") else parse(value)
     except SpecError as err:
@@ -150,8 +151,8 @@ class Input(Model):
     role: Literal["activation", "weight", "bias"] = "activation"
     """An activation changes from run to run; weights and biases are constants of the graph."""
     kind: Literal["value", "index", "real"] = "value"
-    """What the elements are: values that get a scale and are read as codes; whole numbers, their own codes, within `domain`;
-    or real numbers that the operator reads as they are."""
+    """What the elements are: values that get a scale and are read as codes; whole numbers within `domain` that are
+    their own codes; or real numbers that the operator reads as they are."""
     optional: bool = False
     """A graph may leave it out."""
     needs: Identifier | None = None
@@ -159,7 +160,7 @@ class Input(Model):
     channel_axis: int | None = None
     """The axis of a weight or bias along which scales may differ; -1: the last, where axes are one expression."""
     block_axis: int | None = None
-    """The axis over which its products are added, and along which a scheme may have a scale for each block of a weight."""
+    """The axis over which its products are added. A scheme may give a weight one scale for each block along it."""
     weight_in_blocks: WeightAxes | None = None
     """Present: under a scheme with weights in blocks this activation is a constant of the graph, with these axes."""
     spatial: bool = False
@@ -214,11 +215,12 @@ class ErrorModel(Model):
 
     kind: Literal[
         "movement", "selection", "linear", "mean", "bilinear", "piecewise_bilinear", "monotone", "piecewise_monotone",
-        "set_valued", "poles", "softmax", "normalization", "resize", "index", "comparison", "product", "euclidean", "custom",
+        "set_valued", "poles", "softmax", "normalization", "resize", "index", "comparison", "product", "euclidean",
+        "custom",
     ]  # fmt: skip
-    """movement copies one input. selection takes one of several values. linear adds operands, bilinear adds products. mean
-    divides a sum by the number of its terms. piecewise_bilinear is bilinear in an activation and a weight between the
-    activation's critical points, and is 0 there. monotone and piecewise_monotone are functions of one input. poles
+    """movement copies one input. selection takes one of several values. linear adds operands, bilinear adds products.
+    mean divides a sum by the number of its terms. piecewise_bilinear is bilinear in an activation and a weight between
+    the activation's critical points, and is 0 there. monotone and piecewise_monotone are functions of one input. poles
     divides by an input (1 or the first of two inputs), or has the poles that critical_points and period name.
     comparison says whether a relation between two operands is true. product multiplies the elements of one input along
     the attribute axes. euclidean is the root of the sum of their squares. custom says nothing: accuracy judges it by
@@ -226,7 +228,7 @@ class ErrorModel(Model):
     terms: Expr | None = None
     """Number of terms of the sum in one output element."""
     critical_points: list[Finite] = []
-    """Inputs where a piecewise function, or a selection of one input, changes direction; poles of a periodic function."""
+    """Inputs where a piecewise function, or a selection of one input, turns; poles of a periodic function."""
     period: Annotated[Finite, Field(gt=0)] | None = None
     """Distance after which the critical points of a periodic function repeat."""
     axis: Expr | None = None
@@ -262,9 +264,9 @@ class TileRule(Model):
     when: Expr | None = None
     """The condition under which the rule applies."""
     input_axis: ExprOrNamed | None = None
-    """Input axis for output axis i (rule '*'), or one per input where they differ. An input without this axis, or without an
-    entry, is not cut. If the key is absent: i, with operands of another rank aligned at the last axis, as shapes
-    broadcast."""
+    """Input axis for output axis i (rule '*'), or one per input where they differ. An input without this axis, or
+    without an entry, is not cut. If the key is absent: i, with operands of another rank aligned at the last axis,
+    as shapes broadcast."""
     axis: Identifier | None = None
     """halo, accumulate: the input axis that is cut; under rule '*' axis i."""
     stride: Expr | None = None
@@ -414,13 +416,13 @@ class Spec(Model):
     shape: dict[Identifier, ExprOrList]
     """Output -> its shape."""
     constraints: list[Constraint] = []
-    """Conditions on legal graphs, each with the error of a violation. They reject graphs and do not filter generated cases."""
+    """Conditions on legal graphs, each with the error of a violation. They do not filter generated cases."""
     error_model: ErrorModel
     """Error propagation from inputs to the output: which enclosure the check `accuracy` uses."""
     quantization: Quantization
     """Parameter rules that all platforms share."""
     stages: dict[Identifier, Stage] = {}
-    """Its roundings by name, the output's last, where it rounds more than once. If absent: as the platform computes the error model."""
+    """Its roundings by name, the output's last, if it rounds more than once. Default: as the error model says."""
     tiling: Annotated[
         Annotated[dict[str, TileRule], Tag("<axes>")] | Annotated[NoTiling, Tag("<none>")], Discriminator(_tiling_kind)
     ]
@@ -434,7 +436,7 @@ class Spec(Model):
     excludes: list[Exclude] = []
     """Schemes and platforms that do not apply. All others do."""
     readings: dict[Identifier, ReadingName] = {}
-    """Platform -> another arithmetic that is also correct for a plugin of this operator there, in every case of its items."""
+    """Platform -> another arithmetic that is also correct there for a plugin of this operator, in all its cases."""
     oracle: str | None = None
     """A torch, numpy, scipy.special or onnx function that judges the reference of a new operator; none if there is none."""
     formats: dict[Identifier, LayerFormat] = {}

@@ -24,7 +24,8 @@ def _to_real(value: object) -> RealExpression:
     if isinstance(value, RealExpression):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"must be a number or an expression over real numbers, got {got(value)}")  # noqa: TRY004 - pydantic collects ValueError only
+        # pydantic collects ValueError only
+        raise ValueError(f"must be a number or an expression over real numbers, got {got(value)}")  # noqa: TRY004
     try:
         return parse_real(value if isinstance(value, str) else repr(value))
     except SpecError as err:
@@ -52,17 +53,18 @@ class Stage(Model):
     """One rounding: a real number becomes a code, `round(value / scale)`, clamped to the codes."""
 
     value: Real
-    """What is rounded: an expression over operands, earlier stages, dimensions and attributes, with + - * /, abs, erf, exp, gelu
-    (by erf), log, relu, sigmoid, silu, sqrt, square, tanh, max(a, b), min(a, b), and along an axis that stays with size
-    1: sum(x, axis), mean(x, axis), greatest(x, axis). Codes stand for their real values."""
+    """What is rounded: an expression over operands, earlier stages, dimensions and attributes, with + - * /, abs, erf,
+    exp, gelu (by erf), log, relu, sigmoid, silu, sqrt, square, tanh, max(a, b), min(a, b), and along an axis that
+    stays with size 1: sum(x, axis), mean(x, axis), greatest(x, axis). Codes stand for their real values."""
     bits: Whole | None = None
-    """Bits of a code, 2 to 32: an expression over activation_bits, dimensions and attributes. The output has none: its format is
-    that of the scheme."""
+    """Bits of a code, 2 to 32: an expression over activation_bits, dimensions and attributes. The output has none: its
+    format is that of the scheme."""
     signed: bool = True
     """Whether codes have a sign."""
     scale: Real | None = None
-    """Real value of one code: an expression over dimensions, attributes, activation_bits, and of each operand and earlier stage
-    NAME: NAME_scale, NAME_low and NAME_high (the real values of its smallest and largest code). The output has none."""
+    """Real value of one code: an expression over dimensions, attributes, activation_bits, and of each operand and
+    earlier stage NAME: NAME_scale, NAME_low and NAME_high (the real values of its smallest and largest code). The
+    output has none."""
     rounding: RoundingMode | None = None
     """How it is rounded. If absent: as the platform rounds."""
 

@@ -1,4 +1,4 @@
-"""The manifest of a bundle of test vectors: cases with their operands, the numbers provided, and the codes that are allowed.
+"""The manifest of a bundle of test vectors: cases with operands, numbers provided, and codes that are allowed.
 
 A bundle is a folder, or the same files in a zip: `manifest.json`, `index.txt` with the same for readers without JSON,
 and plain arrays. An array is little-endian, in C order, in the axis order of the operator; its file has nothing else.

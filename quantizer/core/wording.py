@@ -1,4 +1,4 @@
-"""Helpers for messages: quoting values and paths, suggesting the nearest legal word. Imports little: every command needs it."""
+"""Helpers for messages: quote values and paths, suggest the nearest legal word. Every command imports this module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from quantizer_conformance import DISTRIBUTION
 
 MOST_LISTED = 24
 _CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
 """Control characters, halves of surrogate pairs, marks that turn or hide what follows, and what XML forbids."""
 
@@ -72,5 +73,5 @@ def shown_path(path: Path) -> str:
 
 
 def visible(text: str) -> str:
-    """Return *text* with every character escaped that controls a terminal, breaks XML or hides others; lines and tabs stay."""
+    """Return *text* with characters escaped that control a terminal, break XML or hide others; lines and tabs stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

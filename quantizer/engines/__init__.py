@@ -1,1 +1,1 @@
-"""Engines that no room describes: one stand-alone worker each, and `shipped.py`, which names them for the entry points."""
+"""Engines without a room: a stand-alone worker for each, and `shipped.py`, which names them for the entry points."""

@@ -1,4 +1,4 @@
-"""ncnn on the processor, in float32 without Winograd's transforms: codes are dequantized and quantized around one layer.
+"""ncnn on the processor, in float32 without Winograd's transforms: dequantize, one layer, quantize.
 
 ncnn has no batch: a case of several images runs the layer once for each. Storage in 16 bits is off.
 """

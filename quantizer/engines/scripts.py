@@ -99,7 +99,8 @@ def iree(job: Job, known: Mapping[str, Array]) -> Source:
             'importer.main(importer.parse_arguments([path, "-o", path + ".mlir"]))',
             'binary = compiler.compile_file(path + ".mlir", input_type="onnx", target_backends=["llvm-cpu"],',
             '                               extra_args=["--iree-llvmcpu-target-cpu=host"])',
-            f'got = np.array(runtime.load_vm_flatbuffer(binary, driver="local-sync")["one"](*{listed(job.feeds, known)}))',
+            'run = runtime.load_vm_flatbuffer(binary, driver="local-sync")["one"]',
+            f"got = np.array(run(*{listed(job.feeds, known)}))",
         ),
     )
 

@@ -48,7 +48,7 @@ ONEDNN = Pins(
         ),
     )
 )
-"""OpenVINO multiplies, convolves and pools with oneDNN, which reads this variable; its own kernels take what the host has."""
+"""oneDNN reads this variable: OpenVINO multiplies, convolves and pools with it. OpenVINO's own kernels ignore it."""
 IREE = _qdq("iree", "iree-base-runtime", "iree-base-compiler", "onnx")
 JAX = Engine("jax", "npz", str(FOLDER / "jax.py"), ("jax",), {ANY_ORDER: "cpu"}, extra="", guest=True)
 NCNN = Engine(

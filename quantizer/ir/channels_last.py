@@ -17,7 +17,7 @@ ALONG = {"batch_norm": "axis", "concat": "axis", "softmax": "axis", "argmax": "a
 
 
 def channels_last(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-    """Return *graph* with its spatial nodes in the order channels_last, and transposes only where the order must change.
+    """Return *graph* with its spatial nodes channels last, and transposes only where the order must change.
 
     What follows a spatial node element by element, or along an axis that can be renumbered, stays in its order. Inputs
     and outputs of the graph keep names, shapes and order.
@@ -113,7 +113,7 @@ class _Work:
         return len(self.graph.tensor(name).shape)
 
     def _may_stay(self, node: Node, spec: Spec) -> bool:
-        """Return whether the node can run on operands with the channel at the end, and one is there in that order alone."""
+        """Return whether the node can run on operands with the channel last, and one exists only in that order."""
         if not _is_pointwise(spec) and (node.op not in ALONG or node.attrs.get("keepdims") is False):
             return False
         rank = max(self._rank(name) for name in node.outputs)

@@ -35,7 +35,7 @@ LARGEST = 1 << 31
 
 
 def check_size(where: str, shape: Iterable[int], size: int) -> None:
-    """Raise GraphError where values of *shape*, of *size* bytes each, take more than LARGEST: before any of them is made."""
+    """Raise GraphError before allocation if values of *shape*, of *size* bytes each, take more than LARGEST."""
     sizes = list(shape)
     if math.prod(sizes) * size > LARGEST:
         raise GraphError(

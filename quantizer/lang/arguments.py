@@ -34,7 +34,7 @@ def one_of(argument: str, value: Any, allowed: Sequence[Any]) -> Any:
 
 
 def tensor(argument: str, value: object, dtypes: Sequence[str] = (), rank: int | Sequence[int] | None = None) -> Tensor:
-    """Return *value* where it is a Tensor of one of *dtypes* and of the rank, or one of the ranks, that are asked for."""
+    """Return *value* if it is a Tensor of one of *dtypes* and of the rank, or one of the ranks, that are asked for."""
     if not isinstance(value, Tensor):
         raise LangError(f"{argument}={value!r}: must be a Tensor.")
     if dtypes and value.dtype not in dtypes:

@@ -8,7 +8,8 @@ from quantizer.lang import FUNCTIONS
 from quantizer.lang.current import Function
 
 GROUPS = (
-    "NN/matrix", "binary", "binary shift", "misc", "quant", "pool", "activation", "sort", "arrange", "vision", "compare",
+    "NN/matrix", "binary", "binary shift", "misc", "quant", "pool", "activation", "sort", "arrange", "vision",
+    "compare",
     "shape", "norm", "select", "tail", "custom", "first TpuLang",
 )  # fmt: skip
 """In the order of TpuLang's own list; the last is of its first version."""
@@ -20,7 +21,8 @@ def functions_document() -> str:
     lines = [
         "# TpuLang's operator functions",
         "",
-        f"All {len(own)} functions of TpuLang build, infer, run and are exported. Every function except `custom` also takes",
+        f"All {len(own)} functions of TpuLang build, infer, run and are exported. Every function except `custom` also "
+        "takes",
         "`out_name`. Written by `quantizer.lang.document.functions_document`.",
     ]
     for group in GROUPS:

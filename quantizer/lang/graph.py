@@ -1,4 +1,4 @@
-"""The graph that operator functions add to: explicit, one for each thread or task by default, unchanged by a failed call."""
+"""The graph that operator functions add to: explicit, or one per thread or task. A failed call leaves it unchanged."""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ class Quantization:
         if any(a is not None and b is not None and a != b for a, b in self._beside(other)):
             return None
         (scale, new_scale), (zero, new_zero) = self._beside(other)
-        return Quantization(new_scale if scale is None else scale, new_zero if zero is None else zero)  # type: ignore[arg-type]
+        scale = new_scale if scale is None else scale
+        zero = new_zero if zero is None else zero
+        return Quantization(scale, zero)  # type: ignore[arg-type]
 
     def _beside(self, other: Quantization) -> tuple[tuple[object, object], tuple[object, object]]:
         return (self.scale, other.scale), (self.zero_point, other.zero_point)

@@ -79,7 +79,7 @@ def compat_ends(data: Tensor, scale: Tensor, config: FixConfig) -> Ends:
 
 
 def noisy(ratio: Tensor, seed: Tensor | None) -> Tensor:
-    """Return *ratio* plus noise from [-1/2, 1/2), not rounded: the original's stochastic rounding, which leaves the grid.
+    """Return *ratio* plus noise from [-1/2, 1/2), not rounded: the original's stochastic rounding leaves the grid.
 
     The noise is the float32 stream of torch's CPU generator, or of one seeded with *seed*.
     """

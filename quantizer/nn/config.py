@@ -39,11 +39,11 @@ class FixConfig:
 
     @property
     def seeded(self) -> bool:
-        """Whether a rounding has a seed of its own; the original's noise without a seed comes from torch's generator itself."""
+        """Whether a rounding has its own seed. Without one the original's noise comes from torch's generator."""
         return self.stochastic and (self.compat is None or self.seed is not None)
 
     def plain(self, scale: Tensor) -> dict[str, object]:
-        """Return the configuration as numbers and words that YAML and JSON keep exactly, without the defaults of rare keys."""
+        """Return the configuration as numbers and words that YAML and JSON keep exactly, without rare defaults."""
         always = {"method", "bitwidth", "range_method"}
         found: dict[str, object] = {}
         for item in fields(self):

@@ -23,7 +23,9 @@ def quantize_cfg(
     range_method: int | Tensor = RangeMethod.RANGE_MAX, stochastic: bool = False, float_scale: bool = False,
     zero_point: bool = False, group: str | bool | None = None, *, compat: str | None = None, seed: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """Return *data* on its grid, and the grid's step: `clamp(round(data / step), codes) * step`, step = range / 2**bits.
+    """Return *data* on its grid, and the grid's step: `clamp(round(data / step), codes) * step`.
+
+    step = range / 2**bits.
 
     data: float, any shape. scale: half the range, or with zero_point both ends; AUTO writes the one it chooses into it.
     bitwidth: 1 to 24. method: NONE gives data itself and no step. group: "batch" (axis 0) or "channel" (axis 1) for one

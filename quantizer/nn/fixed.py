@@ -208,7 +208,7 @@ class Fixed(nn.Module):
             self.register_buffer(name, value if held is None else value.to(held.device))
 
     def _fix_seed(self, name: str, *, grad: bool) -> Tensor:
-        """Return the seed of the next stochastic rounding of *name*; the count goes on in the buffer, so that it is saved."""
+        """Return the seed of the next stochastic rounding of *name*. A buffer keeps the count, so that it is saved."""
         draws = self.fix_state(name, "fp_draws", grad=grad)
         seed = draws.clone()
         draws.add_(1)

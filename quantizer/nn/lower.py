@@ -1,4 +1,4 @@
-"""From values that a network passes on to nodes of a quantized graph: each result waits for the grid that follows it."""
+"""From a network's values to nodes of a quantized graph. Each result waits for the grid that follows it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Builder:
         return self.on_grid(value, value.own, value.label)
 
     def on_grid(self, value: Value, params: QParams, where: str) -> Coded:
-        """Return *value* as codes of *params*; codes of another grid are rounded once more, by a node called *where*."""
+        """Return *value* as codes of *params*. A node called *where* rounds codes of another grid once more."""
         if isinstance(value, Coded):
             if _same_grid(value.params, params):
                 return value

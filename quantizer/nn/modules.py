@@ -78,7 +78,7 @@ class FixedParameters(Fixed):
         return names
 
     def _only_written(self, name: str) -> bool:
-        """Return whether the forward does not read buffer *name*: batch norm in training only updates its statistics."""
+        """Return whether the forward ignores buffer *name*: batch norm in training only updates its statistics."""
         known = name in self._fix_data and self._fix_data[name].compat is None
         return known and isinstance(self, _NormBase) and self.training and name.startswith("running_")
 

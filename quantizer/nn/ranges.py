@@ -16,7 +16,7 @@ SMALLEST = 2.0**-100
 
 
 def chosen_scale(data: Tensor, config: FixConfig) -> Tensor:
-    """Return the scale that AUTO gives *data*: [1] or one for each slice, with zero_point both ends, [2] or [2, slices].
+    """Return the scale that AUTO gives *data*: [1] or [slices]; with zero_point both ends, [2] or [2, slices].
 
     Every range contains 0; one of nothing but zeros is 1. A power of two is the smallest not below the range, by frexp;
     with zero_point the step is such a power and both ends are multiples of it.

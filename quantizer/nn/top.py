@@ -79,7 +79,7 @@ class FixTopModule(nn.Module):
         grad_fix_cfg: Mapping[str, Any] | None = None,
         prefix_spaces: int = 0,
     ) -> None:
-        """Print bits, scale and method of every datum (d) and its gradient (g): those given, or else this module's own."""
+        """Print bits, scale and method of every datum (d) and its gradient (g): those given, or this module's own."""
         data = FixTopModule.get_fix_configs(self) if data_fix_cfg is None else data_fix_cfg
         grad = FixTopModule.get_fix_configs(self, grad=True) if grad_fix_cfg is None else grad_fix_cfg
         for line in _lines(data, grad):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def bitwise_equal(one: Any, other: Any) -> bool:
-    """Return whether two values are equal: tensors by type, shape and elements (NaN equals NaN), containers by member."""
+    """Return whether two values are equal: tensors by type, shape, elements (NaN equals NaN), containers by member."""
     if one is other:
         return True
     if isinstance(one, Tensor) and isinstance(other, Tensor):

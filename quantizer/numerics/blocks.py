@@ -1,4 +1,4 @@
-"""Weights with a scale for each block: parameters, exact sums block by block, and one rounding of what they make together."""
+"""Weights with a scale for each block: parameters, exact sums block by block, one rounding of their total."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Product = Callable[[Tensor, Tensor], Tensor]
 
 
 def product_ratio(scale: Tensor, weights: QParams, output: QParams) -> Rescale:
-    """Return the exact numbers of sums of blocks: a row for each channel, a column for each block, the last for the constant.
+    """Return the exact numbers of sums of blocks: a row per channel, a column per block, the last for the constant.
 
     *scale*: that of the activation, 0-d. The constant is added under the largest scale of its channel's blocks.
     """

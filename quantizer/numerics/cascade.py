@@ -1,4 +1,4 @@
-"""Float32 sums in the order in which torch adds them on x86-64, whatever the processor: eight lanes, four rows, four levels.
+"""Float32 sums in torch's order on x86-64, on every processor: eight lanes, four rows, four levels.
 
 Torch's order follows from the lanes of the vectors that it was compiled for: eight of float32 on x86-64 at any level of
 instructions, four on ARM. Source of the order: `SumKernel.cpp` and the loops of `TensorIterator` in torch 2.13.
@@ -103,7 +103,7 @@ def _rows(part: Tensor, *, contiguous: bool, across: bool, inner: bool) -> Tenso
 
 
 def _row_sum(part: Tensor) -> Tensor:
-    """Return sums along the last axis: four interleaved rows, each a cascade. Row 0 takes the remainder; rows are added in order."""
+    """Return sums along the last axis: four interleaved rows, each a cascade. Row 0 takes the remainder."""
     size = part.shape[-1] // ROWS * ROWS
     rows = list(_cascade(part[..., :size].unflatten(-1, (-1, ROWS)).movedim(-1, 0)))
     for place in range(size, part.shape[-1]):
@@ -112,7 +112,7 @@ def _row_sum(part: Tensor) -> Tensor:
 
 
 def _cascade(part: Tensor) -> Tensor:
-    """Return sums along the last axis in four levels; each full level is added to the next one and starts again at 0."""
+    """Return sums along the last axis in four levels; each full level is added to the next and restarts at 0."""
     size = part.shape[-1]
     power = max(4, math.ceil(math.log2(size)) // LEVELS) if size > 1 else 4
     step = 1 << power

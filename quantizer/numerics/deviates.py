@@ -1,4 +1,4 @@
-"""Normally distributed random numbers that are the same on every processor: hashed from a seed, rounded from float64."""
+"""Normally distributed random numbers, equal on every processor: hashed from a seed, rounded from float64."""
 
 from __future__ import annotations
 

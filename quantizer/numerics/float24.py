@@ -31,7 +31,7 @@ def power_table() -> Table:
 
 
 def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:
-    """Return softmax codes: powers of two from the table, times the inverse of their sum, each cut to 24 bits; one last rounding.
+    """Return softmax codes: powers of two from a table times their sum's inverse, each cut to 24 bits; one rounding.
 
     Exponentials pass through float16 on their way to the product.
     """

@@ -1,4 +1,4 @@
-"""Codes of narrow floats in tensors: the nearest code of a real number, and the values of codes as whole numbers of units.
+"""Codes of narrow floats in tensors: the nearest code of a real number, and values as whole numbers of units.
 
 A code is as `core.formats` has it: sign and magnitude bits, so that neighbouring codes are neighbouring values.
 """
@@ -22,7 +22,7 @@ _NEAR = 2.0**-40
 
 @functools.cache
 def units_of(name: str) -> Tensor:
-    """Return the values of all codes of format *name*, from the first to the last, as int64 multiples of its smallest value."""
+    """Return the values of all codes of format *name* in order, as int64 multiples of its smallest value."""
     form = format_of(name)
     if form.span_bits > MOST_BITS:
         raise GraphError(f"{name}: its values span {form.span_bits} bits; exact sums hold {MOST_BITS}.")
@@ -48,7 +48,7 @@ def in_units(codes: Tensor, name: str) -> Tensor:
 
 
 def nearest(values: Tensor, name: str, rounding: RoundingMode = "half_even") -> Tensor:
-    """Return the int64 codes of the values of format *name* next to float64 *values*, in the mode *rounding*; ends saturate.
+    """Return int64 codes of format *name* next to float64 *values*, in the mode *rounding*; ends saturate.
 
     half_even: ties to the even code, which has the even mantissa. NaN gives the code of 0. GraphError for stochastic
     rounding.
@@ -89,7 +89,7 @@ def _goes_up(codes: Tensor, numbers: Tensor, rounding: RoundingMode) -> Tensor:
 def exact_nearest(
     terms: list[tuple[Tensor, Tensor]], divisor: float, shape: torch.Size, name: str, rounding: RoundingMode
 ) -> Tensor:
-    """Return the codes next to the real number `sum(acc * factor) / divisor`, in rationals where float64 does not tell the side."""
+    """Return the codes next to the real `sum(acc * factor) / divisor`; rationals decide where float64 cannot."""
     total, size = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
     for acc, factor in terms:
         part = acc.to(torch.float64) * (factor / divisor)

@@ -36,7 +36,10 @@ def along(values: Tensor, rank: int, axis: int) -> Tensor:
 
 
 def activate_staged(values: Tensor, name: str, attrs: Mapping[str, object], axis: int) -> Tensor:
-    """Return real *values* after activation *name*: `low` and `high`, or `slope`, one or one for each slice along *axis*."""
+    """Return real *values* after activation *name*: `low` and `high`, or `slope`.
+
+    Scalars or one per slice of *axis*.
+    """
     if name == "clip":
         return values.clamp(attrs["low"], attrs["high"])  # type: ignore[call-overload, no-any-return]
     slope = cast("float | Tensor", attrs["slope"])
@@ -46,7 +49,7 @@ def activate_staged(values: Tensor, name: str, attrs: Mapping[str, object], axis
 
 
 def slope_of(given: float | Tensor, bits: int, *, axis: int = -1, float32: bool = False) -> Slope:
-    """Return a slope as a fixed-point integer: *bits* fractional bits for a number; 12, stored in 16 bits, for a constant."""
+    """Return a slope in fixed point: *bits* fractional bits for a number; 12, stored in 16 bits, for a constant."""
     if isinstance(given, Tensor):
         codes = (given.float() * 2.0**SLOPE_BITS).round().clamp(SLOPES.min, SLOPES.max).long()
         return Slope(codes.reshape(-1), SLOPE_BITS, axis, float32=float32)
@@ -54,7 +57,7 @@ def slope_of(given: float | Tensor, bits: int, *, axis: int = -1, float32: bool 
 
 
 def bounds_of(low: float, high: float, output: QParams, bits: int) -> Bounds:
-    """Return both bounds as codes with eight more bits than *output*; with no more bits if the output has more than eight.
+    """Return both bounds as codes with eight more bits than *output*; with no more bits if it has more than eight.
 
     Bounds of over eight bits hold the zero point, though it is centred codes that are clamped to them.
     """

@@ -48,7 +48,7 @@ _LARGEST = {torch.bool: 1, torch.int8: 128, torch.uint8: 255, torch.int16: 32768
 
 
 def pin_float32() -> None:
-    """Pin the shortcuts off that would run float32 products in bfloat16 or TF32, or as Winograd's, which are no sums of products.
+    """Turn off shortcuts that run float32 products in bfloat16, TF32 or Winograd form, which are not sums of products.
 
     Called on import of this module. NNPACK takes convolutions of 16 images and more where torch's mkldnn is off.
     """
@@ -221,7 +221,7 @@ def pool_sum(
 
 
 def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
-    """Return *acc* in an accumulator of *bits* bits: wrapped, saturated or as it is. QuantizerError if overflow is forbidden."""
+    """Return *acc* in *bits* bits: wrapped, saturated or unchanged. QuantizerError if overflow is forbidden."""
     if overflow == "unbounded" or bits >= 64:
         return acc
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
@@ -317,5 +317,6 @@ def _fits_int8(x: Tensor, largest: int) -> bool:
 def _check_groups(channels: int, wanted: int, outputs: int, groups: int) -> None:
     if channels != wanted or outputs % groups:
         raise GraphError(
-            f"{channels} input channels in {groups} groups: the weights are for {wanted} channels and {outputs} outputs."
+            f"{channels} input channels in {groups} groups: "
+            f"the weights are for {wanted} channels and {outputs} outputs."
         )

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm as torch computes them in float32 with AVX-512: sums in sixteen lanes, in IEEE operations alone."""
+"""Softmax and its logarithm as torch computes them in float32 with AVX-512: sums in sixteen lanes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def log_softmax(x: Tensor, axis: int) -> Tensor:
 
 
 def total(values: Tensor) -> Tensor:
-    """Return sums along the last axis: 16 partial sums, added pairwise at the end; rows of fewer than 16 elements in order."""
+    """Return sums along the last axis: 16 partial sums, added pairwise; rows under 16 elements in order."""
     size = values.shape[-1]
     if size < LANES:
         return in_order(values, -1)

@@ -23,18 +23,18 @@ SHARES, LOGARITHMS = "shares", "logarithms"
 LARGEST = 1 << 20
 """The largest exponential: so many that 2**12 of them add up in 32 bits."""
 SHORT_AXIS, ROWS, PLACES = 8, 128, 11
-"""Below so many elements, of a multiple of so many rows, a quotient of so many binary places is taken instead of a reciprocal."""
+"""(elements, rows, places): for fewer elements, of a multiple of rows, a quotient of so many binary places is taken."""
 
 
 @pinned()
 def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
-    """Return the real values whose ranges are calibrated: shares of at least float32's epsilon, and their logarithms."""
+    """Return the real values whose ranges are calibrated: shares of at least float32's epsilon, their logarithms."""
     shares = softmax(x.float(), axis).clamp(FLOAT32_EPSILON, 1.0)
     return {SHARES: shares, LOGARITHMS: torch.log(shares)}
 
 
 def provided(request: Request) -> Parameters:
-    """Return parameters with both tables, the multiplier of the shares' steps, and an output with the logarithms' parameters.
+    """Return parameters with both tables, the multiplier of the shares' steps, and the logarithms' output.
 
     GraphError where shares have more codes than the table of logarithms, which has those of the input.
     """
@@ -97,7 +97,7 @@ def _exponentials(x: QParams, size: int) -> Tensor:
 
 @pinned()
 def _logarithms(y: QParams, size: int) -> Tensor:
-    """Return the codes of the logarithms of shares from 0 to 1; share 0 has the entry of the smallest positive share."""
+    """Return the codes of logarithms of shares from 0 to 1; share 0 has the entry of the smallest positive share."""
     shares = linspace(0, 1, size)[1:]
     found = torch.round(torch.log(shares) * _steps(y) + y.zero_point.float())
     found = found.clamp(y.qmin, y.qmax).long()

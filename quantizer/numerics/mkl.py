@@ -1,4 +1,4 @@
-"""MKL's branch: which of its kernels run is settled in process, before its first call, and is the same on every processor.
+"""MKL's branch: settled in process before MKL's first call, and the same on every processor.
 
 torch's x86 builds compute exp, erf, log, sqrt, tanh, tan, their inverses and matrix products by MKL. By itself it
 chooses kernels by the processor, and their last bits differ. Its conditional numerical reproducibility has one branch

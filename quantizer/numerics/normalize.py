@@ -1,4 +1,4 @@
-"""Integer normalisation of rows of codes: parameters, exact arithmetic, and arithmetic with a table of inverse roots."""
+"""Integer normalisation of rows of codes: parameters, exact arithmetic, and arithmetic by a table of inverse roots."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def decided(request: Request, count: int, group: int | None = None) -> tuple[Par
 
 
 def decided_by_table(request: Request, count: int, *, mean: bool = True) -> Parameters:
-    """Return parameters with the table of inverse roots, shifts that keep significant bits, and the multipliers of the last step.
+    """Return parameters with a table of inverse roots, shifts that keep significant bits, and the last multipliers.
 
     8 bits: the variance is a sum of squares shifted so that its inverse root has 7 bits at least; 16 bits, and wherever
     no *mean* is taken off: a mean of squares, and a multiplier of steps / 127.

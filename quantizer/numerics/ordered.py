@@ -36,7 +36,7 @@ def conv_transpose(
     output_padding: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Return the transposed convolution of x [n, c, ...] by weight [c, o / groups, ...], float32; *padding* crops both ends.
+    """Return the transposed convolution of x [n, c, ...] by weight [c, o / groups, ...]; *padding* crops both ends.
 
     For each place of the kernel, products are added over channels by fused multiply-adds; then places are added in
     order, and the bias last. What a vectorized library gives with AVX-512.

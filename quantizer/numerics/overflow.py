@@ -51,7 +51,7 @@ def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Ten
 
 
 def beyond_int32(codes: Tensor, acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
-    """Return *codes* in which rounded products beyond int32 have the result of the processor's conversion, plus the zero point.
+    """Return *codes* where products beyond int32 have the processor's conversion result, plus the zero point.
 
     half_away: a float64 number becomes the smallest integer; q15_half_up: the low 32 bits of a 64-bit integer are kept.
     """

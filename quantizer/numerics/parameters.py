@@ -79,7 +79,7 @@ class Request:
         return {name: self.given.get(name) or self.input(name) for name in present}
 
     def _shared(self, names: list[str]) -> dict[str, QParams]:
-        """Return one set of parameters for all inputs: those given by their producers, else those of the union of their ranges."""
+        """Return one set of parameters for all inputs: their producers', or those of the union of their ranges."""
         given = [self.given[name] for name in names if name in self.given]
         if any(not same_numbers(given[0], params) for params in given):
             raise GraphError(
@@ -91,7 +91,7 @@ class Request:
         return dict.fromkeys(names, params)
 
     def input(self, name: str) -> QParams:
-        """Return the parameters of an input of the graph: from its calibrated range, of an index those of 32-bit codes."""
+        """Return the parameters of a graph input: from its calibrated range, or those of 32-bit codes for an index."""
         if self.spec.inputs[name].kind == "index":
             return own_codes(dtype("int32"))
         return self._activation(*self._range(name))
@@ -369,7 +369,7 @@ def _product_ratio(request: Request, weights: list[QParams], output: QParams) ->
 
 
 def _sum_ratio(request: Request, output: QParams) -> Rescale | None:
-    """Return the multipliers of a sum, a mean or a selection; a mean with a fixed number of terms has it in its multiplier."""
+    """Return the multipliers of a sum, mean or selection. A fixed number of terms is part of a mean's multiplier."""
     spec = request.spec
     if spec.error_model.kind not in ("linear", "mean", "selection"):
         return None

@@ -1,9 +1,9 @@
-"""Float32 operations of torch that give the same bits on every processor, for all code that decides parameters or codes.
+"""Float32 operations of torch with equal bits on every processor, for code that decides parameters or codes.
 
 Five kinds of operations are replaced, each where float32 is read; everything else gives the same bits on every
 processor as torch has it.
 
-* Functions of torch's own vector kernels (sigmoid, softmax ...): the same steps in IEEE operations, or rounded from float64.
+* Functions of torch's vector kernels (sigmoid, softmax ...): the same IEEE steps, or rounded from float64.
 * Small products in batches, and transposed convolutions: added in an order of our own.
 * Sums and means: torch's own on x86-64, where every level of instructions adds in one order; that order elsewhere.
 * Functions and products of MKL: MKL's, on the branch that every processor has; without it rounded from float64, added in order.
@@ -37,7 +37,7 @@ ROOT = 0.5
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Run torch's float32 operations in one thread with the same bits on every processor; context manager and decorator.
+    """Run torch's float32 operations in one thread with equal bits everywhere; context manager and decorator.
 
     Sums are split among threads, so that their number would choose the order. Entered twice it is one.
     """

@@ -47,7 +47,7 @@ def quantize(request: Request, method: str) -> Parameters:
 
 
 def quantized(x: Tensor, parameters: Parameters, axis: int) -> Staged:
-    """Return softmax codes: distances to the largest code as integer exponents, minus the logarithm of the sum of powers."""
+    """Return softmax codes: distances to the largest code as integer exponents, minus the log of the sum of powers."""
     numbers, output = parameters.numbers, parameters.outputs["y"]
     fraction = numbers["halves"]
     if fraction >= LEAST_FRACTION:
@@ -74,7 +74,7 @@ def powers() -> Tensor:
 
 
 def _by_tables(x: Tensor, parameters: Parameters, axis: int) -> Staged:
-    """Take powers of two of exponents with a fraction and the logarithm of their sum from tables, without interpolation.
+    """Take powers of two of exponents with a fraction, and the logarithm of their sum, from tables.
 
     A code of 2**bits, which only a row of one exponential can reach, saturates.
     """
@@ -105,7 +105,7 @@ def _power(exponents: Tensor) -> Tensor:
 
 
 def _logarithm(total: Tensor, point: int, fraction: int) -> Tensor:
-    """Return log2(total / 2**point) with *fraction* fractional bits: truncated, or rounded to halves by comparing with sqrt(2)."""
+    """Return log2(total / 2**point) with *fraction* fractional bits: truncated, or rounded to halves at sqrt(2)."""
     whole = torch.floor(torch.log2(total.double())).long()
     mantissa = total << (30 - whole)
     half = (mantissa > ROOT_HALF).long() if fraction else torch.zeros_like(total)

@@ -22,7 +22,7 @@ def convolved(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Return the int64 convolution of codes (N, C, spatial...) *x* with (O, C/groups, kernel...) *weight*, plus *bias* (O).
+    """Return the int64 convolution of codes (N, C, ...) *x* with (O, C/groups, kernel...) *weight*, plus *bias* (O).
 
     *padding*: all before, then all after the spatial axes; it is the zero point, so zero after centring.
     """

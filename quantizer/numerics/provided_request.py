@@ -26,5 +26,5 @@ class ProvidedRequest(Request):
         return self.weights[name]
 
     def bias(self, name: str, factors: list[QParams], weights: Mapping[str, Constant] | None = None) -> Constant:
-        """Return the codes that are known, in units of the sum; of a float bias those that the platform's rule finds."""
+        """Return the known codes, in units of the sum; a float bias gets those of the platform's rule."""
         return self.weights[name] if name in self.weights else super().bias(name, factors, weights)

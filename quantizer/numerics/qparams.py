@@ -1,4 +1,4 @@
-"""Results of a quantize rule, inputs of an integer forward: scales, zero points, codes of constants, multipliers, tables."""
+"""Results of a quantize rule: scales, zero points, codes of constants, multipliers, tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quantizer.core.scaling import Blocks
 
 @dataclass(frozen=True)
 class QParams:
-    """`real = scale * (value(code) - zero_point)`, per tensor (0-d), per slice along `axis` (1-d), or per block in each slice (2-d).
+    """`real = scale * (value(code) - zero_point)`: per tensor (0-d), per slice of `axis` (1-d), per block (2-d).
 
     The value of a code is the code itself, but of a float format (`core.formats`).
     """
@@ -47,7 +47,7 @@ class QParams:
 
     @property
     def bits(self) -> int:
-        """Bits that the codes use; the storage format may have more, such as 10 bits in int12. Codes of a float use all."""
+        """Bits that the codes use. Their storage may have more: 10 bits in int12. Codes of a float use all."""
         if self.dtype.kind == "float":
             return self.dtype.bits
         return self.qmax.bit_length() + (self.dtype.kind == "int")
@@ -91,11 +91,11 @@ class QParams:
 
     @property
     def step(self) -> Tensor:
-        """The real value of 1 among what `numerics.quantize.centred` gives: the scale, of a float the scale times its smallest value."""
+        """The real value of 1 in `numerics.quantize.centred`: the scale; of a float, times its smallest value."""
         return self.scale * format_of(self.dtype.name).unit if self.dtype.kind == "float" else self.scale
 
     def repeated(self, count: int) -> QParams:
-        """Return per-axis parameters repeated as a whole until there are *count* (groups that share weights' scales)."""
+        """Return per-axis parameters repeated as a whole until there are *count* (groups share weights' scales)."""
         own = self.scale.numel()
         if self.axis is None or self.scale.dim() == 0 or own == count or not count or count % own:
             return self
@@ -149,14 +149,15 @@ class Rescale:
 
     variant: Variant
     mantissa: Tensor
-    """float64: an integer of the declared bits, a float32 number, a float64 ratio (half_away), or an exact product of scales; 0-d or per
-    channel, or a row for each channel with a number for each block of the weights and one for the constant."""
+    """float64: an integer of the declared bits, a float32 number, a float64 ratio (half_away), or an exact product of
+    scales; 0-d or per channel, or a row for each channel with a number for each block of the weights and one for the
+    constant."""
     shift: Tensor
     """int64, the shape of `mantissa`."""
     divisor: float = 1.0
     """The output scale, where the variant divides by it exactly."""
     factors: Mapping[str, float] = field(default_factory=dict)
-    """Input -> what its centred codes are multiplied by before they are added, in the order of the operation; 1 where not named."""
+    """Input -> the multiplier of its centred codes before the sum, in the operation's order; 1 if not named."""
     axis: int | None = None
     """The axis of the sum along which numbers per channel lie."""
     operands: Variant | None = None
@@ -202,7 +203,7 @@ class Slope:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds to which a fused activation clamps rescaled sums, in output codes with *relay_bits* fractional bits."""
+    """Bounds to which a fused activation clamps rescaled sums, in output codes with *relay_bits* fractional bits."""
 
     low: int
     high: int

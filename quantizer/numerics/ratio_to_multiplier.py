@@ -67,7 +67,7 @@ def right_shifted(ratio: Tensor | float, bits: int = 31, largest: int = LARGEST_
 
 
 def reciprocal(count: Tensor) -> tuple[Tensor, Tensor]:
-    """Return int64 (mantissa, shift) near 1 / *count* (int64, positive): (2**30 + 1) << k over count, k the bits of count - 1.
+    """Return int64 (mantissa, shift) near 1 / *count*: (2**30 + 1) << k over count, k the bits of count - 1.
 
     Source: a published rule for average pooling in 32 bits (reciprocal_scale).
     """

@@ -18,7 +18,7 @@ VECTOR = 16
 
 
 def averaged(sums: Tensor, counts: Tensor, x: QParams, output: QParams) -> Tensor:
-    """Return means of raw codes, ties away from zero: AVERAGE_POOL_2D, whose input and output share their parameters."""
+    """Return means of raw codes, ties away from zero: AVERAGE_POOL_2D, whose input and output share parameters."""
     raw = sums + counts * x.zero_point
     means = torch.where(raw > 0, (raw + counts // 2) // counts, -((counts // 2 - raw) // counts))
     return means.clamp(output.qmin, output.qmax)

@@ -113,7 +113,7 @@ def requantize_sum(
 
 
 def weighted_sum(terms: Mapping[str, Tensor], rescale: Rescale, minus: Collection[str] = ()) -> Tensor:
-    """Return `sum(factor * term)` of centred codes (int64): int64 where all factors are whole; *minus* are subtracted."""
+    """Return `sum(factor * term)` of centred codes (int64): int64 if all factors are whole; *minus* are subtracted."""
     order = list(rescale.factors)
     names = sorted(terms, key=lambda name: order.index(name) if name in order else len(order))
     signed = {name: -terms[name] if name in minus else terms[name] for name in names}
@@ -199,7 +199,7 @@ def _in_8_lanes(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int |
 
 
 def _times(term: Tensor, factor: float) -> Tensor:
-    """Return int64 *term* times a whole factor as int64, times a multiplier with a shift of its own as float64: exact."""
+    """Return int64 *term* times a whole factor as int64, or times a multiplier with its own shift as exact float64."""
     return term * int(factor) if factor == int(factor) else term.double() * factor
 
 

@@ -1,4 +1,4 @@
-"""From an exact sum to output codes: overflow of the accumulator, then one requantization. Operators call these functions."""
+"""From an exact sum to output codes: overflow of the accumulator, then one requantization."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def requantize_accumulator(
 def requantize_terms(
     terms: Mapping[str, Tensor], parameters: Parameters, *, output: str = "y", minus: Collection[str] = ()
 ) -> Tensor:
-    """Return the codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast; *minus* are subtracted."""
+    """Return the codes of `sum(factor * term)`.
+
+    Terms are centred codes (int64) that broadcast, *minus* are subtracted.
+    """
     rescale = _rescale(parameters)
     if rescale.variant in float32_stages.TERMS:
         return float32_stages.requantize_float32_terms(terms, parameters, rescale, parameters.outputs[output])

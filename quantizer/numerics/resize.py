@@ -64,7 +64,7 @@ def places(size: int, count: int, mode: str) -> Places:
 
 
 NEAR_HALF = (1e-07, 1e-09)
-"""The rule of linear positions, no tolerance of ours: relative and absolute distance from a half within which it rounds down."""
+"""Linear positions: relative and absolute distance from a half within which the rule rounds down."""
 
 
 def float32_places(size: int, count: int, mode: str) -> Tensor:
@@ -84,7 +84,7 @@ def float32_places(size: int, count: int, mode: str) -> Tensor:
 
 
 def float32_index(places_: Tensor, rounding: str, size: int) -> Tensor:
-    """Return the nearest index of float32 positions: half to even, but what lies within rounding error of a half goes down."""
+    """Return the nearest index of float32 positions: half to even, except within rounding error of a half: down."""
     match rounding:
         case "round_prefer_floor":
             near = torch.isclose(places_, places_.int() + 0.5, rtol=NEAR_HALF[0], atol=NEAR_HALF[1])

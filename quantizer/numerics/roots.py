@@ -42,7 +42,8 @@ def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
             root >>= 1
         mantissas.append(root)
         exponents.append(places if root else 0)
-    return tuple(torch.tensor(v, dtype=torch.int64).reshape(squares.shape) for v in (mantissas, exponents))  # type: ignore[return-value]
+    found = [torch.tensor(v, dtype=torch.int64).reshape(squares.shape) for v in (mantissas, exponents)]
+    return found[0], found[1]
 
 
 def _scaled_root(numerator: int, denominator: int, places: int) -> int:

@@ -71,7 +71,7 @@ def _of_range(
 
 
 def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
-    """Return the parameters under which *largest* is the largest value of format *name*; every finite value has a code."""
+    """Return parameters where *largest* is the largest value of format *name*; every finite value has a code."""
     form, kind = format_of(name), dtype(name)
     scale = largest / form.values[-1]
     scale = 1.0 if scale < rule.minimum_scale else scale
@@ -80,7 +80,7 @@ def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
 
 
 def full_range(params: QParams) -> QParams:
-    """Return the same scale and zero point with the full code range, including the code that restricted ranges leave out."""
+    """Return the same scale and zero point with the full code range, including the code that a restricted one omits."""
     return replace(params, qmin=params.dtype.min, qmax=params.dtype.max)
 
 
@@ -163,7 +163,10 @@ def weight_params(
 def _in_blocks(
     weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, block_axis: int | None
 ) -> QParams:
-    """Return a scale and a zero point for each block, from its own extrema; GraphError where the operand has no blocks."""
+    """Return a scale and a zero point for each block, from its own extrema.
+
+    GraphError for an operand without blocks.
+    """
     if axis is None or block_axis is None or part.block is None:
         raise GraphError("weights in blocks: the operand has no channel_axis and block_axis. Give them in its spec.")
     rank = weights.dim()
@@ -207,7 +210,7 @@ def holding_bias(params: QParams, bias: Tensor, factor: Tensor, bits: int) -> QP
 
 
 def bias_params(scale: Tensor, steps: Tensor | None, bits: int, axis: int | None) -> QParams:
-    """Return the parameters of a bias: its scale is the product of the input's and the weight's scales, its zero point 0."""
+    """Return a bias's parameters: the scale is the product of input and weight scale, the zero point 0."""
     dtype = integer(bits, signed=True)
     return QParams(
         dtype,

@@ -1,4 +1,4 @@
-"""Operators with several outputs (split): concatenate the outputs, so that they are judged as one tensor, and split again."""
+"""Operators with several outputs (split): concatenate them to judge them as one tensor, and split again."""
 
 from __future__ import annotations
 

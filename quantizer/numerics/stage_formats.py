@@ -1,4 +1,4 @@
-"""The formats of declared stages for a case: what a kernel that rounds more than once needs beside scales and multipliers."""
+"""Formats of a case's declared stages: what a kernel that rounds more than once needs beside its multipliers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quantizer.numerics.qparams import QParams
 
 
 def declared_stages(spec: Spec, platform: Platform) -> Mapping[str, Stage]:
-    """Return the stages that *platform* declares for the operator, else those of its spec; empty where it rounds once."""
+    """Return the stages that *platform* declares for the operator, else its spec's; empty if it rounds once."""
     return platform.stages.get(spec.op, spec.stages)
 
 

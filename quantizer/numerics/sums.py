@@ -40,7 +40,7 @@ def rescale_sum(
     count: int = 1,
     variant: Variant | None = None,
 ) -> Rescale:
-    """Return the factors and the multiplier of `f(factor * (code - zero_point))`; f is a sum, or a selection such as a maximum.
+    """Return factors and multiplier of `f(factor * (code - zero_point))`; f is a sum or a selection (maximum).
 
     *count*: what a mean divides by, 1 where it is not one number. *variant*: the one that the case has, if not the
     family's. exact, f32_dequantized: factors are the input scales, divided by the output scale. Other float32 variants:

@@ -71,7 +71,7 @@ def interpolated_table(
 
 
 def segment_ends(f: Function, inp: QParams, out: QParams, segments: int, rounding: RoundingMode) -> Table:
-    """Return codes of f at the `segments + 1` ends of equal parts of the code range; the last is one past the largest code."""
+    """Return codes of f at the `segments + 1` ends of equal parts of the code range; the last is past its end."""
     _per_tensor(inp, out)
     step = (1 << inp.dtype.bits) // segments
     codes = inp.dtype.min + step * torch.arange(segments + 1)

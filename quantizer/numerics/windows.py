@@ -36,7 +36,7 @@ def window_sizes(
 def pool_padding(
     sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], *, ceil_mode: bool
 ) -> list[tuple[int, int]]:
-    """Return each axis' padding (before, after): floor((size + padding - kernel) / stride) + 1 is the number of windows.
+    """Return each axis' padding (before, after) for floor((size + padding - kernel) / stride) + 1 windows.
 
     *padding*: all before, then all after. *ceil_mode* rounds the number of windows up, but the last one starts inside
     the input or the padding before it (torch, ONNX); what it overhangs is added after.
@@ -63,13 +63,13 @@ def window_slices(sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[
 
 
 def torch_padding(padding: Sequence[int]) -> list[int]:
-    """Return padding (all before, then all after the axes) as torch.nn.functional.pad takes it: pairs, last axis first."""
+    """Return padding (all before, then all after) as torch.nn.functional.pad takes it: pairs, last axis first."""
     rank = len(padding) // 2
     return [size for axis in reversed(range(rank)) for size in (padding[axis], padding[axis + rank])]
 
 
 def padded_for_torch(x: Tensor, padding: Sequence[int]) -> tuple[Tensor, Sequence[int]]:
-    """Return x, zeros around it where torch's convolution cannot add them, and the padding of each axis that it still adds.
+    """Return x with the zeros that torch's convolution cannot add, and the padding per axis that it still adds.
 
     *padding*: all before, then all after the spatial axes of x. torch adds as many zeros before as after, to a tensor
     that has elements.

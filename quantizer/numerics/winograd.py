@@ -30,7 +30,7 @@ def transformed(weights: Tensor) -> Tensor:
 
 @pinned()
 def convolved(x: Tensor, weights: Tensor, padding: tuple[int, int, int, int], size: tuple[int, int]) -> Tensor:
-    """Return sums [n, o, height, width] of x [n, c, h, w] and transformed weights; *padding*: top, left, bottom, right zeros."""
+    """Return sums [n, o, h, w] of x [n, c, h, w] and transformed weights; *padding*: top, left, bottom, right zeros."""
     top, left, bottom, right = padding
     odd = (left + x.shape[3] + right) % STEP
     padded = functional.pad(x.float(), (left, right + odd, top, bottom))
@@ -39,7 +39,7 @@ def convolved(x: Tensor, weights: Tensor, padding: tuple[int, int, int, int], si
 
 
 def _of_one(pieces: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return [o, height, width] of pieces [c, height, width / 2, 3, 4], added over channels, then over the kernel's rows."""
+    """Return [o, height, width] of pieces [c, height, width / 2, 3, 4], added over channels, then kernel rows."""
     read = pieces.matmul(INPUT.t())
     products = read * weights[:, :, None, None]
     made = products.sum(1).sum(3).matmul(OUTPUT.t())

@@ -63,7 +63,7 @@ class Registration:
     activates: bool = False
     """Whether it applies a fused activation itself; a reference is then told which, by `activation`."""
     unsupported: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Predicate over a case, without its values -> why the function does not support it: such cases are counted as inconclusive."""
+    """Predicate over a case without its values -> why the function does not support it. Such cases are inconclusive."""
     apart: bool = False
     """Whether it stands for a function that runs in another process."""
 
@@ -391,7 +391,7 @@ def load_built_ins() -> None:
 
 
 def _load_room(room: Room) -> None:
-    """Import what *room* registers, as built-in as ours; PluginError where it cannot be, or is for a platform of another."""
+    """Import what *room* registers as built-in; PluginError if the import fails or registers for another platform."""
     before = {id(entry) for entry in REGISTRY.all()}
     with REGISTRY.loading(BUILT_IN):
         for module in room.functions:

@@ -26,7 +26,10 @@ def reference(
     dilation: Pair,
     groups: int,
 ) -> Tensor:
-    """Spread each element over a window and add up: x [n, c, h, w], weight [o/groups, c, kh, kw], bias [o]; padding crops."""
+    """Spread each element over a window and add; padding crops.
+
+    x [n, c, h, w], weight [o/groups, c, kh, kw], bias [o].
+    """
     top, left, bottom, right = padding
     kernel = [d * (k - 1) + 1 for d, k in zip(dilation, weight.shape[2:], strict=True)]
     full = [(size - 1) * s + k for size, s, k in zip(x.shape[2:], stride, kernel, strict=True)]

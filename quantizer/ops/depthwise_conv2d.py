@@ -18,7 +18,9 @@ Four = tuple[int, int, int, int]
 def reference(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Pair, padding: Four, dilation: Pair
 ) -> Tensor:
-    """Sum products over the windows of one channel: x [n, c, h, w], weight [c * multiplier, 1, kh, kw], bias [c * multiplier].
+    """Sum products over the windows of each channel.
+
+    x [n, c, h, w], weight [c * multiplier, 1, kh, kw], bias [c * multiplier].
 
     Output channel o sees input channel o // multiplier.
     """

@@ -1,4 +1,4 @@
-"""Group normalisation: deviations from the mean of each group of channels of each image, divided by their standard deviation."""
+"""Group normalisation: deviations from the mean of each group of channels, divided by their standard deviation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quantizer.ops import operator
 def reference(
     x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, num_groups: int, epsilon: float
 ) -> Tensor:
-    """Return (x - mean) / sqrt(variance + epsilon) over each group of channels of x [n, c, h, w], times gamma, plus beta.
+    """Return (x - mean) / sqrt(variance + epsilon) over each group of channels of x [n, c, h, w], scaled and shifted.
 
     The variance is that of the elements themselves (over N). Float32 has this order of operations.
     """

@@ -9,7 +9,7 @@ from torch import Tensor
 from quantizer.ops import operator
 
 STEPS = 6
-"""What the product is divided by; above the largest number over it the product overflows, and the result is x itself."""
+"""The divisor of the product. Above the largest number over it the product overflows, and the result is x itself."""
 
 
 @operator("hard_swish")

@@ -1,4 +1,4 @@
-"""Instance normalisation: deviations from the mean of each channel of each image, divided by their standard deviation."""
+"""Instance normalisation: deviations from the mean of each channel, divided by their standard deviation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from quantizer.ops import operator
 
 @operator("instance_norm")
 def reference(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, epsilon: float) -> Tensor:
-    """Return (x - mean) / sqrt(variance + epsilon) over the places of each channel of x [n, c, h, w], times gamma, plus beta.
+    """Return (x - mean) / sqrt(variance + epsilon) over the places of each channel, scaled and shifted.
 
-    The variance is that of the elements themselves (over N). Float32 has this order of operations.
+    x [n, c, h, w], gamma [c], beta [c]. The variance is that of the elements themselves (over N). Float32 has this
+    order of operations.
     """
     deviation = x - x.mean(dim=(2, 3), keepdim=True)
     variance = (deviation**2).mean(dim=(2, 3), keepdim=True)

@@ -1,4 +1,4 @@
-"""Layer normalisation: deviations from the mean over trailing axes, divided by the standard deviation, scaled, shifted."""
+"""Layer normalisation: deviations from the mean over trailing axes, over the standard deviation, gamma and beta."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 
 @operator("resize_bilinear")
 def reference(x: Tensor, *, size: Pair, mode: str) -> Tensor:
-    """Interpolate x [n, c, h, w] along the rows and then along the columns; beyond the ends the first or last element."""
+    """Interpolate x [n, c, h, w] along rows, then along columns. Beyond the ends the first or last element holds."""
     for axis, count in zip((2, 3), size, strict=True):
         where = places(x.shape[axis], count, mode)
         low, high, second = where.neighbours()

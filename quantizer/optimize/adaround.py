@@ -1,4 +1,4 @@
-"""AdaRound: each weight is rounded up or down, whichever makes the layer's output less wrong, learned by gradient descent."""
+"""AdaRound: round each weight up or down, whichever reduces the layer's output error; learned by gradient descent."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Search:
     batches: int
     threshold: float
     at_most: bool
-    """L: the drop must not be above the threshold; G: not below it, for metrics that are better where they are smaller."""
+    """L: the drop must not be above the threshold; G: not below it, for metrics where smaller is better."""
 
     def satisfied(self, drop: float) -> bool:
         """Return whether a drop is as asked for."""
@@ -95,7 +95,7 @@ def searched(search: Search, settings: Mapping[str, Settings], keys: Mapping[str
 
 
 def last_place(count: int, satisfies: Callable[[int], bool]) -> int:
-    """Return the largest place found that satisfies, 0 where none does: halved from *count* on, then raised by powers of two."""
+    """Return the largest place found that satisfies, or 0: halved from *count* on, then raised by powers of two."""
     place = failing = count
     while not satisfies(place):
         if place == 0:

@@ -38,7 +38,7 @@ class Options:
     lines: Mapping[str, int]
     """Field that the file gives -> its line."""
     base: Path
-    """Folder that relative paths start from: the working directory, or the file's own where the graph lies there alone."""
+    """Folder of relative paths: the working directory, or the file's own folder if only there the graph exists."""
     warnings: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Value:
@@ -107,7 +107,7 @@ def parse_cfg(text: str, path: Path) -> Options:
 
 
 def _entries(text: str, path: Path) -> tuple[dict[str, tuple[str, int]], list[str]]:
-    """Return field -> (text without spaces, line), and a warning for each unknown field, which the original ignores too."""
+    """Return field -> (text without spaces, line), and a warning for each unknown field, which the original ignores."""
     found: dict[str, tuple[str, int]] = {}
     ignored: list[str] = []
     started = False
@@ -208,8 +208,8 @@ def _check(options: Options) -> None:
             raise options.error(name, "missing: name the file of the float IR.")
     for name in NAMES:
         if any(sign in options.text(name) for sign in "/\\"):
-            text = f"{options.text(name)[:80]!r}: must be a name without / and \\, of files in output_dir. Name the folder as output_dir."
-            raise options.error(name, text)
+            rule = "must be a name without / and \\, of files in output_dir. Name the folder as output_dir."
+            raise options.error(name, f"{options.text(name)[:80]!r}: {rule}")
     for name, path in options.files.items():
         if not is_file(path):
             raise options.error(name, f"{shown_path(path)}: no such file.")

@@ -35,7 +35,8 @@ from quantizer.optimize.work import PLATFORM, Work
 RECORDED = Readable("a file of a recorded run", 1 << 30, FormatError, "Record the run again.")
 
 COLUMNS = (
-    "scales", "zero points", "formats", "multipliers", "shifts", "weights", "biases", "tables", "parameters", "structure",
+    "scales", "zero points", "formats", "multipliers", "shifts", "weights", "biases", "tables", "parameters",
+    "structure",
     "bytes", "template", "codes",
 )  # fmt: skip
 STAMPED = re.compile(r"((?:De)?Quantize_(?:tensor_)?\d+)_\d{9,11}_\d+_\d+_\d+_")
@@ -58,7 +59,7 @@ class Compared:
     first: str = ""
     """The first difference."""
     forgiven: tuple[str, ...] = ()
-    """Last bits of float32 functions and sums of a library that differ, each inside the error analysis of what made it."""
+    """Last bits of float32 functions and sums of a library that differ, each inside its error analysis."""
 
     @property
     def verdict(self) -> Verdict:

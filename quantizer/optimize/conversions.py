@@ -33,15 +33,15 @@ def float_layers(graph: Graph, settings: Mapping[str, Settings]) -> dict[str, DT
         kind, _, what = trigger.partition("_")
         if what != "preferred":
             raise UnsupportedError(
-                f"layer {name!r}: trigger_float_op={trigger}: weights of fewer bits in a float layer are not built here."
-                f" Write {kind}_preferred!."
+                f"layer {name!r}: trigger_float_op={trigger}: weights of fewer bits in a float layer are not built "
+                f"here. Write {kind}_preferred!."
             )
         found[name] = DTYPES[kind]
     return found
 
 
 def with_floats(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
-    """Return the graph of codes in which the layers of *floats* stay in floating point, with conversions around them."""
+    """Return the graph of codes where the layers of *floats* stay in floating point, with conversions around them."""
     return with_conversions(quantized_graph(graph, layers, decided, floats), layers.specs, decided, floats)
 
 
@@ -78,7 +78,7 @@ def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, 
 def _between_kinds(
     graph: Graph, specs: Mapping[str, Spec], floats: Mapping[str, DType], kind: str, order: list[str]
 ) -> list[tuple[str, int, str, str]]:
-    """Return the edges that need a conversion: reader, place among its inputs, tensor, and what makes it; by readers in *order*."""
+    """Return the edges that need a conversion, in readers' *order*: reader, place in its inputs, tensor, maker."""
     sources = source_layers(graph)
     found = []
     known = {node.name: node for node in graph.nodes}
@@ -115,5 +115,7 @@ def _conversion(
         made = Tensor(name, tensor.shape, dtype)
         extra |= {TOP_SCALE: (1.0,), TOP_ZP: (0,)}
     attrs |= {"quantize_scale": steps, "quantize_zp": zero, AXES: ("None",)}
-    node = Node(f"{maker}_{kind}_{number}", kind, (tensor.name,), (name,), attrs, "channels_last", extra)  # type: ignore[arg-type]
+    inputs, outputs = (tensor.name,), (name,)
+    label = f"{maker}_{kind}_{number}"
+    node = Node(label, kind, inputs, outputs, attrs, "channels_last", extra)  # type: ignore[arg-type]
     return node, made

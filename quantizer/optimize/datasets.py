@@ -199,7 +199,8 @@ def _recipe(text: str) -> tuple[list[tuple[int, ...]], int, int]:
             raise ValueError(text)
     except ValueError:
         raise FormatError(
-            f"RandomDataset: {text!r}: must be shapes of one sample, such as 8x8x3,count=4,seed=1 (several inputs: 8x8x3+4)."
+            f"RandomDataset: {text!r}: must be shapes of one sample, such as 8x8x3,count=4,seed=1 "
+            "(several inputs: 8x8x3+4)."
         ) from None
     if (size := count * sum(map(math.prod, shapes)) * RAW) > LARGEST:
         raise FormatError(

@@ -1,4 +1,4 @@
-"""Layers that a cfg has run in floating point while metrics score the quantized graph: which of them costs the score."""
+"""Layers that a cfg keeps in floating point while metrics score the quantized graph, to find which costs the score."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCOPES, TYPES = "fake_quant_scopes_for_debug", "fake_quant_operators_for_debug"
 
 
 def faked_layers(options: Options, keys: Mapping[str, LayerKey]) -> tuple[str, ...]:
-    """Return the layers that the two fields name: by ranges of numbers in the float IR, and by types; an unknown type names none."""
+    """Return the layers that the two fields name: by number ranges in the float IR, or by types."""
     ends = [int(text) for text in re.findall(r"\d+", options.text(SCOPES))]
     scopes = list(zip(ends[::2], ends[1::2], strict=True))
     kinds = {kind.lower() for kind in re.split(r"[,\s]+", options.text(TYPES)) if kind}

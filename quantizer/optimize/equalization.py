@@ -1,4 +1,4 @@
-"""Cross-layer equalization: a channel between two layers is scaled so that both layers' weights have the same range in it."""
+"""Cross-layer equalization: scale each channel between two layers so that both layers' weights have equal ranges."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def equalized(graph: Graph, concerns: Callable[[Node], bool], rounds: int) -> Gr
 
 
 def scaled(graph: Graph, first: Node, second: Node, factor: Tensor) -> Graph:
-    """Return the graph with each channel after *first* divided by its factor, and what *second* multiplies it by, multiplied.
+    """Return the graph with each channel after *first* divided by its factor, and *second* multiplied by it.
 
     The constants of *first* have the channel in front, the weights of *second* last (as files have them).
     """

@@ -10,7 +10,7 @@ from quantizer.ir.graph import Graph, Node, Tensor
 
 
 def by_generation(nodes: Iterable[Node]) -> list[Node]:
-    """Return nodes so that each comes after those it reads from, on the longest way to it; of equal ones the order stays."""
+    """Return nodes so that each comes after those it reads, by its longest path; equal ones keep their order."""
     nodes = list(nodes)
     makers = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     before = [{makers[name] for name in node.inputs if name in makers} for node in nodes]

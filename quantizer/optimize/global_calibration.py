@@ -59,7 +59,7 @@ def _changed(graph: Graph, method: Method) -> Iterator[Node]:
 
 
 def _feeds_products(graph: Graph, node: Node) -> bool:
-    """Return whether a fully connected layer reads a layer, with nothing but layers of shape between that keep the last axis."""
+    """Return whether a fully connected layer reads a layer, through layers of shape that keep the last axis at most."""
     last, waiting = graph.tensor(node.outputs[0]).shape[-1:], [node.outputs[0]]
     while waiting:
         for reader in graph.consumers.get(waiting.pop(), ()):

@@ -31,7 +31,7 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
     },
     "svd_quant": {"mode": 0, "smallest": 0.5, "largest": 2, "points": 10, "threshold": 0.09},
 }  # fmt: skip
-"""Method -> its numbers in order, with what each is where it is left out; equalization is ours, the others Compass's."""
+"""Method -> its numbers in order, each with its default; equalization is ours, the others are Compass's."""
 WITHOUT_EFFECT = ("awq_zy", "svd_quant")
 """Methods that are taken where they change nothing; a graph that they would change is refused."""
 LAST = ("adaquant_zy", "adaround", "gptq_zy")

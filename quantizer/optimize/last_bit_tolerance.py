@@ -1,4 +1,4 @@
-"""Accepts differences from a recorded run that are float32 rounding only: ranges and similarities within their error bounds.
+"""Accepts differences from a recorded run that are float32 rounding only, by error bounds of ranges and similarities.
 
 A range that may differ is replaced by the recorded one, and everything that follows is computed again: it must then be
 equal.
@@ -38,7 +38,7 @@ class LastBits:
 
     @cached_property
     def similarities(self) -> dict[str, tuple[float, float]]:
-        """Tensor -> by how much its cosine and its mean squared error may differ, over the batches that are compared."""
+        """Tensor -> by how much its cosine and its mean squared error may differ, over the compared batches."""
         work, found = self.work, dict[str, list[tuple[float, float]]]()
         loader = work.validation or work.calibration
         if loader is None or work.layered is None:

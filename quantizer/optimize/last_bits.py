@@ -1,4 +1,4 @@
-"""Error bounds for float forwards that differ in a library's last bits only, and their effect on ranges and similarities.
+"""Error bounds of float forwards that differ in a library's last bits, and their effect on ranges and similarities.
 
 u = 2**-24, gamma_n = n u / (1 - n u). A float32 sum of n products in any order lies within gamma_n times the sum of
 their sizes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); a function of a library
@@ -34,7 +34,7 @@ FUNCTIONS = {
 }  # fmt: skip
 """Operators by functions of a library -> roundings of its result, of the result's size."""
 GELU = {"none": CALL + 3, "tanh": CALL + 8}
-"""Roundings of gelu, of its argument's size: of the argument of erf or tanh, of that, of 1 plus it, and of the product."""
+"""Roundings of gelu relative to its argument: of the argument of erf or tanh, of that, of 1 plus it, of the product."""
 NORMS = {"layer_norm": CALL + 4, "instance_norm": CALL + 4, "group_norm": CALL + 4, "rms_norm": CALL + 4}
 """Root, inverse, product, scaling and shift; the sums before are torch's own, in one order everywhere."""
 LONGEST = 1 << 22
@@ -115,7 +115,7 @@ def _own(node: Node, operands: Sequence[Tensor | None], y: Tensor) -> Tensor:
 
 
 def _relative(roundings: int, size: Tensor) -> Tensor:
-    """Return the distance of two results, each of so many roundings of numbers of a size; below float32's normal ones, of the least."""
+    """Return the distance of two results of so many roundings of numbers of a size, at least the least normal."""
     return 2.0 * (gamma(roundings) * size + roundings * float(np.finfo(np.float32).smallest_subnormal))
 
 
@@ -127,7 +127,7 @@ def _provided_on(
     radii: Sequence[Tensor | None],
     y: Tensor,
 ) -> Tensor:
-    """Return what the operands' distances become: the sizes of the layer's derivatives times them; nothing where they are too many."""
+    """Return the distances after a layer: its derivatives' sizes times the operands' distances; none if too many."""
     total = torch.zeros_like(y)
     for place, radius in enumerate(radii):
         x = operands[place]
@@ -145,7 +145,7 @@ def _provided_on(
 
 
 def reach_of_ranges(runner: Runner, graph: Graph, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Return how far each tensor's calibrated ends may lie apart: as far as its values, and three roundings a batch for averages."""
+    """Return how far each tensor's calibrated ends may differ: as its values, and three roundings a batch for means."""
     found: dict[str, float] = {}
     sizes: dict[str, float] = {}
     count = 0
@@ -158,7 +158,7 @@ def reach_of_ranges(runner: Runner, graph: Graph, batches: Iterable[Mapping[str,
 
 
 def reach_of_similarity(a: Moved, b: Moved) -> tuple[float, float]:
-    """Return by how much cosine and mean squared error of two tensors may differ: by their derivatives and their own sums."""
+    """Return by how much cosine and mean squared error of two tensors may differ: by derivatives and their own sums."""
     x, y = a.values.reshape(-1), b.values.reshape(-1)
     rx, ry = a.radius.reshape(-1), b.radius.reshape(-1)
     size_x, size_y, count = float(x.norm()), float(y.norm()), x.numel()

@@ -1,4 +1,4 @@
-"""Layers without a spec (of plugins, or moving codes) in the Compass flow: found in the float graph, quantized, inserted."""
+"""Layers without a spec (of plugins, or moving codes) in the Compass flow: found, quantized, inserted."""
 
 from __future__ import annotations
 

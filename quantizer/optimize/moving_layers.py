@@ -117,7 +117,7 @@ class MovingLayer(LoneLayer):
 
 
 def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
-    """Return the layer where it is one that moves codes; None else. UnsupportedError for one with constants of its own."""
+    """Return the layer if it moves codes, else None. UnsupportedError for one with constants of its own."""
     if node.op not in MOVES:
         return None
     if node.extra.get(CONSTANTS):

@@ -1,4 +1,4 @@
-"""mvn_correction: what a normalization reads keeps more precision: a finer step where the layer before is coarse, or more bits.
+"""mvn_correction: the input of a normalization keeps more precision: a finer step after a coarse layer, or more bits.
 
 Source: the Compass Optimizer's method of that name, defects included: with more bits the range is still that of the
 narrow codes' step, so that codes of 16 bits have the step of 8 unless alpha asks for a finer one.
@@ -24,7 +24,8 @@ from quantizer.optimize.values import Value
 
 NORMALIZATIONS = ("MVN", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
 KEEPING = (
-    *NORMALIZATIONS, "Convolution", "ConvTranspose", "Convolution3D", "ConvTranspose3D", "DepthwiseConv", "FullyConnected", "RNN",
+    *NORMALIZATIONS, "Convolution", "ConvTranspose", "Convolution3D", "ConvTranspose3D", "DepthwiseConv",
+    "FullyConnected", "RNN",
     "BasicLSTM", "GRUv1", "GRUv3", "BatchNorm", "MatMul", "Eltwise", "Input", "Constant",
 )  # fmt: skip
 """Layer types whose outputs have the precision that they compute; others only hand on what they read."""
@@ -86,7 +87,7 @@ class _Work:
             self.ranges[read] = replace(self.ranges[read], low=low, high=high)
 
     def _kept(self, node: Node) -> tuple[str, str, bool]:
-        """Return the tensor of the nearest layer before that keeps precision, that layer, and whether nothing lies between."""
+        """Return the tensor of the nearest earlier layer that keeps precision, that layer, and whether it is next."""
         sources = source_layers(self.graph)
         name, directly = str(node.inputs[0]), True
         while True:

@@ -67,7 +67,7 @@ def symmetric_where_wide(
 def softmax_method(
     graph: Graph, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], options: Options
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Choose how each softmax is computed: by a table where its order counts or on the newest targets, else by fast_exp.
+    """Choose how each softmax is computed: by a table if its order counts or on the newest targets, else by fast_exp.
 
     On the newest targets a table along the last axis is computed by their own unit in 24-bit floats.
     UnsupportedError where Compass has no such kernel, or its table's entries leave 32 bits with their sum.
@@ -155,8 +155,8 @@ def factors_of_products(
             scaling = _scaling_beside(graph, node) if node.op == "matmul" else None
             if scaling is not None:
                 raise UnsupportedError(
-                    f"layer {node.name!r}: Compass folds the factor of layer {scaling.name!r} into this MatMul, which is not"
-                    " built here. Write enable_pass_merge_matmul_mul = false to keep both layers."
+                    f"layer {node.name!r}: Compass folds the factor of layer {scaling.name!r} into this MatMul, which "
+                    "is not built here. Write enable_pass_merge_matmul_mul = false to keep both layers."
                 )
     return graph, settings
 
@@ -212,7 +212,7 @@ def _fits_winograd(graph: Graph, node: Node) -> bool:
 
 
 def degraded(graph: Graph, settings: Mapping[str, Settings]) -> Graph:
-    """Return the graph with nearest instead of bilinear resizing, where the cfg says so: of codes, real values stay as they are."""
+    """Return the graph with nearest instead of bilinear resizing of codes, if the cfg says so; reals stay bilinear."""
     nodes = []
     for node in graph.nodes:
         if node.op == "resize_bilinear" and settings[node.name]["resize_degrade_to_nearest"]:
@@ -225,7 +225,7 @@ def degraded(graph: Graph, settings: Mapping[str, Settings]) -> Graph:
 
 
 def _scaling_beside(graph: Graph, matmul: Node) -> Node | None:
-    """Return the layer of one factor behind a MatMul, or before both or either of its operands; layers of shape between."""
+    """Return the layer of one factor after a MatMul or before its operands. Layers of shape may stand between."""
     after = graph.consumers.get(matmul.outputs[0], ())
     if len(after) != 1:
         return None

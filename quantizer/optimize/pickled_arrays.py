@@ -98,8 +98,8 @@ def read_arrays(path: Path) -> dict[str, Array]:
             found = _followed(file.read())
     except (RefusedError, *BAD_HEADERS) as err:
         raise FormatError(
-            f"{where}: pickled objects are refused, but for a dict of plain numeric arrays: {one_line(err)}. Save the arrays with"
-            " numpy.savez, or as one .npy file with allow_pickle=False."
+            f"{where}: pickled objects are refused, except a dict of plain numeric arrays: {one_line(err)}. Save the "
+            "arrays with numpy.savez, or as one .npy file with allow_pickle=False."
         ) from None
     return found
 

@@ -1,4 +1,4 @@
-"""Products of matrices in tiles: rows of the first factor by columns of the second, with the constants of these columns."""
+"""Tiles of matrix products: rows of the first factor by columns of the second, with these columns' constants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_COLUMNS = ("scale", "shift", "weights_scale", "weights_zp", "biases_scale", "
 
 
 def is_product(node: Node) -> bool:
-    """Return whether a layer is a product of codes: real values are left whole, whose sums a cut may round elsewhere."""
+    """Return whether a layer is a product of codes. Real values stay whole: cut sums might round elsewhere."""
     return node.op in AXES_OF and isinstance(node.parameters, Parameters)
 
 
@@ -42,7 +42,7 @@ def numbers_of_tiles(graph: Graph, node: Node, options: Options) -> tuple[int, i
 
 
 def cut_product(graph: Graph, spec: Spec, node: Node, rows: int, columns: int) -> Graph:
-    """Return the graph with a product in tiles: parts of its factors, products of them, Concats; unchanged for one tile."""
+    """Return the graph with a product in tiles: parts of its factors, products, Concats; unchanged for one tile."""
     target = graph.tensor(node.outputs[0])
     *leading, high, wide = target.shape
     lines, places = spans(high, rows), spans(wide, columns)

@@ -1,4 +1,4 @@
-"""Layers with weights as products of matrices, for methods that see every such layer as rows of weights times columns of inputs."""
+"""Layers with weights as products of matrices: rows of weights times columns of inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def groups_of(node: Node, weights: Tensor) -> int:
 
 
 def columns_of(node: Node, values: Tensor, weights: Tensor) -> list[Tensor]:
-    """Return what the rows of each group are multiplied with, [columns, samples]; values and weights as the file has them.
+    """Return the matrix that the rows of each group are multiplied with, [columns, samples].
 
     Of windows there is every place of the first channel, then of the next.
     """
@@ -48,7 +48,9 @@ def columns_of(node: Node, values: Tensor, weights: Tensor) -> list[Tensor]:
 def second_moments(
     graph: Graph, runner: Runner, batches: Iterable[Mapping[str, Tensor]], count: int, nodes: Sequence[Node]
 ) -> dict[str, list[Tensor]]:
-    """Return layer -> twice the mean of x x^T over its inputs in the first *count* batches, [columns, columns] for each group.
+    """Return layer -> twice the mean of x x^T over its inputs in the first *count* batches.
+
+    One matrix [columns, columns] for each group.
 
     The mean is over samples, not over their windows, and runs along in float32.
     """

@@ -111,7 +111,7 @@ class Layers:
     samples: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Float tensors of one calibration batch, for layers of plugins."""
     rounded: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """Layer -> weights in the operator's order, each on the grid that its rule chose: codes that are not the nearest."""
+    """Layer -> weights in the operator's order, each on the grid that its rule chose: codes need not be the nearest."""
     learned: Mapping[str, Own] = field(default_factory=dict)
     """Layer -> constants that it learned."""
 
@@ -198,13 +198,13 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
     family = spec.quantization.family
     if method.startswith("per_channel") and family in PER_CHANNEL_REFUSED:
         raise UnsupportedError(
-            f"layer {node.name!r}: quantize_method_for_activation={method}: {spec.op} has one scale for its activations."
-            " Write per_tensor_... for it."
+            f"layer {node.name!r}: quantize_method_for_activation={method}: {spec.op} has one scale for its "
+            "activations. Write per_tensor_... for it."
         )
     if str(settings["quantize_method_for_weight"]).startswith("per_block") and _weights(spec):
         raise UnsupportedError(
-            f"layer {node.name!r}: quantize_method_for_weight={settings['quantize_method_for_weight']}: blocks are for weights"
-            " of layers whose activations stay in floating point. Write per_channel_... or per_tensor_..."
+            f"layer {node.name!r}: quantize_method_for_weight={settings['quantize_method_for_weight']}: blocks are for "
+            "weights of layers whose activations stay in floating point. Write per_channel_... or per_tensor_..."
         )
     operands = {key: name for key, name in zip(spec.inputs, node.inputs, strict=True) if name is not None}
     given = {key: tensors[name] for key, name in operands.items() if key in spec.activations}
@@ -329,7 +329,7 @@ def _file_key(spec: Spec, key: str) -> str:
 
 
 def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
-    """Return the graph of codes: constants as codes, every number under Compass's names; layers of *floats* stay float."""
+    """Return the graph of codes, with constants as codes and Compass's names. Layers of *floats* stay float."""
     graph = _without_ranges(graph)
     tensors = dict(graph.tensors)
     nodes = []
@@ -367,7 +367,7 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
 
 
 def _without_ranges(graph: Graph) -> Graph:
-    """Return the graph without the ranges that the float IR gives real outputs: beside codes that line says their ends."""
+    """Return the graph without the float IR's ranges of real outputs; beside codes they would be the codes' ends."""
 
     def plain(node: Node) -> Node:
         extra = {key: value for key, value in node.extra.items() if key != TOP_RANGE}

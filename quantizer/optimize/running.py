@@ -1,4 +1,4 @@
-"""Running float and quantized graphs on batches of any size: tensors appear one by one and go when nobody reads them."""
+"""Running float and quantized graphs on batches of any size. A tensor is freed after its last reader."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Runner:
 
 
 def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int, ...]) -> Tensor:
-    """Return what a convolution makes by Winograd's algorithm: sums in float32, the bias in float64, as Compass adds it.
+    """Return a convolution by Winograd's algorithm: sums in float32, the bias added in float64, as Compass does.
 
     Codes lose their zero points first, so that what is padded is zero. Compass pads with the zero point of the other
     sign.
@@ -231,7 +231,7 @@ def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int
 
 
 def _by_scales(graph: Graph, node: Node, operands: Sequence[Tensor | None]) -> Tensor:
-    """Return the codes of a fully connected layer from its three scales: products of codes in float64, the bias as it is."""
+    """Return the codes of a fully connected layer: products of codes in float64, three scales, the bias as it is."""
     x, weights, bias = (*operands, None)[:3]
     assert x is not None
     assert weights is not None

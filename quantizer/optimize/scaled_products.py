@@ -1,4 +1,4 @@
-"""Fully connected layers that smooth_quant_zy and awq_zy look at: they multiply by float32 scales, and what they read has an axis."""
+"""Fully connected layers that smooth_quant_zy and awq_zy consider: float32 scales, and an input with an axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each layer is quantized: what the cfg, its per-layer values and the opt_config file say, as our schemes and platforms."""
+"""How each layer is quantized: the cfg, its per-layer values and the opt_config file as our schemes and platforms."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Settings:
         return not str(self["quantize_method_for_activation"]).endswith("asymmetric")
 
     def scheme(self, bits: int | None = None) -> Scheme:
-        """Return the weight and the activation part; *bits*: of the activation, where a layer takes those of its inputs."""
+        """Return the weight and activation part. *bits* overrides the activation's if a layer follows its inputs."""
         weight = str(self["quantize_method_for_weight"])
         return _scheme(
             bits or self.number("activation_bits"),

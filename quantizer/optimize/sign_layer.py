@@ -67,8 +67,8 @@ def sign_layer(graph: Graph, node: Node) -> SignLayer | None:
     read = activations(node)
     if len(read) != 1 or len(node.inputs) != 1 or len(node.outputs) != 1:
         raise GraphError(
-            f"layer {node.name!r}: Sign has {len(node.inputs)} inputs and constants and {len(node.outputs)} outputs, must"
-            " have 1 input and 1 output."
+            f"layer {node.name!r}: Sign has {len(node.inputs)} inputs and constants and {len(node.outputs)} outputs. "
+            "It must have 1 input and 1 output."
         )
     shape, said = graph.tensor(read[0]).shape, graph.tensor(node.outputs[0]).shape
     if shape != said:

@@ -1,4 +1,4 @@
-"""The ten steps from a float IR to a quantized one, each a function from what is known before it to what is known after."""
+"""The ten steps from a float IR to a quantized one. Each is a function from what is known before to what is after."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def with_graph(work: Work, theirs: Graph) -> Work:
     for node in graph.nodes:
         if node.op not in work.library.specs and not isinstance(node.parameters, LoneLayer):
             raise UnsupportedError(
-                f"{theirs.name}: layer {node.name!r}: {node.op}{_method(keys[node.name])}: no operator of ours is that layer."
-                " Write a spec with formats.compass, or a plugin of that type, or remove the layer."
+                f"{theirs.name}: layer {node.name!r}: {node.op}{_method(keys[node.name])}: no operator is that layer. "
+                "Write a spec with formats.compass, or a plugin of that type, or remove the layer."
             )
     _check_sizes(graph, work.library)
     settings = layer_settings(work.options, keys)
@@ -147,7 +147,7 @@ def optimize_at_quantization(work: Work) -> Work:
 
 
 def _corrected(work: Work, method: Method) -> Work:
-    """Return the work with the settings and ranges of mvn_correction, which reads the parameters that layers would have."""
+    """Return the work with the settings and ranges of mvn_correction, which reads the layers' parameters."""
     if cast("tuple[int, float, bool]", work.options["mixed_precision_auto_search"])[0]:
         raise work.options.error(
             "global_calibration", "mvn_correction chooses bits, and so does mixed_precision_auto_search."
@@ -344,7 +344,7 @@ def template_of(work: Work) -> str:
 
 
 def output_files(options: Options) -> dict[str, Path]:
-    """Return the files that step 9 writes: constants, text, opt_template.json, and statistics where the cfg asks for them.
+    """Return the files that step 9 writes: constants, text, opt_template.json, and statistics if the cfg asks for them.
 
     A template that was edited in place, to be this run's opt_config, stays as it is.
     """

@@ -1,4 +1,4 @@
-"""Layers of one input without a spec: functions that Compass has as a table, and rectifiers of its own (PRELU, CRELU)."""
+"""Layers of one input without a spec: functions that Compass has as a table, and its rectifiers (PRELU, CRELU)."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ class OneInputLayer(LoneLayer):
         method, bits = str(attrs["q_mode_activation"]), int(attrs["q_bits_activation"])
         if method.startswith("per_channel"):
             raise UnsupportedError(
-                f"layer {self.name!r}: quantize_method_for_activation={method}: {self.kind} has one scale for its activations."
-                " Write per_tensor_... for it."
+                f"layer {self.name!r}: quantize_method_for_activation={method}: {self.kind} has one scale for its "
+                "activations. Write per_tensor_... for it."
             )
         part = ActivationPart(
             bits=bits,
@@ -214,7 +214,7 @@ class TableLayer(OneInputLayer):
 
 @dataclass(frozen=True)
 class RectifiedLayer(OneInputLayer):
-    """PRELU: a slope below 0 for each channel; CRELU: the positive parts of values and of their negatives, side by side."""
+    """PRELU: a slope below 0 for each channel. CRELU: positive parts of the values, then those of their negatives."""
 
     ratio: Rescale | None = None
     slopes: Slope | None = None

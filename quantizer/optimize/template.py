@@ -1,4 +1,4 @@
-"""opt_template.json: the settings of every layer of the quantized graph, and what they came to; usable as opt_config."""
+"""opt_template.json: the settings of every layer of the quantized graph and their results; usable as opt_config."""
 
 from __future__ import annotations
 

@@ -108,13 +108,16 @@ def _between(
     alone = len(chain) == 1 and is_product(chain[0])
     if not alone and (not chain or not linked or any(_kind(graph, specs, node) is None for node in chain)):
         names = ", ".join(node.name for node in chain) or "no layer"
-        text = f"layers {ends[0]} to {ends[1]} ({names}) are no chain of layers over rows and columns, each read by the next, and no product of codes."
+        text = (
+            f"layers {ends[0]} to {ends[1]} ({names}) are neither a chain of layers over rows and columns, each read "
+            "by the next, nor a product of codes."
+        )
         raise FormatError(str(options.error("featuremap_tiling_param", text)))
     return chain
 
 
 def _kind(graph: Graph, specs: Mapping[str, Spec], node: Node) -> str | None:
-    """Return halo for a layer of windows, alike for one whose rows and columns are those of its only input, else None."""
+    """Return the halo of a layer with windows, or with the rows and columns of its only input; else None."""
     spec = specs.get(node.op)
     if spec is None or CONSTANTS in node.extra or isinstance(spec.tiling, NoTiling) or len(spec.activations) != 1:
         return None
@@ -132,7 +135,7 @@ def _kind(graph: Graph, specs: Mapping[str, Spec], node: Node) -> str | None:
 
 
 def _begins(graph: Graph, specs: Mapping[str, Spec], node: Node) -> bool:
-    """Return whether tiles begin at a layer: one of windows; a transposed convolution only of more rows than its kernel's."""
+    """Return whether tiles begin at a layer with windows. A transposed convolution needs more rows than its kernel."""
     return _kind(graph, specs, node) == "halo" and (node.op != SPREADING or _large_enough(graph, specs, node))
 
 

@@ -60,7 +60,7 @@ class PyGraph(LayerGraph):
                 tensor.pnode = node
 
     def forward(self, feeds: Mapping[str, Tensor]) -> list[Tensor]:
-        """Return the outputs in the IR's order, codes (int64) of quantized ones; every tensor of the view holds its values.
+        """Return the outputs in the IR's order: codes (int64) if quantized. Every tensor of the view keeps its values.
 
         feeds: real values for each input. GraphError for one that is missing or has another shape.
         """
@@ -101,7 +101,13 @@ class QuantizeGraph(PyGraph):
 class OptMaster:
     """A run of a cfg, step by step or as a whole."""
 
-    def __init__(self, cfg: Path | Options, library: Library | None = None, say: Say = lambda text: None) -> None:  # noqa: ARG005 - quiet
+    # quiet by default
+    def __init__(
+        self,
+        cfg: Path | Options,
+        library: Library | None = None,
+        say: Say = lambda text: None,  # noqa: ARG005
+    ) -> None:
         options = cfg if isinstance(cfg, Options) else read_cfg(cfg)
         self.work = Work(options, library or _library(), say)
         self.done: list[str] = []

@@ -41,7 +41,7 @@ class Trained:
 
 
 def rounded(trained: Trained, methods: Iterable[Method]) -> dict[str, Tensor]:
-    """Return layer -> weights on the grid of its parameters, for the method that chooses codes; in the operator's order."""
+    """Return layer -> weights on the grid of its parameters, in the operator's order, as the method chooses codes."""
     found: dict[str, Tensor] = {}
     for method in methods:
         if method.name not in CHOOSE:
@@ -94,7 +94,8 @@ def _spread(node: Node, weights: Tensor, moments: Tensor, grid: Grid, numbers: M
     except LinAlgError:
         raise GraphError(
             f"layer {node.name!r}: gptq_zy: damping {damping:g}: the Hessian of {len(moments)} columns has no inverse."
-            f" Write a larger damping, such as {max(0.01, 10 * damping):g}, into gptq_zy[batches,act_order,damping,block]."
+            f" Write a larger damping, such as {max(0.01, 10 * damping):g}, into"
+            " gptq_zy[batches,act_order,damping,block]."
         ) from None
 
 

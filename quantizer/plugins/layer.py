@@ -186,5 +186,6 @@ def layer_attrs(scheme: Scheme, platform: Platform, type: OpTypeValue) -> dict[s
         "q_mode_bias": weight_mode, "q_strategy_activation": "extrema", "q_strategy_weight": "extrema",
         "lut_items_in_bits": part.lut_bits, "multiplier_bits": min(part.bits, platform.multiplier.max_bits),
         "bias_effective_bits": 32, "unify_shifts_for_aiff": platform.multiplier.unify_shifts, "force_dtype_int": False,
-        "force_shift_positive": False, "trigger_float_op": "disable", "running_statistic_momentum": 0.9, "histc_bins": 2048,
+        "force_shift_positive": False, "trigger_float_op": "disable", "running_statistic_momentum": 0.9,
+        "histc_bins": 2048,
     }  # fmt: skip

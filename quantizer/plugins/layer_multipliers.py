@@ -34,7 +34,7 @@ def numbers_of(node: PyNode, name: str) -> Tensor | None:
 
 
 def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant], request: Request) -> Rescale | None:
-    """Return the multiplier and shift: of a product one, or one for each channel; of a sum [m], [m, k_a, k_b], or lists."""
+    """Return multiplier and shift: of a product one or one for each channel, of a sum [m], [m, k_a, k_b], or lists."""
     kind, numbers, shifts = layer.spec.error_model.kind, numbers_of(node, SCALE), numbers_of(node, SHIFT)
     if kind not in (*SUMS, "bilinear", "normalization"):
         return None
@@ -57,7 +57,7 @@ def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant], re
 
 
 def _derived(node: PyNode, layer: Layer, request: Request) -> Rescale | None:
-    """Return what Compass multiplies by where a layer holds no numbers: 1 / area of a pooling, 1 where codes are copied."""
+    """Return Compass's multiplier for a layer that holds no numbers: 1 / area of a pooling, 1 for copied codes."""
     family, platform = layer.spec.quantization.family, request.platform
     one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
     if platform.requantize.get(family) == "area_multiplier":
@@ -115,7 +115,7 @@ def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> 
 
 
 def whole_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, int]:
-    """Return multiplier and shift of a softmax, which belong to no accumulator; else attributes that became integers."""
+    """Return multiplier and shift of a softmax, which has no accumulator, or attributes that became integers."""
     if layer.spec.error_model.kind != "softmax" or layer.spec.error_model.logarithm:
         return attribute_numbers(node, layer, before)
     numbers, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)

@@ -91,7 +91,7 @@ class PluginLayer(LoneLayer):
         ranges: Sequence[tuple[float, float]],
         attrs: Mapping[str, Any],
     ) -> LoneLayer:
-        """Return the quantized layer: after a forward of *samples*, with the parameters of its inputs and calibrated outputs.
+        """Return the quantized layer after a forward of *samples*, given its inputs' parameters and calibrated outputs.
 
         PluginError for what the functions raise or leave undecided.
         """

@@ -1,4 +1,4 @@
-"""Oracles: a public function of torch, numpy, scipy or onnx that judges a new operator in place of its own reference."""
+"""Oracles: a public function of torch, numpy, scipy or onnx that judges a new operator instead of its reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSED = (
 
 
 def oracle_function(spec: Spec) -> Callable[..., Tensor] | None:
-    """Return a function called like the operator's reference - operands and attributes by name - or None without oracle.
+    """Return a function with the signature of the operator's reference, or None without an oracle.
 
     Operands reach the oracle in the spec's order, attributes under their names, in float64 where the operands are.
     SpecError for a name outside the public functions of torch, numpy, scipy.special and the operators of onnx.

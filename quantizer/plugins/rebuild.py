@@ -82,7 +82,7 @@ def _bits(parameters: Parameters) -> dict[str, Any]:
 
 
 def _set_numbers(node: PyNode, layer: Layer, parameters: Parameters) -> None:
-    """Write multiplier, shift, factors and table of *parameters* under Compass's names, in the form the layer has them."""
+    """Write multiplier, shift, factors and table of *parameters* under Compass's names, in the layer's form."""
     rescale = parameters.rescale
     own = LAYER_ATTRS in parameters.extra
     if not own:
@@ -111,7 +111,7 @@ def _put_each(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tenso
 
 
 def _put_sum(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor) -> None:
-    """Write the numbers of a sum: one, [m, k_a, k_b] (Eltwise; what a layer without any gets), or a pair for each input."""
+    """Write the numbers of a sum: one, [m, k_a, k_b] (Eltwise, and a layer without any), or a pair for each input."""
     given, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)
     count, one = len(factors), all(factor == 1.0 for factor in factors)
     if one and (count == 1 if given is None else given.numel() == 1):

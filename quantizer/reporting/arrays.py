@@ -217,7 +217,7 @@ def _measured(
 
 
 def enclosure_radius(target: Array, size: Array, step: float, dtype: np.dtype[Any]) -> Array:
-    """Return how far a correctly rounded *target* may be from a reference of magnitude *size*: step / 2 and what formats lose.
+    """Return how far a correctly rounded *target* may be from a reference of magnitude *size*: step / 2 plus losses.
 
     A multiple of the step is rounded once to *dtype*, and so was the reference: half a unit in the last place each.
     """

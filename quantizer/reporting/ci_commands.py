@@ -41,7 +41,7 @@ def add_parsers(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         verbs,
         "junit",
         "write a run as JUnit XML",
-        "Write a run as JUnit XML: a test case for each item, with its operator, scheme, platform, ratio and rerun command.",
+        "Write a run as JUnit XML: a test case per item with its operator, scheme, platform, ratio and rerun command.",
     )
     junit.add_argument(
         "-o", "--output", type=Path, default=Path("junit.xml"), help="file to write (default: %(default)s)"

@@ -80,7 +80,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--lsb",
         metavar="N",
         type=_lsb,
-        help="growth of the worst error, in steps of the output, that is a regression (default: lsb of tox.ini, else none)",
+        help="growth of the worst error, in output steps, that is a regression (default: lsb of tox.ini, else none)",
     )
     diff.add_argument(
         "--filtered", action="store_true", help="RUN was a selection (-k, --op-...): what it leaves out is no loss"
@@ -139,7 +139,8 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.core.errors import QuantizerError
 
     collects = gc.isenabled()
-    gc.disable()  # a run of a large vendor is a million objects that live to the end, which the collector walks again and again
+    # A large vendor's run is a million objects that live to the end; the collector would walk them again and again.
+    gc.disable()
     try:
         return _VERBS[args.report_verb](args)
     except QuantizerError as err:
@@ -167,7 +168,10 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _run_to_show(path: Path, *, check: bool) -> tuple[list[Record], Facts | None, list[str]]:
-    """Return records, facts and, with *check*, why the run may not pass; without, a run that is not whole is shown with a warning."""
+    """Return records, facts and, with *check*, why the run may not pass.
+
+    Without *check* an incomplete run is shown with a warning.
+    """
     from quantizer.reporting.complete_run import IncompleteRunError, read_complete_run, read_either, unaccounted
     from quantizer.reporting.store import read_run
     from quantizer.reporting.tally import reasons_against

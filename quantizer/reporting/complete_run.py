@@ -22,7 +22,10 @@ class IncompleteRunError(CaseError):
 
 
 def read_complete_run(path: Path) -> tuple[list[Record], Facts]:
-    """Return the records and the facts of a run in its folder; IncompleteRunError names what it lacks, CaseError what is unreadable."""
+    """Return the records and the facts of the run in a folder.
+
+    IncompleteRunError names what the run lacks, CaseError what cannot be read.
+    """
     folder = run_folder(path)
     if folder is None and not is_folder(path):
         read_run(path)
@@ -42,7 +45,7 @@ def read_either(path: Path) -> tuple[list[Record], Facts | None]:
 
 
 def run_folder(path: Path) -> Path | None:
-    """Return the folder of the run that *path* is, or that it is the records file of; None for any other file or folder."""
+    """Return the run folder for *path*, a run folder or its records file; None for any other path."""
     folder = path if is_folder(path) else path.parent if path.name == RECORDS else None
     return folder if folder is not None and is_file(folder / FACTS) else None
 
@@ -82,7 +85,7 @@ def lacking(folder: Path, records: Sequence[Record], facts: Facts) -> Iterator[s
 
 
 def unaccounted(facts: Facts) -> list[str]:
-    """Return a sentence for every function of a plugin that no item judged; one that the plugin itself replaced is none."""
+    """Return a sentence for every plugin function that no item judged, except one that the plugin itself replaced."""
     return [
         f"{one.name} ({one.origin}): " + (f"{one.by} runs in its place." if one.by else "no item of the run judged it.")
         for one in facts.functions

@@ -13,7 +13,7 @@ from quantizer.reporting.tally import CASES, COVERAGE, check_order, check_totals
 
 
 def coverage_table(records: Iterable[Record]) -> Section:
-    """Return operator x check with the counts of pass, fail and inconclusive; item checks count items, the others cases."""
+    """Return operator x check with the counts of pass, fail and inconclusive. Item checks count items, others cases."""
     counts = check_totals(records)
     names = sorted({name for cells in counts.values() for name in cells}, key=check_order)
     columns = (Column("op", code=True), *(Column(heading(name), right=True) for name in names))

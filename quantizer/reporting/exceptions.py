@@ -28,7 +28,7 @@ class Met:
 
 
 def exceptions(records: Iterable[Record], facts: Facts | None = None, as_of: str = "") -> list[Met]:
-    """Return the exceptions that the run met, and entries of its xfails file that it did not; expired, then oldest first.
+    """Return the exceptions that the run met and the xfails entries that it did not; expired first, then by age.
 
     *as_of*: the day that ages are told by, YYYY-MM-DD; without one that of the run's commit.
     """

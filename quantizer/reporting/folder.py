@@ -60,7 +60,7 @@ class RunFolder:
             raise
 
     def note(self, line: str) -> None:
-        """Add the record of an item that ended, so that a session that is killed leaves what it found; CaseError if it cannot."""
+        """Add the record of an item that ended. A killed session so leaves what it found. CaseError if it cannot."""
         try:
             if self._journal is None:
                 self._journal = (self.path / RECORDS).open("w", encoding="utf-8", newline="\n")
@@ -70,7 +70,7 @@ class RunFolder:
             raise _unwritable(self.path / RECORDS, err) from None
 
     def damage(self) -> str | None:
-        """Return what became of the folder while the run was under way, where it is no longer the one that was taken."""
+        """Return what happened to the folder during the run, if it is no longer the folder that the run took."""
         if self._mark is None or _identity(self.path / LOCK) == self._mark:
             return None
         return f"{self.path}: was removed or replaced while the run was under way. Run again; no plugin may touch it."

@@ -127,7 +127,8 @@ def runs(file: Path) -> list[str]:
 
 def of_run(file: Path, name: str) -> dict[str, Figures]:
     """Return operator -> figures of one run."""
-    query = f"SELECT op, {', '.join(COLUMNS)} FROM figures JOIN runs USING (position) WHERE name = ? ORDER BY op"  # noqa: S608
+    columns = ", ".join(COLUMNS)  # names of this module
+    query = f"SELECT op, {columns} FROM figures JOIN runs USING (position) WHERE name = ? ORDER BY op"  # noqa: S608
     with _reading(file) as database:
         return {_text(op, file): _read(row, file) for op, *row in database.execute(query, (name,))}
 
@@ -135,7 +136,8 @@ def of_run(file: Path, name: str) -> dict[str, Figures]:
 def trend(file: Path, *, op: str | None = None, last: int = 1_000) -> list[tuple[str, str, Figures]]:
     """Return (operator, run, figures) of the newest *last* runs: by operator, the oldest first."""
     query = (
-        f"SELECT op, name, {', '.join(COLUMNS)} FROM figures JOIN runs USING (position)"  # noqa: S608 - names of this module
+        # names of this module only
+        f"SELECT op, name, {', '.join(COLUMNS)} FROM figures JOIN runs USING (position)"  # noqa: S608
         " WHERE position IN (SELECT position FROM runs ORDER BY position DESC LIMIT ?) AND (?2 IS NULL OR op = ?2)"
         " ORDER BY op, position"
     )

@@ -47,7 +47,7 @@ def write_machine(directory: Path, machine: Machine) -> None:
 
 
 def machine_of(run: Path) -> Machine | None:
-    """Return the machine of a run's folder, or of a records file: beside it, under its stem; None where nothing says it."""
+    """Return the machine of a run's folder, or of a records file (beside it, under its stem); None if it is unknown."""
     places = [run / MACHINE] if is_folder(run) else [run.with_name(run.stem + SUFFIX), run.with_name(MACHINE)]
     for place in places if is_folder(run) or run.name == "records.jsonl" else places[:1]:
         if is_file(place):

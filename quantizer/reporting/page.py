@@ -45,7 +45,7 @@ from quantizer.reporting.tally import (
 from quantizer.reporting.terminal import worst_items
 
 WHOLE = 5_000
-"""Value items of which a page shows each; of a larger run it shows what fails or changed and the worst, and counts the rest."""
+"""Value items that a page shows each. Of a larger run it shows failures, changes and the worst, and counts the rest."""
 SHOWN = 4
 """Rows of an operator of a larger run, beside those that fail or changed."""
 MOST = 200
@@ -150,7 +150,10 @@ def render(
         command=f"quantizer report html {run} --op" if run else "quantizer report html RUN --op",
         operators=operators,
         worst=replace(worst, rows=worst.rows[:WORST]),
-        sections=[_first(one, whole=whole) for one in (items_table("Failures", everything, "failed"), *_sections(everything))],
+        sections=[
+            _first(one, whole=whole)
+            for one in (items_table("Failures", everything, "failed"), *_sections(everything))
+        ],
         known=_first(_exceptions(everything, facts, as_of), whole=whole),
         diff=None if diff is None else {
             "headline": diff_headline(diff), "sections": [_first(one, whole=whole) for one in diff_sections(diff)],
@@ -174,7 +177,7 @@ def _made_by(facts: Facts | None) -> str:
 
 
 def _cause(record: Record, case: Drawn | None) -> str:
-    """Return why an item failed in one line: the finding, then element, values and suspect as the failure printed them."""
+    """Return in one line why an item failed: the finding, then the printed element, values and suspect."""
     printed = [line.split(maxsplit=1) for line in case.text.splitlines()] if case else []
     said = [" ".join(pair) for pair in printed if len(pair) == 2 and pair[0] in ("worst", "expected", "got", "suspect")]
     return "; ".join([record.failure or record.outcome, *said])
@@ -310,7 +313,7 @@ def _operator(
 
 
 def _shown(rows: Sequence[Row], urgent: set[str]) -> list[Row]:
-    """Return the rows of an operator that a large page shows: the worst few, and at most `MOST` that fail or changed."""
+    """Return an operator's rows on a large page: the worst few, and at most `MOST` that fail or changed."""
     first = {row.record.id for row in rows[:SHOWN]}
     found = [row for row in rows if row.record.id in urgent or row.record.id in first]
     return found[:MOST]
@@ -352,12 +355,13 @@ def _read_drawn(path: Path, record: Record, arguments: str, run: str) -> Drawn:
         raise CaseError(f"{path}: holds no case. Name the folder of a run as pytest wrote it.")
     case = Case.from_dict(raw["case"], str(path))
     attrs = ", ".join(f"{name}={list(v) if isinstance(v, tuple) else v}" for name, v in case.attrs.items())
+    replay = f"{run}/{path.parent.name}/{path.name}" if run else f"{path.parent.name}/{path.name}"
     return Drawn(
         item=record.id,
         finding=printable(str(raw.get("finding", ""))),
         operands=tuple((name, " x ".join(map(str, shape)) or "scalar") for name, shape in case.shapes.items()),
         op=case.op,
         attrs=attrs + (f", then {case.activation}" if case.activation != "none" else ""),
-        rerun=f"quantizer case replay {shlex.quote(f'{run}/' * bool(run) + f'{path.parent.name}/{path.name}')}{arguments}",
+        rerun=f"quantizer case replay {shlex.quote(replay)}{arguments}",
         text="\n".join(printable(line) for line in str(raw.get("text", ""))[:LONGEST].splitlines()),
     )

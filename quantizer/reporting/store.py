@@ -87,7 +87,7 @@ def read_run(path: Path) -> list[Record]:
 
 
 def read_run_facts(path: Path) -> Facts | None:
-    """Read what a run says of itself; None where *path* is a records file or was written without; CaseError names it."""
+    """Read the facts of a run; None if *path* is a records file or has none. CaseError names a broken file."""
     from quantizer.core.facts import read_facts
 
     file = path / FACTS

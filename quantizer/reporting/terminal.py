@@ -66,7 +66,7 @@ def render(records: Iterable[Record], *, limit: int = 20, width: int = 100, path
 
 
 def worst_items(records: Iterable[Record]) -> Section:
-    """Return the table of value items, worst first; an engine column, with its level of instructions, where there are several."""
+    """Return the table of value items, worst first. With several engines it has a column of engine and level."""
     rows = value_rows(records)
     several = len({_engine(row.record) for row in rows}) > 1
     columns = (*_COLUMNS[:3], Column("engine", cut="middle", code=True), *_COLUMNS[3:]) if several else _COLUMNS
@@ -107,7 +107,7 @@ def standings_text(counts: Mapping[Standing, int]) -> str:
 
 
 def totals_lines(sums: Totals) -> list[str]:
-    """Return one line on the value items, one on the cases of each check where some ran on a part, and one on the other kinds."""
+    """Return the lines below the table: value items, cases of each check that ran on a part of them, other kinds."""
     items = sum(sums.items.values())
     sets = f" with {sums.data_sets:,} data sets" if sums.data_sets > sums.cases else ""
     facts = [counted(sums.cases, "case") + sets, counted(sums.verdicts, "verdict")]

@@ -30,7 +30,7 @@ class Thresholds:
     factor: float | None = None
     """Growth of a graded ratio that is a regression, at least 1."""
     lsb: float | None = None
-    """Growth of the worst error end to end, in steps of the output, that is a regression; without, only ratios count."""
+    """Growth of the worst end-to-end error, in output steps, that is a regression. If None, only ratios count."""
 
     def over(self, other: Thresholds) -> Thresholds:
         """Return these, and those of *other* where nothing is stated here."""

@@ -26,7 +26,7 @@ CONSTANT_FACTORS = ("matrix_product",)
 
 @dataclass(frozen=True)
 class Provided:
-    """What a node of the registry's operators has: parameters by the spec's names, and how the graph calls its tensors."""
+    """A node of a registry operator: parameters by the spec's names, and the graph's names of its tensors."""
 
     spec: Spec
     names: Mapping[str, str]
@@ -83,13 +83,14 @@ def check_accumulator(provided: Provided, platform: Platform, bits: int, terms: 
     largest, limit = _largest_sum(provided, terms), 2 ** (bits - 1) - 1
     if largest > limit:
         raise UnsupportedError(
-            f"{_called(provided, next(iter(provided.spec.outputs)))}: its sums reach {largest}, platform {platform.platform!r} "
-            f"declares an accumulator of {bits} bits, up to {limit}, and what leaves it: {platform.accumulator.overflow}"
+            f"{_called(provided, next(iter(provided.spec.outputs)))}: its sums reach {largest}, platform "
+            f"{platform.platform!r} declares an accumulator of {bits} bits, up to {limit}, and beyond: "
+            f"{platform.accumulator.overflow}"
         )
 
 
 def _schemes(spec: Spec, platform: Platform, library: Library) -> list[Scheme]:
-    """Return the schemes under which the platform runs the operator, those of its own quantizer first; fast forms, blocks and narrow floats left out."""
+    """Return the schemes in which the platform runs the operator: its own quantizer's first, integers only."""
     also = platform.model_copy(update={"schemes": [*platform.schemes, *platform.graph_schemes]})
     found = [library.schemes[name] for name in library.schemes_for(spec, also)]
     return [scheme for scheme in found if not scheme.activation.fast and scheme.grid == "uniform"]
@@ -203,8 +204,8 @@ def _reason(misfit: str, provided: Provided, platform: Platform, schemes: Iterab
     ]
     instead = f"name a platform that has it ({', '.join(others)}), or " if others else ""
     return (
-        f"{misfit}: platform {platform.platform!r} declares {names} for {provided.spec.op}. Quantize it so, {instead}run the "
-        "model in float with its quantizations (TorchExecutor)"
+        f"{misfit}: platform {platform.platform!r} declares {names} for {provided.spec.op}. Quantize it so, "
+        f"{instead}run the model in float with its quantizations (TorchExecutor)"
     )
 
 

@@ -40,7 +40,8 @@ def platforms() -> frozenset[str]:
 def _known(platform: str) -> str:
     if platform not in platforms():
         raise ValueError(
-            f"platform {platform!r}: no such platform.{nearest(platform, platforms())} Known: {', '.join(sorted(platforms()))}."
+            f"platform {platform!r}: no such platform.{nearest(platform, platforms())} "
+            f"Known: {', '.join(sorted(platforms()))}."
         )
     return platform
 
@@ -65,7 +66,7 @@ def operation_handlers() -> Iterator[None]:
 
 
 def find_handler(operation_type: str, platform: str) -> Handler | None:
-    """Return what runs operations of a type on a platform: its own handler, ONNX's kernel, or the registry's operator."""
+    """Return what runs a type of operation on a platform: its handler, ONNX's kernel, or the registry's operator."""
     own = _REGISTERED.get(platform, {}).get(operation_type)
     if own is not None:
         return own

@@ -106,7 +106,7 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: P
 
 
 def output_shapes(spec: Spec, node: Node, operands: Mapping[str, Tensor]) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of what a node makes of operands, of which nothing but the shapes is read, in the operator's order."""
+    """Infer a node's output shapes from its operands' shapes alone, in the operator's order."""
     return _made_shapes(spec, node, _arranged(spec, node, operands))
 
 
@@ -131,7 +131,7 @@ def _tensor(spec: Spec, made: object) -> Tensor:
 
 
 def _checked_pieces(spec: Spec, made: object, wanted: tuple[tuple[int, ...], ...]) -> tuple[Tensor, ...]:
-    """Return the tensors that a function made; GraphError where they are not as many, or not as large, as the spec says."""
+    """Return the tensors of a function; GraphError if their number or shapes differ from the spec's."""
     if not isinstance(made, tuple | list):
         raise GraphError(
             f"{spec.op}: a function returned {type(made).__name__}. Return a tuple of {len(wanted)} tensors."
@@ -147,7 +147,8 @@ def activated(outcome: Tensor | Staged, provided: Parameters, activation: str) -
     """Return codes after the fused activation, as the platform computes it."""
     if activation == "none":
         return outcome
-    name, output = provided.platform.activations.get(activation, activation), next(iter(provided.outputs.values()))  # type: ignore[call-overload]
+    name = provided.platform.activations.get(activation, activation)  # type: ignore[call-overload]
+    output = next(iter(provided.outputs.values()))
     if isinstance(outcome, Staged):
         return Staged(activate_codes(outcome.codes, output, name, provided), outcome.stages)
     return activate_codes(outcome, output, name, provided)

@@ -99,7 +99,7 @@ class ParameterRange:
 
 
 def statistical_analyse(graph: Graph, batches: Iterable[Any]) -> list[TensorStatistics]:
-    """Return statistics of each computed operand and result of the quantized operations, with all of the graph quantized."""
+    """Return statistics of each computed operand and result of quantized operations, with the whole graph quantized."""
     places = [
         (node, name, is_input)
         for node in quantized_nodes(graph)

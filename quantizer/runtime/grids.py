@@ -1,4 +1,4 @@
-"""Parameters for every tensor of a graph whose quantizations are known: through movements, and into fused activations."""
+"""Parameters of all tensors of a graph with known quantizations: through movements, into fused activations."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def spread(
 def _rearranged(
     graph: Graph, params: Mapping[str, QParams], values: Mapping[str, str], origins: Mapping[str, tuple[str, ...]]
 ) -> dict[str, QParams]:
-    """Return the parameters of constants that the registry's form holds otherwise than the file: transposed, or reshaped."""
+    """Return the parameters of constants that the registry's form transposes or reshapes."""
     found: dict[str, QParams] = {}
     for node in graph.nodes:
         spec = specs()[node.op]

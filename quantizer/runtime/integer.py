@@ -41,8 +41,8 @@ from quantizer.runtime.onnx.unfolded import unfolded
 from quantizer.runtime.qdq import with_qdq
 
 CODES, VALUES, REASONS = "integer.codes", "integer.values", "integer.reasons"
-"""Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; and node -> why it is
-computed in float."""
+"""Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; and node ->
+why it is computed in float."""
 SHOWN = 3
 """Nodes whose reasons one error lists."""
 
@@ -126,7 +126,7 @@ class _Work:
         return quantize(values.double(), params, EXACT)
 
     def _integer(self, node: Node, tensors: dict[str, Tensor]) -> Node:
-        """Return the node with what the platform provides; UnsupportedError or GraphError that says why it stays float."""
+        """Return the node with the platform's numbers; UnsupportedError or GraphError says why it stays float."""
         spec, name = specs()[node.op], self.platform.platform
         named = self.platform.ops_named_for is not None and self.platform.ops_named_for in spec.names
         if not named and self.platform.ops is not None and node.op not in self.platform.ops:
@@ -205,8 +205,8 @@ class _Work:
         )
         if not _allowed(plain, output):
             raise UnsupportedError(
-                f"platform {self.platform.platform!r} fixes the parameters of {node.outputs[0]!r}, or has its operands share "
-                "theirs: the file has others"
+                f"platform {self.platform.platform!r} fixes the parameters of {node.outputs[0]!r}, or makes its "
+                "operands share them: the file has others"
             )
         provided = BuiltinEngine().quantize(request)
         self._check_answer(provided, inputs, output, node)
@@ -296,7 +296,7 @@ def _constant(name: str, constant: Constant) -> Tensor:
 
 
 def _is_across(item: Input, params: QParams, tensor: Tensor) -> bool:
-    """Return whether a weight has several scales, and not along the channels of the result: sums have no one scale then."""
+    """Return whether a weight has several scales, not along the result's channels: sums then lack a single scale."""
     if item.role != "weight" or params.axis is None:
         return False
     rank = len(tensor.shape)
@@ -327,7 +327,8 @@ def _check_unit(name: str, bias: Constant, inputs: Mapping[str, QParams], weight
     if not torch.equal(steps, steps.round()):
         raise UnsupportedError(
             f"{name!r} is a bias at scale {float(bias.params.scale.reshape(-1)[0]):.9g}, which its sums' steps of "
-            f"{float(_unit(inputs, weights, 1).reshape(-1)[0]):.9g} cannot say: give it the product of the scales of input and weight"
+            f"{float(_unit(inputs, weights, 1).reshape(-1)[0]):.9g} cannot say: "
+            "give it the product of the scales of input and weight"
         )
 
 

@@ -23,7 +23,7 @@ class LearnedStep:
     """
 
     def __init__(self, config: TensorQuantizationConfig) -> None:
-        """Take the calibrated scale of *config*; ValueError where it is not active, not its own, or has no step to train."""
+        """Take the calibrated scale of *config*; ValueError if it is not active, not its own, or has no step."""
         trained = P.LINEAR in config.policy and not config.policy & (P.POWER_OF_2 | P.DYNAMIC)
         if config.state != QuantizationStates.ACTIVATED or config.master is not None or not trained:
             raise ValueError(
@@ -50,7 +50,7 @@ class LearnedStep:
 
 
 class _Step(Function):
-    """Forward: scale * (code - offset). Backward: of the values 1 where the code is not clipped, of the scale as below."""
+    """Forward: scale * (code - offset). Backward: to values 1 where the code is not clipped, to the scale as below."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, scale: Tensor, config: TensorQuantizationConfig) -> Tensor:

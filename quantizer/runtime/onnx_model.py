@@ -67,7 +67,7 @@ def _is_small(tensor: Tensor) -> bool:
 
 
 def load_caffe_graph(prototxt: Path | str, caffemodel: Path | str, platform: str = FP32) -> Graph:
-    """Return a Caffe network under ONNX's operators, with its constants folded; errors as in `ir.formats.caffe.load`."""
+    """Return a Caffe network with ONNX's operators and folded constants; errors as in `ir.formats.caffe.load`."""
     from quantizer.ir.formats import caffe
 
     return folded(caffe.load(prototxt, caffemodel, runs_on(platform)), platform)

@@ -210,7 +210,7 @@ def corrected_since(version: str) -> set[str]:
 
 @cache
 def node_tests() -> tuple[NodeTest, ...]:
-    """Return every node test in the order of their names; one of an expanded model belongs to the operator it expands."""
+    """Return every node test by name; a test of an expanded model belongs to the operator that it expands."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # later ones compute what they expect, infinities included
         cases = {case.name: case for case in load_model_tests(kind="node")}

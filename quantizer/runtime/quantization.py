@@ -27,8 +27,10 @@ COMPUTING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Attention")
 MOVING = ("Flatten", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 """Operations whose results have the scale of their operand."""
 QUANTIZED = (
-    *COMPUTING, *MOVING, "Add", "AveragePool", "Clip", "Concat", "Div", "Elu", "Gelu", "GlobalAveragePool", "GlobalMaxPool",
-    "HardSigmoid", "HardSwish", "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "PRelu", "ReduceMean", "ReduceSum", "Relu",
+    *COMPUTING, *MOVING, "Add", "AveragePool", "Clip", "Concat", "Div", "Elu", "Gelu", "GlobalAveragePool",
+    "GlobalMaxPool",
+    "HardSigmoid", "HardSwish", "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "PRelu", "ReduceMean",
+    "ReduceSum", "Relu",
     "Resize", "Sigmoid", "Softmax", "Sub", "Tanh",
 )  # fmt: skip
 """Operations that are quantized. Source: the union of PPQ's quantizers, and Elu, Gelu,
@@ -94,21 +96,22 @@ def quantize_graph(
     weights: QuantizationProperty | None = None,
     num_of_bits: int | None = None,
 ) -> Graph:
-    """Return a dispatched graph with a calibrated configuration for each operand and result of its quantized operations.
+    """Return a dispatched graph with a calibrated configuration for each operand and result that is quantized.
 
     batches: what `forward` takes, at least one. activations, weights, num_of_bits: in the place of what *setting* says.
     Weights use the codes from -127 on. Raises GraphError where no operation was dispatched, or one that was ends
     without an active configuration; ValueError for an observer that does not go with its policy.
     """
     given = {"activations": activations, "weights": weights, "num_of_bits": num_of_bits}
-    setting = replace(setting, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    setting = replace(setting, **changes)
     if not graph.extra.get(DISPATCHED):
         raise GraphError(f"graph {graph.name!r} was not dispatched: use dispatch_graph first.")
     chosen = [node for node in graph.order if platform_of(node, FP32) != FP32]
     if not chosen:
         raise GraphError(
-            f"graph {graph.name!r}: no operation is dispatched to be quantized: use the dispatcher 'allin', which takes "
-            "those on float32."
+            f"graph {graph.name!r}: no operation is dispatched to be quantized: use the dispatcher 'allin', "
+            "which takes those on float32."
         )
     own: dict[str, TensorQuantizationConfig] = {}
     nodes: dict[str, Node] = {}
@@ -117,8 +120,8 @@ def quantize_graph(
         outputs = [_result(graph, node, name, own, setting) for name in node.outputs]
         if not any(config.is_active for config in (*inputs, *outputs)):
             raise GraphError(
-                f"node {node.name!r} ({node.op}) was dispatched to be quantized, and nothing of it is: its tensors are not "
-                "float32. Dispatch it to fp32."
+                f"node {node.name!r} ({node.op}) was dispatched to be quantized, and nothing of it is: its tensors "
+                "are not float32. Dispatch it to fp32."
             )
         nodes[node.name] = replace(node, parameters=OperationQuantizationConfig(inputs, outputs))
     calibrate(graph, {name: config for name, config in own.items() if config.master is None}, batches)

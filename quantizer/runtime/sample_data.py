@@ -28,7 +28,7 @@ Batch = dict[str, Tensor]
 
 
 def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
-    """Return the samples in *path*, whose first axis counts them, in batches of *size*; the rest of a file is a smaller batch.
+    """Return the samples in *path*, counted by their first axis, in batches of *size*; the last may be smaller.
 
     An .npz file holds an array for each input, under its name; an .npy file the one of the only input. Where the graph
     fixes its batch, that is the size. FormatError for what is no such file, GraphError for arrays that do not fit the
@@ -65,7 +65,8 @@ def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Ba
         unknown = tensor.dtype.kind != "float" and places.get(tensor.name) is None
         if unknown or not tensor.ranked or FREE in tensor.shape[1:]:
             raise GraphError(
-                f"input {tensor.name!r}: values can be made for floats of known sizes, and for integers that a Gather reads: give data."
+                f"input {tensor.name!r}: values can be made for floats of known sizes, and for integers that a "
+                "Gather reads: give data."
             )
     shapes = {tensor.name: [size if n == FREE else n for n in tensor.shape] for tensor in tensors}
     total = count * sum(math.prod(shapes[t.name]) * max(4, container(t.dtype).itemsize) for t in tensors)
@@ -81,7 +82,7 @@ def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Ba
 
 
 def _places(graph: Graph, name: str) -> int | None:
-    """Return how many places an input may name: of the shortest axis that a Gather reads it for; None where others read it."""
+    """Return how many places an input may name: the shortest axis that a Gather indexes; None with other readers."""
     found = []
     for node in graph.consumers.get(name, ()):
         if node.op == "Shape":

@@ -33,5 +33,5 @@ class Setting:
 
 
 INT8 = Setting()
-"""The default: 8-bit codes, activations from -128 to 127 with a zero point, weights from -127 to 127 for each output channel,
-ranges of the extremes, a bias that stays float."""
+"""The default: 8-bit codes, activations from -128 to 127 with a zero point, weights from -127 to 127 for each output
+channel, ranges of the extremes, a bias that stays float."""

@@ -71,8 +71,8 @@ class TorchExecutor:
         """
         if platform is None and not graph.extra.get(DISPATCHED):
             warnings.warn(
-                f"graph {graph.name!r} was not dispatched: all its operations run on {FP32!r}. Use dispatch_graph first, "
-                "or name a platform.",
+                f"graph {graph.name!r} was not dispatched: all its operations run on {FP32!r}. Use dispatch_graph "
+                "first, or name a platform.",
                 UndispatchedGraphWarning,
                 stacklevel=2,
             )

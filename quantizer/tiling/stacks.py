@@ -20,7 +20,7 @@ Values = tuple[tuple[str, Any], ...]
 
 
 def independent_axes(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, int]:
-    """Return the axes along which outputs do not depend on each other, with their sizes, in the order of the tiling rules."""
+    """Return the axes along which outputs are independent, with their sizes, in the order of the tiling rules."""
     if isinstance(spec.tiling, NoTiling):
         return {}
     rules = spec.tiling

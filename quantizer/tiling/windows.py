@@ -86,7 +86,7 @@ def part(
 def needed(
     spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue], index: Sequence[int]
 ) -> dict[str, Box]:
-    """Return the box of every operand that the element at *index* of the output needs; whole along axes that cannot be cut."""
+    """Return the box of each operand that the output element at *index* needs. Axes that cannot be cut stay whole."""
     cuts = {}
     for axis in tileable_axes(spec, shapes, attrs):
         if _rule(spec, axis).rule != "accumulate":

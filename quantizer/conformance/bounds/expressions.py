@@ -72,7 +72,7 @@ _FUNCTIONS: Mapping[str, tuple[ArrayFunction, tuple[float, ...], bool]] = {
 
 
 def _fold(name: str, x: Interval, axis: int) -> Interval:
-    """Return the sum, mean or largest element along *axis*; a sum in any order loses gamma_n of the summed magnitudes."""
+    """Return the sum, mean or largest element along *axis*; a sum in any order loses gamma_n of the summed sizes."""
     if name == "greatest":
         return x.moved(lambda end: end.max(axis=axis, keepdims=True))
     count = x.shape[axis]

@@ -69,7 +69,7 @@ class Interval:
         return np.asarray((self.lo <= v) & (v <= self.hi))
 
     def moved(self, f: ArrayFunction) -> Interval:
-        """Return the interval of f(lo), f(hi), for f that moves or selects elements or takes their maximum or minimum."""
+        """Return the interval of f(lo), f(hi), for an f that moves or selects elements or takes an extremum."""
         return Interval(f(self.lo), f(self.hi))
 
     def widened(self, amount: npt.ArrayLike) -> Interval:
@@ -176,7 +176,7 @@ def input_radius(
 
 
 def vacuous(interval: Interval, output_lo: npt.ArrayLike, output_hi: npt.ArrayLike) -> BoolArray:
-    """Return a mask of vacuous elements: their interval, clamped to the output's range, covers more than a quarter of it."""
+    """Return a mask of vacuous elements, whose interval (clamped) covers more than a quarter of the output's range."""
     low, high = np.asarray(output_lo, np.float64), np.asarray(output_hi, np.float64)
     # negated, so that a width of NaN counts as vacuous
     return np.asarray(~(interval.saturated(low, high).width <= (high - low) / 4))

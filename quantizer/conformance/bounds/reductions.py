@@ -19,7 +19,7 @@ from quantizer.conformance.bounds.interval import (
 
 
 def product(x: FloatArray, dx: FloatArray, axes: Sequence[int]) -> Interval:
-    """Return the range of the product along *axes* over x +- dx, rounded outward; the shape is that of x without *axes*.
+    """Return the range of the product along *axes* over x +- dx, rounded outward; the result lacks *axes*.
 
     Each element occurs in one product once, so that the product of the intervals is no wider than what it encloses.
     """
@@ -32,7 +32,7 @@ def product(x: FloatArray, dx: FloatArray, axes: Sequence[int]) -> Interval:
 
 @np.errstate(all="ignore")
 def euclidean(f: ArrayFunction, x: FloatArray, dx: FloatArray, *, terms: int) -> Interval:
-    """Return the range of f, the square root of a sum of *terms* squares, over x +- dx; f increases with every |x_i|."""
+    """Return the range of f, the root of a sum of *terms* squares, over x +- dx; f increases with every |x_i|."""
     box = Interval.around(x, np.broadcast_to(dx, x.shape))
     smallest = np.maximum(np.maximum(box.lo, -box.hi), 0.0)
     low, high = f(smallest), f(np.maximum(-box.lo, box.hi))

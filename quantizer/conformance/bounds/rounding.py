@@ -73,7 +73,7 @@ def code_interval(
 
 
 def rational_codes(value: Fraction, rounding: RoundingMode) -> tuple[int, int]:
-    """Return the integers to which *rounding* may round *value*: one, or both neighbours if *rounding* is stochastic."""
+    """Return the integers to which *rounding* may round *value*: one, or both neighbours if it is stochastic."""
     floor, ceil = math.floor(value), math.ceil(value)
     if rounding == "stochastic":
         return floor, ceil

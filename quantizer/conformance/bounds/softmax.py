@@ -24,7 +24,7 @@ def softmax(x: FloatArray, dx: FloatArray, axis: int = -1) -> Interval:
 
 @np.errstate(all="ignore")
 def log_softmax(x: FloatArray, dx: FloatArray, axis: int = -1) -> Interval:
-    """Return the exact range of the logarithm of softmax along *axis*: -log(1 + odds) at the ends that `softmax` has."""
+    """Return the exact range of log softmax along *axis*: -log(1 + odds) at the ends that `softmax` has."""
     box = Interval.around(x, dx).moved(lambda end: np.moveaxis(end, axis, -1))
     smallest, largest = _odds(box.hi, box.lo)[0], _odds(box.lo, box.hi)[1]
     low, high = -np.log1p(largest), -np.log1p(smallest)

@@ -160,7 +160,7 @@ class _Run:
             self._keep(task, json.dumps({"shrunk": task.cause, "of": task.unit, "case": task.case}, sort_keys=True))
 
     def _broken(self, tasks: list[Task]) -> None:
-        """Replace an executor that a process has broken; of what was under way, one at a time finds which task it was."""
+        """Replace an executor that a process broke. Its open tasks run one at a time, to find the one that broke it."""
         suspects = [*tasks, *self._under_way.values(), *self._suspects]
         done = {task for task, count in self._attempts.items() if count >= ATTEMPTS}
         self._suspects = [task for task in dict.fromkeys(suspects) if task not in done]

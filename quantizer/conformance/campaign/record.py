@@ -78,10 +78,16 @@ class Totals:
             "version": 1, "plan": plan.digest, "seed": plan.seed, "engine": plan.engine, "tree": tree,
             "targets": len(plan.targets), "examples": self.examples, "elements": self.elements,
             "alarms": sum(failure.count for failure in self.failures.values()),
-            "checks": {op: {c: dict(sorted(s.items())) for c, s in sorted(own.items())} for op, own in sorted(self.checks.items())},
+            "checks": {
+                op: {c: dict(sorted(s.items())) for c, s in sorted(own.items())}
+                for op, own in sorted(self.checks.items())
+            },
             "histograms": {op: dict(sorted(own.items())) for op, own in sorted(self.histograms.items())},
             "failures": {
-                name: {"check": f.check, "count": f.count, "finding": f.finding, "case": json.loads(f.smallest or f.case or "null")}
+                name: {
+                    "check": f.check, "count": f.count, "finding": f.finding,
+                    "case": json.loads(f.smallest or f.case or "null"),
+                }
                 for name, f in sorted(self.failures.items())
             },
         }  # fmt: skip
@@ -98,11 +104,15 @@ def markdown(record: dict[str, Any]) -> str:
     lines = [
         "# Campaign: generated cases, and how near they come to their bounds",
         "",
-        f"Written by `quantizer campaign --examples {record['examples']} --seed {record['seed']}`: {record['examples']:,} data sets of",
-        f"{record['targets']} targets, {record['elements']:,} elements, **{record['alarms']} false alarms**. Tree `{record['tree']}`.",
+        f"Written by `quantizer campaign --examples {record['examples']} --seed {record['seed']}`: "
+        f"{record['examples']:,} data sets of",
+        f"{record['targets']} targets, {record['elements']:,} elements, **{record['alarms']} false alarms**. Tree "
+        f"`{record['tree']}`.",
         "",
-        "Each cell is a histogram of `ratio` = error / allowed over the cases that passed a check. It has ten steps from 0 to 1. The height of a",
-        "step is logarithmic: `.` is none, 1 to 9 are powers of four. A loose bound leaves the right end empty. A bound that is too tight",
+        "Each cell is a histogram of `ratio` = error / allowed over the cases that passed a check. It has ten steps "
+        "from 0 to 1. The height of a",
+        "step is logarithmic: `.` is none, 1 to 9 are powers of four. A loose bound leaves the right end empty. A "
+        "bound that is too tight",
         "raises an alarm.",
         "",
         *tabulate(rows, headers=["operator", "cases", *checks], tablefmt="github", disable_numparse=True).splitlines(),

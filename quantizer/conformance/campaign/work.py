@@ -80,7 +80,7 @@ class Tally:
         self._failures: list[dict[str, str]] = []
 
     def add(self, case: Case, verdicts: list[Verdict], *, again: bool = False) -> None:
-        """Count the verdicts of one case: for each data set that it holds, in histograms once, where its worst one lies.
+        """Count the verdicts of one case once for each of its data sets; in histograms only its worst one.
 
         again: the case is a part of one that was counted, or that one by what shows in none of its parts.
         """
@@ -118,7 +118,7 @@ class Tally:
 
 
 def cause(case: Case, verdict: Verdict) -> str:
-    """Return what failures of one cause share: operator, platform, check, and what was raised or which tensor is off."""
+    """Return what failures of one cause share: operator, platform, check, and the error or the wrong tensor."""
     how = verdict.worst.tensor if verdict.worst is not None else verdict.reason
     return f"{case.op} {case.platform} {verdict.check}: {how}"
 

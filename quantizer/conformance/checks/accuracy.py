@@ -1,4 +1,4 @@
-"""accuracy: end to end, inside the enclosure of the reference over the intervals of its inputs (docs/reference/checks.md)."""
+"""accuracy: outputs lie in the enclosure of the reference over its inputs' intervals (docs/reference/checks.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACE = 2.0**-30
 
 
 def accuracy(trial: Trial) -> Verdict:
-    """Judge dequantized outputs by the enclosure of the reference for all inputs within half a step of the given ones."""
+    """Judge dequantized outputs by the enclosure of the reference for all inputs within half a step."""
     trial = as_declared(trial)
     kind = trial.spec.error_model.kind
     if kind == "index":
@@ -68,7 +68,7 @@ def accuracy(trial: Trial) -> Verdict:
 
 
 def _through_stages(trial: Trial) -> Interval:
-    """Return the enclosure of declared stages for operands known to half a step; all roundings but the last are included."""
+    """Return the enclosure of declared stages for operands known to half a step; the last rounding is not included."""
     boxes = {name: Interval.around(x, np.broadcast_to(dx, x.shape)) for name, (x, dx) in known_operands(trial).items()}
     return unrounded(trial, boxes, rounded=True)
 

@@ -1,4 +1,4 @@
-"""arithmetic: output codes are the exact accumulator times the provided multiplier, rounded once (docs/reference/checks.md)."""
+"""arithmetic: output codes are the exact accumulator times the provided multiplier, rounded once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _by_model(trial: Trial) -> Verdict:
 
 
 def _exactly(trial: Trial) -> Verdict | None:
-    """Judge a plugin by exact arithmetic where the platform's own functions lose bits; RELU6 is clipped at exactly 6."""
+    """Judge a plugin by exact arithmetic where the platform's own functions lose bits. RELU6 clips at exactly 6."""
     platform = trial.target.platform
     sums = platform.accumulator.model_copy(update={"float32": [], "float32_before": []})
     update = {"accumulator": sums, "activations": {name: name for name in platform.activations}}

@@ -1,4 +1,4 @@
-"""Sums of products whose weights have a scale for each block: stated in numpy and rationals, without the integer code of any kernel."""
+"""Sums of products of weights with a scale for each block, in numpy and rationals, without code of any kernel."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected]) -> Iterator[Finding]:
-    """Each block has the exact product of its scale and the activation's, the constant that of the largest of its channel."""
+    """A block's unit is the exact product of its scale and the activation's; the constant's, its channel's largest."""
     rescale = trial.parameters.rescale
     assert rescale is not None
     activation, weight = factors

@@ -1,4 +1,4 @@
-"""Comparison operators: judged exactly on codes (`arithmetic`), and where the operands' intervals are disjoint (`accuracy`)."""
+"""Comparison operators: judged exactly on codes (`arithmetic`), and for disjoint intervals (`accuracy`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compared(trial: Trial) -> Verdict:
 
 
 def on_codes(trial: Trial) -> Array:
-    """Return whether the relation holds of the codes' values: each a centred code times its scale, over one denominator."""
+    """Return whether the relation holds for the codes' values: centred codes times scales, over one denominator."""
     scales = [Fraction(float(trial.qparams(name).scale)) for name in trial.centred]
     over = max(scale.denominator for scale in scales)
     whole = [

@@ -1,4 +1,4 @@
-"""The enclosures of the check `accuracy`, one per error model: all results for inputs within half a step of the given ones."""
+"""The enclosures of the check `accuracy`, one per error model: all results for inputs within half a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 
 def radius(trial: Trial, name: str) -> Array:
-    """Return dx, the largest distance between the value of a code and the float it represents; or the trial's own radius."""
+    """Return dx, the largest distance of a code's value from the float it represents, or the trial's own radius."""
     if name in trial.radii:
         return trial.radii[name]
     if trial.spec.inputs[name].kind != "value":
@@ -100,7 +100,10 @@ def _magnitude(x: Array, dx: Array) -> Array:
 
 
 def _monotone(trial: Trial) -> Interval:
-    """Enclose a monotone function; one that is defined beyond its monotone domain (a square) turns at the domain's end."""
+    """Enclose a monotone function.
+
+    One that is defined beyond its monotone domain (a square) turns at the domain's end.
+    """
     name = trial.spec.activations[0]
     x, dx = known_operands(trial)[name]
     item = trial.spec.inputs[name]
@@ -116,7 +119,7 @@ def _piecewise(trial: Trial) -> Interval:
 
 
 def turning_points(trial: Trial, low: Array, high: Array) -> list[Array | float]:
-    """Return the extrema of the function; for a periodic one, the first of each kind inside every element's interval."""
+    """Return the extrema of the function; of a periodic one, the first of each kind inside every interval."""
     model = trial.spec.error_model
     if model.period is None:
         return list(model.critical_points)

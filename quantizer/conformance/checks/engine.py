@@ -11,7 +11,7 @@ CHECK = "engine"
 
 
 def engine(trial: Trial) -> Verdict | None:
-    """Compare codes with those of our own engine under the same parameters; None where that is the one under test, or need not agree."""
+    """Compare codes with our own engine's under the same parameters. None if ours is under test or need not agree."""
     if isinstance(trial.engine, BuiltinEngine) or trial.target.platform.enclosing is not None:
         return None
     wanted = BuiltinEngine().run(trial.call, trial.codes, trial.parameters).codes.numpy()

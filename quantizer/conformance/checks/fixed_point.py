@@ -1,4 +1,4 @@
-"""Fixed-point requantization, second implementation: integer formulas of all variants, and multipliers of a limited range of shifts."""
+"""Fixed-point requantization, second implementation: integer formulas of all variants, limits of shifts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUDGES: Mapping[str, tuple[int, int]] = {
     "q15_single": (0, 0),
     "q31_double": (1 << 30, -(1 << 30)),
 }
-"""Variant -> what a first rounding at 2**31 adds to a product that is shifted further, for a sum from 0 on and below 0."""
+"""Variant -> the addend of a first rounding at 2**31 if the product is shifted further: for sums >= 0, and < 0."""
 INT64 = 1 << 62
 
 
@@ -142,7 +142,7 @@ def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterato
 
 
 def _bounds(trial: Trial) -> Iterator[Finding]:
-    """Yield findings on the bounds of a clamp: the nearest centred codes, ties by the platform's mode, within the code range."""
+    """Yield findings on the bounds of a clamp: nearest centred codes, ties by the platform's mode, inside the range."""
     output = trial.output
     zero, scale = int(output.zero_point), Fraction(float(output.scale))
     for name, end in (("least", "low"), ("most", "high")):

@@ -31,7 +31,10 @@ def fused(a: Array, b: Array, c: Array) -> Array:
 
 
 def one_code(trial: Trial, rounded: Array, real: Array, made_of: str) -> Verdict:
-    """Judge codes that must equal *rounded*, saturated and activated; *real* is what was rounded, without zero point."""
+    """Judge codes that must equal *rounded*, saturated and activated.
+
+    *real* is the unrounded value, without zero point.
+    """
     output, zero = trial.output, int(trial.output.zero_point)
     least = max(output.qmin, zero) if trial.case.activation != "none" else output.qmin
     wanted = np.clip(np.nan_to_num(rounded, nan=0.0), least, output.qmax).astype(np.int64)

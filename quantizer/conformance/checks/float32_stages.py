@@ -56,7 +56,7 @@ def product_error(trial: Trial) -> Array:
 
 
 def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Array:
-    """Return a mask of the elements in full vectors; a row is the innermost axes that are contiguous in every operand."""
+    """Return a mask of the elements in full vectors. A row is the innermost axes contiguous in every operand."""
     shape = np.broadcast_shapes(*shapes)
     views = [np.broadcast_to(np.empty(own, np.int8), shape) for own in shapes]
     axes = [axis for axis in reversed(range(len(shape))) if shape[axis] > 1]
@@ -138,7 +138,7 @@ def _scaling(trial: Trial, rescale: Rescale) -> Verdict:
 
 
 def _products(trial: Trial, _: Rescale) -> Verdict:
-    """Judge sums of dequantized products, added in float32 in an unknown order: by a bound, or exactly if nothing rounds."""
+    """Judge float32 sums of dequantized products in unknown order: by a bound, or exactly if nothing rounds."""
     scales = [float(params.scale) for params in trial.parameters.inputs.values()]
     gain, terms = math.prod(scales), trial.terms
     if short(trial, scales, trial.sum_magnitudes):

@@ -52,7 +52,7 @@ def float_radius(trial: Trial) -> Array:
 
 
 def _half_ulp(y: Array) -> Array:
-    """Return half the distance between float32 numbers at y, the rounding of the result; infinite beyond the largest one."""
+    """Return half the distance between float32 numbers at y, the result's rounding; infinite past the largest one."""
     with np.errstate(over="ignore"):
         size = np.abs(y).astype(np.float32)
     return np.where(np.isinf(size) & np.isfinite(y), np.inf, np.spacing(size).astype(np.float64) / 2)
@@ -63,7 +63,7 @@ def _by_terms(trial: Trial) -> Array:
 
 
 def _mean(trial: Trial) -> Array:
-    """Bound a mean: a sum of the window's terms and one division; all elements count if the spec gives no number of terms."""
+    """Bound a mean: a sum of the window's terms and one division; all elements count if the spec names no count."""
     known = mean_counts(trial)
     terms = sum(map(trial.most_read, trial.doubles)) if known is None else int(known.max(initial=1))
     return np.asarray(lost(terms + 1) * trial.magnitude(trial.doubles) + _half_ulp(trial.y))
@@ -92,7 +92,7 @@ def _moved(trial: Trial) -> Array:
 
 
 def _softmax(trial: Trial) -> Array:
-    """Bound a softmax: u * |x - max| relative for the rounded difference, some ulps for exp, n additions, one division."""
+    """Bound a softmax: u * |x - max| relative for the difference, some ulps for exp, n additions, one division."""
     x = trial.doubles["x"].numpy()
     axis = trial.axis
     distance = np.abs(x - x.max(axis=axis, keepdims=True))

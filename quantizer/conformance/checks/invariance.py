@@ -35,7 +35,7 @@ Array = NDArray[Any]
 
 
 def tiled(trial: Trial) -> Verdict | None:
-    """Judge the tiled run: codes equal the untiled ones bit for bit; a tiled float forward stays within the `float` bound.
+    """Judge the tiled run: codes equal the untiled ones; a tiled float forward stays within the `float` bound.
 
     None for a case that is not cut.
     """
@@ -127,7 +127,8 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
         if tile.part == tile.parts - 1:
             codes = requantize_accumulator(sums[tile.output], parameters)
             if (name := trial.case.activation) != "none":
-                codes = activate_codes(codes, trial.output, parameters.platform.activations[name], parameters)  # type: ignore[index]
+                name = parameters.platform.activations[name]  # type: ignore[index]
+                codes = activate_codes(codes, trial.output, name, parameters)
             yield tile, codes
 
 
@@ -201,7 +202,7 @@ def repeat(trial: Trial) -> Verdict:
 
 
 def _first_slices(trial: Trial) -> Iterator[tuple[str, Tile]]:
-    """Yield the first axis, longer than 1, along which outputs do not depend on each other, and the first slice along it."""
+    """Yield the first axis, longer than 1, along which outputs are independent, and the first slice along it."""
     if isinstance(trial.spec.tiling, NoTiling):
         return
     rules = trial.spec.tiling
@@ -232,7 +233,7 @@ def properties(trial: Trial) -> Verdict | None:
 
 
 def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
-    """Judge that reversing a named axis of all operands reverses the output; None if a plugin's constant has that axis."""
+    """Judge that reversing a named axis of all operands reverses the output; None if a plugin's constant has it."""
     spec, codes = trial.spec, dict(trial.codes)
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
@@ -269,7 +270,7 @@ def _reversed(params: QParams, places: list[int]) -> QParams:
 
 
 def _commutes(trial: Trial, relation: Property) -> Verdict | None:
-    """Judge that swapping two operands and their parameters changes nothing; None if the rounding depends on their order."""
+    """Judge that swapping two operands with their parameters changes nothing; None if their order affects rounding."""
     known = trial.parameters.rescale
     if known is not None and DECLARED[known.variant].float32:
         return None

@@ -20,7 +20,7 @@ from quantizer.numerics.qparams import Rescale
 
 
 def mean(trial: Trial) -> Verdict:
-    """Judge a mean: sum and number of terms are exact; the multiplier is provided or follows from the number of terms."""
+    """Judge a mean: sum and count are exact; the multiplier is provided or follows from the count."""
     rescale, known = trial.parameters.rescale, mean_sums(trial)
     if rescale is None or known is None:
         return judge_by_reference(trial)
@@ -69,13 +69,13 @@ def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
 
 
 def _is_global(trial: Trial) -> bool:
-    """Return whether one window without padding covers the whole image: the float32 mean then takes its global kernel."""
+    """Return whether one window without padding covers the whole image, for which the float32 mean has a kernel."""
     attrs: Mapping[str, Any] = trial.case.attrs
     return tuple(attrs["kernel"]) == trial.case.shapes["x"][2:] and not any(attrs["padding"])
 
 
 def _dequantized_mean(trial: Trial, terms: Array, rescale: Rescale) -> Verdict:
-    """Replay the float32 average: dequantized, added row by row, / count, / scale, + zero point, rounded half to even."""
+    """Replay the float32 average: dequantize, add row by row, / count, / scale, + zero point, round half to even."""
     attrs: Mapping[str, Any] = trial.case.attrs
     x = trial.centred["x"].numpy().astype(np.float32) * np.float32(next(iter(rescale.factors.values())))
     zero = int(trial.output.zero_point)

@@ -1,4 +1,4 @@
-"""Multipliers and shifts of products compared with the platform's rule, for the check `parameters` (docs/reference/checks.md)."""
+"""Multipliers and shifts of products compared with the platform's rule, for the check `parameters`."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _norm_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], ou
 
 
 def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """Judge one multiplier per channel for the ratio of scales: exact, a float32 bit for bit, or an integer and a shift."""
+    """Judge one multiplier per channel for the ratio of scales: exact, a float32 bit for bit, or integer and shift."""
     params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
     mantissas = np.atleast_1d(rescale.mantissa.numpy())
     shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)

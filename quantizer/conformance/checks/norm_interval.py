@@ -26,7 +26,7 @@ NEAR_TIE = 2.0**-30
 
 
 def table_error(entries: int, bits: int) -> float:
-    """Return the relative error of 1 / sqrt(m), m in [1, 4], from a table of so many entries of *bits* bits, chords between.
+    """Return the relative error of 1 / sqrt(m), m in [1, 4], by chords in a table of entries of *bits* bits.
 
     The chord: h**2 / 8 * f'' / f = 3/4 / m**2 * h**2 / 8 at most; an entry: half a unit of at least 1/2; saturating the
     first one: a unit.

@@ -14,14 +14,14 @@ from quantizer.conformance.trial import Trial
 
 
 def norm_factors(trial: Trial) -> dict[str, Expected]:
-    """Return the parameters of the normalised value, whose scale times gamma's is that of beta; empty for other operators."""
+    """Return the parameters of the normalised value: its scale times gamma's is beta's. Empty for other operators."""
     if trial.spec.error_model.kind != "normalization":
         return {}
     return {"normalized": expected_norm.normalized(norm_count(trial), trial.target.scheme, trial.target.platform)}
 
 
 def norm_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield the numbers of an integer normalisation against the platform's rule; a plugin may provide others, of its own names."""
+    """Yield the numbers of an integer normalisation against the platform's rule. A plugin may use its own names."""
     platform = trial.target.platform
     variant = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
     if trial.spec.error_model.kind != "normalization" or variant != "multiplier_shift":

@@ -36,7 +36,10 @@ CODE_LIMIT = 1 << 62
 
 
 def normalization_arithmetic(trial: Trial) -> Verdict:
-    """Judge each shown stage from the codes before it, then the output; without stages, by the sum of all stage errors."""
+    """Judge each shown stage from the codes before it, then the output.
+
+    Without stages, by all stage errors together.
+    """
     stages = {name: values.numpy() for name, values in trial.outcome.stages.items()}
     if not is_integer(trial) and {"root", "exponent", "normalized"} <= stages.keys():
         return _exact_platform(trial, stages)
@@ -309,7 +312,10 @@ class _ByTable:
 
 
 def _without_stages(trial: Trial) -> Verdict:
-    """Judge an engine that shows no stages by the sum of their errors; on an integer platform epsilon may be left out."""
+    """Judge an engine that shows no stages by the sum of their errors.
+
+    On an integer platform epsilon may be omitted.
+    """
     if is_integer(trial):
         low, high = final_interval(trial, declared=False, epsilon=float(trial.bound["epsilon"]))
         value, extra = (low + high) / 2, (high - low) / 2

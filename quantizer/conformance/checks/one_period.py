@@ -1,4 +1,4 @@
-"""Periodic functions of more than 8 bits with a table of one period: its entries, its multiplier, the codes, the error."""
+"""Periodic functions of more than 8 bits with a table of one period: entries, multiplier, codes, error."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def codes(trial: Trial, table: Table) -> Array:
 
 
 def stage_error(trial: Trial) -> Array:
-    """Return e in output codes: places are off by the multiplier's loss, half a cell, and a cell of both ends in the table.
+    """Return e in output codes: the multiplier's loss, half a cell, and a cell for both ends in the table.
 
     A function of slope 1 at most moves as far as its place.
     """

@@ -1,4 +1,4 @@
-"""parameters: scales, zero points, codes of constants, multipliers and tables of the quantize rule (docs/reference/checks.md)."""
+"""parameters: scales, zero points, codes of constants, multipliers and tables of the quantize rule."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def failing(trial: Trial) -> list[Finding]:
 
 
 def _findings(trial: Trial) -> Iterator[Finding]:
-    """Yield findings on the provided numbers; if they are of another kind than the platform's, on the built-in rule's."""
+    """Yield findings on the provided numbers, or the built-in rule's if their kind is not the platform's."""
     yield from kind_findings(trial)
     trial = with_declared_numbers(trial)
     target, case = trial.target, trial.case
@@ -381,7 +381,10 @@ def _declared(
 
 
 def _directed(exact: Array, slack: Array, got: Array, zero: Array, quantizer: Quantizer, wanted: Expected) -> Array:
-    """Return the distance of each value from its code in steps; infinite if it was not rounded in the quantizer's direction."""
+    """Return the distance of each value from its code in steps.
+
+    Infinite if rounded against the quantizer's direction.
+    """
     low, high = code_interval(
         exact,
         e_over_s=slack,

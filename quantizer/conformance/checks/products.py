@@ -29,7 +29,7 @@ EXACT_LIMIT = 2.0**53  # float64 holds every integer up to here
 
 
 def bilinear(trial: Trial) -> Verdict:
-    """Judge a sum of products: the exact sum in the declared accumulator times the provided multiplier, rounded once."""
+    """Judge a sum of products: the exact sum in its accumulator times the provided multiplier, rounded once."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return judge_by_reference(trial)
@@ -117,7 +117,7 @@ def _exact_product(
 
 
 def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, declared: Declared) -> Verdict:
-    """Replay a high multiply in integers: h = floor(a * m / 2**31 + 1/2), a shifted to the left first where the shift is short.
+    """Replay a high multiply in integers: h = floor(a * m / 2**31 + 1/2), after a left shift of a if it is short.
 
     What is left is one rounding of h / 2**n. Where ties go away from zero a negative h is taken half a unit lower,
     which no other value sees, so that one mode, half up, judges all channels.
@@ -145,7 +145,7 @@ def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, d
 def _within_int32(
     trial: Trial, value: Array, exact: Callable[[tuple[int, ...]], Fraction], *, keeps_bits: bool
 ) -> tuple[Array, Callable[[tuple[int, ...]], Fraction]]:
-    """Return v/s where it rounds to an int32, elsewhere its low 32 bits, or the smallest int32; the sum with z wraps too."""
+    """Return v/s where it rounds to an int32, else its low 32 bits or the smallest int32; adding z wraps too."""
     held, zero = value.copy(), int(trial.output.zero_point)
     for place in np.argwhere((value >= 2.0**31 - 0.5) | (value <= -(2.0**31) - 0.5)):
         index = tuple(int(i) for i in place)

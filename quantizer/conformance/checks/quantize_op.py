@@ -19,7 +19,7 @@ F32_LARGEST = float(np.finfo(F32).max)
 
 
 def quantized_reals(trial: Trial, name: str) -> Verdict:
-    """Judge the codes of input *name*: its numbers in steps of the output, one declared float operation each, rounded once.
+    """Judge the codes of input *name*: its numbers in output steps by declared float operations, rounded once.
 
     Infinities saturate; NaN may become any code.
     """

@@ -42,7 +42,7 @@ def judged(trial: Trial, codes: Array, made_of: str) -> Verdict:
 
 
 def sum_codes(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> Array:
-    """Return codes of a q31_double sum of one or more operands: each is shifted left and scaled, then their sum is scaled."""
+    """Return codes of a q31_double sum: each operand is shifted left and scaled, then their sum is scaled."""
     places = trial.target.platform.multiplier.places(trial.target.scheme.activation.bits)
     total: Any = 0
     for name, part in parts.items():

@@ -59,7 +59,7 @@ def _lines(trial: Trial) -> tuple[list[list[Fraction]], list[list[Fraction]]]:
 
 
 def resize_arithmetic(trial: Trial) -> Verdict:
-    """Judge weights from their definition, and codes from the shown weights; where none are shown, from those of the definition.
+    """Judge weights from their definition, and codes from the shown weights or else from the defined ones.
 
     Where those do not explain the codes, or have no format, one rounding of the exact mean.
     """

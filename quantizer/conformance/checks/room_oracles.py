@@ -35,7 +35,7 @@ def numbers_of_room(trial: Trial) -> Iterator[Finding]:
 
 
 def lost_of_room(trial: Trial) -> Array | None:
-    """Return what accuracy grants beyond half a step by the oracle of the platform's room; None where it says nothing."""
+    """Return what the oracle of the platform's room allows beyond half a step for accuracy; None without one."""
     oracle = _oracle(trial)
     return None if oracle is None or not oracle.lost else loaded(oracle.lost)(asked(trial, trial.codes))
 
@@ -56,18 +56,25 @@ def _oracle(trial: Trial) -> Oracle | None:
 def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:
     """Return the input of an oracle: codes, grids and numbers of *trial*, whose operands have these *codes*."""
     parameters, rescale = trial.parameters, trial.parameters.rescale
+    tables = parameters.tables.items()
     return Asked(
-        trial.spec.op, trial.spec.quantization.family, trial.target.platform, trial.target.scheme, trial.variant, trial.bound, trial.output_shape,
+        trial.spec.op,
+        trial.spec.quantization.family,
+        trial.target.platform,
+        trial.target.scheme,
+        trial.variant,
+        trial.bound,
+        trial.output_shape,
         {name: held.numpy() for name, held in codes.items()},
         {name: _grid(trial.qparams(name)) for name in trial.tensors if trial.spec.inputs[name].kind != "real"},
         _grid(trial.output),
-        None if rescale is None else Ratio(
-            rescale.mantissa.numpy(), rescale.shift.numpy(), rescale.divisor, rescale.factors
-        ),
-        {name: Entries(table.entries.numpy(), table.first, table.step, table.unit) for name, table in parameters.tables.items()},
+        None
+        if rescale is None
+        else Ratio(rescale.mantissa.numpy(), rescale.shift.numpy(), rescale.divisor, rescale.factors),
+        {name: Entries(held.entries.numpy(), held.first, held.step, held.unit) for name, held in tables},
         parameters.numbers,
         None if trial.spec.error_model.axis is None else trial.axis,
-    )  # fmt: skip
+    )
 
 
 def _grid(params: QParams) -> Grid:

@@ -1,4 +1,4 @@
-"""arithmetic of softmax: exponentials, reciprocal or quotient, output; each stage is judged from the codes before it."""
+"""arithmetic of softmax: exponentials, reciprocal or quotient, output. Each is judged from the codes before it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _is_free(trial: Trial) -> bool:
 
 
 def _hidden_stages(trial: Trial, exponentials: Array) -> Verdict:
-    """Judge output codes without shown stages: replay the platform's stages on the provided numbers, in either order."""
+    """Judge output codes without shown stages: replay the platform's stages on provided numbers, in either order."""
     total = exponentials.astype(np.int64).sum(axis=trial.axis, keepdims=True)
     if "multiplier" not in trial.parameters.numbers:
         return _from_sum(trial, exponentials, np.maximum(total, 1))

@@ -1,4 +1,4 @@
-"""Stage errors of the check `accuracy`, in output codes: inner roundings and inexact parameters, added to the enclosure."""
+"""Stage errors of the check `accuracy`, in output codes: inner roundings and inexact parameters."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _product_error(trial: Trial, rescale: Rescale) -> Array:
 
 
 def _sum_error(trial: Trial, rescale: Rescale) -> Array:
-    """Return what the factors lost, |factor * gain - s_i / s_y| of each operand's part, up to what their formats allow."""
+    """Return the loss of the factors, |factor * gain - s_i / s_y| of each operand, up to what formats allow."""
     scale = float(trial.output.scale)
     gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) / rescale.divisor
     total = np.zeros(trial.output_shape)
@@ -149,7 +149,7 @@ def _mean_error(trial: Trial) -> Array:
 
 
 def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
-    """Return the interpolation error of a table with fewer entries than codes, or the error of integer steps without a table.
+    """Return the error of a table with fewer entries than codes, or of integer steps without a table.
 
     Between two entries f lies between their values, as the chord does; after the last the table is flat.
     """
@@ -209,7 +209,7 @@ def _sides_error(trial: Trial) -> Array:
 
 
 def _grid_error(trial: Trial) -> Array:
-    """Return the error of reading f at a position on the table's grid, of an entry and a half, and of the last rounding.
+    """Return the error of reading f on the table's grid: position, an entry and a half, the last rounding.
 
     The function of 16-bit intermediates is good to 12 codes.
     """

@@ -80,7 +80,7 @@ def unrounded(trial: Trial, operands: Mapping[str, Interval], *, rounded: bool) 
 
 
 def computes_reference(trial: Trial) -> str | None:
-    """Return where the stages without their roundings do not give the reference on the float operands; None where they do.
+    """Return where the stages without roundings differ from the reference on float operands; None if nowhere.
 
     float64 leaves 2**-40 of the largest number open that the reference, or the output's format, has.
     """

@@ -1,4 +1,4 @@
-"""Factors and multipliers of sums, means and selections compared with the platform's rule (docs/reference/checks.md)."""
+"""Factors and multipliers of sums, means and selections compared with the platform's rule."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _count(trial: Trial) -> int:
 
 
 def _terms(trial: Trial) -> int:
-    """Return the number of terms in a mean's multiplier (the smallest window if sizes differ); 1 for other operators."""
+    """Return the number of terms in a mean's multiplier (the smallest window's if they differ); 1 for others."""
     if trial.spec.error_model.kind != "mean":
         return 1
     known = mean_counts(trial)
@@ -114,7 +114,7 @@ def _terms(trial: Trial) -> int:
 
 
 def _integers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """Multipliers and factors are what an integer kernel can hold: no more significant bits than the rule's or a word's.
+    """Multipliers and factors fit an integer kernel: no more significant bits than the rule's or a word's.
 
     Factors stand for multipliers under shifts of their own, so that they may be halves, and zeros may follow their
     bits.
@@ -207,7 +207,7 @@ def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bi
 
 
 def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """Judge the factors to a common scale and the common multiplier: the rule's; a plugin's need only be near the ratios."""
+    """Judge the factors to a common scale and the common multiplier. A plugin's need only be near the ratios."""
     yield from _integers(trial, rescale)
     names = list(_present(trial))
     bits = multiplier_bits(trial)

@@ -124,7 +124,7 @@ def _entries_at(trial: Trial, name: str, table: Table, places: Array) -> tuple[A
 
 
 def _layout(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
-    """Judge the layout of an interpolated table: the declared number of segments, and the declared rounding between them."""
+    """Judge the layout of an interpolated table: the declared number of segments and rounding between entries."""
     rule, bits = trial.target.platform.tables, trial.target.scheme.activation.bits
     if rule.segments is None or bits <= NARROW_BITS or name in OF_UNITS:
         return
@@ -164,7 +164,7 @@ def _only_neared(trial: Trial, wanted: Array) -> Array:
 
 
 def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
-    """Judge that units and steps are no coarser than the platform's: later checks allow for the rounding of the table."""
+    """Judge that units and steps are at least as fine as the platform's: later checks allow for its rounding."""
     wanted = None if trial.built_in is None else trial.built_in.tables.get(name)
     if wanted is None:
         return

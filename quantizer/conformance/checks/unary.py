@@ -50,7 +50,7 @@ def monotone_arithmetic(trial: Trial) -> Verdict:
 
 
 def _judge_multiple(trial: Trial) -> Verdict:
-    """Judge a function with a multiplier and no shown stages: f on `c * m * 2**-n * s_y`, rounded once, plus stage errors."""
+    """Judge a function with a multiplier and hidden stages: f on `c * m * 2**-n * s_y`, rounded once, plus errors."""
     value, extra = function_of_multiple(trial)
     output, mode = trial.output, trial.target.platform.rounding
     zero, half = int(output.zero_point), 0.5 if mode.startswith("half") else 1.0
@@ -77,7 +77,7 @@ def _judge_multiple(trial: Trial) -> Verdict:
 
 
 def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
-    """Return f of the rescaled centred codes, and the error of the stages before the last rounding, both in output codes.
+    """Return f of the rescaled centred codes, and the error before the last rounding, both in output codes.
 
     leaky_rectifier: the slope is a whole number of declared places (provided, or of the activation's bits), and the
     product of the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded
@@ -161,7 +161,7 @@ def _leaky(trial: Trial, shown: Tensor | None, slope: int, shift: int) -> Verdic
 
 
 def _clamped(trial: Trial, shown: Tensor | None) -> Verdict:
-    """Judge the clamped code of relay_bits more bits first, then the rounding of those bits; not shown, as the platform declares."""
+    """Judge the clamped code of relay_bits more bits, then its rounding; if not shown, as the platform declares."""
     numbers = trial.parameters.numbers
     bits = numbers["relay_bits"]
     c = next(iter(trial.centred.values())).numpy().astype(np.int64)
@@ -221,7 +221,7 @@ def _stage(
 
 
 def judge_by_reference(trial: Trial) -> Verdict:
-    """Judge a plugin that provides no multipliers: f of the dequantized inputs, rounded once; float64 leaves 2**-40 open.
+    """Judge a plugin without multipliers: f of the dequantized inputs, rounded once; float64 leaves 2**-40 open.
 
     A fused activation is cut where the platform cuts it.
     Only a value that float64 puts exactly between two codes is held to the declared mode: beside a tie both codes pass.

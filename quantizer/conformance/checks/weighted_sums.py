@@ -67,7 +67,10 @@ def linear(trial: Trial) -> Verdict:
 def _magnitude(
     trial: Trial, parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain: Fraction
 ) -> Array | float:
-    """Return the sum of |terms| in steps of an output whose grid is no uniform one, near 0 finer than the terms are; else nothing."""
+    """Return the sum of |terms| in output steps for a non-uniform grid that is finer near 0 than the terms.
+
+    Else none.
+    """
     if listed(trial.output) is None:
         return 0.0
     return sum(
@@ -89,7 +92,7 @@ def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
 def _combined(
     trial: Trial, parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain: Fraction
 ) -> tuple[Array, Callable[[tuple[int, ...]], Fraction]]:
-    """Return v/s as float64 and, element by element, in rationals: the sum of the parts, or the one that is selected."""
+    """Return v/s as float64 and, per element, in rationals: the sum of the parts, or the selected one."""
     scaled = {name: part * float(factors.get(name, Fraction(1)) * gain) for name, part in parts.items()}
     if trial.spec.error_model.kind == "linear":
         value = sum(scaled.values(), np.zeros(trial.output_shape))
@@ -119,7 +122,7 @@ def candidates(trial: Trial) -> dict[str, Array]:
 
 
 def _dequantized(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> Verdict:
-    """Replay a float32 stage: each code dequantized, added or selected, divided by the output's scale, rounded half to even."""
+    """Replay a float32 stage: dequantize, add or select, divide by the output's scale, round half to even."""
     total = np.zeros(trial.output_shape, dtype=np.float32)
     if trial.spec.error_model.kind == "selection":
         real = {n: c.float() * float(np.float32(rescale.factors.get(n, 1.0))) for n, c in trial.centred.items()}

@@ -82,7 +82,7 @@ def multiplication(trial: Trial) -> Array:
 
 
 def scaling(trial: Trial) -> Array:
-    """Return x times the factor of its slice, plus the constant; in float32 steps on raw codes where the platform has those.
+    """Return x times the factor of its slice, plus the constant; in float32 on raw codes if the platform does so.
 
     The platform adds zero_point * weight to the constant, and rounds product and sum to float32.
     """
@@ -163,7 +163,7 @@ def _of_family(found: Callable[[], Array]) -> Array | None:
 
 
 def running_sum(trial: Trial) -> Array:
-    """Return at each place the sum of the elements before it along the axis, or behind it, and of its own unless exclusive."""
+    """Return the sum of the elements before each place along the axis, or after it; with its own unless exclusive."""
     ((_, x),) = operands(trial).items()
     attrs: Mapping[str, Any] = trial.case.attrs
     lines = np.moveaxis(x, int(attrs["axis"]), 0)

@@ -24,11 +24,11 @@ from quantizer.ops import Function
 
 Change = Callable[[Parameters], Parameters]
 PLACES = 10
-"""Binary places behind a code to which an arithmetic is run before its result is rounded in another mode: a tie stays a tie."""
+"""Binary places after a code to which an arithmetic runs before another rounding mode: a tie stays a tie."""
 
 
 def multipliers(change: Callable[[Tensor], Tensor], *, factors: bool = False) -> Change:
-    """Change every multiplier, the whole numbers of a rule's own too; *factors*: also what operands are multiplied by."""
+    """Change every multiplier, and a rule's own whole numbers; *factors*: also those of operands."""
 
     def changed(p: Parameters) -> Parameters:
         if p.rescale is not None:
@@ -94,7 +94,7 @@ def _factors_halved(p: Parameters) -> Parameters:
 
 
 def coarser(change: Callable[[Tensor], Tensor]) -> Wrap:
-    """Change every multiplier and factor, or, where that changes nothing, the step of the output, which a kernel divides by."""
+    """Change every multiplier and factor, or if that changes nothing, the output's step, by which a kernel divides."""
 
     def scale(p: Parameters) -> Parameters:
         return with_output(p, lambda q: replace(q, scale=change(q.scale)))
@@ -120,7 +120,7 @@ def _first_that_tells(original: Function, *wraps: Wrap) -> Function:
 
 
 def rounded(mode: RoundingMode) -> Wrap:
-    """Round in another mode: as the platform declares it, or, where the arithmetic has its own rounding, in its place."""
+    """Round in another mode, declared by the platform or in place of the arithmetic's own."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
@@ -147,7 +147,7 @@ def rounded(mode: RoundingMode) -> Wrap:
 def _unrounded(
     right: Tensor | Staged, original: Function, operands: tuple[Tensor, ...], p: Parameters, named: dict[str, Any]
 ) -> Tensor | None:
-    """Return centred results in units of 2**-PLACES of a code; None where no finer numbers give what the right ones give."""
+    """Return centred results in units of 2**-PLACES of a code; None if no finer numbers give the right ones."""
     output = p.outputs["y"]
     for numbers in _finer_numbers(p):
         found = _tried(original, operands, numbers, named, right, output)
@@ -193,7 +193,7 @@ def _enlarged_inputs(p: Parameters) -> Parameters:
 
 
 def _finer_numbers(p: Parameters) -> Iterator[Parameters]:
-    """Yield parameters under which each kind of arithmetic gives results in units of 2**-PLACES of a code, unclipped."""
+    """Yield parameters under which each kind of arithmetic gives units of 2**-PLACES of a code, unclipped."""
     if p.rescale is not None:
         yield finer(p, PLACES)
         yield finer(replace(p, rescale=replace(p.rescale, factors=times(p.rescale.factors, 1 << PLACES))), 0)

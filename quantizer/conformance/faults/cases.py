@@ -1,4 +1,4 @@
-"""Cases in which faults are planted: those of the gate, and a fixed corpus that decides whether a fault has an effect."""
+"""Cases in which faults are planted: the gate's, and a fixed corpus that decides whether a fault has an effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def number_of_cases(session: Session, op: str) -> int:
 
 
 def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None) -> Iterator[tuple[Target, Case]]:
-    """Yield the examples, the rows and all of BESIDE of *spec*, each built when it is asked for: one of every target, then the next.
+    """Yield the examples, rows and BESIDE of *spec*, built on demand: one of every target, then the next.
 
     most_targets: of so many targets only, spread over all of them.
     """

@@ -14,21 +14,26 @@ from quantizer.conformance.faults.policies import policies
 
 _INTRO = """# What the gate finds
 
-Written by `quantizer faults --peers -o docs/faults.md`; do not edit. Every fault of the catalogue (`quantizer/conformance/faults/`) is
-planted in every operator that it concerns. The planted functions replace the built-in ones, as functions of a plugin do. The gate's own cases
-are judged until a check fails. The end of the page lists the pairs that have no effect in these cases, each with the reason. `--corpus` looks for an
+Written by `quantizer faults --peers -o docs/faults.md`; do not edit. Every fault of the catalogue \
+(`quantizer/conformance/faults/`) is
+planted in every operator that it concerns. The planted functions replace the built-in ones, as functions of a plugin \
+do. The gate's own cases
+are judged until a check fails. The end of the page lists the pairs that have no effect in these cases, each with the \
+reason. `--corpus` looks for an
 effect in 20,000 generated cases of the operator. Half of these are tied or use the whole range of the codes.
 """
 _PEERS = """
 ## By the tolerances of other tools
 
-These are the same faults on the same cases, judged as other tools compare an operator with its reference (`policies.py` names each source). The
+These are the same faults on the same cases, judged as other tools compare an operator with its reference \
+(`policies.py` names each source). The
 changed operator is compared with the unchanged one, which is the most favourable reference.
 
 * *Share*: how many of the cases that a fault changes fail, averaged over all pairs that have an output to compare.
 * *Pairs*: the pairs for which at least one of the gate's cases fails.
 
-The gate's cases are made to show faults. On random data the shares of the looser policies are about half as large (400 convolutions and 23
+The gate's cases are made to show faults. On random data the shares of the looser policies are about half as large \
+(400 convolutions and 23
 faults, measured before this project).
 """
 

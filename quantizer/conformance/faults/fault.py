@@ -25,7 +25,7 @@ class Fault:
     id: str
     place: str
     where: tuple[str, ...] | Capability
-    """Operators by name, for what only their own code can get wrong; else what an operator must have (`capabilities`)."""
+    """Operators by name, for faults of their own code; else what an operator must have (`capabilities`)."""
     kind: Kind
     wrap: Wrap
     form: str = ""

@@ -40,7 +40,7 @@ _SEEN_BY: Mapping[Kind, tuple[str, ...]] = {
     "write": ("round_trip",),
     "read": ("round_trip",),
 }
-"""The checks that run a function of each kind, or what it gives; of any other kind, all. The others find what they find unchanged."""
+"""Kind of function -> the checks that run it or read its result; other kinds: all. Other checks are unaffected."""
 STATE = "state"
 """The place of faults that remember or damage: what a check finds of them depends on the checks before it."""
 FURTHER = 3
@@ -92,7 +92,7 @@ class Subject:
         cases: Iterable[tuple[Target, Case]],
         samples: Mapping[str, Sample] | None = None,
     ) -> None:
-        """Take the cases, each target's in their order; *samples*: a case runs the checks of this schedule, else all."""
+        """Take the cases, each target's in order; *samples*: a case runs the checks of this schedule, else all."""
         self.session, self.op = session, op
         self._samples = samples or {}
         self._schedules: dict[str, Schedule] = {}
@@ -134,7 +134,7 @@ class Subject:
         return found
 
     def examine_among(self, fault: Fault, indices: Sequence[int]) -> Found:
-        """Return what *fault* changes in some of the cases, and what first finds it there; no case after that is judged."""
+        """Return which cases *fault* changes, and which check first finds it; later cases are not judged."""
         found, started = Found(), perf_counter()
         compared, watched = self.planting(fault), self.planting(fault)
         changed: list[int] = []

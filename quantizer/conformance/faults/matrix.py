@@ -33,13 +33,13 @@ class Job:
     listed: Mapping[Triple, str]
     """(fault, operator, platform) -> why it has no effect there."""
     corpus: int = 0
-    """Generated cases that decide about pairs that change nothing in the gate's, listed or not; 0: nothing more is run."""
+    """Generated cases that decide about pairs without effect in the gate's cases; 0: run none."""
     peers: bool = False
     """Judge the faults by the policies of others, too."""
     schedule: bool = False
     """Judge each case by those checks alone that the gate profile runs on it."""
     places: bool = False
-    """Examine each fault on each platform and under each arithmetic by itself, instead of in the operator as a whole."""
+    """Examine each fault on each platform and under each arithmetic separately, not in the operator as a whole."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def run(job: Job) -> Result:
 
 
 def examined(session: Session, job: Job) -> Result:
-    """Examine one operator: plant every fault in the gate's cases, and ask the corpus about those that change nothing there."""
+    """Examine one operator: plant every fault in the gate's cases; the corpus decides about those without effect."""
     subject = Subject(session, job.op, gate_cases(session, job.op), SCHEDULE if job.schedule else None)
     faults = [fault for fault in catalogue() if fault.id in job.faults]
     count = number_of_cases(session, job.op)

@@ -41,7 +41,7 @@ def double_rounding(original: Function) -> Function:
 
 
 def finer(p: Parameters, bits: int) -> Parameters:
-    """Return parameters under which codes are units of 2**-bits of a step, unclipped, around zero; without a multiplier, steps."""
+    """Return parameters whose codes are units of 2**-bits of a step, unclipped, around zero; steps if no multiplier."""
     zero = torch.zeros_like(p.outputs["y"].zero_point)
     wide = replace(p.outputs["y"], dtype=WIDE, qmin=WIDE.min, qmax=WIDE.max, zero_point=zero)
     if p.rescale is None:

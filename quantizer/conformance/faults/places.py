@@ -18,7 +18,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.errors import QuantizerError
 
 KILLED, SURVIVES, WITHOUT, UNDECIDED, STALE = "killed", "survives", "without effect", "undecided", "listed, with effect"
-"""STALE: it is listed as without effect, and has one; UNDECIDED: no effect in the gate's cases, and nothing says why."""
+"""STALE: listed as without effect, and has one; UNDECIDED: no effect in the gate's cases, and no reason is known."""
 FAILING = (SURVIVES, STALE)
 
 
@@ -52,7 +52,10 @@ class Places:
                 self._where.setdefault((trial.target.platform.platform, found), []).append(index)
 
     def examined(self, fault: Fault, listed: Mapping[Triple, str]) -> tuple[Place, ...]:
-        """Return what becomes of *fault* in each place; *listed*: (fault, operator, platform) -> why it changes nothing there."""
+        """Return what becomes of *fault* in each place.
+
+        *listed*: (fault, operator, platform) -> why it has no effect.
+        """
         return tuple(
             self._place(fault, platform, name, indices, listed) for (platform, name), indices in self._where.items()
         )

@@ -10,10 +10,14 @@ from quantizer.conformance.faults.places import KILLED, STALE, SURVIVES, UNDECID
 
 _INTRO = """# What the gate finds, by platform
 
-Written by `quantizer faults --places -o docs/fault_places.md`; do not edit. A *place* is a fault in an operator on one platform, in the
-cases that have one arithmetic there: what is found on one platform says nothing about another. A fault is planted by the kind of
-number that it changes (multiplier, scale, table, slope, limit), whatever the platform calls it. A place without effect has its reason;
-a place that is *not settled* changes nothing in the gate's cases, and nothing says why. [faults.md](faults.md) counts the same faults by
+Written by `quantizer faults --places -o docs/fault_places.md`; do not edit. A *place* is a fault in an operator on \
+one platform, in the
+cases that have one arithmetic there: what is found on one platform says nothing about another. A fault is planted by \
+the kind of
+number that it changes (multiplier, scale, table, slope, limit), whatever the platform calls it. A place without \
+effect has its reason;
+a place that is *not settled* changes nothing in the gate's cases, and nothing says why. [faults.md](faults.md) \
+counts the same faults by
 operator.
 """
 _COUNTED = (
@@ -28,6 +32,7 @@ _HEADS = ("places", *(head for _, head in _COUNTED))
 
 def places_document(places: Sequence[Place], alarms: int) -> str:
     """Return the markdown of *places*, the same for the same places: no timings."""
+    without = [place for place in places if place.outcome == WITHOUT]
     open_ones = [place for place in places if place.outcome in (UNDECIDED, SURVIVES, STALE)]
     return "\n".join(
         [
@@ -36,7 +41,8 @@ def places_document(places: Sequence[Place], alarms: int) -> str:
             "## By form, arithmetic and platform", "",
             _counts(places, ("form", "arithmetic", "platform"), lambda p: (p.form, p.arithmetic, p.platform)), "",
             "## Survivors, and what is not settled", "", _grouped(open_ones, lambda p: (p.fault, p.outcome)), "",
-            "## Without effect", "", _grouped([p for p in places if p.outcome == WITHOUT], lambda p: (p.fault, p.reason)), "",
+            "## Without effect", "", _grouped(without, lambda p: (p.fault, p.reason)),
+            "",
         ]
     )  # fmt: skip
 
@@ -44,7 +50,8 @@ def places_document(places: Sequence[Place], alarms: int) -> str:
 def places_summary(places: Sequence[Place], alarms: int) -> str:
     """Return one line: places, and what became of them."""
     counts = ", ".join(f"{sum(p.outcome == name for p in places)} {head}" for name, head in _COUNTED)
-    return f"{len(places)} places on {len({p.platform for p in places})} platforms: {counts}; {alarms} alarms on unchanged operators."
+    platforms = len({p.platform for p in places})
+    return f"{len(places)} places on {platforms} platforms: {counts}; {alarms} alarms on unchanged operators."
 
 
 def _counts(places: Iterable[Place], heads: Sequence[str], name: Callable[[Place], tuple[str, ...]]) -> str:
@@ -58,7 +65,7 @@ def _counts(places: Iterable[Place], heads: Sequence[str], name: Callable[[Place
 
 
 def _grouped(places: Iterable[Place], name: Callable[[Place], tuple[str, str]]) -> str:
-    """Return a table of the operators and platforms of each fault: operators that share their platforms in one phrase."""
+    """Return a table of each fault's operators and platforms; operators with the same platforms share a phrase."""
     rows: dict[tuple[str, str], dict[str, set[str]]] = {}
     for place in places:
         rows.setdefault(name(place), {}).setdefault(place.op, set()).add(place.platform)

@@ -46,7 +46,8 @@ class Planting:
             self._stack.callback(setattr, self._file, self._in_file, own)
             return self
         for place, changed in self._changed:
-            self._stack.enter_context(REGISTRY.overridden(self._op, self._fault.kind, changed, place))  # type: ignore[arg-type]
+            planted = REGISTRY.overridden(self._op, self._fault.kind, changed, place)  # type: ignore[arg-type]
+            self._stack.enter_context(planted)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, at: TracebackType | None) -> None:
@@ -54,7 +55,7 @@ class Planting:
 
 
 def _changed(fault: Fault, spec: Spec, original: Function) -> Function:
-    """Return the function with the fault in it; one that concerns many operators sees a result in pieces as one tensor."""
+    """Return the function with the fault in it; a fault of many operators sees split outputs as one tensor."""
     in_pieces = next(iter(spec.outputs.values())).pieces is not None and fault.kind in ("reference", "quantized")
     return OnJoinedOutputs(spec, original, fault.wrap) if in_pieces and callable(fault.where) else fault.wrap(original)
 

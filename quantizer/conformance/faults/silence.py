@@ -1,4 +1,4 @@
-"""Reasons why a fault has no effect on a platform: what it changes does not occur there. Derived from cases and numbers."""
+"""Reasons why a fault has no effect on a platform: what it changes does not occur there."""
 
 from __future__ import annotations
 

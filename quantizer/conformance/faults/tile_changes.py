@@ -38,7 +38,7 @@ def _put(box: Box, axis: int, ends: tuple[int, int]) -> Box:
     return (*box[:axis], ends, *box[axis + 1 :])
 
 
-def halo_too_wide(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+def halo_too_wide(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
     """Cut input windows one element too long where the tensor goes on."""
     wide = []
     for tile in found:
@@ -51,7 +51,7 @@ def halo_too_wide(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: 
     return wide
 
 
-def halo_shifted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+def halo_shifted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
     """Cut input windows one element late where the tensor goes on."""
     late = []
     for tile in found:
@@ -64,17 +64,17 @@ def halo_shifted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: d
     return late
 
 
-def padding_everywhere(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+def padding_everywhere(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
     """Give every tile the padding of the whole image."""
     return [replace(tile, attrs=dict(attrs)) for tile in found]
 
 
-def seam_doubled(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+def seam_doubled(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
     """Compute the first tile twice."""
     return [found[0], *found]
 
 
-def seam_late(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+def seam_late(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
     """Put the results of the first two tiles of one shape in each other's place."""
     first = found[0]
     size = [stop - start for start, stop in first.output]
@@ -89,12 +89,12 @@ def seam_late(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict
     return found
 
 
-def sum_restarted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+def sum_restarted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
     """Start a split sum anew with each part, so that the last one is all that is left."""
     return [replace(tile, part=0, parts=1) for tile in found if tile.part == tile.parts - 1]
 
 
-def part_left_out(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:  # noqa: ARG001
+def part_left_out(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
     """Leave the first part of a split sum out, but for its place in the order."""
     kept = []
     for tile in found:

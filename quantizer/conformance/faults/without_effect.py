@@ -1,4 +1,4 @@
-"""The pairs of fault and operator that change nothing, as data, each with its reason: cases/faults/without_effect.jsonl.
+"""Pairs of fault and operator without effect, as data, each with its reason: cases/faults/without_effect.jsonl.
 
 A row that names platforms says so of these alone: `quantizer faults --places --list` writes such rows.
 """
@@ -27,7 +27,7 @@ Triple = tuple[str, str, str]
 
 
 def read_without_effect(cases: Path) -> Mapping[Pair, str]:
-    """Return (fault, operator) -> reason of every pair that is listed for all platforms; none where there is no such file.
+    """Return (fault, operator) -> reason of every pair that is listed for all platforms; none without the file.
 
     CaseError names file and line of what is not a JSON object with a fault, its operators and a reason, or listed
     twice.
@@ -38,7 +38,7 @@ def read_without_effect(cases: Path) -> Mapping[Pair, str]:
 
 
 def read_places(cases: Path) -> Mapping[Triple, str]:
-    """Return (fault, operator, platform) -> reason of all that is listed, the platform `EVERYWHERE` where none is named.
+    """Return (fault, operator, platform) -> reason of all that is listed; `EVERYWHERE` if no platform is named.
 
     CaseError names file and line of what is not such a row, or listed twice.
     """

@@ -1,1 +1,1 @@
-"""Small graphs that engines fuse: their cases, our node-by-node run, and comparison with rewritten or optimized runs."""
+"""Small graphs that engines fuse: cases, our node-by-node run, comparison with rewritten or optimized runs."""

@@ -1,4 +1,4 @@
-"""Cases of a small graph: sizes, data and the form in which its tensors hold codes, by hash; and the graph that they give."""
+"""Cases of a small graph: sizes, data and which tensors hold codes, by hash; and the graph that they give."""
 
 from __future__ import annotations
 

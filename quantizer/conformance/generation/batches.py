@@ -16,7 +16,7 @@ T = TypeVar("T")
 RANGES = 4
 """Cases of one structure, each with ranges and data of its own."""
 STRUCTURAL = ("order", "activation", "tiles")
-"""Choices of a structure that are made after its dimensions and operands; those of single axes begin with the same words."""
+"""Choices after a structure's dimensions and operands; those of single axes begin with the same words."""
 
 
 def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:

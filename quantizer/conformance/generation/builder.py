@@ -94,7 +94,7 @@ def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[
 
 
 def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
-    """Yield choices that ask for one coverage entry alone, for entries that no row could reach together with its others.
+    """Yield choices that aim at one coverage entry alone, for entries that no row could combine with its others.
 
     Of a data set a few, each of which may miss its aim; of all else the first one whose case has the entry, if any has.
     """
@@ -108,7 +108,7 @@ def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
 
 
 def build_case(target: Target, chooser: ChoiceSource, change: Change | None = None) -> Case:
-    """Return one legal case, its operands' ranges as drawn or as *change* makes them; the same choices give the same case."""
+    """Return one legal case, its ranges as drawn or as *change* makes them; equal choices give equal cases."""
     spec = target.spec
     bound, present, data = drawn(spec, chooser)
     seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
@@ -117,7 +117,7 @@ def build_case(target: Target, chooser: ChoiceSource, change: Change | None = No
 
 
 def outline(target: Target, chooser: HashChoices) -> Case:
-    """Return the case without ranges and data, from the same choices: enough to compute coverage, at a tenth of the cost."""
+    """Return the case without ranges and data, from the same choices: enough for coverage, at a tenth of the cost."""
     spec = target.spec
     bound, present, data = drawn(spec, chooser)
     case = _structure(target, bound, present, DataRecipe(data, 0))
@@ -241,7 +241,7 @@ def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
 
 
 def _hints(target: Target, case: Case, tensors: Mapping[str, Any]) -> dict[str, float]:
-    """Return what the output range of data next to ties follows from: accumulator units, and how many terms are added."""
+    """Return what decides the output range of data next to ties: accumulator units, and the number of terms."""
     spec = target.spec
     hints = {"step": _accumulator_step(target, case, tensors)}
     if spec.error_model.kind == "product":

@@ -62,7 +62,7 @@ def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
 
 
 def every_condition(everything: Sequence[Target], target: Target) -> Iterator[Case]:
-    """Yield cases in which every unit meets every class of every attribute and of presence with every class of data, distributed as in the gate."""
+    """Yield cases where every unit meets every class of attribute, presence and data, distributed as in the gate."""
     of_platform = [t.id for t in everything if t.deal == target.deal]
     found = {
         name: bins

@@ -18,7 +18,7 @@ NEAR = 2.0**-12
 
 
 def hits_target(trial: Trial) -> bool | None:
-    """Return whether the data have the property of their set (of a stack: its first part); None for a set without one."""
+    """Return whether the data have their set's property (of a stack: its first part); None without a property."""
     aim = AIMS.get(trial.case.data.sets[0])
     return aim(trial.part(0)) if aim else None
 
@@ -87,7 +87,7 @@ def _accumulator_limit(trial: Trial) -> bool:
 
 
 def _scale_spread(trial: Trial) -> bool:
-    """Scales of channels or of operands differ by 2**10 at least, or there is one for all channels, or for all operands."""
+    """Scales of channels or operands differ by at least 2**10, or all channels, or all operands, share one."""
     part = trial.target.weight
     if trial.spec.quantization.family in trial.target.platform.shared_parameters:
         return True
@@ -100,7 +100,7 @@ def _scale_spread(trial: Trial) -> bool:
 
 
 def _zero_point_extremes(trial: Trial) -> bool:
-    """Some activation's zero point, the output's of real numbers, is an end of its codes, or the scheme has none to choose."""
+    """A zero point of an activation (the output's with real inputs) is an end of its codes, unless it is fixed."""
     return any(
         int(params.zero_point) in (params.qmin, params.qmax, params.qmin + 1, params.qmax - 1)
         or int(params.zero_point) == 0
@@ -109,7 +109,7 @@ def _zero_point_extremes(trial: Trial) -> bool:
 
 
 def _near_ties(trial: Trial) -> bool:
-    """Some sum has another code under an arithmetic that differs next to ties alone, or is no tie and within 2**-12 of one."""
+    """Some sum has another code under an arithmetic that differs only next to ties, or is within 2**-12 of one."""
     if is_near_sum(trial.target):
         bound = variables(trial.spec, trial.case.shapes, trial.case.attrs)
         axis = channel_axis(trial.spec, bound, trial.sums.ndim) or 0

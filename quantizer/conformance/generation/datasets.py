@@ -83,7 +83,7 @@ def _filled(recipe: _Recipe) -> dict[str, Array]:
 
 
 def _stack(target: Target, case: Case) -> dict[str, Array]:
-    """Return the parts' activations one after another along the axis of the stack, and what it does not cut as the recipe has it."""
+    """Return the parts' activations one after another along the stack's axis; the recipe fills what is not cut."""
     stack, pieces = case.data.stack, list(parts(target.spec, case))
     assert stack is not None
     places = cut_along(target.spec, case.shapes, case.attrs, stack.axis)
@@ -96,7 +96,7 @@ def _stack(target: Target, case: Case) -> dict[str, Array]:
 
 
 def _parts(target: Target, cases: Sequence[Case], name: str, axis: int) -> Array:
-    """Return activation *name* of all *cases*, which differ in their data alone but for a shorter last one, along *axis*.
+    """Return activation *name* of all *cases* along *axis*. Only their data differ, and a shorter last case.
 
     Those of one data set are filled in one go.
     """
@@ -132,7 +132,7 @@ def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dic
 
 
 def _every_code(target: Target, case: Case, name: str) -> Array:
-    """Return the values of all codes in turn, or of codes from the first to the last, as far apart as the elements suffice.
+    """Return the values of all codes in turn, or of codes from the first to the last at equal distances.
 
     Of many more codes than elements, those too where kernels change their ways: `landmarks`. Where several activations
     have elements for every combination of their codes, each goes on when those before it have gone through all of
@@ -162,7 +162,7 @@ def _every_code(target: Target, case: Case, name: str) -> Array:
 
 
 def _codes_of_equals(target: Target, case: Case, name: str) -> dict[str, int]:
-    """Return the number of codes of each activation of the shape that *name* has; nothing of one that is no codes itself."""
+    """Return the number of codes of each activation of *name*'s shape; empty for one without codes."""
     items = target.spec.inputs
     equals = [
         n for n in target.spec.activations if items[n].kind == "value" and case.shapes.get(n) == case.shapes[name]
@@ -174,7 +174,7 @@ def _codes_of_equals(target: Target, case: Case, name: str) -> dict[str, int]:
 
 
 def landmarks(params: QParams) -> Array:
-    """Return the codes at the ends, at and around the zero point, and at both sides of every power of two of either sign."""
+    """Return the codes at the ends, at and around the zero point, and at both sides of powers of two of either sign."""
     powers = 2 ** np.arange(params.bits)
     centres = np.concatenate([-powers, [0, int(params.zero_point), params.qmin, params.qmax], powers])
     around = np.unique(centres[:, None] + np.array([-1, 0, 1]))

@@ -20,7 +20,7 @@ from quantizer.core.spec import NoTiling, Spec
 
 SET = "every_code"
 WIDTHS = (1.0, 1.0, 2.0**-10, 2.0**10)
-"""What the operands' ranges are multiplied by, a case each: the last two are as small and as large as few calibrations give."""
+"""Factors of the operands' ranges, a case each; the last two are as extreme as calibrations rarely give."""
 MOST_BITS = 16
 """Bits of all operands of an element together, up to which every combination is one case."""
 

@@ -1,4 +1,4 @@
-"""Solves biases that put sums of products next to a tie of the platform's arithmetic, where similar arithmetics round differently."""
+"""Solves biases that put sums of products next to a tie, where similar arithmetics round differently."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BESIDE = (-1, 0, 1, 2)
 
 
 def is_near_sum(target: Target) -> bool:
-    """Return whether a bias decides what the sums of the operator are, and the platform brings sums to codes as it does all."""
+    """Return whether a bias decides the operator's sums, and the platform brings sums to codes as usual."""
     roles = [item.role for item in target.spec.inputs.values()]
     own = REGISTRY.built_in(target.spec.op, "quantized", target.platform.places)
     if own is not None and own.platform is not None:  # a forward of its own, with numbers of its own
@@ -86,7 +86,7 @@ def near_sums(parameters: Parameters, channels: int) -> Array:
 
 
 def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
-    """Return the codes that the platform declares for [channels, n] *sums*; inner: what of each channel's is no bias."""
+    """Return the codes that the platform declares for [channels, n] *sums*; inner: the part that is not the bias."""
     channels, count = sums.shape
     rescale, constants = parameters.rescale, dict(parameters.constants)
     assert rescale is not None
@@ -145,7 +145,7 @@ def _zero_inside(sums: Array, multipliers: Array, zero: int) -> Array:
 
 
 def _beside(sums: Array, multipliers: Array, zero: int) -> Array:
-    """A float32 multiplier one unit smaller or larger, as a ratio of scales that is rounded at each operation may be."""
+    """A float32 multiplier one unit smaller or larger, as for a ratio of scales rounded at each operation."""
     right = _single(sums, multipliers, zero)
     smaller, larger = (
         _single(sums, np.nextafter(multipliers.astype(np.float32), np.float32(end)), zero) for end in (-np.inf, np.inf)

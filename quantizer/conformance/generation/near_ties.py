@@ -21,7 +21,8 @@ def near_ties(target: Target) -> list[Case]:
     """
     kind, operands = target.spec.error_model.kind, target.spec.inputs
     wide = kind in ("linear", "mean") and len(operands) == 1 and target.scheme.activation.bits > NARROW_BITS
-    # At the scale of its input a mean is a fraction with a small denominator, on a tie or far from one; a negation needs no rounding.
+    # At its input's scale a mean is a fraction with a small denominator, on a tie or far from one.
+    # A negation needs no rounding.
     wide = wide and target.spec.quantization.family not in target.platform.same_as_input
     if not wide and not is_near_sum(target):
         return []

@@ -21,7 +21,7 @@ SPREAD_BITS = 18
 WIDE_STEP = 17
 """Binary places from an accumulator unit to an output code, so that ties lie beyond the 24 bits of float32."""
 NEAR_PLACES = (11, 13)
-"""Binary places from an accumulator unit to an output code, under which many sums lie near a tie and float32 has them all."""
+"""Binary places from an accumulator unit to an output code: many sums lie near a tie and fit float32."""
 TINY = 2.0**-126  # the smallest normal float32
 EMPTY: Range = (0.0, 0.0)
 Change = Callable[[str, Range], Range]
@@ -58,7 +58,7 @@ def _codes(target: Target) -> tuple[int, int]:
 
 
 def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bound: Mapping[str, Any]) -> Range:
-    """Return a range for activation *name* that suits the data set; of an index all that the operator is defined for."""
+    """Return a range for activation *name* that suits the data set; for an index, all that the operator allows."""
     item = target.spec.inputs[name]
     if item.kind == "index":
         return limits(item, bound)
@@ -90,7 +90,7 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
 
 
 def ranges_within(target: Target, name: str, limits: Range, chooser: ChoiceSource) -> dict[str, Range]:
-    """Return ranges of activation *name* and the output for ties, where a range is clamped to *limits*: powers of two inside.
+    """Return ranges of activation *name* and output for ties, clamped to *limits*: powers of two inside.
 
     The input's step is a half to an eighth of the output's; nothing where the limits leave no room.
     """
@@ -123,7 +123,7 @@ def constant_range(target: Target, name: str, data: str, chooser: ChoiceSource) 
 def changed_range(
     target: Target, name: str, data: str, chooser: ChoiceSource, bound: Mapping[str, Any], change: Change
 ) -> Range:
-    """Return what *change* makes of the drawn range of activation, weight or bias *name*, within its domain; of an index the drawn."""
+    """Return *change* of the drawn range of operand *name*, within its domain; an index keeps the drawn one."""
     item = target.spec.inputs[name]
     if item.role != "activation":
         return change(name, constant_range(target, name, data, chooser))
@@ -142,7 +142,7 @@ def output_range(
     hints: dict[str, float],
     limits: Range = (-math.inf, math.inf),
 ) -> Range:
-    """Return the calibrated range of an output from its finite reference values, as the data set wants it, within *limits*."""
+    """Return an output's calibrated range from its finite reference values, as the data set wants, in *limits*."""
     y = y[np.isfinite(y)]
     seen = (float(y.min()), float(y.max())) if y.size else EMPTY
     low, high = min(seen[0], 0.0), max(seen[1], 0.0)
@@ -187,7 +187,7 @@ def output_range(
 
 
 def _float_step(target: Target, step: float, largest: float, chooser: ChoiceSource) -> float:
-    """Return a power of two as the scale of a tied output: its values are as coarse as the sums, or its smallest ones are twice that."""
+    """Return a power of two as scale of a tied output: as coarse as the sums, or half of its smallest values."""
     form = format_of(target.scheme.activation.format)
     held = math.ceil(math.log2(max(largest, step) / form.values[-1]))
     coarse = round(math.log2(step / form.unit)) + chooser.option("y.step", [0, 1, 2])

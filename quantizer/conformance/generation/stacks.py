@@ -53,7 +53,7 @@ def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = 
 
 
 def _sets(target: Target, case: Case, count: int) -> tuple[tuple[str, int], ...]:
-    """Return the parts: the case's own data set, then in turns others under its ranges and more of its own with other seeds."""
+    """Return the parts: the case's own data set, then in turn others under its ranges and its own with new seeds."""
     own, seed = case.data.set, case.data.seed
     others: list[str] = [name for name in BESIDE if name in target.spec.data and name != own] or [own]
     again = own if own not in SAME else others[0]

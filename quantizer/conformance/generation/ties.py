@@ -30,7 +30,7 @@ SMALL_CODES = 7
 FLOAT_CODES = 20
 """Codes around that of 1 that tied elements of a narrow float have."""
 DEVIATIONS = (SMALL_CODES, 1, 2)
-"""Codes by which tied elements of a normalisation lie beside their mean: a unit of the variance counts for few of them."""
+"""Codes between tied elements of a normalisation and their mean: a unit of the variance matters for few."""
 FLOAT16_UNIT = 2.0**-13
 """A quarter of the relative distance of float16 numbers."""
 MOST_DIVISORS = 1 << 12
@@ -107,7 +107,7 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
 
 
 def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
-    """Return values of codes around that of 1, whose sums have more bits than a value, and in a coarser output odd halves of one.
+    """Return codes around that of 1, whose sums have more bits than a value; in a coarse output odd halves.
 
     Every other case has values around the smallest normal one, so that kernels which flush those below it show.
     """
@@ -119,7 +119,7 @@ def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
 
 
 def _compared(target: Target, case: Case, name: str) -> float:
-    """Return the first value of an operand that is compared: both have the same code's worth there, one step or nothing.
+    """Return the first value of a compared operand: both have the same value there, one step or nothing.
 
     Every other time the second operand's float lies above it or below, by less than float16 can tell and than its code
     moves.
@@ -132,7 +132,7 @@ def _compared(target: Target, case: Case, name: str) -> float:
 
 
 def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> Array:
-    """Return zeros but for one element of each sum, an odd multiple of what lies half way between two codes of its mean.
+    """Return zeros but one element of each sum: an odd multiple of half way between two codes of its mean.
 
     Of n = 2**q * m terms, m odd, that is m where the output's step is 2**(1-q) of the input's (`ranges.output_range`),
     and n / 2 where both have one step.
@@ -210,7 +210,7 @@ def _picked(target: Target, case: Case, name: str) -> Array:
 
 
 def _mean_axes(target: Target, case: Case, name: str) -> tuple[int, ...]:
-    """Return the axes that a mean reduces: its attribute, the error model's, those of an image, else none that is known."""
+    """Return the axes that a mean reduces: its attribute's, the error model's, an image's, or none known."""
     if "axes" in case.attrs:
         return tuple(case.attrs["axes"])  # type: ignore[arg-type]
     rank, model = len(case.shapes[name]), target.spec.error_model
@@ -255,7 +255,10 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
 
 
 def _set_ends(channels: Array, unit: float, steps: int, seed: int) -> None:
-    """Make *channels* a range of *steps* of one *unit* around 0, whose ends are in each channel; of single values, in all."""
+    """Make *channels* a range of *steps* of one *unit* around 0.
+
+    Each channel, or all of single values, has its ends.
+    """
     rows = channels.reshape(1 if channels[0].size == 1 else channels.shape[0], -1).copy()
     high = steps - SMALL_CODES if channels[0].size == 1 else steps * 3 // 8 + seed % (steps // 4 + 1)
     rows[:, 0] = high * unit
@@ -292,7 +295,7 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
 
 
 def _lost_product(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> float:
-    """Return what a platform takes from each sum that absorbs zero points without the product of both, which a bias gives back."""
+    """Return what a platform takes from each sum if its zero points lack their product, which a bias gives back."""
     part, x = target.weight, next(n for n in tensors if target.spec.inputs[n].role == "activation")
     absorbed = target.spec.quantization.family in target.platform.absorbs_zero_point
     if part is None or part.symmetry == "symmetric" or not absorbed:
@@ -334,7 +337,7 @@ def is_quotient(target: Target) -> bool:
 
 
 def _solved_quotient(target: Target, case: Case) -> dict[str, Array]:
-    """Return dividends and divisors whose quotients are odd multiples of half a code, some with one code more or less above.
+    """Return dividends and divisors whose quotients are odd multiples of half a code, some one code above.
 
     Three divisors of four are, but for a power of two, numbers that times their reciprocal in float32, or in float64,
     are not 1. Nothing while the output has no range, or where the codes have no room.
@@ -381,7 +384,7 @@ def is_wide_product(target: Target) -> bool:
 
 
 def _solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Return both operands with a first product one unit beside a tie, beyond float32, on the side that ties to even leave.
+    """Return operands with a first product one unit beside a tie, beyond float32, where half_even would err.
 
     The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder
     modulo the output's step exists; the others of its row are zero where products are added, and the same where they
@@ -414,6 +417,6 @@ def _solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) ->
 
 
 def _factor(odd: int, remainder: int, period: int, reach: int) -> int:
-    """Return the largest code, *reach* at most, whose product with *odd* has a remainder modulo *period*, a power of two."""
+    """Return the largest code <= *reach* whose product with *odd* has a remainder modulo *period*, a power of two."""
     code = pow(odd, -1, period) * remainder % period
     return code + (reach - code) // period * period

@@ -1,4 +1,4 @@
-"""Sizes that kernels treat specially: around a vector, a block or a table, beyond a counter, with one more axis than usual."""
+"""Sizes that kernels treat specially: near a vector, block or table, past a counter, with one more axis."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _of_attribute(name: str, domain: Domain) -> Iterator[Unit]:
 
 
 def _past_sums(target: Target) -> list[int]:
-    """Return how many products of the largest codes, or half as large, just leave so many bits, where a case can have as many."""
+    """Return how many products of the largest codes, or half as large, just exceed so many bits, if a case can."""
     kind = target.spec.error_model.kind
     if kind not in ("linear", "bilinear", "mean") or target.spec.error_model.terms is None:
         return []
@@ -136,7 +136,7 @@ def _past_sums(target: Target) -> list[int]:
 
 
 def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource) -> dict[str, Any] | None:
-    """Return the values of all dimensions and attributes, as asked, the other sizes small; None where no case can have them."""
+    """Return values of all dimensions and attributes as asked, other sizes small; None if no case can have them."""
     for spread in SPREADS[chooser.integer("spread", 0, len(SPREADS) - 1) :]:
         try:
             bound = _bound(spec, asked, _Lean(chooser, spec, spread))
@@ -165,7 +165,7 @@ def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: _Lean) -> dict[str, A
 def _with(
     unit: Unit, domain: Domain, drawn: AttrValue, bound: Mapping[str, Any], chooser: ChoiceSource, *, limited: bool
 ) -> AttrValue | None:
-    """Return what was drawn with the unit in it; None where the domain begins above it, or ends below it and is a limit."""
+    """Return the draw with the unit in it; None if the domain begins above it, or ends below it as a limit."""
     if domain.type == "float":
         low, high = (None if end is None else float(end(bound)) for end in (domain.min, domain.max))
         inside = (low is None or low <= unit.value) and (high is None or unit.value <= high)

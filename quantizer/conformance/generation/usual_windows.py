@@ -1,4 +1,4 @@
-"""Cases with the windows of networks: kernel, stride and padding as they occur together, of few channels as images have.
+"""Cases with the windows of networks: usual triples of kernel, stride and padding, with few channels.
 
 Engines have kernels for just these. Attributes that are drawn one by one seldom give one of them.
 """
@@ -35,14 +35,14 @@ WINDOWS = (
 An even image under an odd kernel and a stride has an odd rest of padding: behind it, or before it.
 """
 CHANNELS = ((3,), (1, 4))
-"""Of a picture in colour; of one in gray or of sound, and of colours that are filled up to a vector: a case for each."""
+"""Channels: of a colour picture; of gray or sound; of colours filled up to a vector. A case for each."""
 PLACES = (4, 5)
 """By how many a size is larger than the least: outputs of several places, of an odd and of an even number of rows."""
 ATTRIBUTES = ("kernel", "stride", "padding")
 
 
 def usual_windows(target: Target) -> list[Case]:
-    """Return the cases of a target whose operator has windows that move in strides; the targets share the windows out."""
+    """Return the cases of a target whose operator has strided windows. The targets share the windows."""
     spec = target.spec
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []

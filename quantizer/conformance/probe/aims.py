@@ -15,9 +15,9 @@ from quantizer.numerics.qparams import QParams
 
 POWERS, RATIONAL, ANY, SOLVED = "powers of two", "rational scales", "any scales", "solved scales"
 AIMS = (POWERS, RATIONAL, SOLVED, RATIONAL, SOLVED, ANY)
-"""Scales of a draft: all powers of two; odd multiples of these, the output's solved so that a value is exactly a tie under a
-ratio that no multiplier holds; the output's or the weights' scale solved so that real values lie as near to ties as
-float32 scales allow; any float32 numbers."""
+"""Scales of a draft: all powers of two; odd multiples of these, the output's solved so that a value is exactly a tie
+under a ratio that no multiplier holds; the output's or the weights' scale solved so that real values lie as near to
+ties as float32 scales allow; any float32 numbers."""
 ENDS = (0.0, 1.0, 0.5, 0.4961)
 """Places of zero points that are tried more often than others; the last two make one of them odd."""
 FLOAT32 = 1 << 24
@@ -78,7 +78,7 @@ def place_of(draws: Draws) -> float:
 
 
 def solved_scale(draws: Draws, wanted: Wanted, scale: float, values: Array, y: QParams, unit: float = 0.0) -> float:
-    """Return *scale* of the output, or one that puts one of the real *values* on a tie (RATIONAL) or next to one (SOLVED).
+    """Return *scale* of the output, or one that puts a real of *values* on a tie (RATIONAL) or next to one (SOLVED).
 
     *unit*: the real value of one unit of a sum. Every other time the value then lies where a first rounding to whole
     units of the scaled sum (31 bits of a product dropped) is itself a tie, and the second one is next to it.
@@ -109,7 +109,7 @@ def _exact_tie(draws: Draws, value: float, reach: int, scale: float) -> float:
 
 
 def solved_output(draws: Draws, wanted: Wanted, grids: Grids, question: Question) -> QParams:
-    """Return the grid of the output of *question*, under SOLVED with a scale that puts one of its real values next to a tie."""
+    """Return the output grid of *question*; under SOLVED its scale puts one real value next to a tie."""
     y = question.output
     if grids.follows or wanted.aim not in (RATIONAL, SOLVED):
         return y
@@ -119,7 +119,7 @@ def solved_output(draws: Draws, wanted: Wanted, grids: Grids, question: Question
 def solved_input(
     draws: Draws, wanted: Wanted, grids: Grids, inputs: dict[str, QParams], y: QParams, code: int
 ) -> dict[str, QParams]:
-    """Return the grid of x, under SOLVED with a scale at which *code* (centred) has a value next to a tie of a fixed output."""
+    """Return the grid of x; under SOLVED *code* (centred) has a value next to a tie of a fixed output."""
     inverse = INVERSES.get(grids.target.spec.op)
     if wanted.aim != SOLVED or inverse is None or not code:
         return inputs

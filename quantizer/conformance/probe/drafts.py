@@ -1,4 +1,4 @@
-"""Drafts of questions: grids, and more items next to breakpoints than are asked; those that tell hypotheses apart are picked."""
+"""Drafts of questions: grids, and items next to breakpoints. Those that tell hypotheses apart are picked."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import AttrValue
 
 WINDOWS = (
-    (1, 2), (1, 3), (2, 2), (2, 3), (1, 7), (2, 4), (3, 4), (2, 5), (2, 7), (3, 6), (4, 5), (5, 6), (2, 11), (2, 13), (7, 7),
-    (2, 19), (2, 23), (3, 3),
+    (1, 2), (1, 3), (2, 2), (2, 3), (1, 7), (2, 4), (3, 4), (2, 5), (2, 7), (3, 6), (4, 5), (5, 6), (2, 11), (2, 13),
+    (7, 7), (2, 19), (2, 23), (3, 3),
 )  # fmt: skip
 """Windows and rows of a mean, as many terms as places: their reciprocals are rounded up and down."""
 
@@ -58,7 +58,11 @@ def pairs(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 def every_code(target: Target, draws: Draws, wanted: Wanted) -> Draft:
     """Return every code once: of operators of one input."""
     e, spec = draws.integer(-7, 0), target.spec
-    attrs: dict[str, AttrValue] = {"leaky_relu": {"slope": 0.25}, "clip": {"low": -1.0, "high": 6.0}}.get(spec.op, {})  # type: ignore[assignment]
+    known: dict[str, dict[str, AttrValue]] = {
+        "leaky_relu": {"slope": 0.25},
+        "clip": {"low": -1.0, "high": 6.0},
+    }
+    attrs = known.get(spec.op, {})
     grids = Grids(target, attrs, {"x": (256,)})
     inputs = grids.inputs({"x": float(scale_of(draws, wanted.aim, e)[0])}, {"x": place_of(draws)})
     x = inputs["x"]

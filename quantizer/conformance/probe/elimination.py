@@ -23,7 +23,7 @@ from quantizer.runtime.engines.protocol import Engine
 ITEMS = 197
 """Items of a question: no multiple of the lanes of a kernel."""
 POOL, SMALL_POOL = 2048, 400
-"""Items that are looked through for those on which hypotheses differ; fewer where there are many, or where each is a group of channels."""
+"""Items searched for differences between hypotheses; fewer if there are many, or each is a channel group."""
 FEW, HANDFUL = 120, 20
 """Hypotheses from which on a pool is looked through; and a large one."""
 FEWEST = 24
@@ -146,7 +146,7 @@ def _rounds(
 
 
 def _telling(draft: Draft, kept: Iterable[Hypothesis], items: int, draws: Draws) -> Question | None:
-    """Return the question of those items on which hypotheses differ, filled up with others; None where they differ on none."""
+    """Return a question of items where hypotheses differ, filled up with others; None if they differ on none."""
     whole = draft.whole()
     answers = [found for one in kept if (found := one.answers(whole)) is not None]
     if len(answers) < 2:

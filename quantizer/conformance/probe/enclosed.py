@@ -1,4 +1,4 @@
-"""Whether float32 operations in any order explain what an engine answered: every code lies in the interval of such a platform."""
+"""Whether float32 operations in any order explain an engine: every code lies in such a platform's interval."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Recorded(BuiltinEngine):
     def __init__(self, codes: Array) -> None:
         self._codes = codes
 
-    def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:  # noqa: ARG002 - the protocol's
+    # the protocol's arguments
+    def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:  # noqa: ARG002
         """Return the codes that were given."""
         return Staged(torch.from_numpy(self._codes.astype(np.int64)), {})
 

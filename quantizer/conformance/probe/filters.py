@@ -153,7 +153,7 @@ def _beyond(bits: int) -> int:
 
 
 def _past(draws: Draws, wanted: Wanted, grids: Grids, x: QParams, y: QParams, weights: Array) -> tuple[QParams, Array]:
-    """Return scales under which the end of an accumulator lies next to a tie: a saturated sum and the whole one differ."""
+    """Return scales that put the end of an accumulator next to a tie: a saturated sum and a whole one differ."""
     ends = (y.qmin - int(y.zero_point), y.qmax - int(y.zero_point))
     past = wanted.past or 1
     if draws.share() < 0.5:

@@ -136,7 +136,7 @@ def worded(tree: Tree) -> str:
 
 
 def _chain(tree: Tree, leaves: list[int]) -> bool:
-    """Return whether each leaf of *leaves*, from the last to the second, is the last that is added to what is before it."""
+    """Return whether each of *leaves*, from the last to the second, is added last to what is before it."""
     for leaf in reversed(leaves[1:]):
         if isinstance(tree, int) or len(tree) != 2 or leaf not in tree:
             return False

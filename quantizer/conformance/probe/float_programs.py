@@ -1,4 +1,4 @@
-"""Hypotheses beyond the platform language: float32 operators between dequantize and quantize, and sums times a float ratio."""
+"""Hypotheses beyond the platform language: float32 operators on real values, sums times a float ratio."""
 
 from __future__ import annotations
 

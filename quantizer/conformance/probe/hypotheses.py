@@ -1,4 +1,4 @@
-"""What an engine may do: every arithmetic that the platform language can declare for an operator, as platforms to compare with."""
+"""What an engine may do: every arithmetic that a platform can declare for an operator, as platforms."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ OF_RATIOS = (
 WIDENED = range(25)
 """Bits by which operands of a sum are shifted to the left."""
 OPERAND_SHIFT = 20
-"""Bits by which a platform widens operands of sums; there must be some where one operand goes to the output by a multiplier of its own."""
+"""Bits by which a platform widens operands of sums; needed if an operand has its own multiplier to the output."""
 ACCUMULATORS = (16, 20, 24, 32)
 """Bits of an accumulator that the sums of a question can leave."""
 WRAP, SATURATE = "wrap", "saturate"
@@ -89,7 +89,7 @@ Settings = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One arithmetic: settings of the platform language, or what a shipped platform has, or a program of float32 operations."""
+    """One arithmetic: platform settings, a shipped platform's, or a program of float32 operations."""
 
     settings: Settings
     platform: Platform | None = None

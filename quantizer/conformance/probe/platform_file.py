@@ -1,4 +1,4 @@
-"""What was found, as a platform file: a copy of a shipped platform, settings of the language, or an enclosing platform."""
+"""The finding as a platform file: a copy of a shipped platform, settings, or an enclosing platform."""
 
 from __future__ import annotations
 

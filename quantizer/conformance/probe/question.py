@@ -72,7 +72,7 @@ class Question:
         return {name: self._values(name) for name in self.codes}
 
     def exact(self) -> Array:
-        """Return the operator on the real numbers, in steps of the output, float64, one an item; the zero point is not added."""
+        """Return the operator on reals in output steps, float64, one per item, without the output's zero point."""
         return flat(self._reference().numpy() / float(self.output.scale))
 
     def _reference(self) -> Tensor:
@@ -148,7 +148,7 @@ class Grids:
         )
 
     def inputs(self, scales: Mapping[str, float], zeros: Mapping[str, float]) -> dict[str, QParams]:
-        """Return the grids of the activations. zeros: where the zero point lies, 0 at the smallest code, 1 at the largest."""
+        """Return the activations' grids. zeros: where the zero point lies, 0 at the smallest code, 1 at the largest."""
         made = {name: self.grid(params, scales[name], zeros[name]) for name, params in self._request({}).inputs.items()}
         first = next(iter(made.values()), None)
         return dict.fromkeys(made, first) if self.shared and first is not None else made
@@ -160,7 +160,7 @@ class Grids:
         return self.grid(self._request(inputs).output(), scale, zero)
 
     def grid(self, params: QParams, scale: float, zero: float | None) -> QParams:
-        """Return *params* under another scale (float32) and zero point, as exact as the platform stores them; None: the same one."""
+        """Return *params* with another scale (float32) and zero point, as exact as the platform's; None: unchanged."""
         value = torch.tensor(scale, dtype=torch.float32)
         symmetric = self.target.scheme.activation.symmetry == "symmetric"
         low = max(params.qmin, -params.qmax) if params.dtype.min < 0 else params.qmin

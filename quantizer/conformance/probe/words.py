@@ -69,7 +69,7 @@ MEANINGS: Mapping[str, Meaning] = {
 
 
 def answer(found: Found, home: str) -> Hypothesis | None:
-    """Return what stands for the class: settings that the engine's own platform declares, else the first ones, else a platform."""
+    """Return the representative of a class: settings of the engine's platform, else the first, else a platform."""
     general = [one for one in found.kept if one.platform is not None and not one.shipped]
     own = declared_by(found, home)
     chosen = [one for one in general if own and one.value("requantize") == own]
@@ -82,7 +82,7 @@ def answer(found: Found, home: str) -> Hypothesis | None:
 
 
 def declared_by(found: Found, platform: str) -> str:
-    """Return the requantization that *platform* declares for the operator's family, where the engine's grids are its own."""
+    """Return *platform*'s requantization for the operator's family, if the engine's grids are its own."""
     target = found.target
     if target.platform.platform != platform:
         return ""
@@ -162,7 +162,7 @@ def _codes(values: Any) -> str:
 
 
 def same_everywhere(kept: Iterable[Hypothesis], one: Hypothesis, op: str) -> list[str]:
-    """Return what else gives the same codes on every question, one of each requantization, with the reason where it is known."""
+    """Return what else gives equal codes on every question, one per requantization, with a reason if known."""
     groups: dict[Any, list[Hypothesis]] = {}
     for other in kept:
         if other is not one and not other.shipped:

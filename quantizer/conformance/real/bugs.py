@@ -1,4 +1,4 @@
-"""Makes a fault from a report: its change, applied under its condition only; and the twin that applies it everywhere else."""
+"""Makes a fault from a report: its change, only under its condition; its twin changes the other cases."""
 
 from __future__ import annotations
 

@@ -18,14 +18,20 @@ CAUGHT, UNMET, UNCHANGED, SURVIVES, UNREACHED = (
 )
 _INTRO = """# Bugs that others reported
 
-Written by `quantizer faults --real -o docs/real_bugs.md`; do not edit. Each line of `cases/real_bugs/` is a thread of a public tracker about a
-quantized kernel, rule or converter that gave wrong results. Where a case can express the bug, it is planted in place of the built-in function, under the
-condition that was reported. The gate's cases and the checks that the gate runs on them then judge it. No case was made for a single report; classes
-of cases were added for what the gate missed, so the totals say more about the gate now than about bugs that nobody reported yet.
-Each planted bug has a correct twin. Under the same condition the twin computes the correct result from other memory. It must pass.
+Written by `quantizer faults --real -o docs/real_bugs.md`; do not edit. Each line of `cases/real_bugs/` is a thread \
+of a public tracker about a
+quantized kernel, rule or converter that gave wrong results. Where a case can express the bug, it is planted in place \
+of the built-in function, under the
+condition that was reported. The gate's cases and the checks that the gate runs on them then judge it. No case was \
+made for a single report; classes
+of cases were added for what the gate missed, so the totals say more about the gate now than about bugs that nobody \
+reported yet.
+Each planted bug has a correct twin. Under the same condition the twin computes the correct result from other memory. \
+It must pass.
 A report that is planted in several operators counts as caught only if it is caught in all of them.
 """
-_SAMPLES = """A sample is a set of reports that was drawn when the cases were finished. What the gate found of it before anything was changed is the only
+_SAMPLES = """A sample is a set of reports that was drawn when the cases were finished. What the gate found of it \
+before anything was changed is the only
 figure here without that bias. It stays as it is; the last column says what the gate finds of the same reports now.
 """
 
@@ -52,8 +58,10 @@ def summary(reports: Sequence[Report], outcomes: Sequence[Outcome]) -> str:
     alarms = sum(bool(outcome.twin) for outcome in outcomes)
     planted = len(reports) - count[UNREACHED]
     return (
-        f"{len(reports)} reports, {planted} planted in {len(outcomes)} places: {count[CAUGHT]} caught, {count[SURVIVES]} survive, "
-        f"{count[UNMET]} whose condition no case meets, {count[UNCHANGED]} that change nothing; {count[UNREACHED]} out of reach; "
+        f"{len(reports)} reports, {planted} planted in {len(outcomes)} places: {count[CAUGHT]} caught, "
+        f"{count[SURVIVES]} survive, "
+        f"{count[UNMET]} whose condition no case meets, {count[UNCHANGED]} that change nothing; {count[UNREACHED]} "
+        f"out of reach; "
         f"{alarms} alarms on right twins."
     )
 

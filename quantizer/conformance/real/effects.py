@@ -195,7 +195,7 @@ def _bias_sign(original: Function) -> Function:
 
 
 def _fused_product(original: Function) -> Function:
-    """Round the product of sum and float32 multiplier once, with the rounding to a code: as a fused multiply-add has it."""
+    """Round the product of sum and float32 multiplier once, with the rounding to a code, as a fused multiply-add."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
         ratio = parameters.rescale
@@ -270,7 +270,7 @@ def _difference_wraps(codes: Tensor, p: Parameters) -> Tensor:
 
 
 def _lane_wraps(block: int) -> Wrap:
-    """Move what two products of two first codes give, if they lie half a block apart in one block of a matrix product."""
+    """Move the products of two first codes that lie half a block apart in one block of a matrix product."""
 
     def wrap(original: Function) -> Function:
         def faulty(a: Tensor, b: Tensor, *, parameters: Parameters, **named: Any) -> Any:

@@ -14,14 +14,15 @@ from quantizer.core.reading import Readable
 FOLDER = "real_bugs"
 """Below the folder of stored cases."""
 SAMPLE = "sample_"
-"""Begins the name of a file of reports that were drawn together, before any case was added for them; its day follows."""
+"""Prefix of a file of reports drawn together, before any case was added for them; its date follows."""
 _SAID = ("ref", "system", "class", "what")
 _PLANTED, _UNREACHED = {*_SAID, "ops", "when", "does"}, {*_SAID, "unreached"}
 LISTED = Readable(
     "a list of reports",
     1 << 24,
     CaseError,
-    'Write {"ref": "owner/name#1", "system": "...", "class": "...", "what": "..."} with "ops", "when" and "does", or with "unreached".',
+    'Write {"ref": "owner/name#1", "system": "...", "class": "...", "what": "..."} with "ops", "when" and "does", '
+    'or with "unreached".',
 )
 SAMPLES = "samples.json"
 OUTCOMES = ("caught", "survive", "unmet", "unchanged", "unreached")
@@ -55,7 +56,7 @@ class Report:
 
 
 def read_reports(cases: Path) -> tuple[Report, ...]:
-    """Return every report, in the order of file and line; none where there is no folder. CaseError names file and line."""
+    """Return every report in the order of file and line; none without a folder. CaseError names file and line."""
     folder, found = cases / FOLDER, list[Report]()
     if not exists(folder):
         return ()
@@ -71,7 +72,7 @@ def read_reports(cases: Path) -> tuple[Report, ...]:
 
 
 def read_samples(cases: Path) -> dict[str, dict[str, int]]:
-    """Return, for each day on which reports were drawn, how many had each outcome before anything was changed; CaseError names the file."""
+    """Return, per day of drawing, how many reports had each outcome before any change; CaseError names the file."""
     path = cases / FOLDER / SAMPLES
     if not exists(path):
         return {}

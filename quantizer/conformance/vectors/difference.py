@@ -19,7 +19,7 @@ class Difference:
     """One case that is not the same in both bundles."""
 
     kind: Kind
-    """stricter: a code that was right is wrong now; looser: only the reverse; other: operands or provided numbers differ."""
+    """stricter: a right code is wrong now; looser: only the reverse; other: operands or provided numbers differ."""
     name: str
     """Id of the case in the new bundle, of a removed one in the old."""
     text: str

@@ -1,4 +1,4 @@
-"""Cases of a target as vectors: drawn from a seed, their numbers as the form `npz` lowers them, and the codes that are right."""
+"""Cases of a target as vectors: drawn from a seed, numbers lowered to the form `npz`, and the right codes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def digest(content: bytes) -> str:
 
 
 def bundle(targets: list[Target], cases: int, seed: int, most: int) -> dict[str, bytes]:
-    """Return the files of a bundle by path, the manifest last: up to *cases* cases of each target, at most *most* bytes.
+    """Return a bundle's files by path, the manifest last: *cases* cases per target, at most *most* bytes.
 
     CaseError where they are larger, or where no case of a target runs.
     """

@@ -1,4 +1,4 @@
-"""Judge what came back of a bundle: each code in its interval; a result that is missing fails, an open case is never a pass."""
+"""Judge a bundle's results: each code in its interval. A missing result fails; an open case never passes."""
 
 from __future__ import annotations
 

@@ -160,8 +160,9 @@ def convolution(writer: Writer, layer: Any, blobs: list[Array]) -> None:
         )
     names = [writer.constant(layer, "weight", weight)]
     names += [writer.constant(layer, "bias", b.reshape(-1)) for b in bias]
-    writer.make(layer, "Conv", [x, *names], 4, kernel_shape=kernel, strides=stride, pads=[*pad, *pad], dilations=dilation,
-                group=param.group if param.HasField("group") else 1)  # fmt: skip
+    group = param.group if param.HasField("group") else 1
+    places = {"kernel_shape": kernel, "strides": stride, "pads": [*pad, *pad], "dilations": dilation}
+    writer.make(layer, "Conv", [x, *names], 4, **places, group=group)
 
 
 @layer_type("InnerProduct")
@@ -213,7 +214,7 @@ def relu(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("BatchNorm")
 def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Deviation from the stored mean over the stored deviation; both are divided by the third blob, 0 where that is 0."""
+    """Deviation from the stored mean over the stored deviation. Both are divided by the third blob unless it is 0."""
     param = layer.batch_norm_param
     (x,) = writer.read(layer)
     mean, variance, count = _blobs(blobs, 3)

@@ -15,7 +15,8 @@ PACKAGE = "quantizer_caffe"
 FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "BlobShape": {"dim": (1, "int64*")},
     "BlobProto": {
-        "num": (1, "int32"), "channels": (2, "int32"), "height": (3, "int32"), "width": (4, "int32"), "data": (5, "float*"),
+        "num": (1, "int32"), "channels": (2, "int32"), "height": (3, "int32"), "width": (4, "int32"),
+        "data": (5, "float*"),
         "shape": (7, "BlobShape"), "double_data": (8, "double*"),
     },
     "FillerParameter": {
@@ -23,7 +24,8 @@ FIELDS: dict[str, dict[str, tuple[int, str]]] = {
         "std": (6, "float"), "sparse": (7, "int32"), "variance_norm": (8, "=FAN_IN,FAN_OUT,AVERAGE"),
     },
     "ParamSpec": {
-        "name": (1, "string"), "share_mode": (2, "=STRICT,PERMISSIVE"), "lr_mult": (3, "float"), "decay_mult": (4, "float"),
+        "name": (1, "string"), "share_mode": (2, "=STRICT,PERMISSIVE"), "lr_mult": (3, "float"),
+        "decay_mult": (4, "float"),
     },
     "NetStateRule": {
         "phase": (1, "=TRAIN,TEST"), "min_level": (2, "int32"), "max_level": (3, "int32"), "stage": (4, "string*"),
@@ -32,7 +34,8 @@ FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "ConvolutionParameter": {
         "num_output": (1, "uint32"), "bias_term": (2, "bool"), "pad": (3, "uint32*"), "kernel_size": (4, "uint32*"),
         "group": (5, "uint32"), "stride": (6, "uint32*"), "weight_filler": (7, "FillerParameter"),
-        "bias_filler": (8, "FillerParameter"), "pad_h": (9, "uint32"), "pad_w": (10, "uint32"), "kernel_h": (11, "uint32"),
+        "bias_filler": (8, "FillerParameter"), "pad_h": (9, "uint32"), "pad_w": (10, "uint32"),
+        "kernel_h": (11, "uint32"),
         "kernel_w": (12, "uint32"), "stride_h": (13, "uint32"), "stride_w": (14, "uint32"),
         "engine": (15, "=DEFAULT,CAFFE,CUDNN"), "axis": (16, "int32"), "force_nd_im2col": (17, "bool"),
         "dilation": (18, "uint32*"),
@@ -44,11 +47,14 @@ FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "PoolingParameter": {
         "pool": (1, "=MAX,AVE,STOCHASTIC"), "kernel_size": (2, "uint32"), "stride": (3, "uint32"), "pad": (4, "uint32"),
         "kernel_h": (5, "uint32"), "kernel_w": (6, "uint32"), "stride_h": (7, "uint32"), "stride_w": (8, "uint32"),
-        "pad_h": (9, "uint32"), "pad_w": (10, "uint32"), "engine": (11, "=DEFAULT,CAFFE,CUDNN"), "global_pooling": (12, "bool"),
+        "pad_h": (9, "uint32"), "pad_w": (10, "uint32"), "engine": (11, "=DEFAULT,CAFFE,CUDNN"),
+        "global_pooling": (12, "bool"),
         "round_mode": (13, "=CEIL,FLOOR"),
     },
     "ReLUParameter": {"negative_slope": (1, "float"), "engine": (2, "=DEFAULT,CAFFE,CUDNN")},
-    "BatchNormParameter": {"use_global_stats": (1, "bool"), "moving_average_fraction": (2, "float"), "eps": (3, "float")},
+    "BatchNormParameter": {
+        "use_global_stats": (1, "bool"), "moving_average_fraction": (2, "float"), "eps": (3, "float"),
+    },
     "ScaleParameter": {
         "axis": (1, "int32"), "num_axes": (2, "int32"), "filler": (3, "FillerParameter"), "bias_term": (4, "bool"),
         "bias_filler": (5, "FillerParameter"),
@@ -60,7 +66,8 @@ FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "InputParameter": {"shape": (1, "BlobShape*")},
     "LayerParameter": {
         "name": (1, "string"), "type": (2, "string"), "bottom": (3, "string*"), "top": (4, "string*"),
-        "loss_weight": (5, "float*"), "param": (6, "ParamSpec*"), "blobs": (7, "BlobProto*"), "include": (8, "NetStateRule*"),
+        "loss_weight": (5, "float*"), "param": (6, "ParamSpec*"), "blobs": (7, "BlobProto*"),
+        "include": (8, "NetStateRule*"),
         "exclude": (9, "NetStateRule*"), "phase": (10, "=TRAIN,TEST"), "propagate_down": (11, "bool*"),
         "concat_param": (104, "ConcatParameter"), "convolution_param": (106, "ConvolutionParameter"),
         "dropout_param": (108, "DropoutParameter"), "eltwise_param": (110, "EltwiseParameter"),

@@ -1,4 +1,4 @@
-"""Axes as Compass layers have them: listed where ours name the first one, from the front, constants in another order."""
+"""Axes of Compass layers: a list where ours name the first axis, counted from the front, constants permuted."""
 
 from __future__ import annotations
 

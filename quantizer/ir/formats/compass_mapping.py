@@ -1,4 +1,4 @@
-"""Maps between operators and Compass layers by `formats.compass` of a spec: attributes, sizes, constants, fused activation."""
+"""Maps operators to Compass layers by a spec's `formats.compass`: attributes, sizes, constants, fused activation."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def fused_attrs(where: str, node: Node, activation: str, slopes: Tensor | None, 
 
 
 def slopes_of(where: str, slopes: torch.Tensor, rank: int) -> torch.Tensor:
-    """Return slopes as a quantized layer has them: without a first axis of equal slices that an input of *rank* has too."""
+    """Return slopes as a quantized layer has them: without a leading axis of equal slices of a *rank* input."""
     if slopes.dim() >= rank and slopes.dim() > 0 and bool((slopes == slopes[:1]).all()):
         slopes = slopes[0]
     if slopes.dim() and slopes.numel() != slopes.shape[-1]:

@@ -1,4 +1,4 @@
-"""Converts scales and zero points of Compass IR (codes per unit, negated zero point) to ours and back; the only place."""
+"""Converts scales and zero points of Compass IR (codes per unit, negated zero point) to ours and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quantizer.numerics.qparams import QParams
 
 TOP_RANGE, TOP_SCALE, TOP_ZP = "layer_top_range", "layer_top_scale", "layer_top_zp"
 WINOGRAD = "with_winograd"
-"""Node.extra, and the file's key, of a convolution that is computed by Winograd's algorithm: its weights are transformed."""
+"""Node.extra, and the file's key, of a convolution by Winograd's algorithm: its weights are transformed."""
 AXES = "activation_quantization_axis"
 _T = TypeVar("_T")
 _Numbers: TypeAlias = "AttrValue | torch.Tensor"

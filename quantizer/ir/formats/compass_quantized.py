@@ -39,7 +39,7 @@ RATIOS: Mapping[str, tuple[str, ...]] = {
 }
 """Families whose layers have these lines in another order (Compass)."""
 FUSED_RATIOS: Mapping[tuple[str, str], tuple[str, ...]] = {("rectifier", "relu6"): SHIFT_FIRST}
-"""(Family, fused activation) of layers that have them in an order of their own: a RELU6 is a rectifier with that bound."""
+"""(Family, fused activation) of layers that order them differently: a RELU6 is a rectifier with that bound."""
 ALWAYS_LISTS = ("depthwise_convolution",)
 """Families whose multipliers are constants even where there is one channel."""
 
@@ -90,7 +90,7 @@ def provided_layer(
 def scaled_layer(
     graph: Graph, node: Node, spec: Spec, *, perf_mode: bool = True, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Node, list[Tensor]]:
-    """Return a fully connected layer that multiplies by three float32 constants instead of a multiplier; its bias is real.
+    """Return a fully connected layer with three float32 constants instead of a multiplier; its bias is real.
 
     node: as of `provided_layer`. shapes: of `scale1`, units of the input, `scale2`, units of each row's weights, and
     `scale3`, steps of the output. The input's zero point is lost (Compass).
@@ -162,7 +162,7 @@ def _code_tensor(tensor: Tensor, constant: Constant, *, spatial: bool) -> Tensor
 
 
 def _single(params: QParams) -> QParams:
-    """Return parameters as a file gives them back: the scale the inverse of the steps, those of one slice the tensor's."""
+    """Return parameters as a file gives them back: the scale is the inverse of the step; one slice is per tensor."""
     steps, zero, axis = scale_of(params), params.zero_point, params.axis
     if params.scale.numel() == 1:
         steps, zero, axis = steps.reshape(()), zero.reshape(()), None
@@ -272,7 +272,7 @@ def _branches(ratio: Rescale, narrow: DType) -> dict[str, object]:
 
 
 def _logarithms(node: Node, provided: Parameters, kind: DType) -> dict[str, object]:
-    """Return float32 exponentials, the ratio of steps and the output's steps, and a multiplier of 1 in a format of codes."""
+    """Return float32 exponentials, the ratio of steps, the output's steps, and a multiplier of 1 in a code format."""
     x, y = (scale_of(params) for params in (provided.inputs["x"], provided.outputs["y"]))
     entries = provided.tables["exp"].entries
     found = {"lut_exp": stored(node, "lut_exp", entries, DTYPES["float32"]), "quantize_scale": (float(y / x), float(y))}

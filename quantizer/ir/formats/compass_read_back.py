@@ -204,7 +204,8 @@ def _branches(node: Node, variant: str, provided: Parameters) -> Rescale:
     scales, shifts = (node.extra.get(key) for key in ("scale_value", "shift_value"))
     one = torch.tensor(1.0, dtype=torch.float64)
     if not isinstance(scales, tuple) or not isinstance(shifts, tuple):
-        return Rescale(variant, one, torch.tensor(0), factors=dict.fromkeys(provided.inputs, 1.0))  # type: ignore[arg-type]
+        factors: dict[str, float] = dict.fromkeys(provided.inputs, 1.0)
+        return Rescale(variant, one, torch.tensor(0), factors=factors)  # type: ignore[arg-type]
     if not len(scales) == len(shifts) == len(provided.inputs):
         raise GraphError(
             f"layer {node.name!r}: scale_value and shift_value: one for each of {len(provided.inputs)} inputs."

@@ -64,7 +64,10 @@ def format_value(value: AttrValue) -> str:
 
 
 def _is_whole(value: AttrValue, depth: int = 2) -> bool:
-    """Return whether *value* is an integer of 64 bits or lists of them, *depth* deep at most: such a text always reads back."""
+    """Return whether *value* is a 64-bit integer or lists of them, *depth* deep at most.
+
+    Such a text always reads back.
+    """
     if type(value) is int:
         return -(1 << 63) <= value < 1 << 64
     return depth > 0 and type(value) is tuple and all(_is_whole(item, depth - 1) for item in value)

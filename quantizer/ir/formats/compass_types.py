@@ -1,4 +1,4 @@
-"""Layers that Compass IR has under two names: activations, as layer types of their own or as methods, and three more."""
+"""Layers that Compass IR has under two names: activations, as layer types or as methods, and three more."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from quantizer.ir.graph import Node
 OWN_TYPE = "compass.own_type"
 """Node.extra of a native node: the layer type that its file has instead of the one that specs name."""
 METHODS: Mapping[str, str] = {
-    "CELU": "CELU", "Clip": "CLIP", "ELU": "ELU", "GELU": "GELU", "HardSigmoid": "HARDSIGMOID", "Hardswish": "HARDSWISH",
+    "CELU": "CELU", "Clip": "CLIP", "ELU": "ELU", "GELU": "GELU", "HardSigmoid": "HARDSIGMOID",
+    "Hardswish": "HARDSWISH",
     "LeakyRELU": "LEAKYRELU", "MISH": "MISH", "RELU": "RELU", "RELU6": "RELU6", "SELU": "SELU", "Sigmoid": "SIGMOID",
-    "Silu": "SILU", "Softplus": "SOFTPLUS", "Softsign": "SOFTSIGN", "Tanh": "TANH", "THRESHOLDEDRELU": "THRESHOLDEDRELU",
+    "Silu": "SILU", "Softplus": "SOFTPLUS", "Softsign": "SOFTSIGN", "Tanh": "TANH",
+    "THRESHOLDEDRELU": "THRESHOLDEDRELU",
 }  # fmt: skip
 """Layer type -> the method of an Activation that computes the same."""
 SAME: Mapping[str, str] = {"Interp": "Resize", "Permute": "Transpose", "StridedSlice": "Slice"}
@@ -21,7 +23,7 @@ ACTIVATION, METHOD = "Activation", "method"
 
 
 def as_named(node: Node) -> Node:
-    """Return a layer as the type that computes the same and that specs name, remembering its own; any other as it is."""
+    """Return a layer as the type that specs name for the same function, and remember its own; others unchanged."""
     if node.op in SAME:
         return replace(node, op=SAME[node.op], extra={**node.extra, OWN_TYPE: node.op})
     if node.op not in METHODS:

@@ -1,4 +1,4 @@
-"""The text of an MLIR module of one straight-line function: its operations, with every value defined and of one type."""
+"""The text of an MLIR module of one straight-line function: operations whose values are defined and typed once."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from quantizer.numerics.qparams import QParams
 
 _ELEMENTS = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "bool": "i1", "int8": "si8",
-    "uint8": "ui8", "int16": "si16", "uint16": "ui16", "int32": "si32", "uint32": "ui32", "int64": "i64", "uint64": "ui64",
+    "uint8": "ui8", "int16": "si16", "uint16": "ui16", "int32": "si32", "uint32": "ui32", "int64": "i64",
+    "uint64": "ui64",
 }  # fmt: skip
 """Our number format -> how TpuLang spells it: 64 bits without a sign, fewer with one."""
 _DTYPES = {text: DTYPES[name] for name, text in _ELEMENTS.items()} | {
@@ -28,7 +29,8 @@ _STORAGE = {text: DTYPES[name] for name, text in QUANTIZED.items()}
 MAX_RANK = 16
 _SHAPE = re.compile(r"(?:(\*)x|((?:(?:\d{1,18}|\?)x)*))(.*)", re.DOTALL)
 _UNIFORM = re.compile(
-    r"!quant\.uniform<\s*([iu]\d+)\s*(?:<\s*(-?\d{1,18})\s*:\s*(-?\d{1,18})\s*>)?\s*:\s*f32\s*(?::\s*(\d{1,4}))?\s*,\s*(.*?)\s*>",
+    r"!quant\.uniform<\s*([iu]\d+)\s*(?:<\s*(-?\d{1,18})\s*:\s*(-?\d{1,18})\s*>)?"
+    r"\s*:\s*f32\s*(?::\s*(\d{1,4}))?\s*,\s*(.*?)\s*>",
     re.DOTALL,
 )
 _STEP = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d{1,4})?)\s*(?::\s*(-?\d{1,18}))?\s*")
@@ -155,7 +157,7 @@ def _step(cursor: Cursor, text: str, qmin: int, qmax: int, start: int) -> tuple[
 
 
 def _axis(cursor: Cursor, axis: int, count: int, shape: tuple[int, ...], start: int) -> int:
-    """Return the axis that has *count* slices: the one that is named, or 0 where TpuLang named 1 for a convolution's weights."""
+    """Return the axis that has *count* slices: the named one, or 0 if TpuLang names 1 for convolution weights."""
     weights = axis == 1 and shape[1:2] != (count,) and shape[:1] == (count,)
     if not weights and shape[axis : axis + 1] != (count,):
         cursor.fail(f"{count} scales along axis {axis} of shape {list(shape)}: every slice needs one scale", start)

@@ -1,4 +1,4 @@
-"""Archives of named arrays (.npz) and single ones (.npy): the same bytes for the same arrays, read without pickle and in bounds."""
+"""Archives of named arrays (.npz) and single arrays (.npy): deterministic bytes, read without pickle, in bounds."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def zip_bytes(files: Mapping[str, bytes]) -> bytes:
 
 
 def entry_bytes(where: str, archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """Return the file called *name* of an open zip; FormatError where there is none or it has more than *most* bytes."""
+    """Return the file called *name* of an open zip; FormatError if it is missing or has more than *most* bytes."""
     try:
         with archive.open(name) as file:
             content = file.read(most + 1)
@@ -165,8 +165,8 @@ def _entries(where: str, archive: zipfile.ZipFile, largest: int, held: int) -> I
         )
     if total > max(FREELY, PACKED * held):
         raise FormatError(
-            f"{where}: {held} bytes that unpack to {total}: more than {PACKED} times as many. Save the arrays with numpy.savez,"
-            " which packs nothing."
+            f"{where}: {held} bytes that unpack to {total}: more than {PACKED} times as many. "
+            "Save the arrays with numpy.savez, which packs nothing."
         )
     for entry in entries:
         if not entry.filename.endswith(".npy"):

@@ -99,11 +99,11 @@ def from_model(
 LONGEST = 300
 """Characters of a message of ONNX's that are shown."""
 QLINEAR = {"QLinearConv": ((0, 1, 2), (3, 4, 5), (6, 7)), "QLinearMatMul": ((0, 1, 2), (3, 4, 5), (6, 7))}
-"""Operator on codes -> the places of (codes, scale, zero point) of its operands, and of the result's scale and zero point."""
+"""Operator on codes -> the places of (codes, scale, zero point) of its operands, and of its result's parameters."""
 
 
 def with_parameters(graph: Graph) -> Graph:
-    """Return *graph* with the parameters of every tensor of codes, where the operators around it say them with constants."""
+    """Return *graph* with the parameters of every tensor of codes, if operators around it give them as constants."""
     found: dict[str, Tensor] = {}
     for node in graph.nodes:
         for codes, scale, zero, axis in _said(node):
@@ -118,7 +118,7 @@ def with_parameters(graph: Graph) -> Graph:
 
 
 def _said(node: Node) -> list[tuple[str, str | None, str | None, object]]:
-    """Return (codes, scale, zero point, axis of several scales) of each tensor of codes that a node says something of."""
+    """Return (codes, scale, zero point, axis of several scales) of each tensor of codes that a node describes."""
     if node.op in ("DequantizeLinear", "QuantizeLinear") and not node.attrs.get("block_size"):
         codes = node.inputs[0] if node.op == "DequantizeLinear" else node.outputs[0]
         zero = node.inputs[2] if len(node.inputs) > 2 else None
@@ -166,7 +166,8 @@ def _opsets(model: onnx.ModelProto, where: str) -> dict[str, int]:
         raise FormatError(f"{where}: imports no opset of ONNX itself: name a version from {OLDEST} to {newest}.")
     if newest < found[""] <= NEWEST:
         raise UnsupportedError(
-            f"{where}: opset {found['']}: the installed onnx {onnx.__version__} knows opsets up to {newest}. Install a later one."
+            f"{where}: opset {found['']}: the installed onnx {onnx.__version__} knows opsets up to {newest}. "
+            "Install a later one."
         )
     if not 1 <= found[""] <= newest:
         raise UnsupportedError(f"{where}: opset {found['']}: must be from {OLDEST} to {newest}.")

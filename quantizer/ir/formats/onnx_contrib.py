@@ -1,4 +1,4 @@
-"""ONNX Runtime's own operators on codes (domain com.microsoft) as the standard's: a float operator between quantizations.
+"""ONNX Runtime's operators on codes (domain com.microsoft) as a float operator between quantizations.
 
 What its quantizer writes in the format QOperator is so read as what it writes in the format QDQ. Source:
 ContribOperators.md of ONNX Runtime.
@@ -93,7 +93,7 @@ def without_contrib(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 
 def _applied(rule: Rule, work: _Work, node: onnx.NodeProto) -> Nodes:
-    """Return what takes the place of a node; FormatError where it has not the operands or attributes of its operator."""
+    """Return the replacement of a node; FormatError if it lacks operands or attributes of its operator."""
     try:
         return rule(work, node)
     except QuantizerError:

@@ -61,7 +61,8 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
     _stand_in(light.graph)
     try:
         inferred = onnx.shape_inference.infer_shapes(light, data_prop=False)
-    except Exception:  # noqa: BLE001 - what the library's C++ code raises, it raises of the model itself too, and says why
+    # The library's C++ code raises the same errors of the model itself, and says why.
+    except Exception:  # noqa: BLE001
         return False
     short = all(size <= LONGEST_VECTOR for size in _vectors(inferred.graph))
     if any(node.op_type in CONVOLUTIONS for node in nodes):

@@ -1,4 +1,4 @@
-"""Numbers of an ONNX file: its number formats in ours, and its tensors, checked against their sizes before they are read."""
+"""Numbers of an ONNX file: number formats, and tensors whose sizes are checked before they are read."""
 
 from __future__ import annotations
 

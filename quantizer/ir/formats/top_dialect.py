@@ -190,7 +190,7 @@ def _operation(op: TopOp) -> type[IRDLOperation]:
 
 
 def _verify(self: Operation) -> None:
-    """Raise VerifyException for an attribute that the table does not have, no operands at all, or an impossible shape."""
+    """Raise VerifyException for an attribute that is not in the table, no operands at all, or an impossible shape."""
     op = TOP_OPS[self.name]
     for key in self.attributes:
         if key not in op.attributes:

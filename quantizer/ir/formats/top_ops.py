@@ -25,7 +25,7 @@ ABSENT = "#"
 
 @dataclass(frozen=True)
 class Value:
-    """An operand or a result: always a tensor, a tensor or `none`, possibly left out at the end, or any number of them."""
+    """An operand or a result: a tensor, a tensor or `none`, optional at the end, or any number of them."""
 
     name: str
     presence: Presence = "required"
@@ -113,7 +113,8 @@ _RELU = {"do_relu": NO, "relu_limit": NO_LIMIT}
 _INT4 = dict.fromkeys(("in_int4_scale", "in_int4_zp", "out_int8_scale", "out_int8_zp"), F64.optional)
 _WINDOW = {"kernel_shape": I64S, "strides": I64S, "pads": I64S}
 _POOL = _WINDOW | _RELU | {
-    "ceil_mode": BOOL.optional, "auto_pad": _AUTO_PAD, "is_adaptive": NO, "keepdims": YES, "pad_value": I64.defaulted(0),
+    "ceil_mode": BOOL.optional, "auto_pad": _AUTO_PAD, "is_adaptive": NO, "keepdims": YES,
+    "pad_value": I64.defaulted(0),
     "count_include_pad": NO, "round_mode": ROUND, "first_round_mode": ROUND,
 }  # fmt: skip
 
@@ -147,7 +148,8 @@ _OPS: dict[str, TopOp] = {
         dynweight_reorderd=NO, **_WINDOW, **_RELU,
     ),
     "MatMul": _op(
-        "input right bias?", right_transpose=NO, left_transpose=NO, output_transpose=NO, hdim_is_batch=NO, keep_dims=YES,
+        "input right bias?", right_transpose=NO, left_transpose=NO, output_transpose=NO, hdim_is_batch=NO,
+        keep_dims=YES,
         weight_bits=I64.optional, **_RELU, **_INT4,
     ),
     # elementwise
@@ -172,7 +174,8 @@ _OPS: dict[str, TopOp] = {
         "cond tbrn? fbrn?", x_is_const=NO, y_is_const=NO, x_const_val=F64.defaulted(0.0), y_const_val=F64.defaulted(0.0)
     ),
     # functions of one input
-    **_unary("Abs Ceil Floor Round Sin Cos Tan Sinh Cosh Arccos Arctanh Exp Log Sqrt Rsqrt Erf Sign SiLU Mish HardSwish"),
+    **_unary("Abs Ceil Floor Round Sin Cos Tan Sinh Cosh Arccos Arctanh Exp Log Sqrt Rsqrt Erf Sign SiLU Mish"),
+    **_unary("HardSwish"),
     "Relu": _op("input", relu_limit=NO_LIMIT),
     "PRelu": _op("input slope"),
     "LeakyRelu": _op("input", alpha=F64, round_mode=ROUND),
@@ -187,14 +190,16 @@ _OPS: dict[str, TopOp] = {
     # quantization
     "Cast": _op("input", round_mode=ROUND),
     "RequantInt": _op(
-        "input", multiplier=I64S, rshift=I64S, quant_mode=REQUANT, round_mode=ROUND, rq_axis=SI32.defaulted(1), fuse_rq=NO
+        "input", multiplier=I64S, rshift=I64S, quant_mode=REQUANT, round_mode=ROUND, rq_axis=SI32.defaulted(1),
+        fuse_rq=NO
     ),
     "DequantInt": _op(
         "input", multiplier=I64S, shift=I64S, lshift=I64.defaulted(0), quant_mode=_choice("Normal", "TFLite"),
         round_mode=ROUND,
     ),
     "RequantFp": _op(
-        "input", scale=F64S, offset=F64S, quant_mode=REQUANT, round_mode=ROUND, first_round_mode=ROUND.defaulted("HalfUp")
+        "input", scale=F64S, offset=F64S, quant_mode=REQUANT, round_mode=ROUND,
+        first_round_mode=ROUND.defaulted("HalfUp")
     ),
     "MeanStdScale": _op(
         "input", quant_mode=STRING, customization_format=STRING, channel_order=STRING, sign=YES, scale=F64S, std=F64S,
@@ -263,8 +268,8 @@ _OPS: dict[str, TopOp] = {
 }  # fmt: skip
 
 TOP_OPS: dict[str, TopOp] = {f"top.{name}": replace(op, name=f"top.{name}") for name, op in _OPS.items()}
-"""`top.Conv` -> what it takes, gives and says. `Custom`'s `params` are pairs `(name, value)`: an int is i64, a float f32
-(and must be one), a bool, a list of ints or of floats."""
+"""`top.Conv` -> what it takes, gives and says. `Custom`'s `params` are pairs `(name, value)`: an int is i64, a float
+f32 (and must be one), a bool, a list of ints or of floats."""
 STRUCTURE = frozenset({"top.None", "top.Weight", "top.Input"})
 """What the text says of absent operands, constants and inputs; of these only an Input that preprocesses is a node."""
 

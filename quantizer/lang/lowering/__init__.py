@@ -1,1 +1,1 @@
-"""What each Top operator computes, said in ONNX's standard operators: the one definition that runs and that is exported."""
+"""What each Top operator computes, in ONNX's standard operators: the one definition that runs and is exported."""

@@ -80,7 +80,7 @@ def _product(c: Call) -> Value:
 
 
 def _sum(c: Call, op: str) -> Value:
-    """Centred codes 20 bits wider, each brought to twice the larger scale, added, and requantized: TensorFlow Lite's sum."""
+    """TensorFlow Lite's sum: centred codes 20 bits wider, brought to twice the larger scale, added, requantized."""
     out, a, b = _scales(c)
     twice, wide = 2.0 * max(a, b), 1 << WIDER
     terms = [

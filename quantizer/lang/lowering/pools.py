@@ -60,7 +60,10 @@ def _window(c: Call, x: Value) -> dict[str, Any]:
 
 @lowers("MaxPool")
 def max_pool(c: Call) -> Value:
-    """Largest of each window, of one that has no place of x the smallest number; codes of one grid are compared as they are."""
+    """Largest of each window; the smallest number if no place of x is in it.
+
+    Codes of one grid are compared as they are.
+    """
     own, target = c.params(), c.outputs[0].qparams
     x = c.value() if _same_grid(own, target) else c.real()
     y = c.e.op("MaxPool", x, **_window(c, x), dilations=(1,) * (x.rank - 2), storage_order=0)

@@ -12,7 +12,7 @@ from quantizer.lang.lowering.rounding import quotient, saturated
 
 @lowers("Rope")
 def rope(c: Call) -> Value:
-    """(-x1, x0) * weight0 + (x0, x1) * weight1 for the pairs of the last axis; codes through shifts, rounded and saturated."""
+    """(-x1, x0) * weight0 + (x0, x1) * weight1 for pairs of the last axis; codes by shifts, rounded and saturated."""
     target = c.outputs[0].dtype
     kind = "int64" if target.is_integer else "float32"
     x, sines, cosines = (c.e.cast(c.value(i), kind) for i in range(3))

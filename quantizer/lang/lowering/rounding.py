@@ -36,7 +36,7 @@ def quotient(e: Emitter, v: Value, bits: torch.Tensor, mode: str) -> Value:
 
 
 def _halved(e: Emitter, v: Value, where: torch.Tensor) -> Value:
-    """Return v halved where it must be shifted by 63, its last bit kept as a mark that it is no whole number of halves."""
+    """Return v halved for a shift by 63. The last bit marks a value that is not a whole number of halves."""
     low = e.op("Mod", v, 2, fmod=0)
     half = e.op("Div", e.op("Sub", v, low), 2)
     marked = e.op("Where", e.op("Equal", e.op("Mod", half, 2, fmod=0), 0), e.op("Add", half, low), half)
@@ -115,7 +115,7 @@ def _plus(e: Emitter, v: Value, number: torch.Tensor) -> Value:
 
 
 def scaled(e: Emitter, x: Value, multiplier: torch.Tensor, shift: torch.Tensor, quant_mode: str, mode: str) -> Value:
-    """Return int64 x * multiplier * 2**shift: by one shift, or as TFLite by the high half of the doubled 32-bit product.
+    """Return int64 x * multiplier * 2**shift: by one shift, or as TFLite by the doubled 32-bit product's high half.
 
     shift: to the left where positive, which in TFLite comes first and wraps in 32 bits; mode rounds what is shifted
     right. Source: quantizer.numerics.integer_requantize.
@@ -144,7 +144,7 @@ def requantized(
 
 
 def rescaled(e: Emitter, x: Value, ratio: torch.Tensor) -> Value:
-    """Return int64 x times a real ratio, as graphs with scales are lowered: 31 bits of it, rounded twice (TFLite_LShift)."""
+    """Return int64 x times a real ratio as graphs with scales are lowered: 31 bits, rounded twice (TFLite_LShift)."""
     multiplier, right = fixed_point(ratio)
     return scaled(e, x, multiplier, 31 - right, "TFLite_LShift", "HalfAwayFromZero")
 

@@ -200,7 +200,10 @@ def slice(
     axes: SizesOrOne | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Return elements from starts up to ends by steps, along *axes* or the first ones; negative bounds count from the end."""
+    """Return elements from starts to ends by steps, along *axes* or the first ones.
+
+    Negative bounds count from the end.
+    """
     a.tensor("input", input)
     first = a.integers("starts", _listed(starts))
     last = a.integers("ends", _listed(ends), len(first))

@@ -336,7 +336,8 @@ def deconv3d(
 @operator("NN/matrix")
 def deconv_int(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, output_padding: Sizes = None, group: int = 1, input_zp: Numbers = None, weight_zp: Numbers = None,
+    pad: Sizes = None, output_padding: Sizes = None, group: int = 1, input_zp: Numbers = None,
+    weight_zp: Numbers = None,
     out_dtype: str | None = None, out_name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution of codes less their zero points, summed exactly."""

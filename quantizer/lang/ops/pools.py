@@ -19,7 +19,9 @@ Zeros = Sequence[int] | None
 
 
 def _repeated(value: SizesOrOne, count: int) -> Sizes:
-    return [value] * count if isinstance(value, int) and not isinstance(value, bool) else value  # type: ignore[return-value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value] * count
+    return value  # type: ignore[return-value]
 
 
 def _window(rank: int, kernel: Sizes, stride: Sizes, pad: Sizes, ceil_mode: bool) -> dict[str, AttrValue]:

@@ -29,7 +29,7 @@ def lut(input: Tensor, table: Tensor, out_name: str | None = None) -> Tensor:
 
 @operator(GROUP)
 def cond_select(cond: Tensor, tbrn: Tensor | Scalar, fbrn: Tensor | Scalar, out_name: str | None = None) -> Tensor:
-    """Return tbrn where cond (float32) is not 0, fbrn elsewhere; both of one type, tensors of cond's shape or Scalars."""
+    """Return tbrn where cond (float32) is not 0, else fbrn; both of one type, tensors of cond's shape or Scalars."""
     a.tensor("cond", cond, ("float32",))
     return _selected(cond, tbrn, fbrn, out_name)
 

@@ -127,7 +127,7 @@ def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Staged:
 
 @operator("log_softmax", kind="quantized", platform="compass")
 def log_softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Interpolate exponentials and add them in float32; bring distance and logarithm to the output's steps, round once."""
+    """Interpolate exponentials, add them in float32, bring distance and logarithm to the output's steps, round once."""
     if "log" in parameters.tables:
         return logarithm_tables.looked_up(x, parameters, axis)
     inp, output, table = parameters.inputs["x"], parameters.outputs["y"], parameters.tables["exp"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import torch
 
@@ -39,7 +40,7 @@ WEIGHT_BITS = 13
 
 @operator("clip", kind="quantize", platform="compass")
 def clip(request: Request) -> Parameters:
-    """Provide the multiplier, and both bounds as codes of eight bits more (none more for outputs of over eight bits)."""
+    """Provide the multiplier, and both bounds as codes of eight more bits (no more for outputs over eight bits)."""
     parameters, bits = default_parameters(request), request.scheme.activation.bits
     (x,), y = parameters.inputs.values(), parameters.outputs["y"]
     low, high = (float(request.attrs[name]) for name in ("low", "high"))  # type: ignore[arg-type]
@@ -82,7 +83,8 @@ def div(request: Request) -> Parameters:
 @operator("group_norm", kind="quantize", platform="compass")
 def group_norm(request: Request) -> Parameters:
     """Provide what Compass decides for each group of channels."""
-    return decided_by_table(request, math.prod(request.shapes["x"][1:]) // int(request.attrs["num_groups"]))  # type: ignore[arg-type]
+    groups = cast("int", request.attrs["num_groups"])
+    return decided_by_table(request, math.prod(request.shapes["x"][1:]) // groups)
 
 
 @operator("instance_norm", kind="quantize", platform="compass")
@@ -184,7 +186,7 @@ def sine(request: Request) -> Parameters:
 
 @operator("softmax", kind="quantize", platform="compass")
 def softmax(request: Request) -> Parameters:
-    """Provide exponentials of so many bits as the platform says over linspace, and the multiplier of the output's steps.
+    """Provide exponentials of the platform's bits over linspace, and the multiplier of the output's steps.
 
     Source: the Compass Optimizer's table method; float32, in its order of operations (facts:
     cases/reference/compass/softmax). The logarithm is rounded from float64: that is what its float32 one gave.

@@ -20,7 +20,7 @@ LOWERINGS: Mapping[str, Lower] = {**products.LOWERINGS, **others.LOWERINGS}
 """Operator -> how it becomes a model."""
 
 
-def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
     """Return None for an operator that has a lowering."""
     return None if spec.op in LOWERINGS else f"litert has no quantized kernel for {spec.op}"
 
@@ -36,10 +36,10 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def lower_sums(
-    call: Call,  # noqa: ARG001 - the protocol's
-    codes: Mapping[str, Tensor],  # noqa: ARG001
-    parameters: Parameters,  # noqa: ARG001
-    variant: str,  # noqa: ARG001
+    call: Call,
+    codes: Mapping[str, Tensor],
+    parameters: Parameters,
+    variant: str,
 ) -> Lowered | None:
     """Return None: no kernel shows its sums."""
     return None

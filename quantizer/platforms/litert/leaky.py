@@ -58,6 +58,7 @@ def two_sided(x: Tensor, parameters: Parameters) -> Tensor:
 def _side(c: Tensor, parameters: Parameters, multiplier: int, shift: int) -> Tensor:
     once = multiplier < NORMAL
     variant = "q31_single" if once else "q31_double"
-    numbers = Rescale(variant, torch.tensor(float(multiplier), dtype=torch.float64), torch.tensor(shift))  # type: ignore[arg-type]
+    held = torch.tensor(float(multiplier), dtype=torch.float64)
+    numbers = Rescale(variant, held, torch.tensor(shift))  # type: ignore[arg-type]
     held, numbers = (c, numbers) if once else as_x86(c, numbers, None)
     return requantize(held, numbers, parameters.outputs["y"])

@@ -32,14 +32,17 @@ INTEGER_BITS = 3
 
 
 def tabulated_float32(request: Request, f: Function, rounding: RoundingMode) -> Parameters:
-    """Return what the spec decides, and a full table `lut` of *f* (float32 in), each entry rounded once by *rounding*."""
+    """Return what the spec decides, and a full table `lut` of *f* (float32 in), each entry rounded by *rounding*."""
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
     return replace(parameters, tables={"lut": full_table(f, x, y, rounding, float32=True)})
 
 
 def logistic_entries() -> Tensor:
-    """Return 2**16 / (1 + exp(-i / 24)), raised by half of what a chord to the next entry lies below; the last is the largest."""
+    """Return 2**16 / (1 + exp(-i / 24)), raised by half of what the chord to the next entry lies below.
+
+    The last is the largest.
+    """
     f = 65536.0 / (1.0 + torch.exp(-torch.arange(2 * ENTRIES + 1, dtype=torch.float64) / (2 * PER_UNIT)))
     ends, middles = f[0::2], f[1::2]
     raised = ends[:-1] + (middles - (ends[:-1] + ends[1:]) / 2) / 2
@@ -49,7 +52,7 @@ def logistic_entries() -> Tensor:
 
 
 def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
-    """Return what the spec decides, the table `logistic` and what brings a code to the grid: `input_multiplier` and `input_shift`.
+    """Return what the spec decides, the table `logistic`, and `input_multiplier` and `input_shift` to its grid.
 
     A multiplier of 0 stands for gemmlowp's function, which the optimized kernels have for powers of two: input code
     times 2**`shift` in units of 2**-12.

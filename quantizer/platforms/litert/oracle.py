@@ -1,4 +1,4 @@
-"""What LiteRT's kernels must take and give, stated once more in numpy: a second implementation, checked against LiteRT 2.3.
+"""LiteRT's kernels once more in numpy: a second implementation, checked against LiteRT 2.3.
 
 Softmax, sigmoid and tanh of 16 bits, and the leaky rectifier. Everything else is the generic arithmetic.
 """
@@ -31,7 +31,10 @@ def softmax(asked: Asked) -> Array | None:
 
 
 def softmax_entries(asked: Asked, name: str) -> Array | None:
-    """Return the entries of a table of exponentials or reciprocals; None of float32 exponentials, each near its own value."""
+    """Return the entries of a table of exponentials or reciprocals.
+
+    None for float32 exponentials, each near its value.
+    """
     count = asked.tables[name].entries.size
     if name == "reciprocal":
         return chord_entries(lambda v: 1 / (1 + v), 0.0, 1.0, count - 1)
@@ -100,7 +103,7 @@ def _is_tanh(asked: Asked) -> bool:
 
 
 def _float32_softmax(asked: Asked, exponentials: Array) -> Array:
-    """Return 8-bit codes of a softmax that adds in float32, one after the other, and multiplies by 1 / (sum * scale)."""
+    """Return 8-bit codes of a softmax that adds in float32 one by one and multiplies by 1 / (sum * scale)."""
     parts = np.moveaxis(exponentials.astype(F32), asked.axis, 0)
     total = np.zeros(parts.shape[1:], F32)
     for part in parts:
@@ -169,7 +172,7 @@ def _fixed_point_logistic(asked: Asked) -> Array:
 
 
 def to_grid(scale: float, *, tanh: bool, shortcut: bool) -> tuple[int, int]:
-    """Return what brings a 16-bit code to the grid of the logistic table; (0, shift) for the fixed-point function of it.
+    """Return what brings a 16-bit code to the logistic table's grid; (0, shift) for its fixed-point function.
 
     *shortcut*: a scale within a thousandth (of log2) of 2**-12, for tanh of 2**-11 too, is taken for it.
     """
@@ -193,7 +196,7 @@ def logistic_entries(count: int) -> Array:
 
 
 def chord_entries(f: Callable[[Array], Array], low: float, high: float, count: int) -> Array:
-    """Return count + 1 entries of f in units of 2**-15, all but the last lowered by half of what its chord lies above."""
+    """Return count + 1 entries of f in units of 2**-15, all but the last lowered by half of their chord's excess."""
     width = (high - low) / count
     place = low + width * np.arange(count)
     curve, middle, following = (32768 * f(place + step) for step in (0.0, width / 2, width))

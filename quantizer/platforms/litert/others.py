@@ -39,7 +39,7 @@ INDEX_TYPE = 4
 
 
 def elementwise(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return ADD, SUB or MUL with its fused activation, MAXIMUM or MINIMUM with one behind it; of 16 bits under any scale."""
+    """Return ADD, SUB or MUL with its fused activation, MAXIMUM or MINIMUM before one; of 16 bits under any scale."""
     made, op = Graph(), call.spec.op
     inputs = _fed(made, codes, parameters)
     options: dict[str, Any] = {}
@@ -78,7 +78,7 @@ def softmax(call: Call, codes: Codes, parameters: Parameters | None, variant: st
 
 
 def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID, or VALID behind a PADV2 of codes that count as ours do."""
+    """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID, or VALID after a PADV2 that counts as ours does."""
     attrs: Mapping[str, Any] = call.attrs
     largest, params, x = call.spec.op == "max_pool2d", _input(parameters, "x"), codes["x"].numpy()
     kernel, stride = attrs["kernel"], attrs["stride"]

@@ -69,7 +69,7 @@ class Graph:
 
 
 def fused(call: Call, output: QParams | None) -> int:
-    """Return the number of the fused activation; RefusedError where 6 lies beyond the codes of 32 bits, as LiteRT refuses it."""
+    """Return the number of the fused activation; RefusedError if 6 lies beyond 32-bit codes, as LiteRT refuses it."""
     if call.activation == "relu6" and output is not None and SIX / np.float32(float(output.scale)) >= np.float32(2**31):
         raise RefusedError("LiteRT refuses a relu6 whose 6 is beyond 2**31 steps of the output")
     return ACTIVATIONS[call.activation]

@@ -34,7 +34,7 @@ BIASES = {8: "int32", 16: "int64"}
 
 
 def convolution(call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str) -> Lowered:
-    """Return CONV_2D, whose weights are [o, kh, kw, c / groups]; a 1-d signal is a row, as TensorFlow's importer has it."""
+    """Return CONV_2D with weights [o, kh, kw, c / groups]; a 1-d signal is a row, as in TensorFlow's importer."""
     x, weight = codes["x"].numpy(), codes["weight"].numpy()
     weights = _filters(np.moveaxis(_as_image(weight), 1, -1), parameters, 0)
     return _convolved(call, "CONV_2D", "Conv2DOptions", {}, _as_image(x), weights, codes, parameters, variant)
@@ -138,7 +138,7 @@ def _convolved(
     parameters: Parameters | None,
     variant: str,
 ) -> Lowered:
-    """Return a convolution of images *x*, padded before it where its own paddings are others; it needs a bias, be it of zeros."""
+    """Return a convolution of images *x*, padded before it if its padding differs. It needs a bias, zeros if none."""
     attrs: Mapping[str, Any] = call.attrs
     flat = len(attrs["stride"]) == 1
     stride, dilation, padding = (_for_rows(attrs[name], flat=flat) for name in ("stride", "dilation", "padding"))
@@ -242,7 +242,7 @@ def _pairs(codes: Array) -> bytes:
 
 
 def _bias(made: Graph, codes: Mapping[str, Tensor], parameters: Parameters | None) -> list[int]:
-    """Return the place of the bias, if there is one; its scale is the float32 product of those of the input and the weights."""
+    """Return the place of the bias, if any. Its scale is the float32 product of the input's and the weights' scales."""
     if "bias" not in codes:
         return []
     bias = codes["bias"].numpy()
@@ -256,7 +256,7 @@ def _bias(made: Graph, codes: Mapping[str, Tensor], parameters: Parameters | Non
 
 
 def _check_bias_scale(made: Graph, places: Sequence[int], parameters: Parameters | None) -> None:
-    """Refuse what FULLY_CONNECTED refuses: a bias whose one scale in float32 is too far from the products' for a fine output."""
+    """Refuse what FULLY_CONNECTED refuses: a float32 bias scale too far from the products' scale for a fine output."""
     if parameters is None or ABSENT in places or len(scales := made.tensors[places[1]].scales) > 1:
         return
     product = float(parameters.inputs["x"].scale) * made.tensors[places[0]].scales[0]

@@ -1,4 +1,4 @@
-"""gemmlowp's fixed-point functions in numpy, as LiteRT's kernels call them: what 16-bit sigmoid and tanh, and softmax, must give.
+"""gemmlowp's fixed-point functions in numpy, for what 16-bit sigmoid and tanh, and softmax, must give.
 
 Source: gemmlowp's fixedpoint.h. Sharing nothing with numerics; constants are computed, not typed.
 """

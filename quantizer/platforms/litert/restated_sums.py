@@ -43,7 +43,7 @@ def addition(asked: Asked) -> Array | None:
 
 
 def row_of(one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, int, bool]:
-    """Return the length of a row, how many of its elements lie in whole vectors, and whether one operand is a scalar there."""
+    """Return the length of a row, how many of its elements lie in whole vectors, and whether an operand is scalar."""
     rank = max(len(one), len(two))
     a, b = ((1,) * (rank - len(shape)) + shape for shape in (one, two))
     axes = [(x, y) for x, y in zip(reversed(a), reversed(b), strict=True) if (x, y) != (1, 1)]

@@ -30,7 +30,7 @@ SCALAR_VECTORS: Mapping[Narrowing, int] = {"wraps": 8, "saturates": 16}
 
 
 def narrowed_sum(terms: Mapping[str, Tensor], parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
-    """Return codes of a sum as LiteRT's optimized ADD does: in a vector of 8 bits, numbers of 16 bits wrap before they saturate.
+    """Return codes of a sum as LiteRT's optimized ADD does: in 8-bit vectors, 16-bit numbers wrap before saturation.
 
     A sum of more than 32,767 output codes becomes one of the other sign, in whole vectors alone. These round operands
     otherwise too (`_summed_in_vectors`).
@@ -68,7 +68,7 @@ def _summed_in_vectors(
 
 
 def narrowed_product(acc: Tensor, parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
-    """Return codes of a product as LiteRT's optimized MUL does: of 8 bits, 16 saturate, the zero point makes them wrap."""
+    """Return codes of a product as LiteRT's optimized MUL does: 8 bits; 16 bits saturate, the zero point wraps."""
     if parameters.outputs["y"].dtype.bits > NARROW_BITS:
         return requantize_accumulator(acc, parameters)
     return _narrowed(requantize_accumulator(acc, _widened(parameters)), parameters, shapes, "saturates")

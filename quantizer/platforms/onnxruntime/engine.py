@@ -67,12 +67,12 @@ OPSETS = [helper.make_opsetid("", 13), helper.make_opsetid(MICROSOFT, 1)]
 IR_VERSION = 8
 
 
-def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
     """Return why ONNX Runtime has no node for the operator; None if it has one."""
     return None if spec.op in NODES else f"onnxruntime has no quantized kernel for {spec.op}"
 
 
-def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:  # noqa: ARG001
+def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
     """Return the model of the quantized node; its pools take the order of axes that the case asks for."""
     op = call.spec.op
     feeds = _typed(_fed(call, codes, CODES), parameters)
@@ -87,7 +87,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     return Lowered(Job(model, feeds), lambda outputs: np.moveaxis(outputs[0], -1, 1))
 
 
-def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:
     """Return the model of the float node, on float32; the node of averages counts no places beyond the padding."""
     op, feeds = call.spec.op, _fed(call, operands, REALS)
     refuse_inexpressible(call.spec, call.attrs, {name: values.shape for name, values in feeds.items()})
@@ -119,7 +119,7 @@ def _type(params: QParams) -> type[np.integer[Any]]:
     return np.int8 if params.dtype.kind == "int" else np.uint8
 
 
-def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:  # noqa: ARG001
+def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
     """Return ConvInteger or MatMulInteger, then the bias: int32 sums of centred codes."""
     op = call.spec.op
     if op not in (*CONVOLUTIONS, "fully_connected", "matmul"):
@@ -209,7 +209,7 @@ def scale_and_zero(name: str, params: QParams) -> dict[str, Array]:
 
 
 def _refuse_global(call: Call, parameters: Parameters, feeds: Mapping[str, Array]) -> None:
-    """Refuse a global average whose multiplier the kernel throws at; one window that is the image is such an average."""
+    """Refuse a global average whose multiplier makes the kernel throw, also one window that is the whole image."""
     if call.spec.op not in POOLS or not _covers_image(call, feeds["x"].shape):
         return
     x, y = (np.float32(side.scale) for side in (parameters.inputs["x"], parameters.outputs["y"]))

@@ -13,7 +13,7 @@ from quantizer.ops import operator
 
 @operator("softmax", kind="quantized", platform="ort")
 def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Look up, add one after the other in float32, then in float64 multiply by 1 / scale and divide; round half to even.
+    """Look up, add one by one in float32, then in float64 multiply by 1 / scale and divide; round half to even.
 
     Up to ONNX Runtime 1.31 the quotient was a float32, which an axis of one element left.
     """

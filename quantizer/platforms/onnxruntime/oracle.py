@@ -1,4 +1,4 @@
-"""What ONNX Runtime must give, stated once more in numpy: a second implementation, checked against the running system."""
+"""ONNX Runtime's arithmetic in numpy: a second implementation, checked against the running system."""
 
 from __future__ import annotations
 

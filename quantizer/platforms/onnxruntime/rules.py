@@ -46,7 +46,7 @@ def logistic(request: Request) -> Parameters:
 
 
 def _rational_logistic(v: Tensor) -> Tensor:
-    """Return the logistic function of float32 *v* as MLAS computes it on x86-64 with FMA: within 3 * 2**-24, not below 0.
+    """Return the logistic function of float32 *v* as MLAS computes it on x86-64 with FMA, within 3 * 2**-24.
 
     Below 0 a difference from 1/2, so that small values are few bits long. Source: MLAS's MlasComputeLogistic
     (onnxruntime 1.31), its coefficients and order of operations.

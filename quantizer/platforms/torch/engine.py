@@ -38,7 +38,7 @@ CHANNELS_FIRST = ("avg_pool2d", "global_avg_pool2d")
 QNNPACK_RATIOS = (2.0**-14, 2.0**8)
 
 
-def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
     """Return None for an operator that has a quantized kernel."""
     if spec.op not in KNOWN:
         return f"torch has no quantized kernel for {spec.op}"
@@ -70,12 +70,12 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     return Lowered(Job(json.dumps(made).encode() + b"\n" + raw, feeds, {"engine": variant}))
 
 
-def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:
     """Refuse: the float operators of torch are our reference's own."""
     raise RefusedError("the float forward of torch is not compared")
 
 
-def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:  # noqa: ARG001
+def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
     """Return None: the kernels show no sums."""
     return None
 

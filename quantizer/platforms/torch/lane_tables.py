@@ -1,4 +1,4 @@
-"""Tables of a function of one input as torch's element-wise kernels have them: of whole vectors, and of the rest of a row."""
+"""Tables of a function of one input as torch's element-wise kernels compute it: whole vectors, and a row's rest."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def logistic_tables(request: Request) -> Parameters:
 
 
 def vector_exponential(x: Tensor) -> Tensor:
-    """Return exp(x) of float32 as vectors compute it: a polynomial of degree 7 in fused steps, within one unit in the last place.
+    """Return exp(x) of float32 as vectors compute it: a polynomial of degree 7 in fused steps, within one ULP.
 
     Source: Sleef's expf of 1.0 ULP, in which ATen's vectors of AVX2 and AVX-512 have it.
     """
@@ -94,6 +94,6 @@ def looked_up(x: Tensor, parameters: Parameters) -> Tensor:
 
 
 def code_of_bound(value: float, params: QParams) -> int:
-    """Return the code of one float32 number as the scalar quantizer rounds it: the product, then the zero point, then to even."""
+    """Return the code of one float32 number by the scalar quantizer: the product, the zero point, round to even."""
     real = torch.tensor(value, dtype=torch.float32) * inverse(params.scale) + params.zero_point.float()
     return int(real.round().double().clamp(params.qmin, params.qmax))

@@ -33,7 +33,7 @@ _PINS = Pins(
             {"avx2": "AVX2", "avx512": "AVX512", "avx512_vnni": "AVX512_E1", "amx": "AVX512_E1"},
             "fbgemm", {"avx2": _AVX2, "avx512": _AVX512, "avx512_256": _AVX512},
         ),
-        # MKL multiplies the float matrices behind quantized::matmul. The only branch that is the same on every processor.
+        # MKL multiplies the float matrices of quantized::matmul. This branch alone is the same on every processor.
         Pin("MKL_CBWR", dict.fromkeys(LEVELS, "COMPATIBLE")),
     ),
     {"x86": ("avx512_vnni", "fbgemm")},

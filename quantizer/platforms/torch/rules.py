@@ -6,6 +6,7 @@ Of the generic arithmetics in `numerics`, the factors for each rounding in float
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import torch
 
@@ -26,7 +27,8 @@ def clip(request: Request) -> Parameters:
     """Provide the table of codes cut at the codes of both bounds; the output has the input's parameters."""
     parameters = default_parameters(request)
     x = parameters.inputs["x"]
-    low, high = (lane_tables.code_of_bound(float(request.attrs[name]), x) for name in ("low", "high"))  # type: ignore[arg-type]
+    bounds = (request.attrs["low"], request.attrs["high"])
+    low, high = (lane_tables.code_of_bound(float(cast("float", bound)), x) for bound in bounds)
     entries = torch.arange(x.qmin, x.qmax + 1).clamp(low, high)
     return replace(parameters, tables={"lut": Table(entries, x.qmin, 1, float(x.scale), x.dtype.bits)})
 

@@ -24,7 +24,8 @@ _CALLS: Mapping[str, str] = {
     "tanh": "torch.tanh(x_q)",
     "softmax": "Q.softmax(x_q, {axis}, {out})",
     "max_pool2d": "torch.nn.functional.max_pool2d({around}, {kernel}, {stride}, {padding}, ceil_mode={ceil_mode})",
-    "avg_pool2d": "torch.nn.functional.avg_pool2d({around}, {kernel}, {stride}, {padding}, {ceil_mode}, {count_include_pad})",
+    "avg_pool2d": "torch.nn.functional.avg_pool2d("
+    "{around}, {kernel}, {stride}, {padding}, {ceil_mode}, {count_include_pad})",
     "global_avg_pool2d": "torch.nn.functional.adaptive_avg_pool2d(x_q, (1, 1))",
     "reduce_mean": "x_q.mean({axes}, keepdim={keepdims})",
     "transpose": "x_q.permute({perm})",

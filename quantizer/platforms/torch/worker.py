@@ -52,7 +52,7 @@ def run(session: Callable[[dict[str, Tensor]], Tensor], feeds: Mapping[str, Arra
 
 
 def quantized(made: Made, feeds: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the activations as quantized tensors, images in the order of axes that is asked for; indices as they are."""
+    """Return the activations as quantized tensors, images in the requested order of axes; indices as they are."""
     found = {name: indices for name, indices in feeds.items() if name not in made["inputs"]}
     for name, codes in ((name, codes) for name, codes in feeds.items() if name in made["inputs"]):
         scale, zero = made["inputs"][name]

@@ -54,7 +54,7 @@ def to_output(graph: TosaGraph, value: Value, zero: int, parameters: Parameters,
 
 
 def element_wise(call: Call, codes: Codes, parameters: Parameters) -> Built:
-    """Return a sum, a difference, or the larger or smaller of two operands, each brought to one scale of int32 first."""
+    """Return a sum, difference, maximum or minimum of two operands, each first brought to one scale of int32."""
     graph, ratio, output = TosaGraph(), parameters.rescale, parameters.outputs["y"]
     assert ratio is not None
     op, rank = call.spec.op, max(codes["a"].dim(), codes["b"].dim())

@@ -49,12 +49,12 @@ CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d", "conv_transpos
 REDUCTIONS = ("reduce_sum", "reduce_mean", "global_avg_pool2d")
 
 
-def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
     """Return None for an operator that is one of TOSA's with RESCALE, CLAMP, PAD and SLICE around it."""
     return None if spec.op in (*CONVOLUTIONS, *_LOWERED) else f"no one TOSA operator is {spec.op}"
 
 
-def lower(call: Call, codes: Codes, parameters: Parameters, variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+def lower(call: Call, codes: Codes, parameters: Parameters, variant: str) -> Lowered:
     """Return the graph of the operator; activations are fed, channels last where they are images."""
     op = call.spec.op
     if op in CONVOLUTIONS:
@@ -67,12 +67,12 @@ def lower(call: Call, codes: Codes, parameters: Parameters, variant: str) -> Low
     return graph.lowered(made)
 
 
-def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:
     """Refuse: float graphs of TOSA are judged by the specification's own tests."""
     raise RefusedError("only integer graphs are run")
 
 
-def lower_sums(call: Call, codes: Codes, parameters: Parameters, variant: str) -> Lowered | None:  # noqa: ARG001
+def lower_sums(call: Call, codes: Codes, parameters: Parameters, variant: str) -> Lowered | None:
     """Return the graph without RESCALE; sums of 48 bits cannot leave the reference model."""
     op = call.spec.op
     if op == "mul":

@@ -1,4 +1,4 @@
-"""Convolutions, transposed ones, fully connected layers and matrix products as TOSA operators with RESCALE behind them."""
+"""Convolutions, transposed ones, fully connected layers and matrix products as TOSA operators with RESCALE."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Filters:
         """Return input, weights, bias and the two zero points, as every convolution takes them."""
         if self.bits > 8 or (self.bits <= 4 and value.kind != INT8):
             raise RefusedError(
-                f"TOSA multiplies int8 with weights of int4 and int8, int16 with int8, not {value.kind.name} with {self.bits} bits"
+                f"TOSA multiplies int8 with weights of int4 and int8, int16 with int8, "
+                f"not {value.kind.name} with {self.bits} bits"
             )
         kind = ts.DType.INT4 if self.bits <= 4 else INT8
         zeros = graph.const([int(self.params.zero_point)], value.kind), graph.const([0], kind)

@@ -184,7 +184,7 @@ def get_scale_approximation_params(
     shift_bits_ceil: int = 31,
     force_shift_positive: bool = False,  # noqa: FBT001, FBT002
 ) -> tuple[Any, Dtype, Any, Dtype]:
-    """Return (multiplier, its format, shift, its format) with `scale ~ multiplier * 2**-shift`; ints for one 0-d number.
+    """Return (multiplier, its format, shift, its format) with `scale ~ multiplier * 2**-shift`; ints for a 0-d number.
 
     limit: the shift is at most mult_bits. force_shift_positive: where the shift would be negative, (largest, 0).
     """

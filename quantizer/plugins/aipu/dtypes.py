@@ -168,8 +168,12 @@ def is_signed(dtype: Dtype | torch.dtype) -> bool:
     return dtype.is_signed if isinstance(dtype, torch.dtype) else ours(dtype).kind in ("int", "float")
 
 
-def bits2dtype(bits: int, is_signed: bool, use_float: bool = False) -> Dtype:  # noqa: FBT001, FBT002 - Compass's own form
-    """Return the narrowest format of at least *bits* bits: 4, 8, 12, 16, 32 or 64 of integers, 16 or 32 of floats."""
+def bits2dtype(
+    bits: int,
+    is_signed: bool,  # noqa: FBT001
+    use_float: bool = False,  # noqa: FBT001, FBT002
+) -> Dtype:  # Compass's own form
+    """Return the narrowest format of at least *bits* bits: integers of 4, 8, 12, 16, 32, 64, floats of 16, 32."""
     bits = int(bits)
     if use_float:
         return Dtype.BFP16 if bits <= 16 else Dtype.FP32 if bits <= 32 else Dtype.FP64
@@ -201,7 +205,7 @@ def range2bits(vmin: float, vmax: float, force_int: bool = False) -> tuple[int, 
 
 
 def range2dtype(vmin: float, vmax: float, force_int: bool = False) -> tuple[int, Dtype]:  # noqa: FBT001, FBT002
-    """Return (8, 16 or 32, format) of the narrowest integers that cover [vmin, vmax]; signed below zero or if forced."""
+    """Return (8, 16 or 32, format) of the narrowest integers that cover [vmin, vmax]; signed if vmin < 0 or forced."""
     bits, signed = range2bits(float(vmin), float(vmax), force_int)
     width = next((width for width in (8, 16) if bits <= width), 32)
     return width, bits2dtype(width, signed)

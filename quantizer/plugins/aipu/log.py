@@ -25,7 +25,7 @@ def _say(level: int, message: object, options: dict[str, Any]) -> None:
 
 
 def OPT_DEBUG(message: object, *_: object, **options: Any) -> None:
-    """Log for developers. Options are Compass's: `log_once`; the rest (op_name, workflow_name, ...) says nothing here."""
+    """Log for developers. `log_once` is Compass's option; the others (op_name, workflow_name, ...) have no effect."""
     _say(logging.DEBUG, message, options)
 
 

@@ -11,17 +11,17 @@ BatchNorm BatchToDepth BatchToSpace BatchToSpaceND BiasAdd BitShift Bitwise Boun
 CacheUpdate Cast Ceil ChannelShuffle Clip Col2Im CollapseRepeated Compress Concat Constant ConstantOfShape ConvInteger
 ConvTranspose ConvTranspose3D Convolution Convolution3D Cosh Cosine Count Crop CropAndResize Cumulate DataStride
 DeQuantize DecodeBox DepthToSpace DepthwiseConv DetectionOutput Dilation Div DivMod Dummy ELU Eltwise
-EmbeddingLookupSparse Erf Erosion Exp FakeQuantWithMinMaxVars Filter FilterBoxes Floor FractionalPool FullyConnected GELU
-GRUv1 GRUv3 Gather GatherElements GatherND Gemm GenerateProposals GetValidCount GlobalPool GridSample GroupNorm
-HardSigmoid Hardmax Hardswish HeatmapMaxKeypoint If InTopK Input InstanceNorm Interp IsInf IsNaN LRN LayerNorm LeakyRELU
-Log LogSoftmax Logical Loop MISH MVN MatMul MatMulInteger MaxPoolingWithArgMax MaxRoiPool MaxUnpool Meshgrid Mod Moments
-Mul MultiboxTransformLoc NMS Negative NoOp NonZero Normalization NormalizedMoments OneHot OverlapAdd PRELU Pad Permute
-Pooling Pooling3D PostNMS1 PostNMS2 Pow Proposal PyramidROIAlign Quantize QueryRebatch RELU RELU6 RMSNorm RNN ROIPooling
-Reciprocal Reduce Region RegionFuse Repeat Reshape Resize ReverseSequence RgbToYuv RoiAlign RotaryEmbedding Round Rsqrt
-SDPAttention SELU SHRINK ScatterElements ScatterND SegmentReduce Shape Sigmoid Sign Silu Sine Sinh Slice SlotUpdate
-Softmax Softplus Softsign Sort SpaceToBatch SpaceToDepth Split Sqrt Square SquaredDifference Squeeze StridedSlice Sub
-SufficientStatistics Swish Switch THRESHOLDEDRELU Tan Tanh Tile TopK Transpose Trunc Unique UpsampleByIndex Where
-YuvToRgb ZeroFraction
+EmbeddingLookupSparse Erf Erosion Exp FakeQuantWithMinMaxVars Filter FilterBoxes Floor FractionalPool FullyConnected
+GELU GRUv1 GRUv3 Gather GatherElements GatherND Gemm GenerateProposals GetValidCount GlobalPool GridSample GroupNorm
+HardSigmoid Hardmax Hardswish HeatmapMaxKeypoint If InTopK Input InstanceNorm Interp IsInf IsNaN LRN LayerNorm
+LeakyRELU Log LogSoftmax Logical Loop MISH MVN MatMul MatMulInteger MaxPoolingWithArgMax MaxRoiPool MaxUnpool Meshgrid
+Mod Moments Mul MultiboxTransformLoc NMS Negative NoOp NonZero Normalization NormalizedMoments OneHot OverlapAdd PRELU
+Pad Permute Pooling Pooling3D PostNMS1 PostNMS2 Pow Proposal PyramidROIAlign Quantize QueryRebatch RELU RELU6 RMSNorm
+RNN ROIPooling Reciprocal Reduce Region RegionFuse Repeat Reshape Resize ReverseSequence RgbToYuv RoiAlign
+RotaryEmbedding Round Rsqrt SDPAttention SELU SHRINK ScatterElements ScatterND SegmentReduce Shape Sigmoid Sign Silu
+Sine Sinh Slice SlotUpdate Softmax Softplus Softsign Sort SpaceToBatch SpaceToDepth Split Sqrt Square
+SquaredDifference Squeeze StridedSlice Sub SufficientStatistics Swish Switch THRESHOLDEDRELU Tan Tanh Tile TopK
+Transpose Trunc Unique UpsampleByIndex Where YuvToRgb ZeroFraction
 """
 
 

@@ -91,7 +91,8 @@ class PyTensor:
         self.ir_shape = TensorShape(self.betensor.shape)
 
     def __repr__(self) -> str:
-        return f"PyTensor({self.name!r}, shape={list(self.shape)}, dtype={self.dtype}, scale={self.scale}, zerop={self.zerop})"
+        formats = f"dtype={self.dtype}, scale={self.scale}, zerop={self.zerop}"
+        return f"PyTensor({self.name!r}, shape={list(self.shape)}, {formats})"
 
     @property
     def shape(self) -> torch.Size:

@@ -70,7 +70,7 @@ class BuiltinEngine:
 
     @np.errstate(all="ignore")
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
-        """Return the registered exact sum, where the operator has one; a plugin's integer forward shows only its own."""
+        """Return the registered exact sum, if the operator has one; a plugin's integer forward shows only its own."""
         op, platform = call.spec.op, parameters.platform.places
         entry, forward = (REGISTRY.find(op, kind, platform) for kind in ("accumulate", "quantized"))
         if entry is None or (entry.origin == BUILT_IN and forward is not None and forward.origin != BUILT_IN):

@@ -124,7 +124,8 @@ class Child:
         elif not why and code is None:
             why = "closed its output"
         elif not why:
-            why = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"  # type: ignore[operator]
+            assert code is not None, "a process without an exit code is the case above"
+            why = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
         lines = self.said().strip().splitlines()
         return f"{why}: {lines[-1][:SAID]}" if lines else why
 
@@ -192,7 +193,7 @@ def _drain(stream: BinaryIO, lines: deque[bytes]) -> None:
 
 
 def _settled(pid: int, mark: str) -> int:
-    """Return how many processes that another one started are left, after a moment in which they may end by themselves."""
+    """Return how many child processes of another one are left, after a moment in which they may end by themselves."""
     until = time.monotonic() + GRACE
     while (left := _left(pid, mark)) and time.monotonic() < until:
         time.sleep(TICK)

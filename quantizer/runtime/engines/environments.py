@@ -26,7 +26,7 @@ def folder() -> Path:
 
 
 def interpreter(engine: str, release: str = "") -> str:
-    """Return the interpreter of the environment of *engine* in *release* (empty: the newest at its time); empty: none is there."""
+    """Return the interpreter of the environment of *engine* in *release* (empty: the newest then); empty if missing."""
     place = folder() / (f"{engine}@{release}" if release else engine)
     python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     return str(python) if python.is_file() and (place / "complete").is_file() else ""

@@ -70,7 +70,7 @@ class Reply:
 
 
 def replies(frame: Frame, jobs: Sequence[Job]) -> list[Reply]:
-    """Return the reply to each of *jobs*; FormatError where *frame* holds another number of them, or what is no reply."""
+    """Return the reply to each of *jobs*; FormatError if *frame* holds another number of them or an invalid reply."""
     listed = frame.header.get("replies")
     if not isinstance(listed, list) or len(listed) != len(jobs) or not all(map(_is_reply, listed)):
         raise FormatError("a message that is no reply")

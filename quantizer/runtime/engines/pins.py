@@ -29,7 +29,7 @@ def variables(backend: str, level: str) -> dict[str, str]:
 def instruction_sets(
     backend: str, level: str, available: Collection[str], environment: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return what kernels of *backend* are chosen by: sets of a processor with *available* at *level*, and of each library.
+    """Return what selects kernels of *backend*: instruction sets of the processor at *level*, and of each library.
 
     A library's are named `library.set`; *environment* may hold it further down where nothing is pinned.
     """

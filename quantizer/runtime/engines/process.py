@@ -25,7 +25,7 @@ SERVE = Path(__file__).with_name("serve.py")
 
 
 def environment(pins: Mapping[str, str] | None = None, *, ours: bool = True) -> dict[str, str]:
-    """Return the environment of a worker: ours, one thread, this package importable where it is *ours*; *pins* over all of it.
+    """Return the environment of a worker: one thread, this package importable if it is *ours*; *pins* on top.
 
     Nothing of it says that a test runs, or which process of the test runs it.
     """
@@ -70,7 +70,7 @@ class Worker:
         OPEN.add(self)
 
     def run(self, job: Job) -> tuple[Array, ...]:
-        """Return the outputs of *job*; EngineError where the system raised, crashed or hung, RefusedError where it refused.
+        """Return the outputs of *job*; EngineError if the system raised, crashed or hung, RefusedError if it refused.
 
         A job that killed a process is not run again: it fails as it did.
         """
@@ -88,7 +88,7 @@ class Worker:
         return _outputs(reply)
 
     def run_all(self, jobs: Sequence[Job]) -> list[tuple[Array, ...]]:
-        """Return the outputs of *jobs*, asked in one message; one that kills the process is found by asking for each alone."""
+        """Return the outputs of *jobs*, asked in one message. If that kills the process, each is asked alone."""
         if not self._fatal:
             try:
                 return [_outputs(reply) for reply in self._asked(jobs)]
@@ -97,7 +97,7 @@ class Worker:
         return [self.run(job) for job in jobs]
 
     def greeting(self) -> Greeting:
-        """Return what the worker says of itself; EngineError where it does not start, or says nothing that can be read."""
+        """Return the worker's description of itself; EngineError if it does not start or sends nothing readable."""
         child = self._started()
         try:
             return greeting_of(child.greeting().header)

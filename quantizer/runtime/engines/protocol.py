@@ -25,7 +25,7 @@ class Call:
     order: AxisOrder = "channels_first"
     activation: str = "none"
     places: tuple[str, ...] = ()
-    """The names of the platform, its own first (`Platform.places`). Whose float forward runs, where a plugin has replaced it there; whose integer forward a real engine computes."""
+    """The names of the platform, its own first (`Platform.places`): where a plugin may have replaced functions."""
 
     def but(self, **changes: Any) -> Call:
         """Return this call with some fields changed."""

@@ -1,4 +1,4 @@
-"""What stand-alone scripts are made of: numbers as the text of Python, and the lines that run a model on a system's own API."""
+"""Parts of stand-alone scripts: numbers as Python text, and the lines that run a model on a system's own API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two pipes of a process of others, each moved by a thread: whoever waits for one waits no longer than a limit says.
+"""The two pipes of a foreign process, each moved by a thread, so that no wait for one exceeds its limit.
 
 A pipe ends when the last process that holds it ends, and a process may provide it on to one that nobody finds. A read
 that blocks would then never end.

@@ -99,7 +99,7 @@ class Host:
         return [*range(len(self._known) - len(functions), len(self._known))]
 
     def call(self, number: int, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Return what function *number* gives; FunctionError where it raised, EngineError where it ended its process."""
+        """Return what function *number* gives; FunctionError if it raised, EngineError if it ended its process."""
         if self._hangs.get(number, 0) >= HANGS:
             raise EngineError(f"it was not called any more: {HANGS} calls before did not end in time")
         self._revive()
@@ -125,7 +125,7 @@ class Host:
             raise EngineError(why) from None
 
     def damage(self) -> str:
-        """Return what the process does not see any more of what a function may not do; empty where it sees it all, or has ended."""
+        """Return which forbidden acts of a function the process no longer sees; empty if it sees all, or has ended."""
         for what, said in PROBES.items():
             if self._child is None or self._owner != os.getpid():
                 return ""
@@ -219,7 +219,7 @@ class Host:
         return self._models[number]
 
     def _opaque(self, handle: tuple[int, int], name: str) -> Opaque:
-        """Return what stands for a value that stays in the process, of a type of the same name; it is dropped with it."""
+        """Return the proxy of a value that stays in the process, of a type of the same name; dropped with it."""
         kind: type[Opaque] = type(name, (Opaque,), {}) if isinstance(name, str) and name.isidentifier() else Opaque
         made = kind(handle)
         weakref.finalize(made, self._dropped.append, handle[1])

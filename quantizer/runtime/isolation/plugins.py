@@ -72,7 +72,7 @@ def deaths() -> int:
 
 
 def load(host: Host) -> Isolated:
-    """Load every plugin in *host* and register a stand-in for each function; PluginError for the first that is broken."""
+    """Load every plugin in *host*, register a stand-in for each function; PluginError for the first broken one."""
     load_built_ins()
     greeting = host.load()
     plugins = [_plugin(item) for item in greeting["plugins"]]

@@ -70,7 +70,7 @@ class Opaque:
 
 @cache
 def records() -> Mapping[str, tuple[type, tuple[str, ...]]]:
-    """Return the dataclasses that cross and their fields, by name: those of ROOTS, of their fields, and what extends these."""
+    """Return the dataclasses that cross and their fields, by name: ROOTS, their fields' and their subclasses."""
     found: dict[str, type] = {}
     left: list[Any] = [*ROOTS]
     while left:

@@ -101,7 +101,7 @@ class Served:
         return self._called(self._functions[header["function"]], header, frame)
 
     def _probe(self, header: Mapping[str, Any], frame: Frame) -> Frame:
-        """Call a function of ours that does what none may do, as one of a plugin is called: its failure is the right answer."""
+        """Call one of our functions that does what none may do, as a plugin's is called. It must fail."""
         return self._called(FORBIDDEN[header["function"]](), header, frame)
 
     def _called(self, entry: Registration, header: Mapping[str, Any], frame: Frame) -> Frame:
@@ -159,7 +159,8 @@ def _described(entry: Registration) -> dict[str, Any]:
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer messages until they end."""
     torch.set_num_threads(1)  # float sums are split among threads, so that their number would choose the order
-    setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010 - as in the judge: a kernel for every new shape is dear
+    # as in the judge: a kernel for every new shape is dear
+    setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     served = Served()
     try:
         while (frame := receive(questions)) is not None:

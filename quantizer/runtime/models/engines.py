@@ -207,7 +207,7 @@ def _alone(run: Callable[[Graph, Values, Sequence[str]], Values], parts: Parts, 
 
 
 def model_engine(name: str, platform: str) -> ModelEngine:
-    """Return the engine called *name*; `float` runs what `parts.unquantized` returns. UnsupportedError for any other name."""
+    """Return the engine called *name*; `float` runs `parts.unquantized`. UnsupportedError for any other name."""
     match name:
         case "float" | "qdq":
             return OwnFloat(name)

@@ -61,7 +61,10 @@ class Parts:
         return self.graph.with_(outputs=tuple(dict.fromkeys((*self.graph.outputs, *self.edges))))
 
     def apart(self, known: Mapping[str, torch.Tensor]) -> Graph:
-        """Return one graph of all parts side by side: each reads fed edges, and makes `<edge>@alone`; shapes as in *known*."""
+        """Return one graph of all parts side by side: each reads fed edges and makes `<edge>@alone`.
+
+        Shapes as *known*.
+        """
         made = set(self.edges)
         read = {name for part in self.parts for name in part.operands}
         nodes = [
@@ -105,7 +108,7 @@ class Parts:
 
 
 def parts_of(graph: Graph) -> Parts:
-    """Return the parts of *graph*, of ONNX's operators: quantizations go with the operator whose result or operand they are."""
+    """Return the parts of *graph* of ONNX's operators. A quantization goes with the operator that it belongs to."""
     whole = _dequantizations(graph)
     taken: set[str] = set()
     parts: list[Part] = []

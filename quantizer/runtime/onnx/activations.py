@@ -70,7 +70,7 @@ def leaky_relu_of_any_slope(x: Tensor, *, alpha: float) -> Tensor:
 
 
 def sliced_axis(x: Tensor, slope: Tensor) -> int | None:
-    """Return the axis of x along which a slope that broadcasts to x has its numbers; None where there is not one alone."""
+    """Return the axis of x along which a broadcast slope has its numbers; None unless there is exactly one."""
     axes = [axis for axis in range(-slope.dim(), 0) if slope.shape[axis] > 1]
     fits = len(axes) == 1 and slope.dim() <= x.dim() and slope.shape[axes[0]] == x.shape[axes[0]]
     return axes[0] % x.dim() if fits else None

@@ -38,7 +38,7 @@ def _allowed(queries: int, keys: int, offset: Tensor | int, left: int, right: in
 
 
 def _bias(mask: Tensor | None, keys: int, allowed: Tensor, kind: torch.dtype) -> Tensor:
-    """Return what is added to the scores: the mask, minus infinity where it ends early, and for keys that are not allowed."""
+    """Return the addend of the scores: the mask, and minus infinity past its end and for forbidden keys."""
     bias = torch.zeros(allowed.shape, dtype=kind).masked_fill(~allowed, -math.inf)
     if mask is None:
         return bias
@@ -57,7 +57,7 @@ def attention(
     softmax_precision: DType | None = None, qk_matmul_output_mode: int, left_window_size: int = -1,
     right_window_size: int = -1, made: int,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Softmax of the scaled, capped and masked products of queries and keys, times the values; also keys, values, scores.
+    """Softmax of scaled, capped, masked products of queries and keys, times values; also keys, values, scores.
 
     As the standard has it since onnx 1.23, for every version of the operator: the cap comes before the mask, a query
     that sees no key gives zeros, and a causal query of a cache outside stands at its end. Scores are those of

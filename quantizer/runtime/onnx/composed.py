@@ -1,4 +1,4 @@
-"""ONNX operators as several operators of the registry, or none: what `registry_form` writes where `mapped` is not enough.
+"""ONNX operators as several operators of the registry, for `registry_form` where `mapped` is not enough.
 
 A function here takes `run`, which runs one operator of the registry and notes it, then what a kernel takes. It returns
 its results, all made by `run` or provided through; None where `mapped` shall say. Nothing here runs an ONNX graph: its

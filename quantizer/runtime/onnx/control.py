@@ -35,7 +35,8 @@ def loop(
         raise UnsupportedError(
             f"Loop: {len(carried)} values for a body with {len(graph.inputs)} inputs: must be two less."
         )
-    values, stacked = list(carried), [[] for _ in graph.outputs[1 + len(carried) :]]  # type: list[Tensor], list[list[Tensor]]
+    values: list[Tensor] = list(carried)
+    stacked: list[list[Tensor]] = [[] for _ in graph.outputs[1 + len(carried) :]]
     count = 0
     while going and (limit is None or count < limit):
         feeds = dict(zip(graph.inputs, [torch.tensor(count), torch.tensor(going), *values], strict=True))

@@ -120,7 +120,7 @@ def roi_align(
 
 @kernel("MaxRoiPool")
 def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
-    """Largest of each bin of each region [image, x, y, x, y], whose corners are rounded to elements; 0 of an empty bin."""
+    """Largest of each bin of each region [image, x, y, x, y] with corners rounded to elements; 0 for an empty bin."""
     rows, columns = sized("MaxRoiPool", (rois.shape[0], x.shape[1], *pooled_shape), x.dtype)[2:]
     y = x.new_zeros(rois.shape[0], x.shape[1], rows, columns)
     for place, (batch, *corners) in enumerate(rois.tolist()):
@@ -137,6 +137,7 @@ def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatia
 
 
 def _bin(place: int, first: int, last: int, count: int, size: int) -> tuple[int, int]:
-    """Return where a bin of a region of elements *first* to *last* begins, and what comes behind it, inside the image."""
+    """Return where a bin of a region of elements *first* to *last* begins and ends (exclusive), inside the image."""
     width = max(last - first + 1, 1) / count
-    return tuple(min(max(end + first, 0), size) for end in (math.floor(place * width), math.ceil((place + 1) * width)))  # type: ignore[return-value]
+    begin, end = math.floor(place * width), math.ceil((place + 1) * width)
+    return min(max(begin + first, 0), size), min(max(end + first, 0), size)

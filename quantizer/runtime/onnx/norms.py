@@ -142,7 +142,7 @@ def rms_norm_in_stash(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, st
 def group_norm(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1, since: int
 ) -> Ours | None:
-    """The registry's group_norm, of images in float32; before version 21 each group's factor is that of its channels."""
+    """The registry's group_norm of float32 images; before version 21 each group's factor is that of its channels."""
     if not _images(x, scale, bias) or x.dtype != torch.float32 or stash_type != 1 or epsilon <= 0:
         return None
     if num_groups < 1 or x.shape[1] % num_groups:

@@ -100,7 +100,7 @@ def conv_transpose(
     dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None,
     output_padding: Sizes | None = None, output_shape: Sizes | None = None,
 ) -> Ours | None:  # fmt: skip
-    """The registry's conv_transpose2d, where the shape of the result follows from pads that crop less than the window."""
+    """The registry's conv_transpose2d, if the result's shape follows from pads that crop less than the window."""
     if x.dim() != 4 or output_shape is not None or auto_pad not in ("NOTSET", "VALID") or not x.is_floating_point():
         return None
     _kernel_is(kernel_shape, w)
@@ -251,7 +251,7 @@ def exact_conv(x: Tensor, w: Tensor, b: Tensor | None = None, **attrs: Any) -> T
 
 
 def requantized(sums: Tensor, factor: Tensor, y_scale: Tensor, y_zero: Tensor) -> Tensor:
-    """Return sums times a factor over the output's scale in float32, rounded half to even, plus the zero point, as codes.
+    """Return codes: sums times a factor over the output's scale in float32, rounded half to even, plus zero point.
 
     The standard leaves the arithmetic open; this is float32 as ONNX Runtime's kernels have it.
     """

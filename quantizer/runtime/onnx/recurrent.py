@@ -26,8 +26,8 @@ ACTIVATIONS: dict[str, tuple[Scaled, tuple[float | None, ...]]] = {
     "affine": (lambda x, a, b: a * x + b, (None, None)),
     "scaledtanh": (lambda x, a, b: a * torch.tanh(b * x), (None, None)),
 }
-"""Name -> function of (x, alpha, beta), and what those are where nothing is given: the defaults of the operators of that name.
-For the last two there is no such operator. The standard says nothing then, and ONNX Runtime takes 0."""
+"""Name -> function of (x, alpha, beta), and what those are where nothing is given: the defaults of the operators of
+that name. For the last two there is no such operator. The standard says nothing then, and ONNX Runtime takes 0."""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 Step = Callable[[Tensor, list[Tensor]], list[Tensor]]
 
@@ -122,8 +122,10 @@ def _clipped(act: Callable[[Tensor], Tensor], clip: float | None) -> Callable[[T
 
 @kernel("LSTM")
 def lstm(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, initial_h: Tensor | None = None,
-    initial_c: Tensor | None = None, p: Tensor | None = None, *, activation_alpha: Any = None, activation_beta: Any = None,
+    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None, p: Tensor | None = None, *, activation_alpha: Any = None,
+    activation_beta: Any = None,
     activations: Sequence[str] | None = None, clip: float | None = None, direction: str, hidden_size: int | None = None,
     input_forget: int, layout: int = 0, made: int,
 ) -> tuple[Tensor, ...]:  # fmt: skip
@@ -159,7 +161,8 @@ def lstm(
 
 @kernel("GRU")
 def gru(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, initial_h: Tensor | None = None,
+    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None,
+    initial_h: Tensor | None = None,
     *, activation_alpha: Any = None, activation_beta: Any = None, activations: Sequence[str] | None = None,
     clip: float | None = None, direction: str, hidden_size: int | None = None, layout: int = 0,
     linear_before_reset: int, made: int,
@@ -189,7 +192,8 @@ def gru(
 
 @kernel("RNN")
 def rnn(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, initial_h: Tensor | None = None,
+    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None,
+    initial_h: Tensor | None = None,
     *, activation_alpha: Any = None, activation_beta: Any = None, activations: Sequence[str] | None = None,
     clip: float | None = None, direction: str, hidden_size: int | None = None, layout: int = 0, made: int,
 ) -> tuple[Tensor, ...]:  # fmt: skip

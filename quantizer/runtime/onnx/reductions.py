@@ -191,7 +191,7 @@ def cumprod(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Tensor:
 def top_k(
     x: Tensor, given: Tensor | None = None, *, axis: int, k: int | None = None, largest: int = 1, sorted: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """The k largest or smallest along one axis, in order, equals by their index; `sorted` of 0 leaves the order open."""
+    """The k largest or smallest along one axis, in order, equal ones by index; `sorted` of 0 leaves the order open."""
     count = int(scalar(given, k))
     along = axis_of("TopK", axis, x.dim())
     if not 0 <= count <= x.shape[along]:

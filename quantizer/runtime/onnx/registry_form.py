@@ -43,7 +43,7 @@ def registry_form(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> G
 def form_and_origins(
     graph: Graph, inputs: Mapping[str, Tensor] | None = None, params: Mapping[str, QParams] | None = None
 ) -> tuple[Graph, Mapping[str, Origin]]:
-    """Return what `registry_form` does, and for each constant that was rearranged those of *graph* that have its elements.
+    """Return `registry_form`'s result, and for each rearranged constant those of *graph* with its elements.
 
     params: tensors that are quantized where they are made. Each stays a tensor of its own, also where its node only
     passes on what it reads, and a constant among them has the values of its codes.

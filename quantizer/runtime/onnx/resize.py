@@ -113,7 +113,8 @@ OURS = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_h
 def resize(
     x: Tensor, *operands: Tensor | None, mode: str, antialias: int = 0, axes: Sequence[int] | None = None,
     coordinate_transformation_mode: str = "asymmetric", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", nearest_mode: str = "floor", since: int,
+    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", nearest_mode: str = "floor",
+    since: int,
 ) -> Ours | None:  # fmt: skip
     """The registry's resize of images, where whole sizes say all about the scales."""
     del cubic_coeff_a, exclude_outside, extrapolation_value
@@ -136,7 +137,8 @@ def resize(
 def resize_any(
     x: Tensor, *operands: Tensor | None, mode: str, antialias: int = 0, axes: Sequence[int] | None = None,
     coordinate_transformation_mode: str = "asymmetric", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", nearest_mode: str = "floor", since: int,
+    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", nearest_mode: str = "floor",
+    since: int,
 ) -> Tensor:  # fmt: skip
     """x at evenly spaced coordinates, to given sizes or by given scales, for some axes or all."""
     roi, scales, sizes = (None, *operands, None)[:3] if since < 11 else (*operands, None, None, None)[:3]

@@ -79,7 +79,7 @@ def deform_conv(
     offset_group: int, dilations: Sequence[int] | None = None, kernel_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Convolution of images whose every place is moved by an offset (row, column), interpolated, zero outside, and masked."""
+    """Convolution of images with every place moved by an offset (row, column), interpolated, zero outside, masked."""
     window = tuple(w.shape[2:])
     (sy, sx), (dy, dx), (top, left, bottom, right) = strides or (1, 1), dilations or (1, 1), pads or (0,) * 4
     if x.dim() != 4 or w.dim() != 4 or tuple(kernel_shape or window) != window or x.shape[1] % offset_group:

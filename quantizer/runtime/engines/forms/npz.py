@@ -29,7 +29,8 @@ CONTAINERS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
 """Types of arrays; narrower codes come in the first that holds them."""
 
 
-def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
+# the protocol's arguments
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001
     """Return None: the form holds every operator; a worker names those that it has."""
     return None
 

@@ -1,4 +1,4 @@
-"""The form `onnx-qdq`: codes, DequantizeLinear, the float operator of ONNX, its fused activation, QuantizeLinear, codes."""
+"""The form `onnx-qdq`: codes, DequantizeLinear, ONNX's float operator, fused activation, QuantizeLinear, codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ NODES: Mapping[str, str] = {
     "conv_transpose2d": "ConvTranspose", "depth_to_space": "DepthToSpace", "depthwise_conv2d": "Conv", "div": "Div",
     "elu": "Elu", "erf": "Erf", "exp": "Exp", "fully_connected": "Gemm", "gather": "Gather",
     "gather_elements": "GatherElements", "gelu": "Gelu", "global_avg_pool2d": "GlobalAveragePool",
-    "global_max_pool2d": "GlobalMaxPool", "hard_swish": "HardSwish", "leaky_relu": "LeakyRelu", "log_softmax": "LogSoftmax",
+    "global_max_pool2d": "GlobalMaxPool", "hard_swish": "HardSwish", "leaky_relu": "LeakyRelu",
+    "log_softmax": "LogSoftmax",
     "matmul": "MatMul", "max_pool2d": "MaxPool", "maximum": "Max", "minimum": "Min", "mish": "Mish", "mul": "Mul",
     "negative": "Neg", "pad": "Pad", "quantize": "Identity", "reduce_max": "ReduceMax", "reduce_mean": "ReduceMean",
     "reduce_min": "ReduceMin", "reduce_sum": "ReduceSum", "relu": "Relu", "reshape": "Reshape", "selu": "Selu",
@@ -47,7 +48,8 @@ BIAS = "int32"
 Nodes = list[onnx.NodeProto]
 
 
-def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001 - the protocol's
+# the protocol's arguments
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001
     """Return None for an operator that has a float node."""
     return None if spec.op in NODES else f"the form onnx-qdq has no {spec.op}"
 
