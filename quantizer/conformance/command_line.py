@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quantizer.conformance.stash_keys import EXTRA, INPUTS, OPTIONS, SESSION
+from quantizer.core.wording import near
 
 if TYPE_CHECKING:
     from quantizer.conformance.options import Options
