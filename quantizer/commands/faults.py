@@ -171,7 +171,7 @@ def _real(args: argparse.Namespace) -> int:
 
 
 def _jobs(args: argparse.Namespace) -> list[Job]:
-    """Return what was asked for, an operator a job; UnsupportedError for a name that is unknown or a choice of nothing."""
+    """Return what was asked for, an operator a job; UnsupportedError for an unknown name or an empty choice."""
     from quantizer.conformance.faults import catalogue, pairs
     from quantizer.conformance.faults.matrix import Job
     from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 PASSED, FAILED = 0, 1
 _EPILOG = f"""\
-Each case is a graph of graph_specs/ with sizes and data of its own, quantized by 8 bits. Its nodes are judged one by one
-from the codes before them, then the graph as a whole is compared with them, then each of our rewrites of it. With
+Each case is a graph of graph_specs/ with sizes and data of its own, quantized by 8 bits. Its nodes are judged one by
+one from the codes before them, then the graph as a whole is compared with them, then each of our rewrites of it. With
 --engine the optimized run of a real system is compared with its run without optimizations, on its own platform.
 A failure is shrunk to fewer nodes and smaller sizes.
 

@@ -109,7 +109,8 @@ def document(findings: list[Finding]) -> str:
         f"The node tests of onnx {onnx.__version__} through `quantizer.runtime.onnx_backend`, written by "
         "`quantizer onnx backend-table -o docs/onnx.md`. The tests' own tolerances apply. A refused test counts as not "
         f"passed. Tests whose answers a later release corrected are left out: {_corrected()}.",
-        f"- {_summary('all', findings)}\n- {_summary('the frozen list', frozen)}\n- {_summary('other operators', others)}",
+        f"- {_summary('all', findings)}\n- {_summary('the frozen list', frozen)}\n"
+        f"- {_summary('other operators', others)}",
         "## The frozen list",
         _by_operator(frozen),
         f"`runtime/onnx/ppq_only.py` runs operators that no opset and no test of ONNX has: {', '.join(PPQ_ONLY)}.",

@@ -162,16 +162,25 @@ def _read_options(config: pytest.Config) -> Options:
         str((here if config.getoption("op_plugin_python") else root) / Path(python).expanduser()) if python else ""
     )
     return Options(
-        root=root, specs=paths("op_specs"), plugins=paths("op_plugins"),
-        isa=_value(config, "op_isa"), platforms=tuple(_value(config, "op_platform")), schemes=tuple(_value(config, "op_scheme")),
-        checks=tuple(_value(config, "op_check")) or CHECKS, profile=_value(config, "op_profile"),
-        reports=root / _value(config, "op_report"), cases=root / _value(config, "op_cases"),
-        baseline=file("op_baseline"), xfails=file("op_xfails"), golden_update=update,
-        readings=tuple(_value(config, "op_reading")), in_process=config.getoption("op_in_process"),
+        root=root,
+        specs=paths("op_specs"),
+        plugins=paths("op_plugins"),
+        isa=_value(config, "op_isa"),
+        platforms=tuple(_value(config, "op_platform")),
+        schemes=tuple(_value(config, "op_scheme")),
+        checks=tuple(_value(config, "op_check")) or CHECKS,
+        profile=_value(config, "op_profile"),
+        reports=root / _value(config, "op_report"),
+        cases=root / _value(config, "op_cases"),
+        baseline=file("op_baseline"),
+        xfails=file("op_xfails"),
+        golden_update=update,
+        readings=tuple(_value(config, "op_reading")),
+        in_process=config.getoption("op_in_process"),
         plugin_python=interpreter,
         plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
         shard=read_shard(shard, "--op-shard") if shard else None,
-    )  # fmt: skip
+    )
 
 
 def _number(config: pytest.Config, name: str) -> float:

@@ -1,4 +1,4 @@
-"""What a system's own tools read of a case: the files that a room writes beside `case.npz` (`core.rooms.Room.exports`)."""
+"""The files that a system's own tools read: a room writes them beside `case.npz` (`core.rooms.Room.exports`)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def script_of_defect(session: Session, platform: Platform, defect: Defect) -> st
 
 
 def script_of_case(session: Session, replay: Replay, form: str = "", engine: str = "") -> str:
-    """Return the script of any stored case. form: one of `script_forms`; engine: as `--op-engine` takes it, `name` or `name:variant`.
+    """Return the script of any stored case.
+
+    form: one of `script_forms`; engine: as `--op-engine` takes it, `name` or `name:variant`.
 
     Without both, the engine that computes the platform of the case runs it.
     """

@@ -54,7 +54,7 @@ class Run:
         """Worker, or nothing without xdist -> what came of its canary."""
         self._dead: set[str] = set()
         self._known: dict[str, list[str]] = {}
-        """Worker, or nothing for the process that writes files -> the functions of plugins and the engine that it knows."""
+        """Worker (nothing: the process that writes files) -> the functions of plugins and the engine that it knows."""
 
     def expect(self, items: dict[str, State | None]) -> None:
         """Remember the items of ours that the session will run."""
@@ -117,7 +117,7 @@ class Run:
         self._known[worker] = known
 
     def strangers(self) -> list[str]:
-        """Return a line for each process whose plugins or engine are others than those of the process that writes files."""
+        """Return a line for each process with other plugins or another engine than the process that writes files."""
         mine = set(self._known.get("", ()))
         odd = ((name, sorted(mine.symmetric_difference(known))) for name, known in sorted(self._known.items()))
         return [

@@ -87,7 +87,7 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
 
 
 def registered(config: pytest.Config) -> list[str]:
-    """Return a line for each function of a plugin that this process knows, with what it declares not to support, and for the engine."""
+    """Return a line for each function of a plugin, with what it declares not to support, and for the engine."""
     real = options(config).real
     found = [] if real is None or real.missing or real.greeting is None else [f"engine {real.greeting}"]
     if not config.stash[PLUGINS]:

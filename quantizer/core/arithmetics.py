@@ -97,7 +97,8 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
     if variant == "multiplier_shift" and rule.bits != "activation" and min(rule.bits, rule.max_bits) > RATIO_BITS:
         return f"multiplier_shift takes a float32 ratio, of {RATIO_BITS} bits at most, got bits: {rule.bits}."
     if variant == "multiplier_shift" and rule.shifts is not None:
-        return f"multiplier_shift limits its shifts by max_shift; shifts is for fixed-point multipliers, got {rule.shifts}. Write max_shift."
+        said = "multiplier_shift limits its shifts by max_shift; shifts is for fixed-point multipliers"
+        return f"{said}, got {rule.shifts}. Write max_shift."
     own, limited = OWN_ROUNDING.get(variant), "relu6" in spec.fuses and platform.activations.get("relu6") == "relu6"
     if own is None or not limited or platform.limit(variant) is not None:
         return None

@@ -403,7 +403,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
-    """Yield a message for each operator that the built-in functions cannot compute on a platform of *files* that is not shipped.
+    """Yield a message for each operator that built-in functions cannot compute on a platform of *files*.
 
     A room from outside may have functions and oracles of its own. So only a generic requantization is refused there, in
     families without an oracle.

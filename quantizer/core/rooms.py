@@ -142,13 +142,13 @@ class Room:
     names: tuple[str, ...] = ()
     """Systems whose names of operators specs may list under `names`, beside those that the package knows."""
     flow: str = ""
-    """What `pipeline` runs on the platforms of the room, as `module:function`: trial -> the codes that the system's own tools give."""
+    """What `pipeline` runs, as `module:function`: trial -> the codes that the system's own tools give."""
     exports: Mapping[str, str] = field(default_factory=dict)
-    """What the system's own tools read -> the function that writes a case so, as `module:function` (quantizer.conformance.exported)."""
+    """What the system's tools read -> what writes a case so, as `module:function` (quantizer.conformance.exported)."""
     faults: str = ""
     """Faults in what the room brings, as `module:tuple`: `quantizer faults` plants them beside its own."""
     policies: str = ""
-    """Tolerances that the system's own tests have, as `module:tuple`: `quantizer faults` counts what they would find."""
+    """Tolerances of the system's own tests, as `module:tuple`: `quantizer faults` counts what they would find."""
     graphs: str = ""
     """The platform of the room that a quantized graph of ONNX's operators has where none is named; one room says so."""
     name: str = field(default="", compare=False)
@@ -186,7 +186,7 @@ def declared_platforms() -> tuple[str, ...]:
 
 
 def graph_platform() -> str:
-    """Return the platform of a quantized graph of ONNX's operators where none is named; PluginError unless one room says it."""
+    """Return the platform of a quantized ONNX graph where none is named; PluginError unless one room says it."""
     named = [room for room in rooms() if room.graphs]
     if len(named) == 1:
         return named[0].graphs
@@ -236,7 +236,7 @@ def forms() -> Mapping[str, str]:
 
 @functools.cache
 def layer_formats() -> Mapping[str, str]:
-    """Return the module that reads and writes each file format, by its name under `formats` in specs; PluginError for a name that two have."""
+    """Return the module of each file format, by its name in specs; PluginError for a name that two have."""
     found: dict[str, str] = {}
     for entry in sorted(_entries(LAYER_FORMATS), key=lambda entry: (entry.name, entry.value)):
         if entry.name in found:

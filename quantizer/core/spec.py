@@ -438,7 +438,7 @@ class Spec(Model):
     readings: dict[Identifier, ReadingName] = {}
     """Platform -> another arithmetic that is also correct there for a plugin of this operator, in all its cases."""
     oracle: str | None = None
-    """A torch, numpy, scipy.special or onnx function that judges the reference of a new operator; none if there is none."""
+    """A torch, numpy, scipy.special or onnx function that judges the reference; `none` if there is none."""
     formats: dict[Identifier, LayerFormat] = {}
     """How the operator is written in files of other systems."""
 

@@ -14,7 +14,7 @@ from quantizer.core.wording import counted, suggestion, unknown
 
 
 def check_formats(spec: Spec) -> Iterator[Finding]:
-    """Yield a finding for each key of `formats` that names an attribute, constant or axis that the operator does not have."""
+    """Yield a finding for each attribute, constant or axis under `formats` that the operator does not have."""
     known = layer_formats() if spec.formats else {}
     for name, form in spec.formats.items():
         if name not in known:

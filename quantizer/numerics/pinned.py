@@ -6,7 +6,8 @@ processor as torch has it.
 * Functions of torch's vector kernels (sigmoid, softmax ...): the same IEEE steps, or rounded from float64.
 * Small products in batches, and transposed convolutions: added in an order of our own.
 * Sums and means: torch's own on x86-64, where every level of instructions adds in one order; that order elsewhere.
-* Functions and products of MKL: MKL's, on the branch that every processor has; without it rounded from float64, added in order.
+* Functions and products of MKL: MKL's, on the branch that every processor has. Without MKL they are rounded from
+  float64 and added in order.
 * What torch's mkldnn computes, and normalisations: in float64, rounded once.
 """
 

@@ -27,7 +27,7 @@ ROOT_HALF = 1518500250
 
 
 def quantize(request: Request, method: str) -> Parameters:
-    """Return parameters with the multiplier from codes to exponents; the output is unsigned, without zero point, and ends at 1."""
+    """Return parameters with the multiplier from codes to exponents; the output is unsigned and ends at 1."""
     parameters = default_parameters(request)
     x, (low, _) = parameters.inputs["x"], request.ranges["y"]
     if x.steps is None:

@@ -228,7 +228,10 @@ def _over_inverse(scales: Sequence[Tensor], output_scale: float) -> Tensor:
 
 
 def _stages(variant: Variant, scales: Sequence[Tensor], output_scale: float) -> Rescale:
-    """Return a factor for each rounding in float32: the inverse of the inverse of the input's scale, the weights' scales, the output's scale."""
+    """Return a factor for each rounding in float32.
+
+    They are the inverse of the inverse of the input's scale, the weights' scales, and the output's scale.
+    """
     first, second = (s.to(torch.float32) for s in scales)
     again = 1.0 / (1.0 / first)
     return replace(_unshifted(variant, second.double()), divisor=output_scale, factors={"x": float(again)})

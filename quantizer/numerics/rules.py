@@ -85,7 +85,7 @@ def full_range(params: QParams) -> QParams:
 
 
 def ones_complement(params: QParams) -> QParams:
-    """Return output parameters for which negation maps a signed code x to -x - 1, and an unsigned one to (qmax >> 1) - x."""
+    """Return parameters under which negation maps a signed code x to -x - 1, an unsigned one to (qmax >> 1) - x."""
     signed = params.dtype.kind == "int"
     half = 1 << (params.bits - 1)
     last = -1 if signed else half - 1

@@ -51,7 +51,7 @@ class Layer:
         return [name for name in self.spec.inputs if name not in self.constants]
 
     def params(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the IR parameters: derived ones, attributes under their keys (their own names without any), fixed ones."""
+        """Return the IR parameters: derived ones, attributes under their keys or names, fixed ones."""
         form, bound = self.spec.formats.get(FORMAT), variables(self.spec, shapes, attrs)
         found: dict[str, Any] = {}
         for key, rule in (form.derived if form else {}).items():

@@ -17,7 +17,8 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
         f"**{statement.result.capitalize()}.** {counted(counts['items'], 'item')}: {counts['passed']:,} passed, "
         f"{counts['failed']:,} failed, {counts['known']:,} known failures, {counts['skipped']:,} skipped; "
         f"{counted(len(statement.operators), 'operator')}, {counted(counts['targets'], 'target')}, "
-        f"{counted(counts['cases'], 'case')}{_refused(counts.get('refused', 0))}, {counted(counts['verdicts'], 'verdict')}, "
+        f"{counted(counts['cases'], 'case')}{_refused(counts.get('refused', 0))}, "
+        f"{counted(counts['verdicts'], 'verdict')}, "
         f"{counted(counts['elements'], 'element')} judged.",
         "",
         *(f"* {printable(line)}" for line in _versions(statement)),

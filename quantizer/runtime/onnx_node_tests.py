@@ -161,7 +161,7 @@ CORRECTED = {
         "test_attention_4d_with_qk_matmul_softcap",
     },
 }
-"""Release of onnx -> tests whose answers it corrected: a norm of zero gives zeros; Attention caps its scores before the mask.
+"""Release of onnx -> tests whose answers it corrected: a norm of zero is 0; Attention caps its scores before masking.
 
 They, and what they expand to, are left out where an older onnx is installed.
 """

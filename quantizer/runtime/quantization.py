@@ -48,9 +48,10 @@ def dispatch_graph(
 ) -> Graph:
     """Return *graph* with a platform for each operation: *platform* for those to quantize, fp32 for the others.
 
-    platform: where absent, the one that a room names for such graphs (`core.rooms.graph_platform`). dispatcher: `allin` takes every operation of QUANTIZED on float32, `conservative` those of them that lead to or from
-    a computing one through others that are taken. dispatching_table: node -> platform, which goes before the
-    dispatcher. Raises ValueError for an unknown platform or dispatcher, GraphError for a node that is not there.
+    platform: where absent, the one that a room names for such graphs (`core.rooms.graph_platform`). dispatcher: `allin`
+    takes every operation of QUANTIZED on float32, `conservative` those of them that lead to or from a computing one
+    through others that are taken. dispatching_table: node -> platform, which goes before the dispatcher.
+    Raises ValueError for an unknown platform or dispatcher, GraphError for a node that is not there.
     """
     platform = platform or graph_platform()
     if platform not in platforms():

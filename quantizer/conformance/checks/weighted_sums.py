@@ -80,7 +80,7 @@ def _magnitude(
 
 
 def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
-    """Return codes of a sum of operands that are widened before; of a rectifier, cut where they are codes of the output."""
+    """Return codes of a sum of operands that are widened before; a rectifier cuts them as codes of the output."""
     if trial.spec.error_model.kind == "linear":
         return replayed_stages.sum_codes(trial, contributions(trial), rescale)
     ((name, values),) = trial.centred.items()

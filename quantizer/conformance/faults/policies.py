@@ -1,7 +1,8 @@
 """Tolerances by which published test harnesses compare an operator with its reference, each with its source.
 
 Each compares what the changed operator gives with what the unchanged one gives, both as real numbers, as a test does
-that runs the quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add those of their
+that runs the quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add those of
+their
 systems' own tests.
 """
 

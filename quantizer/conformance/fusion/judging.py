@@ -207,7 +207,7 @@ def _behind(graph: Graph, edges: Collection[str]) -> set[str]:
 
 @pinned()
 def _known(built: Built, system: Chosen) -> dict[str, str]:
-    """Return the declared defects of the installed system that nodes show on these codes, by the edge that each writes."""
+    """Return the declared defects that nodes show on these codes, by the edge that each node writes."""
     made = IntegerExecutor(integer_graph(built.graph, home(system.entry), dict(built.feeds)))
     found = {}
     for name, trial in _trials(made, built.feeds):
@@ -218,7 +218,7 @@ def _known(built: Built, system: Chosen) -> dict[str, str]:
 
 
 def _known_where_fused(built: Built, system: Chosen) -> dict[str, str]:
-    """Return the declared defects of fused kernels of the installed system, by the node of the graph that meets each."""
+    """Return the declared defects of fused kernels, by the node of the graph that meets each."""
     graph, found = built.graph, {}
     for defect in load_library().platforms[home(system.entry)].graph_defects:
         if defect.engine != system.entry.name or system.version not in defect.versions:

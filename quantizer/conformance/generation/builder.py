@@ -197,7 +197,7 @@ def _shared(target: Target, ranges: Mapping[str, Range]) -> dict[str, Range]:
 
 
 def _tied(target: Target, case: Case, chooser: ChoiceSource) -> Mapping[str, Range]:
-    """Return the ranges of ties of declared stages, and where the platform clamps the output's to what the operator can give."""
+    """Return the ranges of ties of declared stages, or where the platform clamps the output's range."""
     spec = target.spec
     if spec.quantization.family not in target.platform.clamp_range_to_output_limits:
         return tied_ranges(target, case, chooser)

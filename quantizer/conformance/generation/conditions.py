@@ -157,7 +157,7 @@ def _calibrated(target: Target) -> list[str]:
 
 
 def _beside_zero(target: Target, case: Case, first: str, output: str) -> dict[str, Range]:
-    """Return the ranges that shall lie on one side of 0, as wide as they are in the case; none where they are not free."""
+    """Return the ranges that shall lie on one side of 0, as wide as in the case; none that is not free."""
     moved = [(name, first) for name in _values(target, case)[:1]] + [(name, output) for name in _calibrated(target)]
     widths = {name: case.ranges[name][1] - case.ranges[name][0] for name, side in moved if side and name in case.ranges}
     sides = dict(moved)

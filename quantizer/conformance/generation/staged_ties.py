@@ -36,10 +36,10 @@ FOLDS = frozenset({"sum", "mean", "greatest"})
 
 
 def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, Range]:
-    """Return ranges under which all scales are short binary fractions and the last rounding has ties; none where it cannot.
+    """Return ranges of short scales, under which the last rounding has ties; none where it cannot.
 
-    A scale such as `gate_high / 32767` is one if the step of gate is a multiple of the factors of 32767 that the code of
-    its end lacks. The zero point is chosen so that this multiple is small.
+    A short scale is a binary fraction of few bits. `gate_high / 32767` is one if the step of gate is a multiple of the
+    factors of 32767 that the code of its end lacks. The zero point is chosen so that this multiple is small.
     """
     if not _is_searched(target, case):
         return {}
@@ -66,7 +66,7 @@ def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
 
 
 def solved_stages(target: Target, case: Case) -> dict[str, Array]:
-    """Return operands of which three elements of four give a tie at the last rounding; none where the ranges have no ties."""
+    """Return operands whose elements give ties at the last rounding, three of four; none without ties."""
     if "y" not in case.ranges or not _is_searched(target, case) or _factor(_scales(target, case)) != 1:
         return {}
     codes, values = _sample(target, case)
@@ -81,7 +81,7 @@ def solved_stages(target: Target, case: Case) -> dict[str, Array]:
 
 
 def _is_searched(target: Target, case: Case) -> bool:
-    """Return whether the operator has inner stages and computes element by element on codes, its last stage rationally."""
+    """Return whether the operator works element by element, with inner stages and a rational last one."""
     stages = [*declared_stages(target.spec, target.platform).values()]
     names = target.spec.activations
     if len(stages) < 2 or not names or set(names) != set(case.shapes):
@@ -110,7 +110,7 @@ def _scales(target: Target, case: Case) -> list[float]:
 
 
 def _factor(scales: list[float]) -> int | None:
-    """Return by what the steps of the operands have to be multiplied to make all scales short; None if by no small number."""
+    """Return the factor of the operands' steps that makes all scales short; None if it is not small."""
     factor = 1
     for scale in scales:
         mantissa = Fraction(math.frexp(scale)[0])
@@ -124,7 +124,7 @@ def _factor(scales: list[float]) -> int | None:
 
 
 def _sample(target: Target, case: Case) -> tuple[dict[str, Array], Array]:
-    """Return centred codes of the operands by name, and the last stage's value for each combination whose inner codes are decided."""
+    """Return centred codes by operand, and the last stage's value where all inner codes are decided."""
     codes, known = {}, {}
     for name in target.spec.activations:
         params = activation_of(target, case, name)

@@ -18,10 +18,35 @@ from quantizer.numerics.qparams import Parameters, QParams
 INT32_LIMIT = (1 << 31) - 1
 
 NAMES = (
-    "platform", "fused", "has_bias", "out", "elements", "rows", "terms", "bits", "weight_bits", "block", "per_channel", "weight_zero",
-    "zero", "first", "last", "unsigned", "low", "high", "y_zero", "y_first", "y_last", "y_top", "same_scale",
-    "same_inputs", "ratio_low", "ratio_high", "bias_at_limit", "f32",
-)  # fmt: skip
+    "platform",
+    "fused",
+    "has_bias",
+    "out",
+    "elements",
+    "rows",
+    "terms",
+    "bits",
+    "weight_bits",
+    "block",
+    "per_channel",
+    "weight_zero",
+    "zero",
+    "first",
+    "last",
+    "unsigned",
+    "low",
+    "high",
+    "y_zero",
+    "y_first",
+    "y_last",
+    "y_top",
+    "same_scale",
+    "same_inputs",
+    "ratio_low",
+    "ratio_high",
+    "bias_at_limit",
+    "f32",
+)
 """Beside dimensions and attributes, whose names come first: `low` of a clip is its attribute.
 
 zero, first, last, low, high: zero point, end codes and ends of the range of the first operand; y_*: of the output. out,

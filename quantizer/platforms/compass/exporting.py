@@ -1,4 +1,4 @@
-"""Writes a case as input files of the Compass flow: IR text and constants, arrays, and a cfg that gives the same parameters."""
+"""Writes a case as input files of the Compass flow: IR text, constants, arrays, and a cfg with the same parameters."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _written(work: Work, library: Library) -> Graph:
 
 
 def _built_in(spec: Spec) -> bool:
-    """Return whether both functions are built-in; a plugin's rule may provide numbers that only its own forward reads."""
+    """Return whether both functions are built-in: only a plugin's own forward may read what its rule provides."""
     entries = [REGISTRY.find(spec.op, kind, PLATFORM) for kind in ("quantize", "quantized")]
     return all(entry is None or entry.origin == BUILT_IN for entry in entries)
 

@@ -55,11 +55,11 @@ class Lowering(Protocol):
 
     @staticmethod
     def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
-        """Return the sums before requantization, None where the system does not show them; only where CHECKS has `exact`."""
+        """Return the sums before requantization, None where they are not shown; asked only if CHECKS has `exact`."""
 
 
 def load_lowering(module: str) -> Lowering:
-    """Return the lowering called *module*; UnsupportedError names what writes models of its form and is not installed."""
+    """Return the lowering called *module*; UnsupportedError names the package that it lacks."""
     try:
         return cast("Lowering", importlib.import_module(module))
     except ModuleNotFoundError as err:

@@ -43,7 +43,7 @@ class Engine(Protocol):
     isa: str
     """The level of instructions that it is held to, `host`, or `unpinned`; empty for our own engine."""
     instructions: frozenset[str]
-    """The instruction sets that its kernels are chosen by, and those of its libraries (`library.set`); of our own none count."""
+    """The instruction sets that its kernels, and those of its libraries (`library.set`), are chosen by."""
 
     def identity(self, platform: str) -> str:
         """Return the name of what computes on *platform*: `own`, or the real engine and its variant."""

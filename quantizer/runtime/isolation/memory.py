@@ -1,8 +1,8 @@
 """Checks how an integer forward uses memory: it must not modify its operands, or depend on where they lie.
 
 A function that writes into what it reads, that gives the same memory to each call, that knows its operands by their
-address, takes every tensor to be contiguous or splits its work wrongly among threads is right in one call of a test, and
-wrong in a program.
+address, takes every tensor to be contiguous or splits its work wrongly among threads is right in one call of a test,
+and wrong in a program.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
 
 
 def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
-    """Raise FunctionError where *call* gives other codes under several threads; float32 sums that are pinned have one."""
+    """Raise FunctionError where *call* gives other codes under several threads."""
     if is_within():
         return
     threads = torch.get_num_threads()
@@ -109,7 +109,7 @@ def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str,
 
 
 def _require_same_of_repeated(call: Call, _: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
-    """Raise FunctionError where *call* gives other codes for operands that repeat their first slice in the same memory."""
+    """Raise FunctionError where *call* gives other codes for operands whose slices share their memory."""
     given = {name: _repeated(v) if v.dim() and v.numel() else v for name, v in operands.items()}
     said = "where an axis of an operand has the stride 0, as a broadcast one. Read it by its strides."
     _require_as_apart(call, given, said)
@@ -123,7 +123,7 @@ def _repeated(values: Tensor) -> Tensor:
 
 
 def _require_as_apart(call: Call, given: Mapping[str, Tensor], said: str) -> None:
-    """Raise FunctionError where *call* gives other codes for *given* than for the same values in memory of their own."""
+    """Raise FunctionError where *call* gives other codes for *given* than for copies of their own."""
     try:
         known = [v.clone() for v in _tensors(call({n: v.contiguous().clone() for n, v in given.items()}))]
         made = call(given)

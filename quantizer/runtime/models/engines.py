@@ -1,4 +1,4 @@
-"""Engines for whole networks: float, quantize-dequantize, our integers, ONNX's reference evaluator, and real systems."""
+"""Engines for whole networks: float, quantize-dequantize, our integers, ONNX's reference, and real systems."""
 
 from __future__ import annotations
 

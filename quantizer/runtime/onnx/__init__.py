@@ -25,6 +25,26 @@ from quantizer.runtime.onnx import (
     training,
 )
 
-FAMILIES = (activations, attention, bits, casts, control, detection, elementwise, indexing, layout, norms, pools, products,
-            recurrent, reductions, resize, sampling, sequences, signals, slicing, training)  # fmt: skip
+FAMILIES = (
+    activations,
+    attention,
+    bits,
+    casts,
+    control,
+    detection,
+    elementwise,
+    indexing,
+    layout,
+    norms,
+    pools,
+    products,
+    recurrent,
+    reductions,
+    resize,
+    sampling,
+    sequences,
+    signals,
+    slicing,
+    training,
+)
 """Every module whose kernels are in the table."""

@@ -103,7 +103,7 @@ def flex_attention(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, softmax_precision: DType | None = None,
     score_mod: str | None = None, prob_mod: str | None = None, ctx: Context,
 ) -> Tensor:  # fmt: skip
-    """Attention whose scores and shares pass through bodies of the model, in float32 or in the type that is asked for."""
+    """Attention whose scores and shares pass through bodies of the model, in float32 or the type asked for."""
     shapes = [list(x.shape) for x in (q, k, v)]
     if {len(shape) for shape in shapes} != {4} or k.shape[1:3] != v.shape[1:3] or q.shape[3] != k.shape[3]:
         raise UnsupportedError(f"FlexAttention of {shapes}: must be [batch, heads, sequence, size].")

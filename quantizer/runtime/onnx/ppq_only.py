@@ -1,4 +1,4 @@
-"""The operators of PPQ's table that no opset of ONNX has: from Caffe, mmcv, plugins of other runtimes and PPQ's own passes.
+"""The operators of PPQ's table that no opset of ONNX has: from Caffe, mmcv, other runtimes and PPQ's own passes.
 
 They run under their plain names in graphs made in Python, and under DOMAINS in files. Where PPQ leaves a part out, the
 definition that the name comes from counts.
