@@ -23,14 +23,14 @@ requires = ["hatchling>=1.27"]
 build-backend = "hatchling.build"
 
 [project]
-name = "tpulang-room"
+name = "NAME-room"
 version = "1.0"
 
 [project.entry-points."quantizer.platforms"]
-tpulang = "tpulang_room.room:ROOM"
+NAME = "NAME_room.room:ROOM"
 
 [tool.hatch.build.targets.wheel]
-packages = ["tpulang_room"]
+packages = ["NAME_room"]
 """
 
 
@@ -101,16 +101,17 @@ def test_linting_finds_the_room(customer, tmp_path):
 
 
 @pytest.mark.nightly  # tests/unit/test_rooms.py has each part of it alone
-def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(tmp_path):
+@pytest.mark.parametrize("name", ["tpulang", "tosa", "compass"])
+def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(name, tmp_path):
     home, site, room = tmp_path / "home", tmp_path / "site", tmp_path / "room"
     home.mkdir()
-    for name in ("quantizer", "op_specs", "cases"):
-        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("conftest.py", "tox.ini", "pyproject.toml", "quantizer_conformance.py"):
-        shutil.copy(ROOT / name, home / name)
+    for folder in ("quantizer", "op_specs", "cases"):
+        shutil.copytree(ROOT / folder, home / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("conftest.py", "tox.ini", "pyproject.toml", "quantizer_conformance.py"):
+        shutil.copy(ROOT / file, home / file)
     specs = [f"op_specs/{op}.yaml" for op in ("add", "fully_connected")]
     # of fully_connected the room has stored failures
-    command = ("pytest", *specs, "-p", "no:cacheprovider", "-q", "-k", "tpulang or golden or regressions or ideal")
+    command = ("pytest", *specs, "-p", "no:cacheprovider", "-q", "-k", f"{name} or golden or regressions or ideal")
 
     def records(path: str) -> tuple[str, bytes]:
         words = [sys.executable, "-m", *command, "--op-report=out"]
@@ -120,18 +121,23 @@ def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(tmp_path):
         return done.stdout, (home / "out/records.jsonl").read_bytes()
 
     shipped, before = records(str(home))
-    assert before.count(b"tpulang") > 4
+    assert before.count(name.encode()) > 4
 
     room.mkdir()
-    shutil.move(home / "quantizer/platforms/tpulang", room / "tpulang_room")
-    (room / "pyproject.toml").write_text(ROOM)
+    package = f"{name}_room"
+    shutil.move(home / "quantizer/platforms" / name, room / package)
+    for module in (room / package).glob("*.py"):
+        module.write_text(module.read_text().replace(f"quantizer.platforms.{name}", package))
+    (room / "pyproject.toml").write_text(ROOM.replace("NAME", name))
     text = (home / "pyproject.toml").read_text()
-    line = 'tpulang = "quantizer.platforms.tpulang.room:ROOM"\n'
+    line = f'{name} = "quantizer.platforms.{name}.room:ROOM"\n'
     assert line in text
     (home / "pyproject.toml").write_text(text.replace(line, ""))
 
     _, without = records(str(home))
-    assert ids(without) == [name for name in ids(before) if not name.endswith("-tpulang")]
+    assert ids(without) == [item for item in ids(before) if not item.endswith(f"-{name}")]
+    kept = [line for line in before.splitlines() if b"-ideal" in line]
+    assert kept and set(kept) <= set(without.splitlines())
 
     unpacked(room, site, tmp_path / "dist")
     again, after = records(f"{home}{os.pathsep}{site}")

@@ -5,13 +5,24 @@ from pathlib import Path
 
 import pytest
 
+from quantizer.conformance.checks.pipeline import pipeline
+from quantizer.conformance.exported import exported
+from quantizer.conformance.faults import catalogue
+from quantizer.conformance.faults.policies import policies
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
 from quantizer.conformance.stores import Stores
+from quantizer.conformance.trial import Trial
 from quantizer.core import rooms as module
 from quantizer.core.errors import PluginError
 from quantizer.core.library import _load_library, lint, load_library
-from quantizer.core.rooms import GROUP, Room, oracle_of, room_of, rooms
+from quantizer.core.rooms import GROUP, Room, graph_platform, layer_formats, oracle_of, room_of, rooms
+from quantizer.ir.formats.layer_files import systems
 from quantizer.ops import REGISTRY, _load_room, load_built_ins
+from quantizer.runtime.engines.skeletons import skeleton
 
 ROOT = Path(__file__).parents[2]
 DESCRIPTOR = """
@@ -19,7 +30,7 @@ from pathlib import Path
 
 from quantizer.core.rooms import Oracle, Room
 
-ROOM = Room(Path(__file__).parent, platforms=({platforms},), functions=({functions}), oracles=({oracles}))
+ROOM = Room(Path(__file__).parent, platforms=({platforms},), functions=({functions}), oracles=({oracles}){more})
 """
 
 
@@ -32,13 +43,17 @@ def installed(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "entry_points", lambda group: [*found(group=group), *entries])
     rooms.cache_clear()
 
-    def install(name, *, platforms='"chip"', functions="", oracles="", kernels="", value="", files=("chip",)):
+    def install(name, *, platforms='"chip"', functions="", oracles="", kernels="", value="", files=("chip",), more=""):
         package = f"chips_{tmp_path.name}_{name}".replace("-", "_")
         folder = tmp_path / package
         folder.mkdir()
         (folder / "__init__.py").touch()
         own = f'"{package}.kernels",' if kernels else functions
-        (folder / "room.py").write_text(DESCRIPTOR.format(platforms=platforms, functions=own, oracles=oracles))
+        (folder / "room.py").write_text(
+            DESCRIPTOR.format(
+                platforms=platforms, functions=own, oracles=oracles, more=more.replace("PACKAGE", package)
+            )
+        )
         (folder / "kernels.py").write_text(kernels)
         for file in files:
             text = load_library().platform_paths["ideal"].read_text().replace("platform: ideal", f"platform: {file}")
@@ -195,3 +210,113 @@ def test_lint_says_of_a_room_from_outside_what_its_requantization_has_no_rule_fo
     assert len(problems) == len(said)
     for text in said:
         assert any(text in problem and "chip.yaml:" in problem for problem in problems), problems
+
+
+PARTS = """
+import numpy as np
+
+from quantizer.conformance.exported import Exported
+from quantizer.conformance.faults.capabilities import every
+from quantizer.conformance.faults.fault import Fault
+from quantizer.conformance.faults.policies import Policy, within_codes
+
+BODY = "its own worker"
+FAULTS = (Fault("chip_fault", "chip", every, "quantized", lambda original: original),)
+POLICIES = (Policy("2 LSB", "the chip's own tests", within_codes(2), in_codes=True),)
+
+
+def codes(trial):
+    return trial.got
+
+
+def codes_off_by_one(trial):
+    return np.where(trial.got > trial.got.min(), trial.got - 1, trial.got + 1)
+
+
+def files(trial):
+    return Exported({"case.chip": trial.spec.op, "x.npy": trial.tensors["x"].numpy()}, "run {folder}/case.chip")
+"""
+EVERYTHING = """,
+    flow="PACKAGE.kernels:FLOW",
+    exports={"chip files": "PACKAGE.kernels:files"},
+    faults="PACKAGE.kernels:FAULTS",
+    policies="PACKAGE.kernels:POLICIES",
+    skeletons={"chip": "PACKAGE.kernels:BODY"},
+    names=("chip",)"""
+
+
+@pytest.fixture()
+def fresh():
+    """Forget what rooms brought, before and after."""
+
+    def forget():
+        for known in (module.loaded, catalogue, policies, _load_library):
+            known.cache_clear()
+
+    forget()
+    yield forget
+    forget()
+
+
+def trial_on_the_chip():
+    session = open_session(Options(root=ROOT))
+    spec = session.library.spec("relu")
+    target = next(target for target in session.all_targets(spec) if target.platform.platform == "chip")
+    return Trial(target, build_case(target, HashChoices(key(1, target.id), {})), session.engine)
+
+
+@pytest.mark.parametrize(("flow", "status"), [("codes", "pass"), ("codes_off_by_one", "fail")])
+def test_pipeline_runs_the_flow_of_a_room(installed, fresh, flow, status):
+    installed("chip", kernels=PARTS, more=EVERYTHING.replace("FLOW", flow))
+    fresh()
+    verdict = pipeline(trial_on_the_chip())
+    assert verdict is not None and verdict.status == status
+
+
+def test_a_room_brings_files_faults_policies_skeletons_and_names(installed, fresh):
+    installed("chip", kernels=PARTS, more=EVERYTHING.replace("FLOW", "codes"))
+    fresh()
+    written = dict(exported(trial_on_the_chip()))["chip files"]
+    assert not isinstance(written, str) and written.files.keys() == {"case.chip", "x.npy"}
+    assert "chip_fault" in {fault.id for fault in catalogue()}
+    assert "2 LSB" in {policy.name for policy in policies()}
+    assert skeleton("mine", "chip").endswith("its own worker")
+    assert "chip" in systems()
+
+
+def test_without_its_room_nothing_is_left_of_what_it_brings(fresh):
+    assert "chip_fault" not in {fault.id for fault in catalogue()}
+    assert "2 LSB" not in {policy.name for policy in policies()}
+    assert "chip" not in systems()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (', flow="nothing"', "'nothing': write module:function"),
+        (', graphs="ideal"', "graphs: platform 'ideal' is not of this room"),
+    ],
+)
+def test_what_a_room_hands_over_is_checked(installed, more, said):
+    installed("chip", more=more)
+    with pytest.raises(PluginError, match=f"^room chip .*: {said}"):
+        rooms()
+
+
+def test_two_rooms_that_name_the_platform_of_graphs_are_an_error(installed):
+    assert graph_platform() == "ort"
+    installed("chip", more=', graphs="chip"')
+    with pytest.raises(PluginError, match="rooms chip and onnxruntime: both say which platform"):
+        graph_platform()
+
+
+def test_two_file_formats_of_one_name_are_an_error(monkeypatch):
+    found = module.entry_points
+    other = EntryPoint("compass", "elsewhere.file", module.LAYER_FORMATS)
+    monkeypatch.setattr(
+        module, "entry_points", lambda group: [*found(group=group), *([other] if group == other.group else [])]
+    )
+    layer_formats.cache_clear()
+    with pytest.raises(PluginError, match="^file format compass .*: another is called so too"):
+        layer_formats()
+    layer_formats.cache_clear()
