@@ -414,7 +414,9 @@ def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
             continue
         specs, room = list(library.specs.values()), room_of(platform.platform)
         if room is not None:
-            judged = {oracle.family for oracle in room.oracles if platform.platform in (oracle.platforms or room.platforms)}
+            judged = {
+                oracle.family for oracle in room.oracles if platform.platform in (oracle.platforms or room.platforms)
+            }
             specs = [spec for spec in specs if spec.quantization.family not in judged]
         positions = library.platform_positions[platform.platform]
         home = library.platforms.get(platform.functions or "")
