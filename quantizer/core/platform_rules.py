@@ -37,6 +37,10 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
                     text = f"must be {', '.join(SIGNS)} or an expression over attributes, got {sign!r}."
                     findings.append(Finding(("output_signs", family), text + suggestion(sign, SIGNS, "Known")))
     findings += list(_random_roundings(platform))
+    used = {*platform.requantize.values(), *(c.variant for choices in platform.variants.values() for c in choices)}
+    if platform.first_rounding is not None and "multiplier_shift" not in used:
+        text = "only multiplier_shift has a first rounding. Write requantize: {default: multiplier_shift}, or remove the key."
+        findings.append(Finding(("first_rounding",), text))
     if "default" not in platform.requantize:
         findings.append(
             Finding(("requantize", "default"), "must be given: the variant of families that are not named.")
@@ -57,6 +61,8 @@ def _random_roundings(platform: Platform) -> Iterator[Finding]:
     """Yield findings on stochastic rounding, which platforms cannot have: repeated and tiled runs give equal codes."""
     quantizers = {"quantizer": platform.quantizer, "kernel_quantizer": platform.kernel_quantizer}
     modes: dict[Location, RoundingMode] = {("rounding",): platform.rounding}
+    if platform.first_rounding is not None:
+        modes["first_rounding", "rounding"] = platform.first_rounding.rounding
     modes |= {(key, "rounding"): part.rounding for key, part in quantizers.items() if part is not None}
     for place, mode in modes.items():
         if mode == "stochastic":

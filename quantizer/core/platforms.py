@@ -218,13 +218,23 @@ class Choice(Model):
     """The variant where the condition holds."""
 
 
+class FirstRounding(Model):
+    """A rounding of the scaled sum to some binary places, before it becomes a code."""
+
+    fraction_bits: Annotated[int, Field(ge=1, le=24)]
+    """Binary places that are left. A product that is shifted by no more places is exact there."""
+    rounding: RoundingMode = "half_up"
+    """How it rounds."""
+
+
 class Accumulator(Model):
     """What happens to a sum that leaves the accumulator."""
 
     bits: AccumulatorBits = "scheme"
-    """Bits; 'scheme': the number that the activation part of the scheme says."""
+    """Bits of a sum of products with its bias; 'scheme': the number that the activation part of the scheme says."""
     overflow: Literal["unbounded", "wrap", "saturate", "forbidden"] = "unbounded"
-    """unbounded: no overflow is possible; forbidden: a case that overflows fails."""
+    """unbounded: no overflow is possible; forbidden: a case that overflows fails; saturate: the complete sum or each addition is
+    cut, in any order, and a code is right where some order gives it."""
     float32: list[str] = []
     """Operator families whose sums are rounded to float32 after each operation."""
     float32_sums: list[str] = []
@@ -295,6 +305,8 @@ class Platform(Model):
     """How a calibrated range becomes a scale and a zero point."""
     rounding: RoundingMode = "half_even"
     """How requantization rounds."""
+    first_rounding: FirstRounding | None = None
+    """multiplier_shift rounds twice: first a product with its shift to these binary places, then to a code as `rounding` says."""
     requantize: dict[str, Variant]
     """Operator family -> requantization variant; 'default' for all other families."""
     variants: dict[str, list[Choice]] = {}

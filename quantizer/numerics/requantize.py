@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError, UnsupportedError
-from quantizer.core.platforms import RoundingMode, Variant
+from quantizer.core.platforms import FirstRounding, RoundingMode, Variant
 from quantizer.numerics.float_codes import exact_nearest
 from quantizer.numerics.integer_requantize import requantize_integers
 from quantizer.numerics.qparams import QParams, Rescale
@@ -48,12 +48,14 @@ def requantize(
     *,
     channel_axis: int | None = None,
     rounding: RoundingMode = "half_even",
+    first: FirstRounding | None = None,
     seed: int = 0,
 ) -> Tensor:
     """Return int64 codes of *acc* times the numbers of *rescale*, clamped to [out.qmin, out.qmax].
 
     *acc* holds integers in any dtype (int32 and float32 are the fastest). *rounding* is the mode of `exact`,
-    `multiplier_shift` and variants of integers; every other variant has its own.
+    `multiplier_shift` and variants of integers; every other variant has its own. *first*: what `multiplier_shift` rounds
+    before that.
     """
     if rescale.variant == "q31_half_up_in_8_lanes":
         return _in_8_lanes(acc, rescale, out, channel_axis)
@@ -62,14 +64,14 @@ def requantize(
     codes = torch.empty(acc.shape, dtype=torch.int64)
     axis = next((i for i, size in enumerate(acc.shape) if size > 1), 0)
     if acc.numel() <= _BLOCK or rounding == "stochastic":
-        _requantize_block(acc, mantissa, shift, zero, codes, rescale, out, rounding, seed)
+        _requantize_block(acc, mantissa, shift, zero, codes, rescale, out, rounding, first, seed)
         return codes
     step = max(1, acc.shape[axis] * _BLOCK // acc.numel())
     for start in range(0, acc.shape[axis], step):
         length = min(step, acc.shape[axis] - start)
         m, s, z = (_part(t, axis, start, length) for t in (mantissa, shift, zero))
         part, into = acc.narrow(axis, start, length), codes.narrow(axis, start, length)
-        _requantize_block(part, m, s, z, into, rescale, out, rounding, seed)
+        _requantize_block(part, m, s, z, into, rescale, out, rounding, first, seed)
     return codes
 
 
@@ -84,12 +86,13 @@ def requantize_sum(
     float32: bool = False,
     minus: Collection[str] = (),
     places: int = 0,
+    first: FirstRounding | None = None,
 ) -> Tensor:
     """Return int64 codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast.
 
     *minus*: operands that are subtracted, which where an operand is rounded is not adding the negated one. *float32*:
     multiplier_shift rounds the sum to float32 before it is multiplied. *places*: by which q31_double shifts terms to
-    the left.
+    the left. *first*: as `requantize` takes it.
 
     Terms are taken in the order of `rescale.factors`. *inputs*: their parameters; `f32_even_zpin`
     folds the zero points and rounds what it folds.
@@ -102,7 +105,7 @@ def requantize_sum(
     zero = out.along(out.zero_point, len(np.broadcast_shapes(*(t.shape for t in terms.values()))))
     if rescale.variant == "multiplier_shift":
         acc = weighted_sum(terms, rescale)
-        return requantize(acc.float() if float32 else acc, rescale, out, rounding=rounding, seed=seed)
+        return requantize(acc.float() if float32 else acc, rescale, out, rounding=rounding, first=first, seed=seed)
     if rescale.variant in ("exact", "f32_even", "f32_even_zpin", "f32_dequantized"):
         zeros = [int(inputs[name].zero_point) if inputs else 0 for name in names]
         return _real_sum(parts, zeros, zero, rescale, out, rounding, seed)
@@ -241,6 +244,7 @@ def _requantize_block(
     rescale: Rescale,
     out: QParams,
     rounding: RoundingMode,
+    first: FirstRounding | None,
     seed: int,
 ) -> None:
     """Write the codes of one block that fits the cache into *codes*."""
@@ -255,6 +259,9 @@ def _requantize_block(
     elif variant in ("multiplier_shift", "half_away"):
         mode: RoundingMode = "half_away" if variant == "half_away" else rounding
         scaled = acc.to(torch.float64, copy=True).mul_(mantissa * torch.exp2(-shift.to(torch.float64)))
+        if first is not None and variant == "multiplier_shift":
+            unit = 2.0**-first.fraction_bits
+            scaled = round_tensor(scaled / unit, first.rounding).mul_(unit)
         rounded = scaled.round_() if mode == "half_even" else round_tensor(scaled, mode, seed=seed)
         _store(codes, rounded, zero, out)
     elif variant == "exact":

@@ -49,7 +49,14 @@ def requantize_accumulator(
         return float32_stages.requantize_with_real_bias(held, parameters, rescale, parameters.outputs[output], axis)
     if platform.multiplier.overflow == "x86":
         held, rescale = as_x86(held, rescale, axis)
-    codes = requantize(held, rescale, parameters.outputs[output], channel_axis=axis, rounding=platform.rounding)
+    codes = requantize(
+        held,
+        rescale,
+        parameters.outputs[output],
+        channel_axis=axis,
+        rounding=platform.rounding,
+        first=platform.first_rounding,
+    )
     if platform.multiplier.overflow == "x86" and rescale.variant in CONVERTED:
         return beyond_int32(codes, held, rescale, parameters.outputs[output], axis)
     return codes
@@ -87,6 +94,7 @@ def requantize_terms(
         places=parameters.platform.multiplier.places(
             max((p.dtype.bits for p in parameters.inputs.values()), default=8)
         ),
+        first=parameters.platform.first_rounding,
     )
 
 

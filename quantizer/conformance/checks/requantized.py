@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance import expected_parameters
-from quantizer.conformance.bounds.rounding import code_interval
+from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.float32_stages import REPLAYS
 from quantizer.conformance.grids import exact_position, listed, positions
 from quantizer.conformance.trial import Trial
-from quantizer.core.platforms import RoundingMode, Variant
+from quantizer.core.platforms import FirstRounding, RoundingMode, Variant
 from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]
@@ -47,11 +47,13 @@ class Declared:
     """A shift to the left wraps in 32 bits."""
     vector: int = 0
     """Channels behind the last whole group of so many round half away."""
+    twice: bool = False
+    """A first rounding of the platform comes before, where it declares one."""
 
 
 DECLARED: Mapping[Variant, Declared] = {
     "exact": Declared(),
-    "multiplier_shift": Declared(),
+    "multiplier_shift": Declared(twice=True),
     "f32_even": Declared("half_even", float32=True),
     "f32_even_zpin": Declared("half_even", zero_point_first=True, float32=True),
     "q31_single": Declared("half_up"),
@@ -109,6 +111,9 @@ def rounded_once(
     if top is not None:
         _, high, _ = _codes(trial, top[0], declared, extra, top[1], magnitude)
     spread = (0.5 if mode.startswith("half") else 1.0) + np.broadcast_to(np.asarray(extra), value.shape)
+    if (first := first_rounding(trial, declared)) is not None:
+        spread = spread + first_unit(first)
+        what = f"{what}, which is first rounded {first.rounding} to {first.fraction_bits} binary places"
     further = f" + {float(np.max(extra)):.3g} of an earlier stage" if np.any(extra) else ""
     if trial.case.activation != "none":
         further += f", then {trial.target.platform.activations[trial.case.activation]}"  # type: ignore[index]
@@ -138,6 +143,8 @@ def _codes(
     zero, mode = int(trial.output.zero_point), declared.rounding or trial.target.platform.rounding
     least, most = (limit / float(trial.output.scale) for limit in trial.limits)
     own = trial.target.platform.limit(trial.variant) if math.isfinite(most) else None
+    if (first := first_rounding(trial, declared)) is not None:
+        value, exact = _rounded_first(value, exact, first)
     value = np.clip(value, least, np.inf if own else most)
     exact = _limited(trial, exact, capped=own is None)
     if (form := listed(trial.output)) is not None:
@@ -159,6 +166,28 @@ def _codes(
         end = min(limit, trial.output.qmax)
         low, high = np.minimum(low, end), np.minimum(high, end)
     return low, high, value
+
+
+def first_rounding(trial: Trial, declared: Declared) -> FirstRounding | None:
+    """Return the rounding that the platform declares before the one to a code; None where the requantization has none."""
+    return trial.target.platform.first_rounding if declared.twice else None
+
+
+def first_unit(first: FirstRounding) -> float:
+    """Return by how much a first rounding moves a number at most."""
+    return 2.0**-first.fraction_bits * (0.5 if first.rounding.startswith("half") else 1.0)
+
+
+def _rounded_first(
+    value: Array, exact: Callable[[tuple[int, ...]], Fraction], first: FirstRounding
+) -> tuple[Array, Callable[[tuple[int, ...]], Fraction]]:
+    """Return the numbers after the first rounding, each from its rationals: float64 alone would not decide a tie."""
+    held = np.asarray(value, np.float64).copy()
+    for index in np.ndindex(*held.shape):
+        held[index] = (
+            rational_codes(exact(index) * 2**first.fraction_bits, first.rounding)[0] * 2.0**-first.fraction_bits
+        )
+    return held, lambda index: Fraction(float(held[index]))
 
 
 def _placed(trial: Trial, exact: Callable[[tuple[int, ...]], Fraction]) -> Callable[[tuple[int, ...]], Fraction]:

@@ -16,7 +16,7 @@ from quantizer.conformance.checks.float32_stages import REPLAYS, product_error
 from quantizer.conformance.checks.means import mean_ratios
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS, FLOAT32_CODES, multiplier_bits
 from quantizer.conformance.checks.norm_interval import norm_stage_error
-from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT
+from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT, first_rounding, first_unit
 from quantizer.conformance.checks.resize import resize_stage_error
 from quantizer.conformance.checks.room_oracles import lost_of_room
 from quantizer.conformance.checks.softmax import softmax_stage_error
@@ -35,7 +35,12 @@ FIXED_POINT_SOFTMAX = 2.0**-18
 
 def stage_error(trial: Trial) -> Array:
     """Return the error of inner rounding stages and of the provided parameters, in output codes."""
-    return _declared_error(trial) if trial.target.platform.enclosing is None else computed_error(trial)
+    if trial.target.platform.enclosing is not None:
+        return computed_error(trial)
+    rescale = trial.parameters.rescale
+    known = None if rescale is None else DECLARED.get(rescale.variant)
+    first = None if known is None else first_rounding(trial, known)
+    return _declared_error(trial) + (0.0 if first is None else first_unit(first))
 
 
 def _declared_error(trial: Trial) -> Array:
