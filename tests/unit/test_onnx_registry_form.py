@@ -208,3 +208,17 @@ def test_control_flow_has_no_static_form():
     graph = from_model(model_of([node], {"x": [2]}, ["y"], {"c": np.array(True)}))
     with pytest.raises(UnsupportedError, match=r"'choice' \(If\): control flow"):
         registry_form(graph)
+
+
+@pytest.mark.parametrize("fed", [True, False], ids=["computed", "constant"])
+@pytest.mark.parametrize("slope", [-0.5, 0.25])
+def test_one_slope_of_prelu_may_be_negative_or_computed(fed, slope):
+    x, one = torch.linspace(-2, 2, 12).reshape(1, 3, 4), np.array([slope], np.float32)
+    node = helper.make_node("PRelu", ["x", "slope"], ["y"])
+    model = model_of([node], {"x": [1, 3, 4]} | ({"slope": [1]} if fed else {}), ["y"], {} if fed else {"slope": one})
+    feeds = {"x": x} | ({"slope": torch.from_numpy(one)} if fed else {})
+    made = registry_form(from_model(model), feeds)
+    others = feeds | ({"slope": torch.tensor([-3.0])} if fed else {})  # a number of the sample must not be kept
+    for values in (feeds, others):
+        found = execute(made, values, specs()).values["y"]
+        assert torch.allclose(found, torch.where(x < 0, x * float(values.get("slope", slope)), x))

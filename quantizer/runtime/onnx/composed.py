@@ -99,9 +99,11 @@ def power(run: Run, x: Tensor, y: Tensor) -> Tensor | None:
 
 @composed("PRelu")
 def prelu(run: Run, x: Tensor, slope: Tensor) -> Tensor | None:
-    """What is above zero, less the slopes times what is below, of slopes that are computed or no slices' own."""
-    own = slope.numel() == 1 or (sliced_axis(x, slope) is not None and not run.computed(slope))
-    if not floats(x, slope) or own:
+    """What is above zero, less the slopes times what is below, of slopes that are computed, negative or no slices' own."""
+    fits = slope.dim() <= x.dim()
+    if not floats(x, slope) or not fits:
+        return None
+    if not run.computed(slope) and (float(slope) >= 0 if slope.numel() == 1 else sliced_axis(x, slope) is not None):
         return None
     below = one(run, "relu", one(run, "negative", x))
     return two(run, "sub", one(run, "relu", x), two(run, "mul", below, slope))
