@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -101,12 +101,25 @@ def judged_once(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial
 
 
 def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[tuple[Trial, list[Verdict]]]:
-    """Return each part alone with its verdicts, then the whole where a check fails on it and on no part."""
+    """Return each part alone with its verdicts, then the whole where a check fails on it and on no part.
+
+    Where nothing fails, a part is judged by its share of what the whole computed. A failure is one of the part run alone.
+    """
+    if _shares_hold(trial, verdicts):
+        found = [(part, judge(part, checks)) for part in trial.parts]
+        if not any(verdict.failing for _, several in found for verdict in several):
+            return found
     alone = [Trial(trial.target, piece.case, trial.engine) for piece in parts(trial.spec, trial.case)]
     found = [(part, judge(part, checks)) for part in alone]
     shown = {verdict.check for _, several in found for verdict in several if verdict.failing}
     failing = {verdict.check for verdict in verdicts if verdict.failing}
     return found if failing <= shown else [*found, (trial, [*verdicts])]
+
+
+def _shares_hold(trial: Trial, verdicts: Sequence[Verdict]) -> bool:
+    """Return whether a part may be judged by its share of the whole, which ran, failed nowhere, and has no stages to be shared."""
+    refused = any(verdict.check == "engine" and not _holds_of_parts(verdict) for verdict in verdicts)
+    return not refused and not any(verdict.failing for verdict in verdicts) and not trial.outcome.stages
 
 
 def _holds_of_parts(verdict: Verdict) -> bool:
@@ -160,19 +173,17 @@ def _is_sharp(verdicts: Sequence[Verdict]) -> bool:
     return any(v.check == "arithmetic" and v.status == "pass" and 0 < v.width <= 1 for v in verdicts)
 
 
-def case_values(trial: Trial) -> dict[str, object]:
-    """Return what the predicate of a defect may name beside dimensions and attributes."""
-    scheme, parameters = trial.target.scheme, trial.parameters
-    scales = [float(params.scale.max()) for params in parameters.inputs.values()]
-    every = [*scales, *(float(params.scale.max()) for params in parameters.outputs.values())]
-    values = (
-        scheme.activation.bits, scheme.activation.lut_bits, scheme.weight.bits if scheme.weight else 0,
-        trial.case.data.sets[0], trial.case.activation, _spread(scales), _spread(every),
-        _largest_sum(trial), _largest_ratio(trial), _largest_code(trial), _largest_zero(parameters.inputs.values()),
-        _largest_zero(constant.params for constant in parameters.constants.values()), _range_low(trial), trial.terms,
-        scheme.activation.fast, tuple(trial.case.tiles.sizes), _largest_pair(trial),
-    )  # fmt: skip
-    return dict(zip(CASE_NAMES, values, strict=True))
+def case_values(trial: Trial, asked: Collection[str] = CASE_NAMES) -> dict[str, object]:
+    """Return those *asked* for of what the predicate of a defect may name beside dimensions and attributes."""
+    return {name: _CASE_VALUES[name](trial) for name in CASE_NAMES if name in asked}
+
+
+def _input_scales(trial: Trial) -> list[float]:
+    return [float(params.scale.max()) for params in trial.parameters.inputs.values()]
+
+
+def _scales(trial: Trial) -> list[float]:
+    return [*_input_scales(trial), *(float(params.scale.max()) for params in trial.parameters.outputs.values())]
 
 
 def _spread(scales: Sequence[float]) -> float:
@@ -239,6 +250,28 @@ def _range_low(trial: Trial) -> float:
     return max(ends, default=0.0)
 
 
+_CASE_VALUES: Mapping[str, Callable[[Trial], object]] = {
+    "activation_bits": lambda trial: trial.target.scheme.activation.bits,
+    "lut_bits": lambda trial: trial.target.scheme.activation.lut_bits,
+    "weight_bits": lambda trial: trial.target.scheme.weight.bits if trial.target.scheme.weight else 0,
+    "data": lambda trial: trial.case.data.sets[0],
+    "activation": lambda trial: trial.case.activation,
+    "input_spread": lambda trial: _spread(_input_scales(trial)),
+    "spread": lambda trial: _spread(_scales(trial)),
+    "largest_sum": _largest_sum,
+    "largest_ratio": _largest_ratio,
+    "largest_code": _largest_code,
+    "input_zero_point": lambda trial: _largest_zero(trial.parameters.inputs.values()),
+    "weight_zero_point": lambda trial: _largest_zero(c.params for c in trial.parameters.constants.values()),
+    "range_low": _range_low,
+    "terms": lambda trial: trial.terms,
+    "fast": lambda trial: trial.target.scheme.activation.fast,
+    "cut_axes": lambda trial: tuple(trial.case.tiles.sizes),
+    "largest_pair": _largest_pair,
+}
+"""How each of CASE_NAMES is computed: a predicate names few of them, and sums take a run of the reference."""
+
+
 def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
@@ -250,9 +283,16 @@ def known_defect(trial: Trial, check: str) -> str | None:
         if defect.engine is not None:
             if concerns(defect, trial.engine, trial.target.platform.platform):
                 return f"{defect.id}: {defect.reason}"
-        elif type(defect) is not Defect or matches_builtin(trial, check):
+        elif type(defect) is not Defect or _matches(trial, check):
             return f"{defect.id}: {defect.reason}"
     return None
+
+
+def _matches(trial: Trial, check: str) -> bool:
+    """Return whether a failing *check* fails as the built-in functions do; what holds of a stack holds of its parts."""
+    if check not in trial.matches:
+        trial.matches[check] = matches_builtin(trial, check)
+    return trial.matches[check]
 
 
 def _unstable_defect(trial: Trial, check: str) -> str | None:
@@ -266,8 +306,10 @@ def _declared(trial: Trial, check: str, defects: Sequence[Defect]) -> Iterator[D
     """Yield those of *defects* whose predicate holds for the case and which name *check*."""
     concerned = [defect for defect in defects if defect.concerns(trial.spec.op) and check in defect.checks]
     if concerned:
-        names = {**trial.bound, **case_values(trial)}
-        yield from (defect for defect in concerned if parse(defect.predicate)(names))
+        predicates = [parse(defect.predicate) for defect in concerned]
+        asked = frozenset[str]().union(*(predicate.names for predicate in predicates))
+        names = {**trial.bound, **case_values(trial, asked)}
+        yield from (defect for defect, holds in zip(concerned, predicates, strict=True) if holds(names))
 
 
 def is_overruled(defect: Defect, trial: Trial) -> bool:

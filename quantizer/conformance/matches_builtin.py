@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from quantizer.conformance.checks.invariance import planned, stitched
+from quantizer.conformance.checks.invariance import planned, stitched, tiled_codes
 from quantizer.conformance.checks.parameters import failing
 from quantizer.conformance.checks.tables import holds_spread_entries
 from quantizer.conformance.trial import Trial
@@ -54,7 +54,7 @@ def _tiled_alike(trial: Trial, forward: Function) -> bool:
     with REGISTRY.overridden(trial.spec.op, "quantized", forward, trial.target.platform.platform, origin=BUILT_IN):
         wanted = stitched(own, tiles(trial.spec, trial.case.shapes, trial.case.attrs, trial.case.tiles))
     try:
-        return np.array_equal(stitched(trial, planned(trial, trial.case.tiles)), wanted)
+        return np.array_equal(tiled_codes(trial, planned(trial, trial.case.tiles)), wanted)
     except Exception:  # noqa: BLE001 - tiles that raise are no defect of the real system
         return False
 

@@ -31,6 +31,8 @@ from quantizer.tiling.stacks import Part, cut_along, parts
 from quantizer.tiling.windows import slices
 
 Array = NDArray[Any]
+TILED = "codes of the tiles"
+"""What the tiles of a case gave, put together, among what checks share."""
 
 
 class Trial:
@@ -44,6 +46,8 @@ class Trial:
         self.engine = engine
         self.shared: dict[str, Array] = {}
         """What one check computed and another uses too, by the name of the first."""
+        self.matches: dict[str, bool] = {}
+        """Whether a failing check fails as the built-in functions do, of each that was asked for."""
         self.radii: Mapping[str, Array] = {}
         """How far operands may be from their values, where that is not what their codes leave open."""
         self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.places)
@@ -364,6 +368,9 @@ class Trial:
         box = slices(piece.output)
         other.outcome = Staged(self.outcome.codes[box], {})
         other.y = self.y[box]
+        other.matches = {check: True for check, same in self.matches.items() if same}
+        if TILED in self.shared:
+            other.shared[TILED] = self.shared[TILED][box]
         return other
 
     @property

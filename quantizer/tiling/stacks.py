@@ -127,8 +127,23 @@ def _boxes(
     size = independent_axes(spec, shapes, attrs)[axis]
     each = -(-size // count)
     ends = [(start, min(start + each, size)) for start in range(0, size, each)] if each else []
-    tiles = [(end, part(spec, shapes, attrs, {axis: end})) for end in ends]
-    return tuple((with_size(shapes, places, end[1] - end[0]), tile.output, tile.inputs) for end, tile in tiles)
+    if not ends:
+        return ()
+    first = part(spec, shapes, attrs, {axis: ends[0]})
+    whole = part(spec, shapes, attrs, {}).output
+    place = next((i for i, (one, other) in enumerate(zip(first.output, whole, strict=True)) if one != other), None)
+    found = []
+    for (
+        end
+    ) in ends:  # of outputs that do not depend on each other, a part lies in its operands where it lies in the output
+        output = first.output if place is None else _moved(first.output, place, end)
+        inputs = {n: _moved(box, places[n], end) if n in places else box for n, box in first.inputs.items()}
+        found.append((with_size(shapes, places, end[1] - end[0]), output, inputs))
+    return tuple(found)
+
+
+def _moved(box: Box, axis: int, end: tuple[int, int]) -> Box:
+    return (*box[:axis], end, *box[axis + 1 :])
 
 
 def _alone(data: DataRecipe, axis: str, own: tuple[str, int]) -> DataRecipe:

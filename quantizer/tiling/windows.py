@@ -62,16 +62,27 @@ def tiles(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue
 
     UnsupportedError for an axis that the spec does not allow to be cut.
     """
+    return [*_tiles(spec, tuple(shapes.items()), tuple(attrs.items()), tuple(plan.sizes.items()))]
+
+
+@functools.lru_cache(maxsize=256)
+def _tiles(
+    spec: Spec,
+    sizes: tuple[tuple[str, Shape], ...],
+    values: tuple[tuple[str, Any], ...],
+    planned: tuple[tuple[str, int], ...],
+) -> tuple[Tile, ...]:
+    shapes, attrs, plan = dict(sizes), dict(values), dict(planned)
     bound, whole = variables(spec, shapes, attrs), _whole(spec, shapes, attrs)
     legal = tileable_axes(spec, shapes, attrs)
     cuts: list[list[_Cut]] = []
-    for axis in sorted(plan.sizes, key=lambda name: (name in legal and _rule(spec, name).rule == "accumulate", name)):
+    for axis in sorted(plan, key=lambda name: (name in legal and _rule(spec, name).rule == "accumulate", name)):
         if axis not in legal:
             raise UnsupportedError(f"{spec.op}: axis {axis!r} cannot be tiled here; these can: {', '.join(legal)}.")
-        size = plan.sizes[axis]
+        size = plan[axis]
         starts = range(0, legal[axis], size)
         cuts.append([_Cut(axis, s, min(s + size, legal[axis]), p, len(starts)) for p, s in enumerate(starts)])
-    return [_cut(spec, whole, shapes, bound, combination) for combination in itertools.product(*cuts)]
+    return tuple(_cut(spec, whole, shapes, bound, combination) for combination in itertools.product(*cuts))
 
 
 def part(
@@ -132,11 +143,16 @@ def _cut(spec: Spec, tile: Tile, shapes: Mapping[str, Shape], bound: Mapping[str
 def _sliced_by_name(spec: Spec, tile: Tile, name: str, cut: _Cut) -> dict[str, Box]:
     boxes = {}
     for operand, box in tile.inputs.items():
-        for axis, expression in _places(spec.inputs[operand].axes, len(box)).items():
-            if name in expression.names:
-                box = _set(box, axis, cut)  # noqa: PLW2901 - a box is cut axis by axis
+        for axis in _axes_with(spec, operand, len(box), name):
+            box = _set(box, axis, cut)  # noqa: PLW2901 - a box is cut axis by axis
         boxes[operand] = box
     return boxes
+
+
+@functools.lru_cache(maxsize=4096)
+def _axes_with(spec: Spec, operand: str, rank: int, name: str) -> tuple[int, ...]:
+    """Return the axes of an operand whose size follows from *name*."""
+    return tuple(axis for axis, size in _places(spec.inputs[operand].axes, rank).items() if name in size.names)
 
 
 def _places(axes: Any, rank: int) -> dict[int, Expression]:
@@ -193,8 +209,13 @@ def _padding_entry(pair: Sequence[Expression], bound: Mapping[str, Any]) -> tupl
 
 def _place(spec: Spec, name: str, shapes: Mapping[str, Shape]) -> tuple[str, int]:
     """Return the operand and axis that are called *name*."""
-    for operand in shapes:
-        for axis, expression in _places(spec.inputs[operand].axes, len(shapes[operand])).items():
+    return _place_among(spec, name, tuple((operand, len(shape)) for operand, shape in shapes.items()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _place_among(spec: Spec, name: str, ranks: tuple[tuple[str, int], ...]) -> tuple[str, int]:
+    for operand, rank in ranks:
+        for axis, expression in _places(spec.inputs[operand].axes, rank).items():
             if plain_name(expression) == name:
                 return operand, axis
     raise SpecError(f"{spec.op}: tiling: no operand has an axis {name!r}.")
@@ -235,6 +256,7 @@ def _output_places(spec: Spec, rank: int) -> dict[int, Expression]:
     return _places(next(iter(spec.outputs.values())).axes or [], rank)
 
 
+@functools.lru_cache(maxsize=4096)
 def _output_axis(spec: Spec, name: str, rank: int) -> int:
     return next(place for place, axis in _output_places(spec, rank).items() if name in axis.names)
 

@@ -228,3 +228,28 @@ def test_every_check_of_a_stack_runs_on_the_whole():
     assert trial.case == case
     assert materialise(target, case)["x"].shape == case.shapes["x"]
     assert {"parameters", "float", "arithmetic", "accuracy", "exact"} <= {v.check for v in verdicts}
+
+
+@pytest.mark.parametrize("op", ["conv2d", "add", "sigmoid"])
+def test_what_a_defect_excuses_is_judged_by_shares_of_the_whole_as_parts_run_alone_are(op):
+    """The rule runs once for the whole, and each part has the verdicts that it has as a case of its own."""
+    shown = 0
+    for target, case in stacks_of(op, 60):
+        if not target.platform.defects:
+            continue
+        engine = _Counting()
+        found = judged(Trial(target, case, engine))
+        if len(found) == 1 or engine.rules > 1:
+            continue
+        shown += 1
+        alone = [judge(Trial(target, piece.case, SESSION.engine)) for piece in parts(target.spec, case)]
+        assert [verdicts for _, verdicts in found] == alone
+    assert shown
+
+
+class _Counting(BuiltinEngine):
+    rules = 0
+
+    def quantize(self, request):
+        self.rules += 1
+        return super().quantize(request)

@@ -15,7 +15,7 @@ from quantizer.conformance.checks.elements import ALLOWED, judge_codes, judge_re
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.requantized import DECLARED
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trial import TILED, Trial
 from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
 from quantizer.core.shapes import channel_axis, named_axes
@@ -51,7 +51,7 @@ def tiled(trial: Trial) -> Verdict | None:
             "tiled", f"constant {own!r} is the plugin's own, of a number a channel: nobody says how it is cut"
         )
     try:
-        codes = stitched(trial, plan)
+        codes = tiled_codes(trial, plan)
     except ValueError as err:
         return failure("tiled", str(err))
     low, high = owed(trial)
@@ -97,6 +97,13 @@ def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
     function = entry.function if entry else tiles
     found: list[Tile] = function(trial.spec, trial.case.shapes, trial.case.attrs, plan)
     return found
+
+
+def tiled_codes(trial: Trial, plan: list[Tile]) -> Array:
+    """Return the codes of the tiles of *plan*, the case's own, put together; run once."""
+    if TILED not in trial.shared:
+        trial.shared[TILED] = stitched(trial, plan)
+    return trial.shared[TILED]
 
 
 def stitched(trial: Trial, plan: list[Tile]) -> Array:
