@@ -103,7 +103,8 @@ def judged_once(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial
 def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[tuple[Trial, list[Verdict]]]:
     """Return each part alone with its verdicts, then the whole where a check fails on it and on no part.
 
-    Where nothing fails, a part is judged by its share of what the whole computed. A failure is one of the part run alone.
+    Where nothing fails, a part is judged by its share of what the whole computed. A failure is that of a part run
+    alone.
     """
     if _shares_hold(trial, verdicts):
         found = [(part, judge(part, checks)) for part in trial.parts]
@@ -117,7 +118,7 @@ def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) 
 
 
 def _shares_hold(trial: Trial, verdicts: Sequence[Verdict]) -> bool:
-    """Return whether a part may be judged by its share of the whole, which ran, failed nowhere, and has no stages to be shared."""
+    """Return whether parts may be judged by their shares: the whole ran, failed nowhere, and has no stages."""
     refused = any(verdict.check == "engine" and not _holds_of_parts(verdict) for verdict in verdicts)
     return not refused and not any(verdict.failing for verdict in verdicts) and not trial.outcome.stages
 

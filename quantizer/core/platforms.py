@@ -233,8 +233,8 @@ class Accumulator(Model):
     bits: AccumulatorBits = "scheme"
     """Bits of a sum of products with its bias; 'scheme': the number that the activation part of the scheme says."""
     overflow: Literal["unbounded", "wrap", "saturate", "forbidden"] = "unbounded"
-    """unbounded: no overflow is possible; forbidden: a case that overflows fails; saturate: the complete sum or each addition is
-    cut, in any order, and a code is right where some order gives it."""
+    """unbounded: no overflow is possible; forbidden: a case that overflows fails; saturate: the complete sum
+    or each addition is cut, in any order, and a code is right where some order gives it."""
     float32: list[str] = []
     """Operator families whose sums are rounded to float32 after each operation."""
     float32_sums: list[str] = []
@@ -306,7 +306,7 @@ class Platform(Model):
     rounding: RoundingMode = "half_even"
     """How requantization rounds."""
     first_rounding: FirstRounding | None = None
-    """multiplier_shift rounds twice: first a product with its shift to these binary places, then to a code as `rounding` says."""
+    """multiplier_shift rounds twice: a product with its shift to these binary places, then to a code as `rounding` says."""
     requantize: dict[str, Variant]
     """Operator family -> requantization variant; 'default' for all other families."""
     variants: dict[str, list[Choice]] = {}

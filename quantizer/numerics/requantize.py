@@ -54,8 +54,8 @@ def requantize(
     """Return int64 codes of *acc* times the numbers of *rescale*, clamped to [out.qmin, out.qmax].
 
     *acc* holds integers in any dtype (int32 and float32 are the fastest). *rounding* is the mode of `exact`,
-    `multiplier_shift` and variants of integers; every other variant has its own. *first*: what `multiplier_shift` rounds
-    before that.
+    `multiplier_shift` and variants of integers; every other variant has its own. *first*: what `multiplier_shift`
+    rounds before that.
     """
     if rescale.variant == "q31_half_up_in_8_lanes":
         return _in_8_lanes(acc, rescale, out, channel_axis)

@@ -169,7 +169,7 @@ def _codes(
 
 
 def first_rounding(trial: Trial, declared: Declared) -> FirstRounding | None:
-    """Return the rounding that the platform declares before the one to a code; None where the requantization has none."""
+    """Return the rounding that the platform declares before the one to a code; None without one."""
     return trial.target.platform.first_rounding if declared.twice else None
 
 

@@ -99,7 +99,7 @@ def power(run: Run, x: Tensor, y: Tensor) -> Tensor | None:
 
 @composed("PRelu")
 def prelu(run: Run, x: Tensor, slope: Tensor) -> Tensor | None:
-    """What is above zero, less the slopes times what is below, of slopes that are computed, negative or no slices' own."""
+    """Return max(x, 0) + slopes * min(x, 0), for slopes that are computed, negative or no slices' own."""
     fits = slope.dim() <= x.dim()
     if not floats(x, slope) or not fits:
         return None
