@@ -306,7 +306,7 @@ class Platform(Model):
     rounding: RoundingMode = "half_even"
     """How requantization rounds."""
     first_rounding: FirstRounding | None = None
-    """multiplier_shift rounds twice: a product with its shift to these binary places, then to a code as `rounding` says."""
+    """multiplier_shift rounds twice: to these binary places after its shift, then to a code as `rounding` says."""
     requantize: dict[str, Variant]
     """Operator family -> requantization variant; 'default' for all other families."""
     variants: dict[str, list[Choice]] = {}
