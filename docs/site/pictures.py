@@ -12,6 +12,8 @@ from quantizer.conformance.bounds.monotone import monotone
 from quantizer.core.case import TilePlan
 from quantizer.core.library import load_library
 from quantizer.numerics import round_tensor
+from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.numerics.rules import weight_params
 from quantizer.tiling.windows import tiles
 
 FOLDER = Path(__file__).parents[1] / "pictures"
@@ -118,7 +120,43 @@ def enclosure() -> str:
     return svg(740, bottom + 64, "Allowed output codes of a sigmoid per input code, for two checks", *parts)
 
 
-PICTURES: Mapping[str, Callable[[], str]] = {"tie": tie, "halo": halo, "enclosure": enclosure}
+def blocks() -> str:
+    """Return what a scale for each block does to small weights beside large ones: `weight_params` on w4g4 and w4."""
+    library = load_library()
+    weights = torch.tensor([[0.95, -0.6, 0.35, -0.8, 0.05, -0.02, 0.035, 0.06, 0.3, -0.25, 0.12, -0.2]])
+    platform = library.platform("ideal")
+    left, step, middle, unit = 120, 46, 150, 90
+    parts = [
+        text(
+            20,
+            30,
+            "12 weights of one channel as codes of 4 bits: one scale, or one for each block of 4 (with the largest error)",
+        )
+    ]
+    for i, value in enumerate(weights[0].tolist()):
+        height = max(abs(value) * unit, 1)
+        top = middle - height if value > 0 else middle
+        parts.append(f'<rect class="tile" x="{left + step * i}" y="{top:g}" width="30" height="{height:g}"/>')
+    parts.append(f'<line x1="{left - 10}" x2="{left + step * 12}" y1="{middle}" y2="{middle}"/>')
+    parts.append(text(20, middle + 4, "weight"))
+    parts += [text(left + step * i + 15, 258, f"{v:g}", "soft", "middle") for i, v in enumerate(weights[0].tolist())]
+    for row, (name, said) in enumerate((("w4", "one scale"), ("w4g4", "blocks of 4"))):
+        part, y = library.schemes[f"{name}a8"].weight, 262 + 76 * (row + 1)
+        params = weight_params(weights, part, platform.parameters, 0, block_axis=1)
+        codes = quantize(weights, params, platform.quantizer)
+        lost = (dequantize(codes, params) - weights).abs()[0]
+        spans = [(0, 0, 12)] if params.blocks is None else params.blocks.spans(12)
+        for block, start, stop in spans:
+            scale = params.scale.reshape(-1)[block].item()
+            x, width = left + step * start - 4, step * (stop - start) - 8
+            parts.append(f'<rect class="cell" x="{x}" y="{y - 42}" width="{width}" height="52" rx="4"/>')
+            parts.append(text(x + 8, y - 26, f"scale {scale:.4f}, error {lost[start:stop].max().item():.3f}", "soft"))
+        parts.append(text(20, y, said))
+        parts += [text(left + step * i + 15, y, int(c), "", "middle") for i, c in enumerate(codes[0].tolist())]
+    return svg(700, 432, "Twelve weights as codes under one scale and under three scales", *parts)
+
+
+PICTURES: Mapping[str, Callable[[], str]] = {"tie": tie, "halo": halo, "enclosure": enclosure, "blocks": blocks}
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from quantizer.core.case import Range
 from quantizer.core.errors import GraphError
 
 MOMENTUM = 0.9
-"""Weight of what was observed before, against the ends of one more batch (Compass: running_statistic_momentum)."""
+"""Weight of the earlier batches in the moving average of ranges (Compass: running_statistic_momentum)."""
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class ByHistogram(Observer):
     bins: int = MSE_BINS
     search: Callable[[Tensor, float, float, Codes], tuple[float, float]] = histograms.least_square
     size: bool = False
-    """Whether sizes are counted, from 0 to the largest, not values."""
+    """Whether the histogram is of absolute values, from 0 to the largest."""
     low: float = math.inf
     high: float = -math.inf
     counts: Tensor | None = None

@@ -69,8 +69,12 @@ def run(args: argparse.Namespace) -> int:
     local = args.workers or os.cpu_count() or 1
     start, workers = _cluster(args.cluster) if args.cluster else (_local(local), local)
     journal = Journal(args.output, plan)
-    with _Bar(plan.examples) as bar:
-        totals = run_campaign(plan, journal, start, workers, seconds=args.time, progress=bar.show)
+    try:
+        with _Bar(plan.examples) as bar:
+            totals = run_campaign(plan, journal, start, workers, seconds=args.time, progress=bar.show)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{args.output}: what was found is kept. The same command continues the campaign.\n")
+        raise
     record = totals.record(plan, _tree())
     text = {args.output / "record.json": json.dumps(record, indent=1, sort_keys=True) + "\n"}
     replace_files(text | ({args.markdown: markdown(record)} if args.markdown else {}))

@@ -99,7 +99,10 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
     from quantizer.core.library import load_library
 
     name = "builtin" if engine == OURS else engine
-    real = Options(root=Path.cwd(), engine=name).real
+    try:
+        real = Options(root=Path.cwd(), engine=name).real
+    except UnsupportedError as err:  # pytest's option has another name
+        raise UnsupportedError(str(err).replace("--op-engine=", "--engine=", 1)) from None
     home = list(real.entry.variant_of_platform) if real is not None else ["ort"]
     platform = args.platform or home[0]
     known = load_library().platforms

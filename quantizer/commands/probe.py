@@ -31,7 +31,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Add `probe` to the verbs of `engine`."""
     probe = verbs.add_parser(
         "probe",
-        help="infer what an engine does, and write a platform file; 1 where nothing explains an operator",
+        help="infer what an engine does, and write a platform file; exit 1 if an operator remains unexplained",
         description="Infer what an engine does: rounding, place of the zero point, multiplier, accumulator, order of "
         "float sums. Inputs are solved so that the arithmetics that a platform can declare give different outputs.",
         epilog=_EPILOG,

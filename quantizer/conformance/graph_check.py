@@ -69,8 +69,8 @@ def check_graph(
     """Judge every node of *graph* under a scheme on a platform, one case for each data set of its spec, in node order.
 
     graph: built by hand, or of Top's, ONNX's or the registry's operators. An operator without weights is judged under
-    the scheme's activation part. inputs: by name; their run gives the ranges of the activations, which are drawn
-    otherwise. data: only these data sets. session: whose engine is judged, our own functions where it is None.
+    the scheme's activation part. inputs: by name; a run on them gives the ranges of the activations. Without inputs
+    ranges are drawn. data: only these data sets. session: whose engine is judged, our own functions where it is None.
 
     Raises SpecError for an unknown scheme or platform, UnsupportedError naming every node that has no spec.
     """

@@ -82,7 +82,7 @@ class Runner:
             self._schedule = schedule(self._target, state.options)
 
     def record(self, outcome: str, failure: str = "") -> Record:
-        """Return the item's record with pytest's word for its end; *failure*: the reason, if the item does not know."""
+        """Return the item's record with pytest's outcome. *failure*: the reason, if the item has none."""
         complete = self._state.kind == "cases" and outcome == "passed"
         wanted = wanted_coverage(self._spec, self._target.platform) if complete else ()
         return self._recorder.record(outcome, wanted, self._failure or failure)

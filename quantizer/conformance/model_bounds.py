@@ -30,7 +30,7 @@ class Enclosure:
 
     @property
     def decided(self) -> bool:
-        """Whether a quantized result has one code alone for each element, whatever float32 makes of it."""
+        """Whether each element of a quantized result has exactly one possible code, in spite of float32 rounding."""
         if self.quantized is None:
             return False
         first, last = self.quantized.codes(self.exact, self.radius)

@@ -121,7 +121,7 @@ class Options:
         return library
 
     def met(self, extra: list[Path]) -> Library:
-        """Return the library of spec files as they are met, one at a time: the others are not read again."""
+        """Return the library with the spec files that pytest has found so far; only new ones are read."""
         known, library = self._met.pop() if self._met else ([], None)
         if library is None or [*known] != extra[: len(known)]:
             library = self.library(extra)

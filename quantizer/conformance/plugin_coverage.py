@@ -72,7 +72,7 @@ def _origin(entry: Registration, root: Path) -> str:
 
 
 def line(one: FunctionFacts, ran: Collection[str], replacing: Collection[str]) -> str | None:
-    """Return what a terminal says of a function that no item judged; None for one that was.
+    """Return the terminal's line about a plugin function that no item judged; None for a judged one.
 
     ran: operators of which an item ran; replacing: built-in operators that a plugin has a function of.
     """

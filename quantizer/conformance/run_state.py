@@ -113,7 +113,7 @@ class Run:
             self.has_functions(node.gateway.id, known)
 
     def has_functions(self, worker: str, known: list[str]) -> None:
-        """Keep which functions of plugins a process knows: all processes must know the same."""
+        """Record the plugin functions that a process has registered. All processes must have registered the same."""
         self._known[worker] = known
 
     def strangers(self) -> list[str]:

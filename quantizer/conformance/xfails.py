@@ -28,7 +28,7 @@ class Xfail(Defect):
     owner: str = Field(min_length=1)
     """Who mends it."""
     expires: str
-    """The last day of a commit, YYYY-MM-DD, for which it holds."""
+    """Expiry date, YYYY-MM-DD, compared with the date of the commit."""
     case: str
     """A stored case that must fail; a path from the file's folder."""
 

@@ -18,7 +18,8 @@ IDENTIFIER = r"^[a-z][a-z0-9_]*$"
 NUMBERS = r"^\d+(\.\d+)*$"
 PART_NAME = r"^[a-z][a-z0-9]*(_[a-z0-9]+)?$"
 _PATTERNS = {
-    PART_NAME: "must be small letters and digits, a letter first, with at most one suffix after a _, such as w8pt, a16",
+    PART_NAME: "must be small letters and digits, a letter first, and at most one suffix after a _, "
+    "such as w8pt, a16 or a8_pow2",
     IDENTIFIER: "must be snake_case: small letters, digits and _, a letter first",
     NUMBERS: 'must be numbers joined by dots, such as "1.0"',
 }

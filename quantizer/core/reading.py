@@ -85,6 +85,8 @@ class Readable:
 
     def parsed(self, text: str, where: str) -> Any:
         """Return the JSON value that *text* is; text that is nested too deeply, or holds too long a number, is none."""
+        if not text.strip():
+            raise self.refused(where, f"is empty: this is not {self.what}")
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as err:

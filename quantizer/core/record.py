@@ -93,7 +93,7 @@ def _plain(record: Record) -> dict[str, Any]:
 
 _DECODER = Decoder(Record)
 _LAST = f'"version":{VERSION}}}'
-"""How a line ends whose keys are sorted; the decoder itself asks for no version."""
+"""The end of a line with sorted keys. It is compared because the decoder does not check the version."""
 _LINE_END = f"{_LAST}\n".encode()
 _UNRELEASED = '"engine":"own"'
 """What the fast decoder would take for an engine's name and the slow one refuses. In a text its quotes are escaped."""

@@ -12,7 +12,7 @@ from quantizer.core.domains import ENTRY, check_domain, check_order, constant, d
 from quantizer.core.expressions import FUNCTIONS, Expression
 from quantizer.core.model_errors import Finding
 from quantizer.core.shapes import plain_name, spread_name
-from quantizer.core.spec import Input, NoTiling, Pieces, Spec
+from quantizer.core.spec import Example, Input, NoTiling, Pieces, Spec
 from quantizer.core.spec_format_rules import check_formats
 from quantizer.core.spec_tile_rules import axis_names, check_tiling
 from quantizer.core.spec_trial import try_values
@@ -337,6 +337,17 @@ def _check_examples(spec: Spec) -> Iterator[Finding]:
         for place, name in enumerate(example.omit):
             if name not in optional:
                 yield Finding((*location, "omit", place), unknown(name, optional, "optional input"))
+        yield from _check_ranges(spec, example, (*location, "ranges"))
+
+
+def _check_ranges(spec: Spec, example: Example, location: Location) -> Iterator[Finding]:
+    tensors = (*spec.inputs, *spec.outputs)
+    for name, (low, high) in example.ranges.items():
+        if name not in tensors:
+            yield Finding((*location, name), unknown(name, tensors, "input or output"), key=True)
+        elif low > high:
+            text = f"must be [smallest, largest], got {got([low, high])}. Write {got([high, low])}."
+            yield Finding((*location, name), text)
 
 
 def _check_properties(spec: Spec) -> Iterator[Finding]:

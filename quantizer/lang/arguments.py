@@ -128,7 +128,7 @@ def numbers(argument: str, value: object, count: int | None = None) -> tuple[flo
 
 
 def axis(argument: str, value: object, rank: int) -> int:
-    """Return an axis from 0 on where it is one of *rank* axes; negative ones count from the end."""
+    """Return an axis of *rank* axes as a number from 0; negative axes count from the end."""
     found = integer(argument, value)
     if not -rank <= found < rank:
         raise LangError(f"{argument}={found}: must lie in [{-rank}, {rank - 1}].")

@@ -33,7 +33,7 @@ TRANSPARENT = frozenset(
 def propagated(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> dict[str, Quantization]:
     """Return the parameters of every tensor that has some: first forward in the order of *nodes*, then backward.
 
-    Raises LangError, which shows both, where two that must be the same differ.
+    Raises LangError with both values if two that must be equal differ.
     """
     known = {name: tensor.parameters for name, tensor in tensors.items() if tensor.parameters}
     for node, source, target in _links(nodes):

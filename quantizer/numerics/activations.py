@@ -23,7 +23,7 @@ LIMITS = {"none": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6": (0.0,
 def activate(values: Tensor, name: str, attrs: Mapping[str, object] | None = None, axis: int = -1) -> Tensor:
     """Return activation *name* of real *values*, in the type of *values*.
 
-    attrs: its attributes, as in `ir.graph.Node`; of several slopes there is one for each slice along *axis*.
+    attrs: its attributes, as in `ir.graph.Node`; several slopes are one for each slice along *axis*.
     """
     if name in STAGED:
         return activate_staged(values, name, attrs or {}, axis)

@@ -128,8 +128,8 @@ def _ratio_of_each(
 def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
     """Return two operands in the order in which element-wise kernels of float32 ratios take them.
 
-    The kernel takes an operand that broadcasts along the innermost axis of more than one element as its second, a
-    scalar; where all axes that both have are of one element, the first operand counts as that scalar.
+    Find the innermost axis of more than one element. An operand that broadcasts along it comes second, as a scalar.
+    If no such axis exists, the first operand is that scalar.
     """
     match names:
         case [first, second]:

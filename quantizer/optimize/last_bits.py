@@ -34,7 +34,7 @@ FUNCTIONS = {
 }  # fmt: skip
 """Operators by functions of a library -> roundings of its result, of the result's size."""
 GELU = {"none": CALL + 3, "tanh": CALL + 8}
-"""Roundings of gelu relative to its argument: of the argument of erf or tanh, of that, of 1 plus it, of the product."""
+"""The number of roundings in gelu: the argument of erf or tanh, its value, 1 plus it, and the product."""
 NORMS = {"layer_norm": CALL + 4, "instance_norm": CALL + 4, "group_norm": CALL + 4, "rms_norm": CALL + 4}
 """Root, inverse, product, scaling and shift; the sums before are torch's own, in one order everywhere."""
 LONGEST = 1 << 22

@@ -23,7 +23,7 @@ def float_keys(layer: Layer) -> dict[str, str]:
 
 
 def attribute_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, int]:
-    """Return the integers that a quantize function wrote over real attributes (0 is one), each with its binary places.
+    """Return the integers (also 0) by which a quantize function replaced real attributes, each with its binary places.
 
     Places are those of Compass: `<key without _value>_shift`, the output's bits without it. Limits of a clamping layer
     have eight bits more than the output, those of over eight bits none. Beside them, the numbers of a normalisation.

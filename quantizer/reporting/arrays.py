@@ -129,7 +129,7 @@ def compare_pair(name: str, target: Array, reference: Array, tolerances: Toleran
 
 
 def as_compared(values: Array) -> Array:
-    """Return *values* in the format that the original compares: int8, int32, bfloat16 of uint16, else float32."""
+    """Return *values* as npz_compare converts them: int8 and int32 unchanged, uint16 as bfloat16, others as float32."""
     if values.dtype == np.uint16:
         return (values.astype(np.uint32) << 16).view(np.float32)
     kept = values.dtype in (np.dtype(np.int8), np.dtype(np.int32))
@@ -190,7 +190,7 @@ def _measured(
     dtype: np.dtype[Any],
     step: float | None,
 ) -> Pair:
-    """Return the pair with its largest differences, and in steps where one is known."""
+    """Return the pair with its largest differences, also in steps if the step is known."""
     apart = np.abs(a - b).astype(np.float64)
     if not apart.size:
         return Pair(*said, found, step=step)

@@ -132,8 +132,8 @@ class Diff:
 def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False, elsewhere: bool = False) -> Diff:
     """Return what changed from *base* to *run*, item by item; the order of the records does not matter.
 
-    *filtered*: the run was a selection, so items and checks that it leaves out are no change. *elsewhere*: the runs are
-    not known to be of one processor, by which real engines choose their kernels.
+    *filtered*: the run was a selection, so items and checks that it leaves out are no change. *elsewhere*: the runs may
+    be of different processors, on which real engines choose different kernels.
     """
     before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
     both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]

@@ -23,7 +23,7 @@ class Met:
     platform: str
     items: tuple[str, ...]
     age: int | None
-    """Days since it was declared; None where it does not say, or where there is no day to tell it by."""
+    """Days since it was declared; None if its date, or the date of the run, is unknown."""
     expired: bool
 
 

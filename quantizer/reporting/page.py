@@ -330,7 +330,7 @@ def _activation_bits(scheme: str) -> int:
 
 
 def _drawn(folder: Path | None, records: Sequence[Record], facts: Facts | None, run: str) -> dict[str, Drawn]:
-    """Return the smallest failing case of every failing item that left one; *facts*, *run*: for its command."""
+    """Return the smallest stored case of every failing item. *facts* and *run* complete its command line."""
     found: dict[str, Drawn] = {}
     if folder is None or not folder.is_dir():
         return found

@@ -56,7 +56,7 @@ def register_operation_handler(handler: Handler, operation_type: str, platform: 
 
 @contextmanager
 def operation_handlers() -> Iterator[None]:
-    """Take back, when the block ends, whatever handlers it registered."""
+    """At the end of the block, restore the handlers that it replaced or added."""
     before = {platform: dict(handlers) for platform, handlers in _REGISTERED.items()}
     try:
         yield

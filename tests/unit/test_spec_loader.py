@@ -419,6 +419,12 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
     ('omit: [bias]', 'omit: [x]', [
         '33:61: examples.0.omit.0: no such optional input. Known: bias.',
     ]),
+    ('data: ties', 'data: ties, ranges: {x: [2.0, -1.5]}', [
+        '33:92: examples.0.ranges.x: must be [smallest, largest], got [2.0, -1.5]. Write [-1.5, 2.0].',
+    ]),
+    ('data: ties', 'data: ties, ranges: {z: [0.0, 1.0]}', [
+        '33:89: examples.0.ranges.z: no such input or output. Known: x, bias, y.',
+    ]),
     ('data: ties', 'data: tie', [
         '33:74: examples.0.data: must be one of zeros...',
     ]),

@@ -19,7 +19,7 @@ F32_LARGEST = float(np.finfo(F32).max)
 
 
 def quantized_reals(trial: Trial, name: str) -> Verdict:
-    """Judge the codes of input *name*: its numbers in output steps by declared float operations, rounded once.
+    """Judge the codes of input *name*: divide by the step with the declared float operations, then round once.
 
     Infinities saturate; NaN may become any code.
     """

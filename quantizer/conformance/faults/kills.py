@@ -180,7 +180,7 @@ class Subject:
     def compared(self, fault: Fault) -> list[Compared]:
         """Return for each case that *fault* changes the real output that is wanted, what is got, and one code of it.
 
-        Nothing for a fault in a file, which no output shows.
+        Empty for a fault in a file, which changes no output.
         """
         if fault.kind in FILE_KINDS:
             return []

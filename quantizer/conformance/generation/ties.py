@@ -107,7 +107,7 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
 
 
 def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
-    """Return codes around that of 1, whose sums have more bits than a value; in a coarse output odd halves.
+    """Return codes near the code of 1. Their sums do not fit the format, and are ties of a coarser output.
 
     Every other case has values around the smallest normal one, so that kernels which flush those below it show.
     """

@@ -1,1 +1,1 @@
-"""Test vectors: cases with the codes that are right, in files that no Python is needed for."""
+"""Test vectors: cases with their right codes, in files that are used without Python."""

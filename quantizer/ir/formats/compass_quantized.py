@@ -66,7 +66,7 @@ def provided_layer(
     """Return *node* with Compass's numbers in `extra`, and its outputs and constants as codes.
 
     node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured. more:
-    what the layer says beside its numbers, or otherwise than the operator's attributes do.
+    further keys of the layer; they override keys that follow from the operator's attributes.
     """
     provided = cast("Parameters", node.parameters)
     made: list[Tensor] = []
@@ -162,7 +162,7 @@ def _code_tensor(tensor: Tensor, constant: Constant, *, spatial: bool) -> Tensor
 
 
 def _single(params: QParams) -> QParams:
-    """Return parameters as a file gives them back: the scale is the inverse of the step; one slice is per tensor."""
+    """Return parameters as they are read from a file: scale = 1 / step; a single slice becomes per tensor."""
     steps, zero, axis = scale_of(params), params.zero_point, params.axis
     if params.scale.numel() == 1:
         steps, zero, axis = steps.reshape(()), zero.reshape(()), None

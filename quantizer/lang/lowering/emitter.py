@@ -271,7 +271,7 @@ class Emitter:
             raise UnsupportedError(f"{node.op} of {given}: {str(err).splitlines()[0]}") from None
 
     def _inferred(self, node: Node, values: Sequence[Value | None]) -> list[torch.Tensor]:
-        """Return results of the right shape and type without computing more than must be.
+        """Return results of the right shape and type with as little computation as possible.
 
         Element by element, one element says the type; products and movements run on shapes alone; what is left runs on
         zeros.

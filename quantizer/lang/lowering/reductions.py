@@ -25,7 +25,7 @@ def arg(c: Call) -> list[Value]:
 
 @lowers("Sort")
 def sort(c: Call) -> list[Value]:
-    """The elements in order along one axis, and where they were; equals by their place."""
+    """Sorted elements along one axis, and their indices before sorting; equal elements keep their order."""
     x, axis = c.value(), c.attr("axis")
     return _ordered(c, x, axis, x.shape[axis], largest=c.attr("descending"))
 

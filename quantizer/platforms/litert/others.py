@@ -35,7 +35,7 @@ ELEMENTWISE = {"add": "ADD", "sub": "SUB", "mul": "MUL", "maximum": "MAXIMUM", "
 OPTIONS = {"add": "AddOptions", "sub": "SubOptions", "mul": "MulOptions"}
 FUNCTIONS = {"relu": "RELU", "sigmoid": "LOGISTIC", "tanh": "TANH"}
 INDEX_TYPE = 4
-"""INT64 of the schema: what importers ask of ARG_MAX."""
+"""INT64 of the schema: the result type that importers give ARG_MAX."""
 
 
 def elementwise(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:

@@ -57,7 +57,7 @@ def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Divide the integer sum of the last axes; other axes: the float32 mean of dequantized values, quantized.
 
-    QNNPACK takes the last two axes of four, with a multiplier of its own.
+    For the last two of four axes QNNPACK has a kernel with its own multiplier.
     """
     params, last = parameters.inputs["x"], x.dim() - len(axes)
     if sorted(axes) != [*range(last, x.dim())]:

@@ -46,7 +46,7 @@ class Engine(Protocol):
     """The instruction sets that its kernels, and those of its libraries (`library.set`), are chosen by."""
 
     def identity(self, platform: str) -> str:
-        """Return the name of what computes on *platform*: `own`, or the real engine and its variant."""
+        """Return the name of what computes on *platform*: `builtin`, or the real engine and its variant."""
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
         """Return None where the engine runs the operator, else the reason why it does not.

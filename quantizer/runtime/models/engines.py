@@ -51,7 +51,7 @@ class ModelEngine(ABC):
 
     @abstractmethod
     def alone(self, parts: Parts, edges: Values) -> Values:
-        """Return what each part makes of *edges*, whatever the parts before it make."""
+        """Return the results of each part on *edges*. No part reads another part's result."""
 
     def how(self, part: Part) -> str:  # noqa: ARG002 - of most engines there is nothing to say
         """Return why a part was computed otherwise than the engine's name says, or nothing."""

@@ -166,7 +166,7 @@ def _behind(graph: Graph, node: Node) -> Node | None:
 
 
 def _quantizes_alone(graph: Graph, node: Node) -> bool:
-    """Return whether a node quantizes what nothing else reads as a real number."""
+    """Return whether a node quantizes a real tensor that no other node reads."""
     if node.op != QUANTIZE or node.inputs[0] is None or node.inputs[0] in graph.outputs:
         return False
     return len(graph.consumers[node.inputs[0]]) == 1

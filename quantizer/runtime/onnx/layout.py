@@ -222,7 +222,7 @@ def pad_any(
     pads: Sequence[int] | None = None,
     value: float = 0.0,
 ) -> Tensor:
-    """Places around x: of one value, reflected, of the edge or wrapped; negative pads take away."""
+    """Pad x with a constant, a reflection, its edge or wrapped; negative pads crop."""
     padding = whole(given) if given is not None else list(pads or ())
     chosen = [axis_of("Pad", axis, x.dim()) for axis in whole(axes)] if axes is not None else list(range(x.dim()))
     if len(padding) != 2 * len(chosen):

@@ -250,8 +250,8 @@ def max_unpool(
     made = sized("MaxUnpool", (*x.shape[:2], *sizes), x.dtype)
     if shape is not None and tuple(whole(shape)) != made:
         raise UnsupportedError(
-            f"MaxUnpool: output_shape={whole(shape)}: must be {list(made)}. For others ONNX's test counts places "
-            "over that shape, ONNX Runtime over the given one."
+            f"MaxUnpool: output_shape={whole(shape)}: must be {list(made)}. For any other shape ONNX's "
+            "tests and ONNX Runtime number the elements differently."
         )
     where = places.reshape(-1)
     if where.numel() and not 0 <= int(where.min()) <= int(where.max()) < math.prod(made):

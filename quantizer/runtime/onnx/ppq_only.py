@@ -210,7 +210,7 @@ def device_switch(x: Tensor) -> Tensor:
 def parameter(x: Tensor, *, m: int = -1, n: int = -1) -> Tensor:
     """The operand as a matrix."""
     if (m, n) == (-1, -1) or (m > 0 and x.numel() % m) or (n > 0 and x.numel() % n):
-        raise UnsupportedError(f"Parameter: {list(x.shape)} as {m} x {n}: name one size at least, which divides.")
+        raise UnsupportedError(f"Parameter: {list(x.shape)} as {m} x {n}: name at least one size that divides.")
     return x.reshape(m, n)
 
 
