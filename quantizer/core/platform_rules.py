@@ -37,9 +37,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
                     text = f"must be {', '.join(SIGNS)} or an expression over attributes, got {sign!r}."
                     findings.append(Finding(("output_signs", family), text + suggestion(sign, SIGNS, "Known")))
     findings += list(_random_roundings(platform))
-    if platform.parameters.scale == "float32_steps" and platform.parameters.minimum_range == 0.0:
-        text = "must be above 0 with scale: float32_steps: an empty range has no codes per unit. Write 1.0e-7."
-        findings.append(Finding(("parameters",), f"minimum_range {text}"))
+    findings += list(_empty_ranges(platform))
     if "default" not in platform.requantize:
         findings.append(
             Finding(("requantize", "default"), "must be given: the variant of families that are not named.")
@@ -54,6 +52,12 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
     findings += check_defects(platform.defects, "defects")
     taken = [defect.id for defect in platform.defects]
     return [*findings, *check_graph_defects(platform.graph_defects, "graph_defects", taken)]
+
+
+def _empty_ranges(platform: Platform) -> Iterator[Finding]:
+    if platform.parameters.scale == "float32_steps" and platform.parameters.minimum_range == 0.0:
+        text = "must be above 0 with scale: float32_steps: an empty range has no codes per unit. Write 1.0e-7."
+        yield Finding(("parameters",), f"minimum_range {text}")
 
 
 def _random_roundings(platform: Platform) -> Iterator[Finding]:
