@@ -38,6 +38,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
                     findings.append(Finding(("output_signs", family), text + suggestion(sign, SIGNS, "Known")))
     findings += list(_random_roundings(platform))
     findings += _first_rounding(platform)
+    findings += list(_empty_ranges(platform))
     if "default" not in platform.requantize:
         findings.append(
             Finding(("requantize", "default"), "must be given: the variant of families that are not named.")
@@ -60,6 +61,12 @@ def _first_rounding(platform: Platform) -> Iterator[Finding]:
         write = "Write requantize: {default: multiplier_shift}, or remove the key."
         text = f"only multiplier_shift has a first rounding. {write}"
         yield Finding(("first_rounding",), text)
+
+
+def _empty_ranges(platform: Platform) -> Iterator[Finding]:
+    if platform.parameters.scale == "float32_steps" and platform.parameters.minimum_range == 0.0:
+        text = "must be above 0 with scale: float32_steps: an empty range has no codes per unit. Write 1.0e-7."
+        yield Finding(("parameters",), f"minimum_range {text}")
 
 
 def _random_roundings(platform: Platform) -> Iterator[Finding]:

@@ -132,6 +132,18 @@ def test_lint_says_in_one_line_what_has_no_rule(
     assert "chip.yaml:" in problem
 
 
+def test_lint_refuses_codes_per_unit_of_an_empty_range(tmp_path: Path):
+    """A range of zeros ended in "scale 0.0: must be positive" in the first such case."""
+    (tmp_path / "platforms").mkdir()
+    file = tmp_path / "platforms" / "chip.yaml"
+    text = CHIP.format(ops="concat", variant="exact", rounding="half_even", bits=31)
+    file.write_text(text.replace("scale: float32", "scale: float32_steps"))
+    (problem,) = lint([file])[0]
+    assert "parameters: minimum_range must be above 0 with scale: float32_steps" in problem
+    file.write_text(text.replace("scale: float32", "scale: float32_steps, minimum_range: 1.0e-7"))
+    assert lint([file])[0] == []
+
+
 def test_lint_takes_a_chip_whose_sums_all_have_a_rule(tmp_path: Path):
     assert linted(tmp_path, "conv2d, add, reduce_mean, sigmoid", "multiplier_shift", "down", 16) == []
 

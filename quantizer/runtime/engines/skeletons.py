@@ -35,12 +35,13 @@ def run(case, feeds):
 '''
 _ONNX = '''
 import onnx
+from onnx import version_converter
 from onnx.reference import ReferenceEvaluator  # your engine's own package
 
 
 def load(model, options):
     """Return a session for the bytes of an ONNX file; raise NotImplementedError for what it cannot run."""
-    return ReferenceEvaluator(onnx.load_from_string(model))
+    return ReferenceEvaluator(version_converter.convert_version(onnx.load_from_string(model), 21))
 
 
 def run(session, feeds):

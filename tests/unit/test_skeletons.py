@@ -1,0 +1,41 @@
+"""What `quantizer engine new` writes runs as it is."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantizer.runtime.engines.skeletons import bodies, skeleton
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+
+def test_the_worker_of_onnx_files_runs_codes(tmp_path: Path) -> None:
+    file = tmp_path / "mine_worker.py"
+    file.write_text(skeleton("mine", "onnx-qdq"))
+    spec = importlib.util.spec_from_file_location("mine_worker", file)
+    assert spec is not None
+    assert spec.loader is not None
+    worker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(worker)
+    held = [
+        numpy_helper.from_array(np.array(0.5, np.float32), "s"),
+        numpy_helper.from_array(np.array(0, np.int8), "z"),
+    ]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("QuantizeLinear", ["b", "s", "z"], ["y"]),
+    ]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.INT8, [3])] for name in "xy"]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", *ends, held), opset_imports=[helper.make_opsetid("", 13)], ir_version=9
+    )
+    (codes,) = worker.run(worker.load(model.SerializeToString(), {}), {"x": np.array([-3, 0, 5], np.int8)})
+    assert codes.tolist() == [0, 0, 5]
+
+
+def test_forms_of_rooms_have_workers_too() -> None:
+    assert {"npz", "onnx-qdq", "tflite"} <= bodies().keys()
