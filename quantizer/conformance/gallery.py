@@ -26,6 +26,7 @@ from quantizer.core.defects import SEVERITIES, Defect, Severity
 from quantizer.core.errors import QuantizerError, UnsupportedError
 from quantizer.core.platforms import Platform
 from quantizer.core.reading import Readable
+from quantizer.core.wording import shown_path
 from quantizer.runtime.engines.catalogue import Chosen
 
 SCRIPTS, PAGE = Path("examples/gallery"), Path("docs/gallery.md")
@@ -203,8 +204,11 @@ def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
     """Return what the scripts printed when they ran last, by their keys; nothing where no file is there."""
     if not path.is_file():
         return {}
-    found: dict[str, dict[str, str]] = _OUTCOMES.json_of(path)
-    return found
+    found = _OUTCOMES.json_of(path)
+    rows = list(found.values()) if isinstance(found, dict) else [None]
+    if not all(isinstance(row, dict) and all(isinstance(text, str) for text in row.values()) for row in rows):
+        raise _OUTCOMES.refused(shown_path(path), "must hold texts by name for each script")
+    return dict(found)
 
 
 def recorded(known: Sequence[Entry], before: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:

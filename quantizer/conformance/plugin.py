@@ -19,7 +19,7 @@ from quantizer.conformance.run_state import Run
 from quantizer.conformance.session_end import pytest_sessionfinish, pytest_terminal_summary, selects_nothing
 from quantizer.conformance.shipped import ShippedSpecs
 from quantizer.conformance.spec_files import pytest_collect_file, pytest_itemcollected, shipped_file
-from quantizer.conformance.stash_keys import EXTRA, PLUGINS, RUN, STATE
+from quantizer.conformance.stash_keys import EXTRA, MADE, PLUGINS, RUN, STATE
 from quantizer.conformance.under_test import launch_early, load, require_same_inputs
 from quantizer.core.files import exists
 
@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{marker}: set by quantizer on every item of an operator")
     config.stash[EXTRA] = []
     config.stash[PLUGINS] = []
+    config.stash[MADE] = set()
     config.pluginmanager.register(ShippedSpecs(config, shipped_file), "quantizer-shipped")
     if not hasattr(config, "workerinput"):
         config.stash[RUN] = Run()

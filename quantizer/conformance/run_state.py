@@ -26,6 +26,8 @@ class Run:
         """Where the run is written; None until it is known that there is anything to write."""
         self.items: dict[str, State | None] = {}
         """Node id of each item of ours that was collected and not left out; a worker of xdist keeps its state."""
+        self.made: set[str] = set()
+        """Names of the items that the specs have, whatever was left out after that."""
         self.records: dict[str, str] = {}
         """Of each item the last: a plugin of pytest's may run one again."""
         self.seconds: dict[str, float] = {}
@@ -109,6 +111,7 @@ class Run:
         if said is not None:
             self.sung(node.gateway.id, tuple(said))
         self.left += int(getattr(node, "workeroutput", {}).get("op_left", 0))
+        self.made.update(getattr(node, "workeroutput", {}).get("op_made", ()))
         if (known := getattr(node, "workeroutput", {}).get("op_functions")) is not None:
             self.has_functions(node.gateway.id, known)
 
@@ -119,12 +122,8 @@ class Run:
     def strangers(self) -> list[str]:
         """Return a line for each process with other plugins or another engine than the process that writes files."""
         mine = set(self._known.get("", ()))
-        odd = ((name, sorted(mine.symmetric_difference(known))) for name, known in sorted(self._known.items()))
-        return [
-            f"worker {name} judged another engine or other functions of plugins, such as {lines[0]}."
-            for name, lines in odd
-            if lines
-        ]
+        odd = [(name, sorted(mine.symmetric_difference(known))) for name, known in sorted(self._known.items())]
+        return [f"worker {name} has {_other(lines[0])}." for name, lines in odd if lines]
 
     def sung(self, worker: str, said: tuple[int, str]) -> None:
         """Keep what came of the canary of a process."""
@@ -164,6 +163,11 @@ class Run:
         )
 
 
+def _other(line: str) -> str:
+    """Return what a process has that another one has not, of a line of `registered`."""
+    return f"another {line}" if line.startswith("engine ") else f"other functions of plugins, such as {line}"
+
+
 def _worker(report: Any) -> str:
     """Return the worker of xdist that a report comes from; empty without xdist."""
     node = getattr(report, "node", None)
@@ -177,5 +181,7 @@ def selection(config: pytest.Config) -> list[str]:
     """
     words = [f"-k {config.getoption('keyword')}"] if config.getoption("keyword") else []
     words += [f"-m {config.getoption('markexpr')}"] if config.getoption("markexpr") else []
+    for option in ("deselect", "ignore", "ignore_glob"):
+        words += [f"--{option.replace('_', '-')}={text}" for text in config.getoption(option, None) or ()]
     named = [str(arg) for arg in config.args if not str(arg).startswith("-")]
     return words + [arg for arg in named if (config.invocation_params.dir / arg.split("::")[0]).is_file()]

@@ -11,7 +11,7 @@ import pytest
 from quantizer.conformance.command_line import named, options
 from quantizer.conformance.run_folder_lock import lock_run_folder
 from quantizer.conformance.run_state import ENDED, Run, selection
-from quantizer.conformance.stash_keys import CANARY, EXTRA, INPUTS, PLUGINS, RUN, STATE
+from quantizer.conformance.stash_keys import CANARY, EXTRA, INPUTS, MADE, PLUGINS, RUN, STATE
 from quantizer.conformance.under_test import end, registered
 
 NOTHING = "quantizer: no spec is here. Name a file or folder of specs, or a shipped operator: --op-shipped=conv2d."
@@ -33,6 +33,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
     said = _canary_ran(config) if exitstatus in ENDED else None
     left = end(config)
+    made: set[str] = config.stash[MADE]
     run = config.stash.get(RUN, None)
     if run is None:
         if said is not None:
@@ -40,11 +41,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         if left:
             config.workeroutput["op_left"] = left  # type: ignore[attr-defined]
         config.workeroutput["op_functions"] = registered(config)  # type: ignore[attr-defined]
+        config.workeroutput["op_made"] = sorted(made)  # type: ignore[attr-defined]
         return
     if said is not None:
         run.sung("", said)
     run.left += left
     run.has_functions("", registered(config))
+    run.made |= made
     if run.items:
         with contextlib.suppress(pytest.UsageError):
             lock_run_folder(config)
@@ -96,6 +99,9 @@ def _finish(config: pytest.Config, run: Run, status: int) -> int:
         run.readings = facts.readings
         items = sorted(name.rpartition("::")[2] for name in run.items)
         told = {"items": items, "exit": int(status), "lacks": run.lacks, "functions": run.functions}
+        told["left_out"] = sorted(
+            name for name in run.made.difference(items) if not asked.shard or asked.shard.holds(name)
+        )
         filtered = run.deselected or bool(selection(config))
         facts = facts.model_copy(update=told)
         run.problems = close_run(run, records, facts, asked, filtered=filtered)

@@ -11,7 +11,7 @@ import pytest
 from quantizer.conformance.command_line import opened, options
 from quantizer.conformance.run_folder_lock import lock_run_folder
 from quantizer.conformance.shipped import place
-from quantizer.conformance.stash_keys import EXTRA, STATE
+from quantizer.conformance.stash_keys import EXTRA, MADE, STATE
 from quantizer.core.files import is_file
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class SpecFile(pytest.File):
                 continue
             made = item(self, state)
             made.stash[STATE] = state
+            config.stash[MADE].add(made.name)
             yield made
 
 

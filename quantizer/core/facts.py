@@ -96,6 +96,8 @@ class Facts(Model):
     checks: list[str]
     selection: list[str] = []
     """Options that left items out; empty: everything was asked for."""
+    left_out: list[str] = []
+    """Items of the specs that were read that did not run, whatever left them out; of a shard its own."""
     arguments: str = ""
     """Options that a command must repeat to run an item again."""
     files: dict[str, str]

@@ -15,7 +15,7 @@ from quantizer.reporting.complete_run import read_complete_run
 from quantizer.reporting.store import read_timings
 
 MOST = 10_000
-OWN = ("shard", "specs", "functions", "items", "exit", "lacks", "digests")
+OWN = ("shard", "specs", "functions", "items", "left_out", "exit", "lacks", "digests")
 """What a run says of itself that differs from shard to shard."""
 _FORM = re.compile(r"(\d{1,5})/(\d{1,5})")
 
@@ -88,6 +88,7 @@ def merge(folders: Sequence[Path]) -> Whole:
             "specs": {op: spec for op, (_, spec) in sorted(specs.items())},
             "functions": _functions(every),
             "items": sorted(item for facts in every for item in facts.items),
+            "left_out": sorted(item for facts in every for item in facts.left_out),
             "exit": max(facts.exit for facts in every),
         }
     )

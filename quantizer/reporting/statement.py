@@ -95,7 +95,7 @@ class Statement(Model):
 
     version: Literal[1] = 1
     result: Literal["conforms", "does not conform"]
-    """conforms: some items passed, none failed but for declared exceptions, and pytest saw nothing else fail."""
+    """conforms: some items passed, none failed but for declared exceptions, every function of a plugin was judged, and pytest saw nothing else fail."""
     quantizer: str
     python: str
     packages: dict[str, str]
@@ -147,7 +147,7 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
     counts |= {"elements": sum(check.elements for check in checks.values())}
     counts |= {"refused": checks.get("engine", CheckStatement()).inconclusive}
     return Statement(
-        result="does not conform" if reasons_against(everything, facts.exit) else "conforms",
+        result="does not conform" if reasons_against(everything, facts.exit) or unaccounted(facts) else "conforms",
         quantizer=facts.quantizer, python=facts.python, packages=facts.packages, engine=facts.under_test,
         profile=facts.profile, seed=facts.seed, plugins=_judged(facts), files=facts.files, tree=facts.tree,
         records_sha256=hashlib.sha256(record_lines(everything).encode()).hexdigest(),
@@ -231,7 +231,8 @@ def _run_gaps(records: Sequence[Record], facts: Facts) -> list[GapStatement]:
     found = [GapStatement(what="run", reason=reason) for reason in said]
     found += [GapStatement(what="plugin", reason=f"not judged: {text}") for text in unaccounted(facts)]
     silent = [record.id for record in records if standing(record) == "skipped"]
-    return found + ([GapStatement(what="run", reason="items were skipped", items=silent)] if silent else [])
+    listed = (("items were skipped", silent), ("items of the specs did not run", facts.left_out))
+    return found + [GapStatement(what="run", reason=reason, items=items) for reason, items in listed if items]
 
 
 def _gaps(records: Sequence[Record]) -> list[GapStatement]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +28,8 @@ SAID = Readable("what a run says of itself", 1 << 26, CaseError, "Run again; pyt
 TIMED = Readable("the timings of a run", 1 << 28, CaseError, "Remove it, or run again.")
 KILLS = Readable("a kill matrix", 1 << 28, CaseError, "Name what `quantizer faults --json` wrote.")
 REPLAY = Readable("a stored case", 1_000_000, CaseError)
+LONGEST = 1e9
+"""Seconds of an item: no run took longer."""
 FAILURES = "failures"
 """Folder of the replay files of a run."""
 
@@ -105,7 +106,7 @@ def read_timings(directory: Path) -> dict[str, float]:
     for number, line in TIMED.lines_of(file, str(file)):
         row = TIMED.parsed(line, f"{file}:{number}")
         item, seconds = (row.get("id"), row.get("seconds")) if isinstance(row, dict) else (None, None)
-        measured = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < math.inf
+        measured = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST
         if not isinstance(item, str) or not measured:
             raise CaseError(f"{file}:{number}: holds no timing of an item. Remove the file, or run again.")
         found[item] = float(seconds or 0)

@@ -10,6 +10,7 @@ import io
 import json
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -50,12 +51,10 @@ def _mutated(rng: random.Random, reader: Reader, folder: Path) -> bytes:
 
 def _put(reader: Reader, content: bytes, folder: Path) -> None:
     """Write the file of a reader and those that it needs, and nothing else, into *folder*."""
-    folder.mkdir(exist_ok=True)
-    for left in folder.iterdir():
-        left.unlink()
-    for name, other in reader.beside:
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, other in (*reader.beside, (reader.file, content)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(other)
-    (folder / reader.file).write_bytes(content)
 
 
 def _archive_errors() -> tuple[type[Exception], ...]:

@@ -22,13 +22,26 @@ from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.campaign.record import Totals
 from quantizer.conformance.campaign.work import Tally
 from quantizer.conformance.faults.without_effect import FILE, read_without_effect
+from quantizer.conformance.gallery import OUTCOMES, read_outcomes
+from quantizer.conformance.options import Options
+from quantizer.conformance.real.reports import FOLDER, SAMPLES, read_reports, read_samples
+from quantizer.conformance.session import open_session
 from quantizer.conformance.stored import read_goldens, read_replay
+from quantizer.conformance.target import Target
+from quantizer.conformance.vectors.difference import differences
+from quantizer.conformance.vectors.export import bundle
+from quantizer.conformance.vectors.judging import judge, records
+from quantizer.conformance.vectors.reading import opened
 from quantizer.conformance.xfails import read_xfails
 from quantizer.core.case import Case
+from quantizer.core.dtypes import dtype
 from quantizer.core.facts import Facts
+from quantizer.core.graph_spec import load_graph_spec
 from quantizer.core.library import load_library, load_platform, load_schemes, load_spec
+from quantizer.core.vectors import MANIFEST
 from quantizer.ir.formats import compass, top_mlir
-from quantizer.ir.formats.npz import read_npy, read_npz
+from quantizer.ir.formats.npz import read_npy, read_npz, zip_bytes
+from quantizer.ir.graph import FREE, Graph, Tensor
 from quantizer.optimize.cfg import parse_cfg
 from quantizer.optimize.datasets import read_array, read_columns
 from quantizer.optimize.per_layer import LayerKey
@@ -38,9 +51,11 @@ from quantizer.reporting import history, junit, page, terminal
 from quantizer.reporting.annotations import annotate
 from quantizer.reporting.diff import compare
 from quantizer.reporting.history import ratios, runs, trend
+from quantizer.reporting.machine import MACHINE, machine_of
 from quantizer.reporting.statement import read_statement, state
 from quantizer.reporting.store import read_kills, read_run, read_run_facts, read_timings
 from quantizer.reporting.thresholds import read_thresholds
+from quantizer.runtime.sample_data import read_batches
 
 ROOT = Path(__file__).parents[2]
 CASES, SPECS = ROOT / "cases", ROOT / "op_specs"
@@ -143,6 +158,27 @@ def _module() -> tuple[str, dict[str, np.ndarray]]:
 
 
 MODULE, WEIGHTS = _module()
+
+
+def _vectors() -> dict[str, bytes]:
+    """Return the files of a small bundle."""
+    library = open_session(Options(root=ROOT)).library
+    target = Target(library.spec("relu"), library.scheme("a8"), library.platform("ideal"))
+    return bundle([target], 2, 1, 1 << 20)
+
+
+def _of_vectors(path: Path) -> None:
+    """Read all of a bundle, judge results that are none, and compare it with itself."""
+    with opened(path) as one, opened(path) as other:
+        for case in one.manifest.cases:
+            for operand in case.operands:
+                one.array(operand.values)
+        records(judge(one, path.parent))
+        list(differences(one, other))
+
+
+VECTORS = _vectors()
+FED = Graph("fed", (), {"x": Tensor("x", (FREE, 3), dtype("float32"))}, ("x",), ("x",))
 JSON = (m.json_line, m.json_line, m.json_line)
 READERS = (
     Reader("records", "records.jsonl", RECORDS, _of_records, JSON, 10),
@@ -171,6 +207,18 @@ READERS = (
     Reader("spec", "relu.yaml", (SPECS / "relu.yaml").read_bytes(), load_spec, (m.digits,), 2),
     Reader("platform", "ort.yaml", load_library().platform_paths["ort"].read_bytes(), load_platform, (m.digits,), 1),
     Reader("schemes", "schemes.yaml", (SPECS / "schemes.yaml").read_bytes(), load_schemes, (m.digits,), 1),
+    Reader("graph spec", "add_relu.yaml", (ROOT / "graph_specs/add_relu.yaml").read_bytes(), load_graph_spec, (m.digits,), 3),
+    Reader("gallery", OUTCOMES.name, (ROOT / OUTCOMES).read_bytes()[:2000].rpartition(b"},")[0] + b"}}", read_outcomes, JSON, 4),
+    Reader("reports of bugs", f"{FOLDER}/reports.jsonl", b"".join((CASES / FOLDER / "reports.jsonl").read_bytes().splitlines(keepends=True)[:5]),
+           lambda path: read_reports(path.parents[1]), JSON, 4),
+    Reader("samples of bugs", f"{FOLDER}/{SAMPLES}", (CASES / FOLDER / SAMPLES).read_bytes(), lambda path: read_samples(path.parents[1]), JSON, 3),
+    Reader("machine", MACHINE, b'{"version": 1, "processor": "x86", "kernels": {"torch": "AVX2"}, "figures": {"relu-a8-ideal": {"float": 0.5}}}',
+           lambda path: machine_of(path.parent), JSON, 4),
+    Reader("manifest of vectors", MANIFEST, VECTORS[MANIFEST], lambda path: _of_vectors(path.parent), JSON, 4,
+           beside=tuple((name, content) for name, content in VECTORS.items() if name != MANIFEST)),
+    Reader("zip of vectors", "b.zip", zip_bytes(VECTORS), _of_vectors, (m.archive,), 4),
+    Reader("samples", "s.npz", m.arrays(x=np.ones((4, 3), np.float32)), lambda path: read_batches(path, FED, 2), (m.archive, m.archive), 4),
+    Reader("sample", "s.npy", _npy(np.ones((4, 3), np.float32)), lambda path: read_batches(path, FED, 2), (m.npy_header, m.npy_header), 4),
     Reader("xfails", "x.yaml", XFAILS, read_xfails, (m.digits,), 3),
 )  # fmt: skip
 

@@ -234,3 +234,25 @@ def test_files_beside_a_run_are_not_taken_for_modules(vendor, capsys):
     done = vendor.run("-k", TWO)
     assert done.ret == 0, done.outlines
     assert green(vendor.root, done.ret, capsys)
+
+
+HOOK = "def pytest_collection_modifyitems(items):\n    items[:] = [one for one in items if 'a16' not in one.name]\n"
+LEFT_OUT = {
+    "an option": ("tox.ini", "[pytest]\naddopts = --deselect my_specs/double.yaml::double-a16-ideal\n"),
+    "a hook": ("conftest.py", HOOK),
+}
+
+
+@pytest.mark.parametrize(("what", "workers"), [("an option", 0), ("a hook", 0), ("a hook", 1)])
+def test_items_that_something_left_out_are_in_the_statement(vendor, capsys, what, workers):
+    """The plugin is wrong under a16 alone, and the items of a16 are left out."""
+    vendor.write(result=f"{RIGHT} + (parameters.outputs['y'].qmax > 127)")
+    name, text = LEFT_OUT[what]
+    (vendor.root / name).write_text(text)
+    done = vendor.run("--op-platform=ideal", *(["-n", "1"] if workers else []))
+    stated = vendor.root / "statement"
+    assert main(["report", "statement", str(vendor.root / "reports/out"), "-o", str(stated)]) == 0, done.outlines
+    gaps = json.loads(stated.with_suffix(".json").read_text())["gaps"]
+    (items,) = [gap["items"] for gap in gaps if gap["reason"] == "items of the specs did not run"]
+    assert items == ["double-a16-ideal"]
+    assert "items of the specs did not run" in stated.with_suffix(".md").read_text()

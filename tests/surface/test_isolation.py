@@ -188,7 +188,7 @@ def test_a_process_that_a_function_leaves_behind_ends_and_the_run_is_not_whole(v
     before = set(psutil.pids())
     done = subprocess.run(marked, cwd=vendor.root, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout
-    assert "not whole: functions of plugins left 1 process(es) behind, which were ended." in done.stdout
+    assert "not whole: what was judged left 1 process(es) behind, which were ended." in done.stdout
     left = [process for process in psutil.process_iter(["pid", "cmdline"]) if process.pid not in before]
     assert not any("quantizer.runtime.isolation" in " ".join(process.info["cmdline"] or ()) for process in left)
     assert main(["report", "statement", str(vendor.root / "reports/out"), "-o", str(vendor.root / "s")]) == 2

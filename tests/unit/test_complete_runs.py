@@ -145,6 +145,7 @@ def test_a_plugin_that_nothing_judged_is_red_and_not_in_the_statement(
     assert main(["report", "show", str(folder), "--check"]) == 1
     assert capsys.readouterr().err == "".join(f"check: not judged: {text}\n" for text in wanted)
     found = state(*read_complete_run(folder))
+    assert found.result == "does not conform"
     assert [plugin.name for plugin in found.plugins] == ["good"]
     assert [gap.reason for gap in found.gaps if gap.what == "plugin"] == [f"not judged: {text}" for text in wanted]
 

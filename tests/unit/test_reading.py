@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from quantizer.core.errors import CaseError, FormatError, SpecError
+from quantizer.core.errors import CaseError, FormatError, QuantizerError, SpecError
 from quantizer.core.reading import Readable, shown_value
 from quantizer.core.record import CheckRecord, Record
 from quantizer.core.wording import visible
@@ -194,3 +194,20 @@ def test_no_control_character_reaches_a_report() -> None:
     for text in shown:
         assert not {c for c in text if c not in "\n\t" and visible(c) != c}
         assert text.encode()
+
+
+def test_a_time_with_more_digits_than_a_float_has_is_one_error(tmp_path):
+    from quantizer.reporting.store import read_timings
+
+    (tmp_path / "timings.jsonl").write_text('{"id": "a", "seconds": 1' + "0" * 400 + "}\n")
+    with pytest.raises(CaseError, match="holds no timing of an item"):
+        read_timings(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": {"outcome": 1}}'])
+def test_outcomes_of_the_gallery_that_are_no_texts_are_one_error(tmp_path, text):
+    from quantizer.conformance.gallery import read_outcomes
+
+    (tmp_path / "outcomes.json").write_text(text)
+    with pytest.raises(QuantizerError, match="must hold texts by name for each script"):
+        read_outcomes(tmp_path / "outcomes.json")
