@@ -139,7 +139,7 @@ def test_the_first_outcomes_of_a_sample_count_all_its_reports() -> None:
         assert counts["unreached"] == sum(bool(report.unreached) for report in own)
     outcomes = [Outcome(report.ref, op, 1, 1, "arithmetic") for report in reports for op in report.ops]
     page = document(reports, outcomes, first)
-    assert "| 2026-11-24 |" in page and "caught at once" in page
+    assert "| 2026-11-24 " in page and "caught at once" in page
 
 
 @pytest.mark.parametrize("text", ["[]", '{"2026-11-24": {"caught": 1}}', '{"2026-11-24": 3}'])

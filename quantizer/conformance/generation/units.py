@@ -152,7 +152,12 @@ def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: _Lean) -> dict[str, A
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
         value: AttrValue | None = draw(name, domain, chooser, bound)
-        if name not in asked and chooser.is_usual and domain.type == "float" and isinstance(domain.default, int | float):
+        if (
+            name not in asked
+            and chooser.is_usual
+            and domain.type == "float"
+            and isinstance(domain.default, int | float)
+        ):
             value = float(domain.default)
         if name in asked and value is not None:
             value = _with(asked[name], domain, value, bound, chooser, limited=not is_ours(spec))

@@ -59,7 +59,9 @@ def _case(target: Target, row: int) -> Case | None:
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
-def _bound(spec: Spec, window: tuple[int, int, int, int], row: int, number: int, chooser: HashChoices) -> dict[str, Any]:
+def _bound(
+    spec: Spec, window: tuple[int, int, int, int], row: int, number: int, chooser: HashChoices
+) -> dict[str, Any]:
     bound: dict[str, Any] = {}
     fixed = dict(zip(ATTRIBUTES, window, strict=False))
     axes = spec.inputs[next(iter(spec.activations))].axes
