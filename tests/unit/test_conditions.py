@@ -9,6 +9,8 @@ import pytest
 
 from quantizer.conformance.generation.conditions import GATE, conditions, every_condition
 from quantizer.conformance.generation.units import MOST_ELEMENTS, MOST_WORK, SIZES, units
+from quantizer.conformance.generation.usual_sizes import DOUBLED, usual_sizes
+from quantizer.conformance.generation.usual_windows import usual_windows
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
@@ -96,3 +98,46 @@ def test_the_domains_of_operators_of_others_are_limits(session, monkeypatch) -> 
             for case in conditions(everything, target):
                 assert len(case.shapes[operand]) <= 4
                 assert max(case.shapes[operand]) <= 8
+
+
+def test_large_sizes_meet_ranges_that_end_and_begin_at_zero(session) -> None:
+    """The zero point is then the last code or the first, of the operand and of the output."""
+    everything = session.all_targets(session.library.spec("conv2d"))
+    cases = [case for target in everything for case in conditions(everything, target)]
+    large = [case for case in cases if max(case.shapes["x"][1], case.shapes["weight"][0]) >= 64]
+    for name in ("x", "y"):
+        assert any(case.ranges[name][1] == 0.0 for case in large), name
+        assert any(case.ranges[name][0] == 0.0 for case in large), name
+
+
+def test_real_attributes_have_their_defaults_and_shapes_all_their_axes(session) -> None:
+    """A clip at 0 and 6 is one that engines have a kernel for; a size of a single shape meets several axes."""
+    everything = session.all_targets(session.library.spec("clip"))
+    cases = [case for target in everything for case in conditions(everything, target)]
+    assert any((case.attrs["low"], case.attrs["high"]) == (0.0, 6.0) for case in cases)
+    assert any(len(case.shapes["x"]) >= 4 and max(case.shapes["x"]) >= 33 for case in cases)
+
+
+@pytest.mark.parametrize("op", ["resize_nearest", "resize_bilinear"])
+def test_operators_that_are_told_a_size_double_it(session, op: str) -> None:
+    """Two cases of each target, and one of another ratio; operators that are told none have none."""
+    for target in session.all_targets(session.library.spec(op)):
+        cases = usual_sizes(target)
+        doubled = [case for case in cases if case.attrs["size"] == tuple(2 * n for n in case.shapes["x"][2:])]
+        assert len(doubled) == DOUBLED and len(cases) == DOUBLED + 1
+        for case in cases:
+            check(target.spec, variables(target.spec, case.shapes, case.attrs))
+    assert not usual_sizes(session.all_targets(session.library.spec("relu"))[0])
+
+
+@pytest.mark.parametrize("op", ["conv2d", "conv1d", "max_pool2d"])
+def test_usual_windows_have_an_odd_rest_of_padding_at_either_end(session, op: str) -> None:
+    """Padding before is less than behind, or more, the same along all axes."""
+    found = {
+        case.attrs["padding"]
+        for target in session.all_targets(session.library.spec(op))
+        for case in usual_windows(target)
+    }
+    half = len(next(iter(found))) // 2
+    assert any(p[0] < p[half] for p in found) and any(p[0] > p[half] for p in found)
+    assert all(len({*p[:half]}) == len({*p[half:]}) == 1 for p in found)

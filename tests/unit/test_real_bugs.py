@@ -139,7 +139,7 @@ def test_the_first_outcomes_of_a_sample_count_all_its_reports() -> None:
         assert counts["unreached"] == sum(bool(report.unreached) for report in own)
     outcomes = [Outcome(report.ref, op, 1, 1, "arithmetic") for report in reports for op in report.ops]
     page = document(reports, outcomes, first)
-    assert "| 2026-11-24 |" in page and "caught at once" in page
+    assert "| 2026-11-24 " in page and "caught at once" in page
 
 
 @pytest.mark.parametrize("text", ["[]", '{"2026-11-24": {"caught": 1}}', '{"2026-11-24": 3}'])
@@ -166,3 +166,35 @@ def test_effects_on_values_and_differences(session) -> None:
         y.qmin,
         y.qmax,
     ]
+
+
+def test_effects_on_ends_tails_and_weights(session) -> None:
+    """Clamps at a code, a tail in the order of memory, weights without a sign, a quotient below float32."""
+    spec = session.library.spec("quantize")
+    target = next(t for t in session.all_targets(spec) if t.id == "quantize-a8-ideal")
+    params = Trial(target, build_case(target, HashChoices(3, {})), session.engine).parameters
+    y = params.outputs["y"]
+    codes = torch.tensor([[y.qmin, 0], [7, y.qmax], [1, 2]])
+
+    def forward(*operands, parameters):
+        return operands[-1].clone()
+
+    def made(name, *numbers):
+        return EFFECTS[name](*numbers)(forward)(codes, codes, parameters=params).tolist()
+
+    assert made("clamp_top", 6) == codes.clamp(max=6).tolist()
+    assert made("clamp_low", -1) == codes.clamp(min=-1).tolist()
+    assert made("weights_unsigned") == codes.clamp(min=0).tolist()
+    assert made("flat_tail", 4) == [*codes[:2].tolist(), [2, 3]]
+    lowest = torch.tensor([-3e38 * min(1.0, float(y.scale)) * 1.5, 0.0], dtype=torch.float64)
+    assert EFFECTS["quotient_overflows"]()(lambda *_, parameters: codes[0])(lowest, parameters=params).tolist() == [
+        y.qmax,
+        0,
+    ]
+
+
+def test_a_planted_function_that_ignores_strides_is_found(session) -> None:
+    """What the process of plugins looks at is looked at in ours, too; the right function beside it is green."""
+    rows = [report for report in read_reports(Path("cases")) if report.ref == "ml-explore/mlx#3480"]
+    (outcome,) = planted(session, "matmul", rows)
+    assert outcome.check and not outcome.twin

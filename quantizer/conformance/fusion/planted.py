@@ -106,6 +106,80 @@ def _relu_before_sum(graph: Graph) -> Graph:
     return graph.with_(nodes=nodes).with_tensors(made)
 
 
+def _zero_of(node: str, other: str | None) -> Rewrite:
+    """Read the codes of *node* by the zero point of another tensor, or by none."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(f"{node}#dequantize")
+        zero = () if other is None else (f"{other}#zero",)
+        return graph.with_node(replace(old, inputs=(*old.inputs[:2], *zero)))
+
+    return rewrite
+
+
+def _own_scale(reader: str, node: str, other: str) -> Rewrite:
+    """Give *reader* a dequantization of *node* of its own, with the numbers of another tensor."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old, name = graph.node(f"{node}#dequantize"), f"{node}@{reader}"
+        again = replace(
+            old, name=name, inputs=(old.inputs[0], f"{other}#scale", f"{other}#zero"), outputs=(f"{name}@real",)
+        )
+        after = graph.node(reader)
+        after = replace(after, inputs=tuple(f"{name}@real" if n == node else n for n in after.inputs))
+        made = replace(graph.tensor(node), name=f"{name}@real")
+        nodes = (item for each in graph.nodes for item in ((again, after) if each.name == reader else (each,)))
+        return graph.with_(nodes=tuple(nodes)).with_tensors(made)
+
+    return rewrite
+
+
+def _without_bias(node: str) -> Rewrite:
+    """Leave the third operand of *node* out."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        return graph.with_node(replace(old, inputs=old.inputs[:2]))
+
+    return rewrite
+
+
+def _with_numbers(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Rewrite:
+    """Change the numbers of a constant."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.tensor(name)
+        assert old.data is not None
+        return graph.with_tensors(replace(old, data=change(old.data)))
+
+    return rewrite
+
+
+def _padded_in_front(graph: Graph) -> Graph:
+    """Put the padding of both ends in front, as an engine that knows one number for an axis."""
+    return _with_numbers("pads", lambda pads: torch.cat([pads[:4] + pads[4:], torch.zeros_like(pads[4:])]))(graph)
+
+
+def _unrounded(node: str, reader: str) -> Rewrite:
+    """Let *reader* read the real result of *node*: nothing rounds between them, as in a fused multiply-add."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old, after, real = graph.node(node), graph.node(reader), f"{node}@real"
+        inputs = tuple(real if name == node else name for name in after.inputs)
+        changed = {node: replace(old, outputs=(real,)), reader: replace(after, inputs=inputs)}
+        dropped = {f"{node}#quantize", f"{node}#dequantize"}
+        nodes = tuple(changed.get(each.name, each) for each in graph.nodes if each.name not in dropped)
+        return graph.with_(nodes=nodes).with_tensors(replace(graph.tensor(node), name=real))
+
+    return rewrite
+
+
+def _axis_moved(graph: Graph) -> Graph:
+    """Leave the axis of scales per channel where a transposition of the weights moved the channels."""
+    old = graph.node("w#dequantize")
+    return graph.with_node(replace(old, attrs={**old.attrs, "axis": 1}))
+
+
 PLANTS = (
     Plant("the relu clamps at the code 0", "conv_relu_add", _clipped("relu", _code_zero("relu"), WIDE)),
     Plant("a relu is taken for a relu6", "linear_relu_add", _clipped("relu", lambda _: 0.0, 6.0)),
@@ -119,4 +193,18 @@ PLANTS = (
     Plant("an average keeps its operand's scale", "pool_requantize", _scale_of("pool", "z")),
     Plant("softmax is read by the scale of its operand", "softmax_scales", _scale_of("weights", "scaled")),
     Plant("a transposition is taken for a reshape", "moves_through", _reads("view", 0, "act")),
+    Plant("a fusion forgets the zero point between two nodes", "mul_add", _zero_of("mul", None)),
+    Plant("operands of a concatenation have one zero point", "concat_scales", _zero_of("z", "conv")),
+    Plant(
+        "a second reader has a dequantization of other numbers", "conv_relu_shared", _own_scale("sum", "conv", "relu")
+    ),
+    Plant("a fused relu drops the bias before it", "conv_relu_add", _without_bias("conv")),
+    Plant("the padding of both ends is in front", "pad_conv", _padded_in_front),
+    Plant("the axis of scales per channel does not follow a transposition", "concat_scales", _axis_moved),
+    Plant("a product and a sum are rounded once", "mul_add", _unrounded("mul", "sum")),
+    Plant(
+        "the factor before softmax is in its operand, too",
+        "softmax_scales",
+        _with_numbers("scale#scale", lambda s: s * 0.5),
+    ),
 )
