@@ -37,10 +37,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
                     text = f"must be {', '.join(SIGNS)} or an expression over attributes, got {sign!r}."
                     findings.append(Finding(("output_signs", family), text + suggestion(sign, SIGNS, "Known")))
     findings += list(_random_roundings(platform))
-    used = {*platform.requantize.values(), *(c.variant for choices in platform.variants.values() for c in choices)}
-    if platform.first_rounding is not None and "multiplier_shift" not in used:
-        text = "only multiplier_shift has a first rounding. Write requantize: {default: multiplier_shift}, or remove the key."
-        findings.append(Finding(("first_rounding",), text))
+    findings += list(_first_rounding_without_use(platform))
     if "default" not in platform.requantize:
         findings.append(
             Finding(("requantize", "default"), "must be given: the variant of families that are not named.")
@@ -55,6 +52,14 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
     findings += check_defects(platform.defects, "defects")
     taken = [defect.id for defect in platform.defects]
     return [*findings, *check_graph_defects(platform.graph_defects, "graph_defects", taken)]
+
+
+def _first_rounding_without_use(platform: Platform) -> Iterator[Finding]:
+    """Yield a finding where a first rounding is declared and no family has the requantization that rounds twice."""
+    used = {*platform.requantize.values(), *(c.variant for choices in platform.variants.values() for c in choices)}
+    if platform.first_rounding is not None and "multiplier_shift" not in used:
+        text = "only multiplier_shift has a first rounding. Write requantize: {default: multiplier_shift}, or remove the key."
+        yield Finding(("first_rounding",), text)
 
 
 def _random_roundings(platform: Platform) -> Iterator[Finding]:
