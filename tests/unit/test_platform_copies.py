@@ -120,6 +120,7 @@ def test_a_copy_whose_setting_its_functions_do_not_fit_is_refused_by_trials(tmp_
     problems = [*platform_problems(["my_compass"], [tmp_path])]
     assert any("my_compass.yaml: sine-a16-my_compass: parameters: " in problem for problem in problems)
     assert all(len(problem.splitlines()) == 1 for problem in problems)
+    assert any(" outside their interval: " in text and ", expected " in text for text in problems), problems
 
 
 def test_a_function_for_the_copy_itself_precedes_that_of_its_home():
