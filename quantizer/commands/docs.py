@@ -6,17 +6,29 @@ import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 from quantizer.core.files import replace_files
 from quantizer.core.library import shipped_folder, shipped_platforms
 from quantizer.core.model import Model
-from quantizer.core.platforms import Platform
+from quantizer.core.platforms import Platform, Variant
 from quantizer.core.reference import reference_document
 from quantizer.core.schemes import Schemes
 from quantizer.core.spec import Spec
 from quantizer.core.wording import shown_path
 
 STALE = 1
+ONE_SYSTEM = "one system"
+_REQUANTIZATIONS = """
+## Requantizations
+
+A requantization brings an exact sum to codes. *Zero point* says whether it is added inside the rounding or to its result. A mode *in the mode
+named* is the platform's `rounding`. `multiplier_shift` rounds twice where the platform has `first_rounding`. Your own platform may use a variant
+for the kinds of sums in the last column: a *product* is a convolution, a matrix product or `mul`; a *selection* is a maximum or a minimum; *one input* is
+a ReLU; *mean* is `reduce_mean`; *pooling* is `avg_pool2d`. A variant of *one system* works under that system's other settings alone: copy its platform.
+
+| variant | a sum is multiplied by | roundings | zero point | sums |
+|---|---|---|---|---|"""
 _INTROS = {
     "spec": """\
 # Keys of an operator spec
@@ -35,8 +47,8 @@ times an activation part. An operator without weights has activation parts alone
 
 Written by `quantizer docs` from the schema. The examples are from the shipped platforms. A platform is one YAML file,
 `platforms/<name>.yaml` in a folder of specs: the arithmetic and the parameter rules of one system.
-`quantizer/core/platforms.py` states exactly what each requantization variant computes, and
-`tests/unit/test_numerics_requantize.py` proves it.""",
+[Requantizations](#requantizations) says what each variant computes, and `tests/unit/test_numerics_requantize.py` proves
+it.""",
 }
 
 
@@ -80,7 +92,21 @@ def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, s
         folder / f"{name}.md": reference_document(model, [_INTROS[name]], files)
         for name, (model, files) in sources.items()
     }
+    found[folder / "platforms.md"] += _requantizations()
     return found | {folder / "api.md": api_document(), folder / "options.md": options_document(commands)}
+
+
+def _requantizations() -> str:
+    """Return a table of all requantizations: what multiplies a sum, how it is rounded, and for which kinds of sums."""
+    from quantizer.conformance.probe.words import MEANINGS
+    from quantizer.core.arithmetics import COMPOSING
+
+    rows = (
+        f"| `{name}` | {known.rescale} | {known.roundings} | {known.zero_point} | {', '.join(COMPOSING.get(name, ())) or ONE_SYSTEM} |"
+        for name in get_args(Variant)
+        for known in (MEANINGS[name],)
+    )
+    return "\n".join((_REQUANTIZATIONS, *rows)) + "\n"
 
 
 def _content(path: Path) -> str | None:

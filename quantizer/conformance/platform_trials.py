@@ -15,6 +15,7 @@ from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.platforms import Platform
+from quantizer.core.verdict import Verdict
 from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
 
@@ -74,5 +75,14 @@ def _first(session: Session, target: Target) -> str | None:
         except Exception as err:  # noqa: BLE001 - whatever a platform's rules raise is said of the platform
             return f"raised {type(err).__name__}: {err}".splitlines()[0]
         if failing:
-            return headline(failing[0]).splitlines()[0]
+            return _said(failing[0])
     return None
+
+
+def _said(verdict: Verdict) -> str:
+    """Return the headline of a failing verdict, with what its worst element was, what came and what is allowed."""
+    head, worst = headline(verdict).splitlines()[0], verdict.worst
+    if worst is None:
+        return head
+    place = worst.tensor + (f"[{','.join(map(str, worst.index))}]" if worst.index else "")
+    return f"{head}: {place} is {worst.got}, expected {worst.expected} ({worst.allowed})"

@@ -38,7 +38,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
                     findings.append(Finding(("output_signs", family), text + suggestion(sign, SIGNS, "Known")))
     findings += list(_random_roundings(platform))
     findings += _first_rounding(platform)
-    findings += list(_empty_ranges(platform))
+    findings += _empty_ranges(platform)
     if "default" not in platform.requantize:
         findings.append(
             Finding(("requantize", "default"), "must be given: the variant of families that are not named.")
@@ -56,6 +56,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
 
 
 def _first_rounding(platform: Platform) -> Iterator[Finding]:
+    """Yield a finding where a first rounding is declared and no family has the requantization that rounds twice."""
     used = {*platform.requantize.values(), *(c.variant for choices in platform.variants.values() for c in choices)}
     if platform.first_rounding is not None and "multiplier_shift" not in used:
         write = "Write requantize: {default: multiplier_shift}, or remove the key."
@@ -64,6 +65,7 @@ def _first_rounding(platform: Platform) -> Iterator[Finding]:
 
 
 def _empty_ranges(platform: Platform) -> Iterator[Finding]:
+    """Yield a finding where an empty range has no scale."""
     if platform.parameters.scale == "float32_steps" and platform.parameters.minimum_range == 0.0:
         text = "must be above 0 with scale: float32_steps: an empty range has no codes per unit. Write 1.0e-7."
         yield Finding(("parameters",), f"minimum_range {text}")

@@ -9,13 +9,14 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judge import judge
-from quantizer.conformance.platform_trials import platform_problems
+from quantizer.conformance.platform_trials import _said, platform_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.arithmetics import COMPOSING
 from quantizer.core.library import lint, load_library
 from quantizer.core.platforms import Variant
 from quantizer.core.rooms import declared_platforms, oracle_of
+from quantizer.core.verdict import Verdict, Worst
 from quantizer.ops import REGISTRY, Registration, load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
@@ -120,6 +121,14 @@ def test_a_copy_whose_setting_its_functions_do_not_fit_is_refused_by_trials(tmp_
     problems = [*platform_problems(["my_compass"], [tmp_path])]
     assert any("my_compass.yaml: sine-a16-my_compass: parameters: " in problem for problem in problems)
     assert all(len(problem.splitlines()) == 1 for problem in problems)
+
+
+def test_a_trial_says_what_came_and_what_was_expected():
+    worst = Worst("factor[a]", (), "1/2", "32640", "the multiplier")
+    said = _said(Verdict("parameters", "fail", elements=18, failed=4, worst=worst))
+    assert said.endswith(": factor[a] is 32640, expected 1/2 (the multiplier)") and said.startswith(
+        "parameters: 4 of 18"
+    )
 
 
 def test_a_function_for_the_copy_itself_precedes_that_of_its_home():

@@ -137,7 +137,10 @@ def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterato
     for name, (mantissa, shift) in wanted.items():
         expected = Fraction(mantissa) / Fraction(2) ** shift
         yield _equality_finding(
-            f"factor[{name}]", expected, Fraction(rescale.factors.get(name, 0.0)), "the multiplier of RESCALE"
+            f"factor[{name}]",
+            expected,
+            Fraction(rescale.factors.get(name, 0.0)),
+            "the multiplier and the shift of the platform's form",
         )
 
 

@@ -64,8 +64,24 @@ MEANINGS: Mapping[str, Meaning] = {
     "f32_mean_of_codes_half_away": Meaning("float32 multiplier of raw codes", "one rounding, half away from zero"),
     "mean_of_codes_half_away": Meaning("integer quotient of raw codes", "one rounding, half away from zero", "inside"),
     "aligned_half_away": Meaning("two integers of 22 bits under one shift", "one rounding, half away from zero"),
+    "f32_products": Meaning("dequantized products, added in float32", "one rounding, half to even"),
+    "f32_scaling": Meaning("w s_x / s_y in float32, bias / s_y added in one operation", "one rounding, half to even"),
+    "f32_add_in_lanes": Meaning(
+        "float32 scales, then an inverse", "one rounding, half to even", "outside in whole vectors, else inside"
+    ),
+    "f32_dequantized_fused": Meaning("float32 scale, then an inverse", "one rounding, half to even", "inside"),
+    "f32_mean_divided": Meaning("float32 quotient by the terms", "one rounding, half to even", "inside"),
+    "f32_mean_zpin": Meaning("float32 inverse of the terms", "one rounding, half to even", "inside"),
+    "f32_mean_raw": Meaning("float32 inverse of the terms, for raw codes", "one rounding, half to even", "inside"),
+    "f32_mean_inverse": Meaning("float32 ratio s / (s n)", "one rounding, half to even"),
+    "half_up": Meaning("one quotient", "one rounding, half up"),
+    "q8_half_up": Meaning("8-bit integer multipliers, one for each sign", "one rounding, half up"),
+    "q31_mean_in_16_lanes": Meaning(
+        "31-bit integer multiplier of a sum of raw codes",
+        "two roundings, half up in whole vectors of 16, else half away",
+    ),
 }
-"""Requantization -> its meaning; those of one system are described in core/platforms.py."""
+"""Requantization -> its meaning; core/platforms.py has the formulas of those of one system."""
 
 
 def answer(found: Found, home: str) -> Hypothesis | None:
