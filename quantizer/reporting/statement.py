@@ -95,7 +95,8 @@ class Statement(Model):
 
     version: Literal[1] = 1
     result: Literal["conforms", "does not conform"]
-    """conforms: some items passed, none failed but for declared exceptions, every function of a plugin was judged, and pytest saw nothing else fail."""
+    """conforms: some items passed, none failed but for declared exceptions, every function of a plugin was judged, and
+    pytest saw nothing else fail."""
     quantizer: str
     python: str
     packages: dict[str, str]

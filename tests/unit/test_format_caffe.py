@@ -211,13 +211,16 @@ def test_a_legacy_blob_of_another_shape_is_refused(tmp_path):
 
 
 def test_every_layer_that_the_issue_names_is_there():
-    assert set(LAYERS) == {"Input", "Convolution", "InnerProduct", "Pooling", "ReLU", "BatchNorm", "Scale", "Eltwise",
-                           "Concat", "Softmax", "Dropout"}  # fmt: skip
+    named = {"Input", "Convolution", "InnerProduct", "Pooling", "ReLU", "BatchNorm", "Scale", "Eltwise", "Concat", "Softmax",
+             "Dropout", "Sigmoid", "TanH", "PReLU", "Deconvolution", "Flatten", "LRN", "Power", "Exp", "Log", "AbsVal", "ELU",
+             "BNLL", "Slice", "Split", "Crop", "ArgMax", "Reduction", "Tile", "Permute", "Normalize", "Reshape", "Embed",
+             "Threshold", "Bias", "MVN"}  # fmt: skip
+    assert set(LAYERS) == named
 
 
 REFUSED = {
-    "unsupported": (INPUT + layer("LRN", "lrn_param { local_size: 5 }", top="a", name="a") + layer("Crop"), {}, UnsupportedError,
-                    "layers of type Crop, LRN: supported are BatchNorm"),
+    "unsupported": (INPUT + layer("SPP", top="a", name="a") + layer("PriorBox"), {}, UnsupportedError,
+                    "layers of type PriorBox, SPP: supported are AbsVal"),
     "unknown field": (INPUT + layer("ReLU", "relu_param { slop: 1 }"), {}, FormatError, "slop"),
     "no text": (INPUT + "layer {", {}, FormatError, "net.prototxt: "),
     "no layer": (INPUT, {}, FormatError, "no layer that computes"),

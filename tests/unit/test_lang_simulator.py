@@ -125,3 +125,21 @@ def test_what_cannot_be_called_is_named() -> None:
             tpul.custom([x], "test.two", ["float32"])
     assert not graph.nodes
     assert w.shape == (3, 4)
+
+
+def test_swish_is_computed_in_double_and_rounded_once() -> None:
+    """As top::SwishOp::inference has it, where beta is a double; cut down, the last bit decides a code."""
+    parted = 0
+    codes = np.arange(-128, 128).astype(np.int8)
+    for i in range(200):
+        beta, scales = (1 + i % 8) / 4, [0.01 + 0.0007 * i, 0.004 + 0.0003 * i]
+        with Graph("g") as graph:
+            tpul.swish(Tensor([256], "x", dtype="int8"), beta, scales, [0, 0], round_mode="down", out_name="y")
+        found = run(graph, {"x": codes})["y"]
+        x, step = codes.astype(np.float32) * np.float32(scales[0]), np.float32(1 / scales[1])
+        exact = (x.astype(np.float64) / (1 + np.exp(-x.astype(np.float64) * beta))).astype(np.float32)
+        narrow = x * (1 / (1 + np.exp(-x * np.float32(beta))))
+        wanted, other = (np.clip(np.floor(y * step), -128, 127) for y in (exact, narrow))
+        assert np.array_equal(found, wanted)
+        parted += int((wanted != other).sum())
+    assert parted

@@ -77,6 +77,20 @@ class Writer:
         self._node(layer.name, op, inputs, made, rank, attrs)
         self._now[top] = made
 
+    def make_several(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> None:
+        """Add the node that makes all of the layer's tops."""
+        made: list[str] = []
+        for top in [self._named(layer, name) for name in layer.top]:
+            made.append(self.free(top))
+            self.ranks[made[-1]] = rank
+            self._now[top] = made[-1]
+        self.nodes.append(helper.make_node(op, list(inputs), made, name=layer.name, **attrs))
+
+    def several(self, layer: Any, tensors: Sequence[str]) -> None:
+        """Let the layer's tops be tensors that are there."""
+        for top, tensor in zip([self._named(layer, name) for name in layer.top], tensors, strict=True):
+            self._now[top] = tensor
+
     def same(self, layer: Any, tensor: str) -> None:
         """Let the layer's top be a tensor that is there."""
         self._now[self._top(layer)] = tensor
@@ -84,7 +98,9 @@ class Writer:
     def _top(self, layer: Any) -> str:
         if len(layer.top) != 1:
             raise UnsupportedError(f"{len(layer.top)} tops: must be 1.")
-        name: str = layer.top[0]
+        return self._named(layer, layer.top[0])
+
+    def _named(self, layer: Any, name: str) -> str:
         if name in self._now and name not in layer.bottom:
             raise GraphError(f"blob {name!r} is made twice: rename one.")
         return name
@@ -110,10 +126,24 @@ def layer_type(name: str) -> Callable[[Layer], Layer]:
     return register
 
 
-def _blobs(blobs: list[Array], least: int, most: int | None = None) -> list[Array]:
+def blobs_of(blobs: list[Array], least: int, most: int | None = None) -> list[Array]:
+    """Return the constants of a layer, as many as it must have."""
     if not least <= len(blobs) <= (most or least):
         raise FormatError(f"the caffemodel has {len(blobs)} blobs for it: must have {least}.")
     return blobs
+
+
+def axis_of(param: Any, default: int, rank: int, key: str = "axis") -> int:
+    """Return the axis that a layer names, from 0 on."""
+    axis: int = getattr(param, key) if param.HasField(key) else default
+    if not -rank <= axis < rank:
+        raise FormatError(f"{key}={axis}: must lie in [{-rank}, {rank - 1}].")
+    return axis % rank
+
+
+def said(param: Any, key: str, default: Any) -> Any:
+    """Return a field, or what Caffe takes where it is absent."""
+    return getattr(param, key) if param.HasField(key) else default
 
 
 def _two(param: Any, key: str, default: int | None) -> tuple[int, int]:
@@ -143,26 +173,37 @@ def input_(writer: Writer, layer: Any, _: list[Array]) -> None:
         writer.add_input(name, shape)
 
 
+@layer_type("Deconvolution")
+def deconvolution(writer: Writer, layer: Any, blobs: list[Array]) -> None:
+    """ConvTranspose of images, cut alike on both sides."""
+    _convolved(writer, layer, blobs, "ConvTranspose")
+
+
 @layer_type("Convolution")
 def convolution(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     """Conv of images, padded alike on both sides."""
+    _convolved(writer, layer, blobs, "Conv")
+
+
+def _convolved(writer: Writer, layer: Any, blobs: list[Array], op: str) -> None:
     param = layer.convolution_param
     (x,) = writer.read(layer)
     bias_term = not param.HasField("bias_term") or param.bias_term
-    weight, *bias = _blobs(blobs, 1 + bias_term)
+    weight, *bias = blobs_of(blobs, 1 + bias_term)
     kernel, stride, pad = (_two(param, key, d) for key, d in (("kernel_size", None), ("stride", 1), ("pad", 0)))
     dilation = [*param.dilation, *param.dilation][:2] if param.dilation else [1, 1]
     if writer.ranks[x] != 4 or (param.HasField("axis") and param.axis not in (1, -3)) or len(param.dilation) > 2:
         raise UnsupportedError("must convolve images [n, c, h, w] over their last two axes.")
-    if weight.ndim != 4 or tuple(weight.shape[2:]) != kernel or weight.shape[0] != param.num_output:
+    group = param.group if param.HasField("group") else 1
+    held = weight.shape[0] if op == "Conv" else weight.shape[1] * group if weight.ndim > 1 else 0
+    if weight.ndim != 4 or tuple(weight.shape[2:]) != kernel or held != param.num_output:
         raise FormatError(
-            f"weights of shape {list(weight.shape)}: must be [{param.num_output}, ..., {kernel[0]}, {kernel[1]}]."
+            f"weights of shape {list(weight.shape)}: must be of {param.num_output} outputs, {kernel[0]} x {kernel[1]}."
         )
     names = [writer.constant(layer, "weight", weight)]
     names += [writer.constant(layer, "bias", b.reshape(-1)) for b in bias]
-    group = param.group if param.HasField("group") else 1
     places = {"kernel_shape": kernel, "strides": stride, "pads": [*pad, *pad], "dilations": dilation}
-    writer.make(layer, "Conv", [x, *names], 4, **places, group=group)
+    writer.make(layer, op, [x, *names], 4, **places, group=group)
 
 
 @layer_type("InnerProduct")
@@ -171,16 +212,30 @@ def inner_product(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     param = layer.inner_product_param
     (x,) = writer.read(layer)
     bias_term = not param.HasField("bias_term") or param.bias_term
-    weight, *bias = _blobs(blobs, 1 + bias_term)
+    weight, *bias = blobs_of(blobs, 1 + bias_term)
     weight = weight.reshape(weight.shape[-2:]) if weight.ndim == 4 and weight.shape[:2] == (1, 1) else weight
-    if param.HasField("axis") and param.axis != 1:
-        raise UnsupportedError(f"axis={param.axis}: must be 1.")
+    axis = axis_of(param, 1, writer.ranks[x])
     if weight.ndim != 2 or weight.shape[1 if param.transpose else 0] != param.num_output:
         raise FormatError(f"weights of shape {list(weight.shape)} for {param.num_output} outputs.")
+    if axis != 1:
+        _rows_of_several_axes(writer, layer, x, weight if param.transpose else weight.T, bias, axis)
+        return
     rows = x if writer.ranks[x] == 2 else writer.inner(layer, "Flatten", [x], 2, axis=1)
     names = [writer.constant(layer, "weight", weight)]
     names += [writer.constant(layer, "bias", b.reshape(-1)) for b in bias]
     writer.make(layer, "Gemm", [rows, *names], 2, transB=0 if param.transpose else 1)
+
+
+def _rows_of_several_axes(writer: Writer, layer: Any, x: str, weight: Array, bias: list[Array], axis: int) -> None:
+    """Multiply the axes from *axis* on as one; those before it stay."""
+    shape = writer.constant(layer, "shape", np.array([0] * axis + [-1], np.int64))
+    rows = writer.inner(layer, "Reshape", [x, shape], axis + 1)
+    names = [rows, writer.constant(layer, "weight", weight)]
+    if not bias:
+        writer.make(layer, "MatMul", names, axis + 1)
+        return
+    constant = writer.constant(layer, "bias", bias[0].reshape(-1))
+    writer.make(layer, "Add", [writer.inner(layer, "MatMul", names, axis + 1), constant], axis + 1)
 
 
 @layer_type("Pooling")
@@ -217,7 +272,7 @@ def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     """Deviation from the stored mean over the stored deviation. Both are divided by the third blob unless it is 0."""
     param = layer.batch_norm_param
     (x,) = writer.read(layer)
-    mean, variance, count = _blobs(blobs, 3)
+    mean, variance, count = blobs_of(blobs, 3)
     if param.HasField("use_global_stats") and not param.use_global_stats:
         raise UnsupportedError("use_global_stats=false: its statistics would be those of the batch.")
     factor = np.float32(0 if count.reshape(-1)[0] == 0 else 1 / count.reshape(-1)[0])
@@ -234,7 +289,7 @@ def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     )
 
 
-def _right_aligned(blob: Array, axes: int) -> Array:
+def right_aligned(blob: Array, axes: int) -> Array:
     """Return a legacy blob (num, channels, height, width) with as many axes as its layer says: the last ones.
 
     Source: Blob::ShapeEquals of Caffe, which reads a blob of fewer axes as one with ones before them. A blob with one
@@ -253,11 +308,11 @@ def scale(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     param = layer.scale_param
     (x,) = writer.read(layer)
     rank = writer.ranks[x]
-    factor, *bias = _blobs(blobs, 1 + param.bias_term)
+    factor, *bias = blobs_of(blobs, 1 + param.bias_term)
     axis = param.axis if param.HasField("axis") else 1
     axis = axis + rank if axis < 0 else axis
     count = param.num_axes if param.HasField("num_axes") else 1
-    factor = _right_aligned(factor, rank - axis if count < 0 else count)
+    factor = right_aligned(factor, rank - axis if count < 0 else count)
     if not 0 <= axis <= rank - factor.ndim or any(part.size != factor.size for part in bias):
         raise UnsupportedError(f"factors of shape {list(factor.shape)} from axis {axis} of {rank} on: they must fit.")
     along = [*factor.shape, *[1] * (rank - axis - factor.ndim)]

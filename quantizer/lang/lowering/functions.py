@@ -79,11 +79,21 @@ def sigmoid(c: Call, x: Value) -> Value:
     return y if c.attr("bias") == 0 else c.e.op("Add", y, float(c.attr("bias")))
 
 
-@_function("SiLU", "Swish")
+@_function("SiLU")
+def silu(c: Call, x: Value) -> Value:
+    """X * sigmoid(x)."""
+    return c.e.op("Mul", x, c.e.op("Sigmoid", x))
+
+
+@_function("Swish")
 def swish(c: Call, x: Value) -> Value:
-    """X * sigmoid(beta * x); beta is 1 for SiLU."""
-    beta = 1.0 if c.node.op == "top.SiLU" else float(c.attr("beta"))
-    return c.e.op("Mul", x, c.e.op("Sigmoid", x if beta == 1 else c.e.op("Mul", x, beta)))
+    """X / (1 + exp(-beta * x)) in float64, rounded once, as the simulator has it: beta is a double there.
+
+    In float32 the last bit differs, and a result that is cut at a whole number (Down) with it.
+    """
+    wide = c.e.cast(x, "float64")
+    powers = c.e.op("Exp", c.e.op("Mul", c.e.op("Neg", wide), float(c.attr("beta"))))
+    return c.e.cast(c.e.cast(c.e.op("Div", wide, c.e.op("Add", powers, 1.0)), "float32"), x.dtype)
 
 
 @_function("GELU")
