@@ -94,7 +94,9 @@ def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
     printed = next(line.split()[1:] for line in result.outlines if line.startswith("  replay "))
     again = vendor.quantizer(*printed[1:])
     assert again.returncode == 1
-    assert re.search(r"^double-a8-ideal: arithmetic: \d+ of \d+ elements outside their interval$", again.stdout, re.MULTILINE)
+    assert re.search(
+        r"^double-a8-ideal: arithmetic: \d+ of \d+ elements outside their interval$", again.stdout, re.MULTILINE
+    )
     assert main(["report", "html", str(vendor.root / "reports/out"), "-o", str(vendor.root / "page.html")]) == 0
     shown = re.search(
         r"case replay \S+/failures/\S+\.json( --op-specs[^<]*)</code>", (vendor.root / "page.html").read_text()
