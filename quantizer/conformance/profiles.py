@@ -24,14 +24,15 @@ class Profile:
 
     @functools.cache  # noqa: B019 - there are three profiles, and they live as long as the program
     def settings(self) -> settings:
-        """Return Hypothesis settings: no deadline, nothing suppressed; shrinking is ours, on whole cases."""
-        from hypothesis import Phase, settings
+        """Return Hypothesis settings: no verdict by a clock, nothing else suppressed; shrinking is ours, on whole cases."""
+        from hypothesis import HealthCheck, Phase, settings
         from hypothesis.database import DirectoryBasedExampleDatabase
 
         return settings(
             max_examples=self.examples,
             database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
             deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],  # what slows a machine down is no fault of the operator
             phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target],
             print_blob=False,
         )

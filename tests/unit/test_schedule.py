@@ -1,10 +1,14 @@
 """Costly checks run on a sample of the gate's cases; which cases these are follows from the cases alone."""
 
+import itertools
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis import strategies
 
 from quantizer.conformance.collection import State
 from quantizer.conformance.generation.builder import build_case, covering_rows_of, tile_bin
@@ -13,6 +17,7 @@ from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.items import Runner
 from quantizer.conformance.options import Options
+from quantizer.conformance.profiles import PROFILES
 from quantizer.conformance.run_facts import spec_facts
 from quantizer.conformance.schedule import COSTLY, SCHEDULE, Schedule, is_sampled, sample_number, schedule
 from quantizer.conformance.session import open_session
@@ -173,3 +178,19 @@ def test_a_function_that_goes_wrong_when_it_runs_again_is_found_however_late(tmp
         with pytest.raises(pytest.fail.Exception):
             made.rows()
     assert made.record("failed").cases > 10
+
+
+@pytest.mark.parametrize("name", ["dev", "nightly"])
+def test_a_machine_under_load_fails_no_example(name, monkeypatch):
+    """A minute goes by whenever Hypothesis looks at the clock."""
+    clock = itertools.count(step=60)
+    drawn = []
+
+    @hypothesis.settings(PROFILES[name].settings(), max_examples=20, database=None)
+    @hypothesis.given(strategies.integers())
+    def test(number):
+        drawn.append(number)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    test()
+    assert len(drawn) == 20
