@@ -24,7 +24,7 @@ class Profile:
 
     @functools.cache  # noqa: B019 - there are three profiles, and they live as long as the program
     def settings(self) -> settings:
-        """Return Hypothesis settings: no verdict by a clock, nothing else suppressed; shrinking is ours, on whole cases."""
+        """Return Hypothesis settings: no verdict by a clock, and no shrinking: ours works on whole cases."""
         from hypothesis import HealthCheck, Phase, settings
         from hypothesis.database import DirectoryBasedExampleDatabase
 

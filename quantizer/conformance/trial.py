@@ -27,7 +27,7 @@ from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines.builtin import target_values
 from quantizer.runtime.engines.protocol import Call, Engine
-from quantizer.tiling.stacks import Part, cut_along, parts
+from quantizer.tiling.stacks import cut_along, part_at, sizes_of_parts
 from quantizer.tiling.windows import slices
 
 Array = NDArray[Any]
@@ -352,15 +352,11 @@ class Trial:
         """How many data sets the case holds: the parts of a stack, else one."""
         return len(self.case.data.sets)
 
-    @cached_property
-    def _pieces(self) -> tuple[Part, ...]:
-        return tuple(parts(self.spec, self.case))
-
     def part(self, place: int) -> Trial:
         """Return a part of a stack with its share of all provided and computed; else the trial itself."""
         if self.data_sets == 1:
             return self
-        piece = self._pieces[place]
+        piece = part_at(self.spec, self.case, place)
         other = Trial(self.target, piece.case, self.engine)
         other.parameters, other._provided = self.parameters, self._provided
         other.tensors = {name: values[slices(piece.inputs[name])] for name, values in self.tensors.items()}
@@ -376,7 +372,9 @@ class Trial:
     @property
     def parts(self) -> Iterator[Trial]:
         """Every part of a stack; else the trial itself."""
-        return (self.part(place) for place in range(1 if self.data_sets == 1 else len(self._pieces)))
+        return (
+            self.part(place) for place in range(1 if self.data_sets == 1 else len(sizes_of_parts(self.spec, self.case)))
+        )
 
     def most_read(self, name: str) -> int:
         """Return operand *name*'s elements of one data set: no output element reads more of them."""

@@ -109,12 +109,32 @@ def parts(spec: Spec, case: Case) -> Iterator[Part]:
 
     Raises CaseError where the case is no stack of its axis.
     """
+    return (part_at(spec, case, place) for place in range(len(sizes_of_parts(spec, case))))
+
+
+def part_at(spec: Spec, case: Case, place: int) -> Part:
+    """Return one part of a stack."""
+    stack = _stack_of(case)
+    shapes, output, inputs = _boxes_of(spec, case)[place]
+    kept = TilePlan({name: tile for name, tile in case.tiles.sizes.items() if name != stack.axis})
+    alone = case.but(shapes=shapes, data=_alone(case.data, stack.axis, stack.parts[place]), tiles=kept)
+    return Part(alone, output, dict(inputs))
+
+
+def sizes_of_parts(spec: Spec, case: Case) -> tuple[Shapes, ...]:
+    """Return the shapes of each part of a stack."""
+    return tuple(shapes for shapes, _, _ in _boxes_of(spec, case)[: len(_stack_of(case).parts)])
+
+
+def _stack_of(case: Case) -> Stack:
     stack = case.data.stack
     assert stack is not None
-    kept = TilePlan({name: tile for name, tile in case.tiles.sizes.items() if name != stack.axis})
-    boxes = _boxes(spec, tuple(case.shapes.items()), tuple(case.attrs.items()), stack.axis, len(stack.parts))
-    for (shapes, output, inputs), own in zip(boxes, stack.parts, strict=False):
-        yield Part(case.but(shapes=shapes, data=_alone(case.data, stack.axis, own), tiles=kept), output, dict(inputs))
+    return stack
+
+
+def _boxes_of(spec: Spec, case: Case) -> tuple[tuple[Shapes, Box, Mapping[str, Box]], ...]:
+    stack = _stack_of(case)
+    return _boxes(spec, tuple(case.shapes.items()), tuple(case.attrs.items()), stack.axis, len(stack.parts))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -65,7 +65,9 @@ def tiles(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue
     return [*_tiles(spec, tuple(shapes.items()), tuple(attrs.items()), tuple(plan.sizes.items()))]
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(
+    maxsize=8
+)  # parts of a stack follow each other; more tiles kept alive are walked by every garbage collection
 def _tiles(
     spec: Spec,
     sizes: tuple[tuple[str, Shape], ...],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,9 @@ from quantizer.conformance.model_cases import GIVEN, check_given, values_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, DataRecipe
 from quantizer.core.errors import CaseError
+from quantizer.core.shapes import Shape
 from quantizer.numerics.qparams import QParams
-from quantizer.tiling.stacks import cut_along, parts
+from quantizer.tiling.stacks import cut_along, sizes_of_parts
 
 Array = NDArray[Any]
 DIRECTED = ("ties", "every_code", "near_ties")
@@ -84,33 +85,36 @@ def _filled(recipe: _Recipe) -> dict[str, Array]:
 
 def _stack(target: Target, case: Case) -> dict[str, Array]:
     """Return the parts' activations one after another along the stack's axis; the recipe fills what is not cut."""
-    stack, pieces = case.data.stack, list(parts(target.spec, case))
+    stack = case.data.stack
     assert stack is not None
     places = cut_along(target.spec, case.shapes, case.attrs, stack.axis)
-    plain = [piece.case.but(data=DataRecipe(*own)) for piece, own in zip(pieces, stack.parts, strict=False)]
-    filled = {name: _parts(target, plain, name, axis) for name, axis in places.items()}
+    own = [*zip(sizes_of_parts(target.spec, case), stack.parts, strict=False)]
+    filled = {name: _parts(target, case, own, name, axis) for name, axis in places.items()}
     rest = [name for name in case.shapes if name not in places]
-    constants = _fill(target, plain[0].but(data=DataRecipe(case.data.set, case.data.seed)), rest)
+    constants = _fill(target, case.but(shapes=own[0][0], data=DataRecipe(case.data.set, case.data.seed)), rest)
     found = {**constants, **filled}
     return {name: found[name] for name in case.shapes}
 
 
-def _parts(target: Target, cases: Sequence[Case], name: str, axis: int) -> Array:
-    """Return activation *name* of all *cases* along *axis*. Only their data differ, and a shorter last case.
+def _parts(
+    target: Target, case: Case, own: Sequence[tuple[Mapping[str, Shape], tuple[str, int]]], name: str, axis: int
+) -> Array:
+    """Return activation *name* of all parts of *case*, whose shapes and data sets are *own*, along *axis*.
 
     Those of one data set are filled in one go.
     """
-    made: list[Array | None] = [None] * len(cases)
-    first = cases[0]
-    for kind in dict.fromkeys(one.data.set for one in cases):
-        own = [i for i, one in enumerate(cases) if one.data.set == kind]
-        alike = [i for i in own if cases[i].shapes == first.shapes and target.spec.inputs[name].kind != "index"]
-        if kind in FILLERS:
-            seeds = tuple(cases[i].data.seed for i in alike)
-            for i, values in zip(alike, each(kind, site_of(target, first, name), seeds), strict=True):
+    made: list[Array | None] = [None] * len(own)
+    first = own[0][0]
+    for kind in dict.fromkeys(kind for _, (kind, _) in own):
+        alike = [i for i, (shapes, (other, _)) in enumerate(own) if other == kind and shapes == first]
+        if kind in FILLERS and target.spec.inputs[name].kind != "index":
+            seeds = tuple(own[i][1][1] for i in alike)
+            site = site_of(target, case.but(shapes=first, data=DataRecipe(kind, seeds[0] if seeds else 0)), name)
+            for i, values in zip(alike, each(kind, site, seeds), strict=True):
                 made[i] = values
     alone = (
-        _fill(target, one, [name])[name] if known is None else known for one, known in zip(cases, made, strict=True)
+        _fill(target, case.but(shapes=shapes, data=DataRecipe(*data)), [name])[name] if known is None else known
+        for (shapes, data), known in zip(own, made, strict=True)
     )
     return np.concatenate([*alone], axis)
 

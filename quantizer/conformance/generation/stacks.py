@@ -16,6 +16,8 @@ from quantizer.tiling.stacks import independent_axes, stacked_shapes
 
 PARTS = 16
 """Data sets of a stack, at most."""
+OF_ROWS = 48
+"""Data sets of a stack of the gate, at most: as many again cost less than another structure."""
 MOST = 4096
 """Elements of the largest tensor of a stack: more cost as much as cases of their own."""
 ALONE = ("every_code", "near_ties")
@@ -76,4 +78,4 @@ def seeded_case(target: Target, index: int, *, alone: bool = False) -> Case:
 
 def _hashed(target: Target, chooser: HashChoices, *, alone: bool, keeps: bool) -> Case:
     case = build_case(target, chooser)
-    return case if alone else stacked(target, case, chooser, keeps=keeps)
+    return case if alone else stacked(target, case, chooser, keeps=keeps, most=OF_ROWS)
