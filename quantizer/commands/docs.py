@@ -22,10 +22,12 @@ ONE_SYSTEM = "one system"
 _REQUANTIZATIONS = """
 ## Requantizations
 
-A requantization brings an exact sum to codes. *Zero point* says whether it is added inside the rounding or to its result. A mode *in the mode
-named* is the platform's `rounding`. `multiplier_shift` rounds twice where the platform has `first_rounding`. Your own platform may use a variant
-for the kinds of sums in the last column: a *product* is a convolution, a matrix product or `mul`; a *selection* is a maximum or a minimum; *one input* is
-a ReLU; *mean* is `reduce_mean`; *pooling* is `avg_pool2d`. A variant of *one system* works under that system's other settings alone: copy its platform.
+A requantization brings an exact sum to codes. *Zero point* says whether it is added inside the rounding or to its
+result. A mode *in the mode named* is the platform's `rounding`. `multiplier_shift` rounds twice where the platform
+has `first_rounding`. Your own platform may use a variant for the kinds of sums in the last column: a *product* is a
+convolution, a matrix product or `mul`; a *selection* is a maximum or a minimum; *one input* is a ReLU; *mean* is
+`reduce_mean`; *pooling* is `avg_pool2d`. A variant of *one system* works under that system's other settings alone:
+copy its platform.
 
 | variant | a sum is multiplied by | roundings | zero point | sums |
 |---|---|---|---|---|"""
@@ -102,7 +104,8 @@ def _requantizations() -> str:
     from quantizer.core.arithmetics import COMPOSING
 
     rows = (
-        f"| `{name}` | {known.rescale} | {known.roundings} | {known.zero_point} | {', '.join(COMPOSING.get(name, ())) or ONE_SYSTEM} |"
+        f"| `{name}` | {known.rescale} | {known.roundings} | {known.zero_point} "
+        f"| {', '.join(COMPOSING.get(name, ())) or ONE_SYSTEM} |"
         for name in get_args(Variant)
         for known in (MEANINGS[name],)
     )

@@ -47,7 +47,7 @@ BY_STEP = ("ties", "near_ties")
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
 APART = frozenset({frozenset({"data", "tiles"})})
-"""Factors whose values need not meet in pairs: tiles are compared with the untiled run of the same data, whatever these are.
+"""Factors whose values need not meet in pairs: tiles are compared with the untiled run of the same data.
 
 The stack of a row has several sets in it, and EMPHASIS repeats tiles of ties.
 """

@@ -49,7 +49,7 @@ def _gain(open_pairs: set[tuple[int, int, int, int]], row: Mapping[int, int], fa
 
 
 def covering_rows(factors: Mapping[str, Sequence[str]], apart: frozenset[Pair] = frozenset()) -> list[Row]:
-    """Return rows that hold every pair of values of two different factors, but of those *apart*; greedy, the same rows every time."""
+    """Return rows that hold each pair of values of two factors that are not *apart*; greedy, always the same rows."""
     usable = tuple((name, tuple(values)) for name, values in sorted(factors.items()) if values)
     if len(usable) == 1:
         return [{usable[0][0]: value} for value in usable[0][1]]
