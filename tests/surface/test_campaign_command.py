@@ -101,7 +101,7 @@ def test_a_dask_cluster_that_loses_a_worker_loses_no_case(tmp_path, undisturbed)
         (["--examples", "10", "--op", "rleu"], "--op=rleu: no such name. Did you mean 'relu'?"),
         (["--examples", "10", "--op", "relu", "--op-platform", "ort"], "no target is left of what was asked for."),
         (["--examples", "10", "--op", "relu", "--cluster", "tcp://127.0.0.1:1"], "no scheduler answers"),
-        (["--examples", "10", "--workers", "2", "--cluster", "x"], "not allowed with argument"),
+        (["--examples", "10", "--workers", "2", "--cluster", "x"], "--cluster and --workers exclude each other"),
     ],
 )
 def test_what_cannot_run_is_said_in_one_line(tmp_path, capsys, words, text):

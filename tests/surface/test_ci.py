@@ -130,7 +130,7 @@ def test_the_recipe_is_green_for_what_is_right_alone(vendor, shell, what):
         text = text.replace('"""Double, then round once."""', KERNELS[what])
     plugin.write_text(text + (OLD if what == "old version" else ""))
     if what == "missing engine":
-        missing = "from quantizer.runtime.engines import catalogue\n\ncatalogue._version = lambda name: None\n"
+        missing = "from quantizer.runtime.engines import catalogue\n\ncatalogue.installed_version = lambda name: None\n"
         (vendor.root / "conftest.py").write_text(missing)
     recipe, *_ = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     one = recipe.replace("in 1 2 3;", "in 1;").replace("/3", "/1").replace("shards/1 shards/2 shards/1", "shards/1")

@@ -9,7 +9,7 @@ SPECS = Path(__file__).parents[2] / "op_specs"
 MISSING = """\
 from quantizer.runtime.engines import catalogue
 
-catalogue._version = lambda name: None
+catalogue.installed_version = lambda name: None
 """
 
 

@@ -238,7 +238,7 @@ def test_more_values_than_a_tensor_may_have_are_refused_before_they_are_made(mod
 @pytest.mark.parametrize("seed", ["18446744073709551616", "-1", "x"])
 def test_a_seed_that_torch_does_not_take_is_refused(model, seed, capsys):
     assert main(["analyse", model, "--seed", seed]) == 2
-    assert "argument --seed: " in capsys.readouterr().err
+    assert "quantizer analyse: --seed: " in capsys.readouterr().err
     assert main(["analyse", model, "--seed", "18446744073709551615", "--batches", "1", "--view", "layer"]) == 0
 
 

@@ -187,7 +187,7 @@ def test_a_variant_is_judged_at_home_or_where_it_was_named() -> None:
 
 
 def test_a_missing_engine_supports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "_version", lambda _: None)
+    monkeypatch.setattr(catalogue, "installed_version", lambda _: None)
     session = open_session(Options(root=Path(), engine="onnxruntime"))
     where = target("add")
     reason = session.engine.supports(where.spec, where.scheme, where.platform)

@@ -148,7 +148,9 @@ def test_random_cases_raise_no_alarm_with_or_without_stages(name: str) -> None:
             bare.__dict__["outcome"] = Staged(trial.outcome.codes, {})
             assert not normalization_arithmetic(bare).failing, trial.case.to_json()
             if exact or float(trial.bound["epsilon"]) < 1e-10:
-                assert "defect" not in {v.status for v in verdicts}, trial.case.to_json()
+                # Zero points are cut to symmetric codes, whatever the operator.
+                shown = {v.reason.partition(":")[0] for v in verdicts if v.status == "defect"}
+                assert shown <= {"clamped_zero_point"}, trial.case.to_json()
 
 
 @pytest.mark.parametrize("count", [*range(1, 70), 127, 128, 129, 768, 1000, 4096, 4097])

@@ -155,6 +155,8 @@ def test_a_ratio_in_float32_is_found_where_the_platform_has_float64(narrow, op="
         mantissa = torch.round(fraction * 2.0**31)
         if made.rescale is None or made.rescale.variant not in ("q31_half_up", "q31_double", "q31_half_up_in_8_lanes"):
             return made
+        if bool((made.rescale.mantissa == 0).any()):  # too small for any shift
+            return made
         return replace(made, rescale=replace(made.rescale, mantissa=mantissa, shift=31 - exponent.long()))
 
     forward = REGISTRY.built_in(op, "quantized", "tflite_ref").function

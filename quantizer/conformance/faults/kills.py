@@ -230,7 +230,7 @@ def anew(trial: Trial, kind: Kind) -> Trial:
     other.__dict__ = {
         name: value for name, value in trial.__dict__.items() if name in kept or not _computed(trial, name)
     }
-    other.shared = {}
+    other.shared, other.matches = {}, {}
     if "parameters" in other.__dict__:
         other.parameters = _copied(trial.parameters)
     return other

@@ -164,6 +164,11 @@ def _beside_zero(target: Target, case: Case, first: str, output: str) -> dict[st
     return {n: (-width, 0.0) if sides[n] == "below" else (0.0, width) for n, width in widths.items()}
 
 
+def _possible(asked: Range, calibrated: Range) -> Range:
+    """Return the range *asked* for of an output; the *calibrated* one where none of its values lies in the other."""
+    return asked if asked[0] <= calibrated[1] and calibrated[0] <= asked[1] else calibrated
+
+
 def _ranged(target: Target, case: Case, kind: str, number: int) -> Case:
     """Return the case under ranges of another class, where its data do not follow from ranges."""
     if case.data.set == "ties" or kind == "drawn":
@@ -172,9 +177,10 @@ def _ranged(target: Target, case: Case, kind: str, number: int) -> Case:
     ranges: dict[str, Range] = dict(case.ranges)
     if kind in FACTORS and calibrated:
         grow = FACTORS[kind][number // 64 % 2]
-        ranges |= {n: (ranges[n][0] * grow, ranges[n][1] * grow) for n in calibrated if n in ranges}
+        grown = {n: (ranges[n][0] * grow, ranges[n][1] * grow) for n in calibrated if n in ranges}
+        ranges |= {n: _possible(span, ranges[n]) for n, span in grown.items()}
     elif kind == "equal" and values and calibrated:
-        ranges |= {n: ranges[values[0]] for n in calibrated if n in ranges}
+        ranges |= {n: _possible(ranges[values[0]], ranges[n]) for n in calibrated if n in ranges}
     elif kind == "equal_inputs" and len(values) > 1:
         ranges |= dict.fromkeys(values, ranges[values[0]])
     return case.but(ranges=ranges) if all(math.isfinite(end) for span in ranges.values() for end in span) else case
