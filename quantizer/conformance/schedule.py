@@ -32,11 +32,11 @@ class Sample:
 
 
 SCHEDULE: Mapping[str, Sample] = {
-    "exact": Sample(8, always=("first",)),
+    "exact": Sample(8),
     "tiled": Sample(4, always=("first", "examples", "tiles")),
-    "round_trip": Sample(8, always=("first",), once=True),
+    "round_trip": Sample(8, once=True),
     "pipeline": Sample(8, always=("first",)),
-    "properties": Sample(8, always=("first",)),
+    "properties": Sample(8),
     "repeat": Sample(4),
 }
 """Checks that the gate profile samples; others run on every case. `quantizer faults --schedule` measures the loss."""

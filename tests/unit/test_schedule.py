@@ -56,11 +56,11 @@ def test_checks_of_values_run_on_every_case():
         assert sorted(checks, key=CHECKS.index) == list(checks)
 
 
-def test_the_first_case_runs_every_check_and_examples_those_that_find_most_of_what_a_size_shows():
+def test_the_first_case_runs_every_check_and_examples_all_but_the_costliest_and_what_is_once():
     found = Schedule(TARGET, CHECKS)
     assert found.checks(CASES[0]) == CHECKS
     for case in CASES[1 : len(TARGET.spec.examples)]:
-        assert set(found.checks(case)) >= set(EVERY) - {"round_trip", "exact", "properties"}
+        assert set(found.checks(case)) >= set(EVERY) - {"round_trip"}
 
 
 def test_the_rest_runs_each_check_on_its_share_and_each_check_on_other_cases():
