@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from quantizer.conformance.generation.builder import (
-    APART,
     build_case,
     coverage,
     covering_rows_of,
@@ -79,29 +78,18 @@ def test_every_pair_of_factor_values_meets_in_a_row(op):
 
 @pytest.mark.parametrize("op", OPS)
 def test_every_pair_of_bins_meets_on_every_platform(op):
-    """Code of one platform sees the cases of that platform only.
-
-    Every pair but those of a data set and a class of tiles; somewhere each data set is cut into tiles all the same.
-    """
+    """Code of one platform sees the cases of that platform only."""
     spec = SESSION.library.spec(op)
     targets = SESSION.all_targets(spec)
     found = factors(spec, ["-"])
     names = sorted(found.keys() - {"target"})
-    pairs = [(a, b) for a, b in itertools.combinations(names, 2) if {a, b} not in APART]
-    wanted = {(a, x, b, y) for a, b in pairs for x in found[a] for y in found[b]}
+    wanted = {(a, x, b, y) for a, b in itertools.combinations(names, 2) for x in found[a] for y in found[b]}
     for platform in {target.platform.platform for target in targets}:
         own = [row for t in targets if t.platform.platform == platform for row in covering_rows_of(targets, t)]
         met = {
             (a, row[a], b, row[b]) for row in own for a, b in itertools.combinations(names, 2) if {a, b} <= row.keys()
         }
         assert wanted <= met
-    cut = {
-        row.get("data")
-        for t in targets
-        for row in covering_rows_of(targets, t)
-        if row.get("tiles") not in (None, "untiled")
-    }
-    assert cut - {None} == set(found["data"] if "tiles" in found else ())
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.nightly)])

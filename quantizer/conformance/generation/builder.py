@@ -46,11 +46,6 @@ BY_STEP = ("ties", "near_ties")
 """Data sets whose output range follows from the unit of the accumulator."""
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
-APART = frozenset({frozenset({"data", "tiles"})})
-"""Factors whose values need not meet in pairs: tiles are compared with the untiled run of the same data.
-
-The stack of a row has several sets in it, and EMPHASIS repeats tiles of ties.
-"""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
     {"data": "ties"},
     {"data": "ties"},
@@ -86,7 +81,7 @@ def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
 def covering_rows_by_id(spec: Spec, targets: Sequence[str], target: str) -> list[Mapping[str, str]]:
     """Return the rows of the operator's covering array that belong to *target*, then the rows that EMPHASIS repeats."""
     found = factors(spec, targets)
-    own = [row for row in covering_rows(found, APART) if row["target"] == target]
+    own = [row for row in covering_rows(found) if row["target"] == target]
     return own + [row for row in EMPHASIS if all(value in found.get(name, ()) for name, value in row.items())]
 
 

@@ -1,4 +1,4 @@
-"""Covering arrays: few rows in which every pair of factor values meets, of factors that have to do with each other."""
+"""Covering arrays: few rows in which every pair of factor values meets."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 Row = Mapping[str, str]
-Pair = frozenset[str]
-"""Two factors, by name."""
 
 
 @functools.lru_cache(maxsize=256)
-def _pairwise(factors: tuple[tuple[str, tuple[str, ...]], ...], apart: frozenset[Pair]) -> tuple[tuple[str, ...], ...]:
+def _pairwise(factors: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[str, ...], ...]:
     sizes = [len(values) for _, values in factors]
     count = len(factors)
     open_pairs = {
         (i, a, j, b)
         for i, j in itertools.combinations(range(count), 2)
-        if {factors[i][0], factors[j][0]} not in apart
         for a in range(sizes[i])
         for b in range(sizes[j])
     }
@@ -48,9 +45,9 @@ def _gain(open_pairs: set[tuple[int, int, int, int]], row: Mapping[int, int], fa
     )
 
 
-def covering_rows(factors: Mapping[str, Sequence[str]], apart: frozenset[Pair] = frozenset()) -> list[Row]:
-    """Return rows that hold each pair of values of two factors that are not *apart*; greedy, always the same rows."""
+def covering_rows(factors: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Return rows that hold every pair of values of two different factors; greedy, the same rows every time."""
     usable = tuple((name, tuple(values)) for name, values in sorted(factors.items()) if values)
     if len(usable) == 1:
         return [{usable[0][0]: value} for value in usable[0][1]]
-    return [dict(zip((name for name, _ in usable), row, strict=True)) for row in _pairwise(usable, apart)]
+    return [dict(zip((name for name, _ in usable), row, strict=True)) for row in _pairwise(usable)]

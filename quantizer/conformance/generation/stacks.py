@@ -16,7 +16,7 @@ from quantizer.tiling.stacks import independent_axes, stacked_shapes
 
 PARTS = 16
 """Data sets of a stack, at most."""
-OF_ROWS = 48
+OF_ROWS = 24
 """Data sets of a stack of the gate, at most: as many again cost less than another structure."""
 MOST = 4096
 """Elements of the largest tensor of a stack: more cost as much as cases of their own."""
