@@ -72,7 +72,7 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
                 if high_code - low_code > 2 * room
                 else 0
             )
-            return range_of(target, 2.0**exponent, zero)
+            return range_of(target, 2.0**exponent * _odd_share(target), zero)
         case "small_integers":
             return (-4.0, 4.0)
         case "zero_point_extremes":
@@ -87,6 +87,15 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
     least, most = limits(item, bound)
     low, high = max(low, least), min(high, most)
     return (low, high) if low < high else (low, low + width)
+
+
+def _odd_share(target: Target) -> float:
+    """Return 1.5 where one float operand is copied, else 1.
+
+    A power of two moves the exponent alone and leaves every mantissa as it is; three halves put one bit more on it.
+    """
+    alone = len(target.spec.activations) == 1 and target.scheme.weight is None
+    return 1.5 if alone and target.scheme.activation.format != "integer" else 1.0
 
 
 def ranges_within(target: Target, name: str, limits: Range, chooser: ChoiceSource) -> dict[str, Range]:
