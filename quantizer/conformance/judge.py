@@ -34,6 +34,8 @@ from quantizer.tiling.stacks import parts
 
 VACUOUS_SHARE = 0.05
 SHARP_WIDTH = 2.0
+OF_DATA = ("engine", "arithmetic")
+"""Checks that may be inconclusive for the data alone."""
 
 FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
     "parameters": parameters,
@@ -152,8 +154,11 @@ def _shares_hold(trial: Trial, verdicts: Sequence[Verdict]) -> bool:
 
 
 def _holds_of_parts(verdict: Verdict) -> bool:
-    """Return whether a stack's verdict holds for each part: a pass, or a check that does not apply."""
-    return verdict.status == "pass" or (verdict.status == "inconclusive" and verdict.check != "engine")
+    """Return whether a stack's verdict holds for each part: a pass, or a check that does not apply.
+
+    One part's data may leave `arithmetic` open, such as a sum that may leave the accumulator.
+    """
+    return verdict.status == "pass" or (verdict.status == "inconclusive" and verdict.check not in OF_DATA)
 
 
 def _verdicts(trial: Trial, checks: Sequence[str]) -> Iterator[Verdict]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from quantizer.conformance.generation.batches import member
 from quantizer.conformance.generation.builder import build_case, coverage, covering_rows_of
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dataset_assertions import missed_targets
@@ -258,6 +259,19 @@ def test_what_a_defect_excuses_is_judged_by_shares_of_the_whole_as_parts_run_alo
             assert sum(verdict.elements for verdict in several) == whole[check].elements
             assert sum(verdict.vacuous for verdict in several) == whole[check].vacuous
     assert shown
+
+
+def test_a_part_whose_sum_may_leave_the_accumulator_leaves_the_others_decided():
+    """The data of one part leave `arithmetic` open for that part alone."""
+    spec = SESSION.library.spec("conv1d")
+    target = next(t for t in SESSION.all_targets(spec) if t.id == "conv1d-w8a8-torch_x86")
+    case = member(target, 77, 20)
+    (whole,) = judge(Trial(target, case, SESSION.engine), ("arithmetic",))
+    assert (whole.status, whole.reason) == ("inconclusive", "the accumulator may leave 32 bits")
+    alone = [judge(Trial(target, piece.case, SESSION.engine), ("arithmetic",)) for piece in parts(spec, case)]
+    assert {verdict.status for (verdict,) in alone} == {"inconclusive", "pass"}
+    found = judged(Trial(target, case, SESSION.engine), ("arithmetic",))
+    assert [verdicts for _, verdicts in found] == alone
 
 
 class _Counting(BuiltinEngine):
