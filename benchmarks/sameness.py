@@ -2,11 +2,14 @@
 
     python benchmarks/sameness.py freeze -o FILE [--op NAME ...] [--platform NAME ...] [--campaign N]
     python benchmarks/sameness.py compare FILE
+    python benchmarks/sameness.py batches [--op NAME ...] [--data-sets N]
 
 `freeze` judges the gate's explicit cases, and of each item N generated ones, as `quantizer campaign` has them. The file
 has one line per item: a short digest of each case, of what the quantize rule provided, of the codes and of the verdicts
 (checks, statuses, ratios and counts; no texts). `compare` runs the operators of the file again and lists the items that
-differ, each with its first case; exit code 1 where one does.
+differ, each with its first case; exit code 1 where one does. `batches` judges generated stacks as a whole and each of
+their data sets alone. It lists the targets where codes or statuses differ: only those of kernels whose codes depend on
+the size of the batch may be there.
 """
 
 from __future__ import annotations
@@ -17,26 +20,35 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from quantizer.conformance.faults.cases import corpus, gate_cases
-from quantizer.conformance.judge import judge
+from quantizer.conformance.generation.batches import RANGES, member
+from quantizer.conformance.judge import judge, judged
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
+from quantizer.core.case import Case
 from quantizer.core.files import replace_files
 from quantizer.core.platforms import Platform
+from quantizer.core.verdict import Verdict
 from quantizer.core.workers import worker_pool
 from quantizer.ops import load_built_ins
+from quantizer.tiling.stacks import parts
 
 ROOT = Path(__file__).parent.parent
 PARTS = ("parameters", "codes", "verdicts")
+ONE_RUN = ("parameters", "float", "arithmetic", "accuracy", "exact")
+"""The checks that judge one run of a case, whatever else runs."""
 LENGTH = 6
 """Hexadecimal digits of a case's digest of each part."""
 Lines = dict[str, dict[str, Any]]
@@ -52,7 +64,10 @@ def main() -> int:
     freeze.add_argument("--campaign", type=int, default=0, metavar="N", help="generated cases of each operator")
     compare = commands.add_parser("compare", help="list the items that differ")
     compare.add_argument("file", type=Path)
-    for command in (freeze, compare):
+    batches = commands.add_parser("batches", help="compare stacks with their data sets alone")
+    batches.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
+    batches.add_argument("--data-sets", type=int, default=100_000, metavar="N", help="in all, at least")
+    for command in (freeze, compare, batches):
         command.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
     if args.command == "freeze":
@@ -62,6 +77,8 @@ def main() -> int:
         replace_files({args.output: "".join(json.dumps(line) + "\n" for line in (head, *lines.values()))})
         print(f"{len(lines)} items, {sum(line['cases'] for line in lines.values())} cases")
         return 0
+    if args.command == "batches":
+        return two_ways(args.op, args.data_sets, args.workers)
     head, *known = map(json.loads, args.file.read_text().splitlines())
     now = digests(head["ops"], head.get("platforms", []), head["campaign"], args.workers)
     return report({line["item"]: line for line in known}, now)
@@ -94,6 +111,58 @@ def of_operator(op: str, platforms: list[str], campaign: int) -> Lines:
     return lines
 
 
+def two_ways(ops: list[str], wanted: int, workers: int) -> int:
+    ops = ops or sorted(open_session(Options(root=ROOT)).library.specs)
+    share, count, differing = -(-wanted // len(ops)), Counter(), Counter()
+    with worker_pool(workers) as executor, tqdm(total=len(ops), disable=None) as bar:
+        for found, other in executor.map(ways_of_operator, ops, itertools.repeat(share)):
+            count.update(found)
+            differing.update(other)
+            bar.update()
+    for (target, what), times in sorted(differing.items()):
+        print(f"{target}: {what} in {times} data sets")
+    print(", ".join(f"{number:,} {what}" for what, number in count.items()) + f"; {differing.total():,} differ")
+    return 1 if differing else 0
+
+
+def ways_of_operator(op: str, wanted: int) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+    torch.set_num_threads(1)
+    load_built_ins()
+    session = open_session(Options(root=ROOT))
+    targets, count, differing = session.all_targets(session.library.spec(op)), Counter(), Counter()
+    while targets and count["data sets"] < wanted:
+        index = count["cases"]
+        target = targets[index % len(targets)]
+        case = member(target, 77, index // len(targets) * RANGES)
+        count["cases"] += 1
+        for alone, whole in both_ways(session, target, case):
+            count["data sets"] += 1
+            count["verdicts"] += len(alone)
+            different = [name for name, said in alone.items() if whole.get(name) != said]
+            differing.update(
+                (target.id, name if name == "codes" else f"{name} {alone[name]} -> {whole.get(name)}")
+                for name in different
+            )
+    return count, differing
+
+
+def both_ways(session: Session, target: Target, case: Case) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """Yield the codes and statuses of each data set of *case*: alone, and as a part of the whole."""
+    trial = Trial(target, case, session.engine)
+    found = judged(trial, ONE_RUN)
+    if case.data.stack is None:
+        yield shown(Trial(target, case, session.engine), None), shown(trial, found[0][1])
+        return
+    for place, part in enumerate(parts(target.spec, case)):
+        verdicts = found[place][1] if len(found) > 1 else found[0][1]
+        yield shown(Trial(target, part.case, session.engine), None), shown(trial.part(place), verdicts)
+
+
+def shown(trial: Trial, verdicts: Sequence[Verdict] | None) -> dict[str, str]:
+    verdicts = judge(trial, ONE_RUN) if verdicts is None else verdicts
+    return {"codes": digest(lambda: trial.got), **{verdict.check: verdict.status for verdict in verdicts}}
+
+
 def generated(session: Session, op: str, count: int) -> Iterator[Any]:
     return corpus(session, session.library.spec(op), count)
 
@@ -118,7 +187,9 @@ def feed(found: Any, value: Any) -> None:
     if isinstance(value, Platform):
         return
     found.update(f"<{type(value).__name__}".encode())
-    if isinstance(value, Tensor):
+    if isinstance(value, np.ndarray):
+        found.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+    elif isinstance(value, Tensor):
         found.update(f"{value.dtype}{tuple(value.shape)}".encode() + value.contiguous().numpy().tobytes())
     elif isinstance(value, Mapping):
         for name in sorted(value, key=str):

@@ -34,6 +34,8 @@ from quantizer.tiling.stacks import parts
 
 VACUOUS_SHARE = 0.05
 SHARP_WIDTH = 2.0
+OF_DATA = ("engine", "arithmetic")
+"""Checks that may be inconclusive for the data alone."""
 
 FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
     "parameters": parameters,
@@ -70,34 +72,62 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
 
 
 def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
-    """Return the trial with its verdicts. Each part of a stack that a check does not pass is judged alone.
+    """Return the trial with its verdicts. Where a check does not pass on a stack, each part comes with its own.
 
-    What a defect excuses, mistrusts or leaves open in one part, it does not in the others. Where a check fails on the
-    whole and on no part, the whole comes after its parts.
+    What a defect excuses, mistrusts or leaves open in one part, it does not in the others. What passes on the whole
+    passes on every part: each has its share of that verdict. Where a check fails on the whole and on no part, the
+    whole comes after its parts.
     """
-    before = deaths()
-    verdicts = judge(trial, checks)
-    if trial.data_sets == 1 or deaths() > before or all(map(_holds_of_parts, verdicts)):
+    verdicts, held, found = _opened(trial, checks)
+    if not found:
         return [(trial, verdicts)]
-    return _by_parts(trial, verdicts, checks)
+    count = sum(1 for one, _ in found if one is not trial)
+    return [
+        (one, verdicts if one is trial else _complete(said, held, count, first=place == 0))
+        for place, (one, said) in enumerate(found)
+    ]
 
 
 def judged_once(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
-    """Return what `judged` does, but judge parts only by the checks that do not pass on the whole.
+    """Return what `judged` does, but what passes on the whole comes first, with the whole: it counts for every part."""
+    verdicts, held, found = _opened(trial, checks)
+    if not found:
+        return [(trial, verdicts)]
+    return [(trial, held), *found]
 
-    What passes on the whole comes first, with the whole: each of its verdicts counts for every part.
+
+def _opened(
+    trial: Trial, checks: Sequence[str]
+) -> tuple[list[Verdict], list[Verdict], list[tuple[Trial, list[Verdict]]]]:
+    """Return the verdicts on the whole, those that hold for every part, and each part with the others.
+
+    No part where all hold, the trial has none, or a process ended; all checks where the whole does not run.
     """
     before = deaths()
     verdicts = judge(trial, checks)
     held = [verdict for verdict in verdicts if _holds_of_parts(verdict)]
     if trial.data_sets == 1 or deaths() > before or len(held) == len(verdicts):
-        return [(trial, verdicts)]
+        return verdicts, held, []
     again = {verdict.check for verdict in verdicts} - {verdict.check for verdict in held}
     if "engine" in again:  # where the whole does not run a part may
-        return [(trial, []), *_by_parts(trial, verdicts, checks)]
+        return verdicts, [], _by_parts(trial, verdicts, checks)
     needed = again | ({"arithmetic"} if "accuracy" in again else set())  # which says whether accuracy has to be sharp
     found = _by_parts(trial, verdicts, [name for name in checks if name in needed])
-    return [(trial, held), *((one, [v for v in said if v.check in again or v.failing]) for one, said in found)]
+    return verdicts, held, [(one, [v for v in said if v.check in again or v.failing]) for one, said in found]
+
+
+def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, first: bool) -> list[Verdict]:
+    """Return what was said of one part, and its share of what holds for all *count*; the first has what is left over.
+
+    Provided numbers are those of every part.
+    """
+    own = {verdict.check: verdict for verdict in said}
+    for verdict in held:
+        several = verdict.elements if verdict.check == "parameters" else verdict.elements // count
+        rest = verdict.elements % count if first and several != verdict.elements else 0
+        empty = verdict.vacuous // count + (verdict.vacuous % count if first else 0)
+        own.setdefault(verdict.check, replace(verdict, elements=several + rest, vacuous=empty))
+    return sorted(own.values(), key=lambda verdict: CHECKS.index(verdict.check))
 
 
 def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[tuple[Trial, list[Verdict]]]:
@@ -124,8 +154,11 @@ def _shares_hold(trial: Trial, verdicts: Sequence[Verdict]) -> bool:
 
 
 def _holds_of_parts(verdict: Verdict) -> bool:
-    """Return whether a stack's verdict holds for each part: a pass, or a check that does not apply."""
-    return verdict.status == "pass" or (verdict.status == "inconclusive" and verdict.check != "engine")
+    """Return whether a stack's verdict holds for each part: a pass, or a check that does not apply.
+
+    One part's data may leave `arithmetic` open, such as a sum that may leave the accumulator.
+    """
+    return verdict.status == "pass" or (verdict.status == "inconclusive" and verdict.check not in OF_DATA)
 
 
 def _verdicts(trial: Trial, checks: Sequence[str]) -> Iterator[Verdict]:

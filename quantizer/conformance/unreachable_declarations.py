@@ -41,9 +41,13 @@ def unmet(spec: Spec, targets: Sequence[Target], library: Library) -> Iterator[P
     """Yield a finding for each declaration of *spec* that no case of *targets* reaches."""
     yield from _idle_names(spec)
     yield from _idle_excludes(spec, library)
-    cases = [*outlines(targets)]
-    yield from _unreached(spec, targets, cases)
-    yield from _idle_conditions(spec, [case for _, case in cases])
+    open_ = _Open(spec)
+    for target, case in outlines(targets):
+        open_.show(target, case)
+        if open_.is_met:
+            break
+    yield from _unreached(spec, targets, open_.entries)
+    yield from open_.idle_conditions()
     yield from _idle_attributes(spec, targets[0])
 
 
@@ -54,14 +58,48 @@ def outlines(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
             yield target, outline(target, HashChoices(key(index, target.id), row))
 
 
-def _unreached(spec: Spec, targets: Sequence[Target], cases: Iterable[tuple[Target, Case]]) -> Iterator[Problem]:
-    """Yield every bin and the classes of tiles that no case reaches, neither in a row nor asked for alone.
+class _Open:
+    """What of a spec no case has reached so far: bins and classes of tiles, and every `when`."""
 
-    Whether a directed data set hits its aim is another question: a set that misses is a gap in the item's record.
-    """
-    missing = {entry for entry in wanted_coverage(spec) if not entry.startswith("data=")}
-    for target, case in cases:
-        missing -= coverage(target, case)
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self.entries = {entry for entry in wanted_coverage(spec) if not entry.startswith("data=")}
+        """Whether a directed data set hits its aim is another question: a set that misses is a gap in the record."""
+        self._relations = {index: item.when for index, item in enumerate(spec.properties) if item.when is not None}
+        rules = {} if isinstance(spec.tiling, NoTiling) else spec.tiling
+        self._named = frozenset(rules)
+        self._axes = {axis for axis, rule in rules.items() if rule.when is not None}
+
+    @property
+    def is_met(self) -> bool:
+        """Whether nothing is left to reach."""
+        return not (self.entries or self._relations or self._axes)
+
+    def show(self, target: Target, case: Case) -> None:
+        """Take out what *case* reaches."""
+        spec = self._spec
+        if self.entries:
+            self.entries -= coverage(target, case)
+        if self._relations:
+            bound = variables(spec, case.shapes, case.attrs)
+            self._relations = {index: when for index, when in self._relations.items() if not when(bound)}
+        if self._axes:
+            legal = set(tileable_axes(spec, case.shapes, case.attrs))
+            self._axes -= legal
+            if legal - self._named:
+                self._axes.discard("*")
+
+    def idle_conditions(self) -> Iterator[Problem]:
+        """Yield every `when` that holds in no case: what depends on it is never judged."""
+        for index in self._relations:
+            yield ("properties", index, "when"), "holds in no generated case: the relation is never judged. Correct it."
+        for axis in {} if isinstance(self._spec.tiling, NoTiling) else self._spec.tiling:
+            if axis in self._axes:
+                yield ("tiling", axis, "when"), "holds in no generated case: the axis is never cut. Correct it."
+
+
+def _unreached(spec: Spec, targets: Sequence[Target], missing: Iterable[str]) -> Iterator[Problem]:
+    """Yield every bin and the classes of tiles *missing* from the rows that no case reaches alone, either."""
     found = [entry for entry in sorted(missing) if not _reaches_alone(targets, entry)]
     for name, value in (entry.split("=", 1) for entry in found):
         if name in domains_of(spec):
@@ -75,20 +113,6 @@ def _unreached(spec: Spec, targets: Sequence[Target], cases: Iterable[tuple[Targ
 
 def _reaches_alone(targets: Sequence[Target], entry: str) -> bool:
     return any(True for target in targets for _ in single_bin_choices(target, entry))
-
-
-def _idle_conditions(spec: Spec, cases: Sequence[Case]) -> Iterator[Problem]:
-    """Yield every `when` that holds in no case: what depends on it is never judged."""
-    values = [variables(spec, case.shapes, case.attrs) for case in cases]
-    for index, relation in enumerate(spec.properties):
-        if relation.when is not None and not any(relation.when(bound) for bound in values):
-            yield ("properties", index, "when"), "holds in no generated case: the relation is never judged. Correct it."
-    if isinstance(spec.tiling, NoTiling):
-        return
-    legal = {axis for case in cases for axis in tileable_axes(spec, case.shapes, case.attrs)}
-    for axis, rule in spec.tiling.items():
-        if rule.when is not None and not (legal - spec.tiling.keys() if axis == "*" else axis in legal):
-            yield ("tiling", axis, "when"), "holds in no generated case: the axis is never cut. Correct it."
 
 
 def _idle_names(spec: Spec) -> Iterator[Problem]:

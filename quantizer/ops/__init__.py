@@ -21,6 +21,7 @@ from quantizer.core.rooms import Room, rooms
 from quantizer.core.shield import shielded
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
+from quantizer.numerics.batched import of_batches
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
@@ -66,6 +67,8 @@ class Registration:
     """Predicate over a case without its values -> why the function does not support it. Such cases are inconclusive."""
     apart: bool = False
     """Whether it stands for a function that runs in another process."""
+    batched: bool = False
+    """Whether it also takes K trials of one structure in one call (`quantizer.numerics.batched`)."""
 
     def __str__(self) -> str:
         where = f" on {self.platform}" if self.platform else ""
@@ -261,7 +264,7 @@ class Registry:
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
         entry = like or Registration(op, kind, function, (1 << 30,), platform, origin)
-        entry = replace(entry, function=function, kind=kind, version=(1 << 30,), platform=platform)
+        entry = replace(entry, function=function, kind=kind, version=(1 << 30,), platform=platform, batched=False)
         self.entries[key] = [*before, entry]
         try:
             yield
@@ -306,12 +309,14 @@ def operator(
     version: str = "1.0",
     platform: str | tuple[str, ...] | None = None,
     unsupported: Mapping[str, str] | None = None,
+    batched: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as one of *op*'s functions: as *kind*, or as what its own name says.
 
     A name that says the kind ends in the platform's for a platform, for several in one word for them. *unsupported*:
     predicate -> reason, of the cases that it does not compute, such as {"groups > 1": "no grouped kernel"}; in words of
-    the spec and DECLARED_NAMES.
+    the spec and DECLARED_NAMES. *batched*: a quantized function that takes K trials in one call: each operand and the
+    result have a first axis of K, and `parameters` is a tuple of K.
     """
     platforms = platform if isinstance(platform, tuple) else (platform,)
     declared = dict(unsupported or {})
@@ -325,9 +330,15 @@ def operator(
                 raise PluginError(f"{op}.{found}: unsupported: {err}") from None
             if not str(reason).strip():
                 raise PluginError(f"{op}.{found}: unsupported: {predicate}: says no reason. Give one.")
-        where = BUILT_IN if _is_own(function) else function.__module__
+        if batched and found != "quantized":
+            raise PluginError(f"{op}.{found}: batched: must be a quantized function. Leave batched out.")
+        where, runs = (
+            BUILT_IN if _is_own(function) else function.__module__,
+            of_batches(function) if batched else function,
+        )
         for name in platforms:
-            REGISTRY.add(Registration(op, found, function, parse_version(version), name, where, unsupported=declared))
+            number = parse_version(version)
+            REGISTRY.add(Registration(op, found, runs, number, name, where, unsupported=declared, batched=batched))
         return function
 
     return register

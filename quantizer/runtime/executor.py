@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from quantizer.core.case import AxisOrder
@@ -13,6 +14,7 @@ from quantizer.core.shapes import tensor_shapes
 from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.activations import activate, activate_codes
+from quantizer.numerics.batched import trials_of
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import REGISTRY, Place
 
@@ -99,6 +101,28 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: P
         if not entry.activates:
             axis = 1 if next(iter(spec.outputs.values())).spatial else -1
             outcome = activate(outcome, node.activation, node.activation_attrs, axis)
+    return _finished(spec, node, outcome, wanted)
+
+
+def run_together(
+    spec: Spec, node: Node, several: Sequence[Mapping[str, Tensor]], provided: Sequence[Parameters]
+) -> list[Outcome]:
+    """Run a node on several trials of one structure, each under its own parameters, in one call of a batched function.
+
+    The operands of all trials have the same shapes.
+    """
+    arranged = [_arranged(spec, node, operands) for operands in several]
+    wanted = _made_shapes(spec, node, arranged[0])
+    entry = REGISTRY.entry(spec.op, "quantized", provided[0].platform.places)
+    stacked = {name: torch.stack([operands[name] for operands in arranged]) for name in arranged[0]}
+    made = trials_of(entry.function(**stacked, parameters=tuple(provided), **node.attrs), len(several))
+    if not entry.activates:
+        made = [activated(one, own, node.activation) for one, own in zip(made, provided, strict=True)]
+    return [_finished(spec, node, one, wanted) for one in made]
+
+
+def _finished(spec: Spec, node: Node, outcome: object, wanted: tuple[tuple[int, ...], ...]) -> Outcome:
+    """Return what a function gave as tensors in the node's axis order, with what it showed."""
     output = next(iter(spec.outputs.values()))
     codes, stages = (outcome.codes, outcome.stages) if isinstance(outcome, Staged) else (outcome, {})
     made = _checked_pieces(spec, codes, wanted) if output.pieces is not None else (_tensor(spec, codes),)

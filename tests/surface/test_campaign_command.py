@@ -1,10 +1,12 @@
-"""What a user sees of a campaign: killed and gone on with, on a Dask cluster that loses a worker, misused."""
+"""What a user sees of a campaign: killed and gone on with, on Dask clusters, misused."""
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
 
+import distributed
 import psutil
 import pytest
 
@@ -19,7 +21,7 @@ def command(folder, *more):
 
 
 def record(folder):
-    return json.loads((folder / "record.json").read_text())
+    return (folder / "record.json").read_bytes()
 
 
 def wait_for(condition, seconds=600):
@@ -63,33 +65,54 @@ def is_running(process):
         return False
 
 
-def test_a_dask_cluster_that_loses_a_worker_loses_no_case(tmp_path, undisturbed):
-    address_file = tmp_path / "scheduler.json"
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
-             "--no-dashboard", "--scheduler-file", str(address_file)],
-            stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )
-    ]  # fmt: skip
+def _started(*words):
+    return subprocess.Popen([sys.executable, "-m", *words], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def cluster(folder, count):
+    """Run a Dask scheduler and *count* workers of one thread; yield its address and the workers."""
+    file = folder / "scheduler.json"
+    local = ["--host", "127.0.0.1", "--no-dashboard"]
+    started = [_started("distributed.cli.dask_scheduler", *local, "--port", "0", "--scheduler-file", str(file))]
     try:
-        wait_for(lambda: address_file.exists() and address_file.read_text().endswith("}"))
-        address = json.loads(address_file.read_text())["address"]
-        worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
-                  "--no-dashboard", "--host", "127.0.0.1"]  # fmt: skip
-        workers = [subprocess.Popen(worker, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(2)]
-        started += workers
-        journal = tmp_path / "out" / "journal.jsonl"
-        running = subprocess.Popen(command(tmp_path / "out", "--cluster", address), stdout=subprocess.DEVNULL)
-        started.append(running)
-        wait_for(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 2)
-        workers[0].kill()
-        assert running.wait(timeout=600) == 0
+        wait_for(lambda: file.exists() and file.read_text().endswith("}"))
+        address = json.loads(file.read_text())["address"]
+        for _ in range(count):
+            started.append(_started("distributed.cli.dask_worker", address, *local, "--nthreads", "1", "--no-nanny"))
+        yield address, started[1:]
     finally:
         for process in started:
             process.kill()
             process.wait()
+
+
+def test_a_dask_cluster_that_loses_a_worker_loses_no_case(tmp_path, undisturbed):
+    journal = tmp_path / "out" / "journal.jsonl"
+    with cluster(tmp_path, 2) as (address, workers):
+        running = subprocess.Popen(command(tmp_path / "out", "--cluster", address), stdout=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 2)
+            workers[0].kill()
+            assert running.wait(timeout=600) == 0
+        finally:
+            running.kill()
     assert record(tmp_path / "out") == undisturbed
+
+
+def test_four_dask_workers_share_the_units_and_give_the_record_of_one(tmp_path, undisturbed):
+    """Every worker runs units, none more than half of them, and no unit runs twice: so the rate grows with workers."""
+    out = tmp_path / "out"
+    with cluster(tmp_path, 4) as (address, _), distributed.Client(address) as client:
+        client.wait_for_workers(4)
+        subprocess.run(command(out, "--cluster", address), check=True, capture_output=True)
+        ran = client.run(lambda dask_worker: dask_worker.state.executed_count)
+    units = [json.loads(line)["unit"] for line in (out / "journal.jsonl").read_text().splitlines()]
+    assert sorted(units) == list(range(20))
+    assert len(ran) == 4
+    assert sum(ran.values()) == 20
+    assert 1 <= min(ran.values()) <= max(ran.values()) <= 10
+    assert record(out) == undisturbed
 
 
 @pytest.mark.parametrize(

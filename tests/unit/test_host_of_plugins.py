@@ -139,3 +139,25 @@ def test_nothing_in_the_environment_of_a_process_says_that_a_test_runs(monkeypat
     given = environment({"PYTEST_CURRENT_TEST": "x", "KEPT": "1"})
     assert given["KEPT"] == "1"
     assert not any(name.startswith("PYTEST_") for name in given)
+
+
+def test_a_batch_crosses_as_one_call(tmp_path, monkeypatch):
+    """A function that takes batches gets K trials and a tuple of K parameters; a single case as a batch of one."""
+    plugin = tmp_path / "batches.py"
+    plugin.write_text(
+        "from quantizer.ops import operator\n\n\n@operator('near', batched=True)\ndef quantized(x, *, parameters):\n"
+        "    return x + len(parameters)\n"
+    )
+    monkeypatch.setattr("quantizer.runtime.isolation.host.launch", lambda *_: Near())
+    load_built_ins()
+    before = {key: list(known) for key, known in REGISTRY.entries.items()}
+    try:
+        made = Host([plugin], Limits())
+        (told,) = made.load()["functions"]
+        assert told["batched"] is True
+        made.describe([told])
+        given = Parameters(load_library().platforms["ideal"], {}, {})
+        assert made.call(0, (), {"x": torch.zeros(3, 2), "parameters": (given,) * 3}).tolist() == [[3.0] * 2] * 3
+        assert made.call(0, (), {"x": torch.zeros(2), "parameters": given}).tolist() == [1.0] * 2
+    finally:
+        REGISTRY.entries = before

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from quantizer.conformance.generation.batches import member
 from quantizer.conformance.generation.builder import build_case, coverage, covering_rows_of
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dataset_assertions import missed_targets
@@ -232,7 +233,10 @@ def test_every_check_of_a_stack_runs_on_the_whole():
 
 @pytest.mark.parametrize("op", ["conv2d", "add", "sigmoid"])
 def test_what_a_defect_excuses_is_judged_by_shares_of_the_whole_as_parts_run_alone_are(op):
-    """The rule runs once for the whole, and each part has the verdicts that it has as a case of its own."""
+    """The rule runs once. What does not pass on the whole is judged of each part as of a case of its own.
+
+    What passes on the whole passes on each part, too, and the elements of a verdict on codes add up.
+    """
     shown = 0
     for target, case in stacks_of(op, 60):
         if not target.platform.defects:
@@ -243,8 +247,31 @@ def test_what_a_defect_excuses_is_judged_by_shares_of_the_whole_as_parts_run_alo
             continue
         shown += 1
         alone = [judge(Trial(target, piece.case, SESSION.engine)) for piece in parts(target.spec, case)]
-        assert [verdicts for _, verdicts in found] == alone
+        whole = {verdict.check: verdict for verdict in judge(Trial(target, case, SESSION.engine))}
+        open_ = {check for check, verdict in whole.items() if verdict.status not in ("pass", "inconclusive")}
+        assert open_
+        for (_, verdicts), wanted in zip(found, alone, strict=True):
+            said = {verdict.check: verdict for verdict in verdicts}
+            assert all(said[verdict.check].status == verdict.status for verdict in wanted)
+            assert all(said[verdict.check] == verdict for verdict in wanted if verdict.check in open_)
+        for check in {"float", "arithmetic", "accuracy"} - open_:
+            several = [verdict for _, verdicts in found for verdict in verdicts if verdict.check == check]
+            assert sum(verdict.elements for verdict in several) == whole[check].elements
+            assert sum(verdict.vacuous for verdict in several) == whole[check].vacuous
     assert shown
+
+
+def test_a_part_whose_sum_may_leave_the_accumulator_leaves_the_others_decided():
+    """The data of one part leave `arithmetic` open for that part alone."""
+    spec = SESSION.library.spec("conv1d")
+    target = next(t for t in SESSION.all_targets(spec) if t.id == "conv1d-w8a8-torch_x86")
+    case = member(target, 77, 20)
+    (whole,) = judge(Trial(target, case, SESSION.engine), ("arithmetic",))
+    assert (whole.status, whole.reason) == ("inconclusive", "the accumulator may leave 32 bits")
+    alone = [judge(Trial(target, piece.case, SESSION.engine), ("arithmetic",)) for piece in parts(spec, case)]
+    assert {verdict.status for (verdict,) in alone} == {"inconclusive", "pass"}
+    found = judged(Trial(target, case, SESSION.engine), ("arithmetic",))
+    assert [verdicts for _, verdicts in found] == alone
 
 
 class _Counting(BuiltinEngine):

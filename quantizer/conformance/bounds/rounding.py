@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from quantizer.conformance.bounds.interval import FloatArray
+from quantizer.conformance.bounds.pairs import WHOLE, Exact, Pair, rounded
 from quantizer.core.platforms import RoundingMode
 
 CodeArray = npt.NDArray[np.int64]
-Exact = Callable[[tuple[int, ...]], Fraction]
-"""Index of an element -> its v/s in rationals."""
 
 RESOLUTION = 2.0**-40
 """What float64 may lose of v/s, relative to the sum of the magnitudes of its terms."""
@@ -45,9 +43,9 @@ def code_interval(
         directed    sat(dir(v/s - e - t) + z)        .. sat(dir(v/s + e + t) + z)
         stochastic  sat(floor(v/s - e - t) + z)      .. sat(ceil(v/s + e + t) + z)
 
-    Where that leaves a choice to float64 though e = 0, *exact* decides in rationals by the mode. *zero_point_first*:
-    the mode sees v/s + z, one more term (half_even: the parity of the code; half_away and toward_zero: its sign). A v
-    that is not finite allows any code.
+    Where that leaves a choice to float64 though e = 0, *exact* decides by the mode: as pairs, else in rationals.
+    *zero_point_first*: the mode sees v/s + z, one more term (half_even: the parity of the code; half_away and
+    toward_zero: its sign). A v that is not finite allows any code.
     """
     v, z = np.asarray(v_over_s, np.float64), np.asarray(zero_point, np.int64)
     e = np.asarray(e_over_s, np.float64)
@@ -62,14 +60,39 @@ def code_interval(
         open_choice = (low != high) & (e == 0)
         if rounding == "stochastic":  # two codes are right, unless a whole number is within t
             open_choice &= np.ceil(w - t) <= np.floor(w + t)
-        places = np.argwhere(open_choice).tolist()
-        befores, wholes = (np.broadcast_to(part, low.shape) if places else part for part in (inner, z))
-        for index in map(tuple, places):
-            before = int(befores[index])
-            after = int(wholes[index]) - before
-            codes = rational_codes(exact(index) + before, rounding)
-            low[index], high[index] = (min(max(code + after, qmin), qmax) for code in codes)
+        if open_choice.any():
+            _decide(low, high, open_choice, exact, (inner, z), rounding, qmin, qmax)
     return low, high
+
+
+def _decide(
+    low: CodeArray,
+    high: CodeArray,
+    where: npt.NDArray[np.bool_],
+    exact: Exact,
+    zeros: tuple[CodeArray, CodeArray],
+    rounding: RoundingMode,
+    qmin: int,
+    qmax: int,
+) -> None:
+    """Set the codes of *where* to those of the exact numbers.
+
+    zeros: what the mode sees of the zero point, and all of it.
+    """
+    befores, wholes = (np.broadcast_to(part, low.shape) for part in zeros)
+    if isinstance(exact, Pair):
+        nearest, left = (np.broadcast_to(part, low.shape) for part in (exact.nearest, exact.left))
+        known = where & (np.abs(nearest) < WHOLE)
+        inner = befores[known]
+        pair = Pair(nearest[known], left[known], exact.rational)
+        for end, found in zip((low, high), rounded(pair, inner, rounding), strict=True):
+            end[known] = np.clip(found + (wholes[known] - inner), qmin, qmax)
+        where = where & ~known
+    for index in map(tuple, np.argwhere(where).tolist()):
+        before = int(befores[index])
+        after = int(wholes[index]) - before
+        codes = rational_codes(exact(index) + before, rounding)
+        low[index], high[index] = (min(max(code + after, qmin), qmax) for code in codes)
 
 
 def rational_codes(value: Fraction, rounding: RoundingMode) -> tuple[int, int]:

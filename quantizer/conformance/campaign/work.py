@@ -12,7 +12,7 @@ from typing import Any
 from quantizer.conformance.campaign.entries import BINS
 from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.failures import headline
-from quantizer.conformance.generation.batches import member
+from quantizer.conformance.generation.batches import RANGES, member
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import PARTS
 from quantizer.conformance.judge import judge, judged_once
@@ -20,6 +20,7 @@ from quantizer.conformance.schedule import OF_BATCHES, Schedule
 from quantizer.conformance.session import Session, open_session
 from quantizer.conformance.shrink import shrink
 from quantizer.conformance.target import Target
+from quantizer.conformance.together import run_together
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import EVERY, Verdict
@@ -36,18 +37,25 @@ def run_unit(plan: str, number: int, target: str, examples: int) -> str:
     real = session.options.real is not None
     checks = Schedule(where, EVERY, {} if real else OF_BATCHES)
     seed, left = key(known.seed, str(number), target), examples
-    for place in itertools.count():
+    for first in itertools.count(step=RANGES):
+        cases: list[Case] = []
+        for place in range(first, first + RANGES):  # the cases of one structure
+            if left <= 0:
+                break
+            try:
+                cases.append(member(where, seed, place, 1 if real else min(left, PARTS)))
+            except Exception as err:  # noqa: BLE001 - whatever a spec or a plugin's reference raises is its failure
+                found.broke(f"no case could be built: {type(err).__name__}: {err}")
+                left -= 1
+            else:
+                left -= len(cases[-1].data.sets)
+        trials = [Trial(where, case, session.engine) for case in cases]
+        run_together(trials)
+        for one in trials:
+            for index, (trial, verdicts) in enumerate(judged_once(one, checks.checks(one.case))):
+                found.add(trial.case, verdicts, again=index > 0)
         if left <= 0:
             break
-        try:
-            case = member(where, seed, place, 1 if real else min(left, PARTS))
-        except Exception as err:  # noqa: BLE001 - whatever a spec or a plugin's reference raises is its failure
-            found.broke(f"no case could be built: {type(err).__name__}: {err}")
-            left -= 1
-            continue
-        left -= len(case.data.sets)
-        for index, (trial, verdicts) in enumerate(judged_once(Trial(where, case, session.engine), checks.checks(case))):
-            found.add(trial.case, verdicts, again=index > 0)
     return found.to_json()
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from quantizer.conformance.bounds.pairs import of_floats
 from quantizer.conformance.bounds.rounding import RESOLUTION
 from quantizer.conformance.checks.comparisons import compared
 from quantizer.conformance.checks.elements import judge_equal
@@ -101,7 +102,7 @@ def _in_float32(trial: Trial) -> Verdict | None:
     scaled = np.where(np.abs(trial.sums) * mantissa > FLOAT32_WHOLE, 3 * summed, 0.0)
     extra = (added + scaled) * FLOAT32_UNIT * gain
     value = trial.sums * gain
-    return rounded_once(trial, value, Declared(), extra, lambda i: Fraction(float(value[i])), lambda _: {})
+    return rounded_once(trial, value, Declared(), extra, of_floats(value), lambda _: {})
 
 
 def _own_mean(trial: Trial) -> Verdict | None:

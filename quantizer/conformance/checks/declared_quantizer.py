@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.bounds.rounding import Exact, code_interval
+from quantizer.conformance.bounds.pairs import Pair, of_floats, product, quotient
+from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.float32_codes import F32, fused
 from quantizer.core.platforms import Quantizer
 
@@ -61,7 +62,7 @@ def declared_codes(
         return None
     real = steps_in_float32(x.astype(F32), scale, steps, zero, quantizer)
 
-    def rounded(real: Array, fraction: Exact) -> Array:
+    def rounded(exact: Pair, real: Array) -> Array:
         return code_interval(
             real,
             zero_point=zero,
@@ -69,12 +70,15 @@ def declared_codes(
             qmax=ends[1],
             rounding=quantizer.rounding,
             zero_point_first=quantizer.zero_point == "before",
-            exact=fraction,
+            exact=exact,
         )[0]
 
-    found = [rounded(real, lambda i: Fraction(float(real[i])))]
+    found = [rounded(of_floats(real), real)]
     if exact and steps is not None and quantizer.operation == "multiply_float32":
-        found.append(rounded(x * steps.astype(np.float64), lambda i: Fraction(float(x[i])) * Fraction(float(steps[i]))))
+        factors = steps.astype(np.float64)
+        number = product(x, factors, 0, lambda i: Fraction(float(x[i])) * Fraction(float(steps[i])))
+        found.append(rounded(number, x * factors))
     elif exact:
-        found.append(rounded(x / scale, lambda i: Fraction(float(x[i])) / Fraction(float(scale[i]))))
+        number = quotient(x, scale, lambda i: Fraction(float(x[i])) / Fraction(float(scale[i])))
+        found.append(rounded(number, x / scale))
     return found

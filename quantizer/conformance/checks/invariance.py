@@ -15,6 +15,7 @@ from quantizer.conformance.checks.elements import ALLOWED, judge_codes, judge_re
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.requantized import DECLARED
+from quantizer.conformance.together import in_a_batch
 from quantizer.conformance.trial import TILED, Trial
 from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
@@ -205,6 +206,8 @@ def repeat(trial: Trial) -> Verdict:
             return failure("repeat", f"the engine wrote into operand {name}", worst)
     if (written := trial.damaged()) is not None:
         return failure("repeat", f"the engine wrote into {written}")
+    if (mixed := in_a_batch(trial)) is not None:
+        return mixed
     return judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.conformance.bounds.pairs import of_floats
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
 from quantizer.conformance.checks.softmax import final_codes
 from quantizer.conformance.checks.unary import judge_by_reference
@@ -43,7 +43,7 @@ def logarithms(trial: Trial) -> Verdict:
         trial,
         value,
         np.where(settled, 0.0, extra),
-        lambda i: Fraction(float(value[i])),
+        of_floats(value),
         "distance less the logarithm of the provided exponentials",
     )
 

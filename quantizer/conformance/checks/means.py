@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from quantizer.conformance import expected_multipliers
+from quantizer.conformance.bounds.pairs import of_floats
 from quantizer.conformance.checks import replayed_stages
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS
 from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, Declared, replayed_stage, rounded_once
@@ -97,6 +98,6 @@ def _dequantized_mean(trial: Trial, terms: Array, rescale: Rescale) -> Verdict:
         real,
         Declared("half_even", zero_point_first=True, float32=True),
         0.0,
-        lambda i: Fraction(float(real[i])),
+        of_floats(real),
         lambda i: {"divided by": str(int(terms[i]))},
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 
+from quantizer.conformance.bounds.pairs import Exact, product
 from quantizer.conformance.checks.blocks import judge_blocks, weight_in_blocks
 from quantizer.conformance.checks.requantized import (
     CHECK,
@@ -26,6 +26,8 @@ from quantizer.core.verdict import Verdict, Worst, failure, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 EXACT_LIMIT = 2.0**53  # float64 holds every integer up to here
+LARGEST_PRODUCT = 2.0**62
+"""Products below it, and what is added to them, are int64."""
 
 
 def bilinear(trial: Trial) -> Verdict:
@@ -104,16 +106,15 @@ def _accumulator(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Arr
     return acc, acc, None
 
 
-def _exact_product(
-    held: Array, mantissa: Array, shift: Array, rescale: Rescale
-) -> Callable[[tuple[int, ...]], Fraction]:
+def _exact_product(held: Array, mantissa: Array, shift: Array, rescale: Rescale) -> Exact:
+    """Return held * mantissa / 2**shift / divisor, exactly."""
     wide_mantissa, wide_shift = np.broadcast_to(mantissa, held.shape), np.broadcast_to(shift, held.shape)
 
     def exact(index: tuple[int, ...]) -> Fraction:
-        product = Fraction(int(held[index])) * Fraction(float(wide_mantissa[index]))
-        return product / Fraction(2) ** int(wide_shift[index]) / Fraction(rescale.divisor)
+        number = Fraction(int(held[index])) * Fraction(float(wide_mantissa[index]))
+        return number / Fraction(2) ** int(wide_shift[index]) / Fraction(rescale.divisor)
 
-    return exact
+    return exact if rescale.divisor != 1.0 else product(held, mantissa, -shift.astype(np.int64), exact)
 
 
 def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, declared: Declared) -> Verdict:
@@ -123,28 +124,33 @@ def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, d
     which no other value sees, so that one mode, half up, judges all channels.
     """
     left, right = np.maximum(31 - shift, 0), np.maximum(shift - 31, 0)
-    whole, processor = held.astype(np.int64).astype(object), trial.target.platform.multiplier.overflow == "x86"
+    processor = trial.target.platform.multiplier.overflow == "x86"
+    whole = held.astype(np.int64)
+    if (
+        float(np.abs(held).max(initial=0.0)) * 2.0 ** float(left.max(initial=0)) * float(mantissa.max())
+        >= LARGEST_PRODUCT
+    ):
+        whole = whole.astype(object)
     if processor:
         whole, left = np.where((left >= 32) & ~_ties_away(trial, declared), 0, whole), left % 32
-    sums = whole << left.astype(object)
+    sums = whole << left.astype(whole.dtype)
     if processor or declared.wraps:
         sums = (sums + 2**31) % 2**32 - 2**31
-    high = (sums * mantissa.astype(np.int64).astype(object) + 2**30) >> 31
+    high = (sums * mantissa.astype(np.int64).astype(whole.dtype) + 2**30) >> 31
     units = 2 * high - ((high < 0) & _ties_away(trial, declared))
     wide = np.broadcast_to(right, units.shape)
     value = np.asarray(units.astype(np.float64) * np.exp2(-1.0 - wide))
 
-    def exact(index: tuple[int, ...]) -> Fraction:
+    def rational(index: tuple[int, ...]) -> Fraction:
         return Fraction(int(units[index])) / Fraction(2) ** (int(wide[index]) + 1)
 
+    exact = product(units, 1.0, -1 - wide, rational)
     return rounded_once(
         trial, value, Declared("half_up"), 0.0, exact, lambda index: {"accumulator": str(int(held[index]))}
     )
 
 
-def _within_int32(
-    trial: Trial, value: Array, exact: Callable[[tuple[int, ...]], Fraction], *, keeps_bits: bool
-) -> tuple[Array, Callable[[tuple[int, ...]], Fraction]]:
+def _within_int32(trial: Trial, value: Array, exact: Exact, *, keeps_bits: bool) -> tuple[Array, Exact]:
     """Return v/s where it rounds to an int32, else its low 32 bits or the smallest int32; adding z wraps too."""
     held, zero = value.copy(), int(trial.output.zero_point)
     for place in np.argwhere((value >= 2.0**31 - 0.5) | (value <= -(2.0**31) - 0.5)):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.conformance.bounds.pairs import of_floats, quotient
 from quantizer.conformance.checks.declared_quantizer import steps_in_float32
 from quantizer.conformance.checks.float32_codes import F32
 from quantizer.conformance.checks.requantized import Declared, rounded_once
@@ -34,7 +35,7 @@ def quantized_reals(trial: Trial, name: str) -> Verdict:
             x.astype(np.float64) / scale,
             declared,
             anything,
-            lambda i: Fraction(float(x[i])) / Fraction(scale),
+            quotient(x.astype(np.float64), scale, lambda i: Fraction(float(x[i])) / Fraction(scale)),
             lambda _: {},
             "the real number in steps",
         )
@@ -45,7 +46,7 @@ def quantized_reals(trial: Trial, name: str) -> Verdict:
         real,
         declared,
         anything,
-        lambda i: Fraction(float(real[i])),
+        of_floats(real),
         lambda _: {},
         f"the real number in steps ({quantizer.operation})",
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance import expected_parameters
+from quantizer.conformance.bounds.pairs import Exact, Pair, of_floats
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.float32_stages import REPLAYS
@@ -93,11 +94,11 @@ def rounded_once(
     value: Array,
     declared: Declared,
     extra: Array | float,
-    exact: Callable[[tuple[int, ...]], Fraction],
+    exact: Exact,
     detail: Callable[[tuple[int, ...]], Mapping[str, str]],
     what: str = "the provided sum",
     magnitude: Array | float = 0.0,
-    top: tuple[Array, Callable[[tuple[int, ...]], Fraction]] | None = None,
+    top: tuple[Array, Exact] | None = None,
 ) -> Verdict:
     """Judge codes of real numbers in output steps: rounded once in the declared mode, *extra* codes for earlier stages.
 
@@ -136,7 +137,7 @@ def _codes(
     value: Array,
     declared: Declared,
     extra: Array | float,
-    exact: Callable[[tuple[int, ...]], Fraction],
+    exact: Exact,
     magnitude: Array | float,
 ) -> tuple[Array, Array, Array]:
     """Return the smallest and the largest code of each number, and the numbers within the limits of the activation."""
@@ -178,26 +179,22 @@ def first_unit(first: FirstRounding) -> float:
     return 2.0**-first.fraction_bits * (0.5 if first.rounding.startswith("half") else 1.0)
 
 
-def _rounded_first(
-    value: Array, exact: Callable[[tuple[int, ...]], Fraction], first: FirstRounding
-) -> tuple[Array, Callable[[tuple[int, ...]], Fraction]]:
+def _rounded_first(value: Array, exact: Exact, first: FirstRounding) -> tuple[Array, Exact]:
     """Return the numbers after the first rounding, each from its rationals: float64 alone would not decide a tie."""
     held = np.asarray(value, np.float64).copy()
     for index in np.ndindex(*held.shape):
         held[index] = (
             rational_codes(exact(index) * 2**first.fraction_bits, first.rounding)[0] * 2.0**-first.fraction_bits
         )
-    return held, lambda index: Fraction(float(held[index]))
+    return held, of_floats(held)
 
 
-def _placed(trial: Trial, exact: Callable[[tuple[int, ...]], Fraction]) -> Callable[[tuple[int, ...]], Fraction]:
+def _placed(trial: Trial, exact: Exact) -> Exact:
     """Return where the numbers that *exact* gives lie between the codes of the output."""
     return lambda index: exact_position(exact(index), trial.output)
 
 
-def _limited(
-    trial: Trial, exact: Callable[[tuple[int, ...]], Fraction], *, capped: bool
-) -> Callable[[tuple[int, ...]], Fraction]:
+def _limited(trial: Trial, exact: Exact, *, capped: bool) -> Exact:
     """Return *exact* clamped as the fused activation clamps real values; above only where *capped*."""
     if trial.case.activation == "none":
         return exact
@@ -209,7 +206,10 @@ def _limited(
         value = value if low is None else max(value, low)
         return value if high is None or not capped else min(value, high)
 
-    return clamped
+    if not isinstance(exact, Pair) or low not in (None, 0):
+        return clamped
+    held = exact if low is None else exact.at_least_zero(clamped)
+    return held if high is None or not capped else held.below(float(high), clamped)
 
 
 def replayed_stage(trial: Trial, held: Array, mantissa: Array, declared: Declared) -> Verdict:
@@ -225,7 +225,7 @@ def replayed_stage(trial: Trial, held: Array, mantissa: Array, declared: Declare
         value,
         declared,
         0.0,
-        lambda index: Fraction(float(value[index])),
+        of_floats(value),
         lambda index: {"accumulator": str(int(held[index]))},
     )
 

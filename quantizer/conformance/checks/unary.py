@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from quantizer.conformance.bounds.pairs import Exact, of_floats, product
 from quantizer.conformance.bounds.rounding import RESOLUTION, code_interval, rational_codes
 from quantizer.conformance.checks import one_period, replayed_stages
 from quantizer.conformance.checks.elements import judge_codes
@@ -61,7 +62,7 @@ def _judge_multiple(trial: Trial) -> Verdict:
         qmin=output.qmin,
         qmax=output.qmax,
         rounding=mode,
-        exact=lambda i: Fraction(float(value[i])),
+        exact=of_floats(value),
     )
     return judge_codes(
         CHECK,
@@ -176,6 +177,15 @@ def _clamped(trial: Trial, shown: Tensor | None) -> Verdict:
     return _stage(trial, relay, Fraction(1, 2**bits), trial.got, "y", zero=int(trial.output.zero_point))
 
 
+def _exact_multiple(whole: Array, ratio: Fraction) -> Exact:
+    """Return `whole * ratio`, exactly."""
+
+    def rational(index: tuple[int, ...]) -> Fraction:
+        return int(whole[index]) * ratio
+
+    return product(whole, float(ratio), 0, rational) if Fraction(float(ratio)) == ratio else rational
+
+
 def _rounded(trial: Trial, whole: Array, ratio: Fraction) -> Array:
     """Return `whole * ratio`, rounded as the platform rounds."""
     low, _ = code_interval(
@@ -183,7 +193,7 @@ def _rounded(trial: Trial, whole: Array, ratio: Fraction) -> Array:
         qmin=-(1 << 62),
         qmax=1 << 62,
         rounding=trial.target.platform.rounding,
-        exact=lambda i: int(whole[i]) * ratio,
+        exact=_exact_multiple(whole, ratio),
     )
     return low
 
@@ -204,7 +214,7 @@ def _stage(
     qmin, qmax = ends or own
     value = whole * float(ratio)
     low, high = code_interval(
-        value, zero_point=zero, qmin=qmin, qmax=qmax, rounding=mode, exact=lambda i: int(whole[i]) * ratio
+        value, zero_point=zero, qmin=qmin, qmax=qmax, rounding=mode, exact=_exact_multiple(whole, ratio)
     )
     return judge_codes(
         CHECK,

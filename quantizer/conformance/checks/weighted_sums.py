@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
 
+from quantizer.conformance.bounds.pairs import Exact, of_floats, total
 from quantizer.conformance.checks import replayed_stages
 from quantizer.conformance.checks.fixed_point import judge_widened
 from quantizer.conformance.checks.requantized import (
@@ -91,12 +92,12 @@ def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
 
 def _combined(
     trial: Trial, parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain: Fraction
-) -> tuple[Array, Callable[[tuple[int, ...]], Fraction]]:
+) -> tuple[Array, Exact]:
     """Return v/s as float64 and, per element, in rationals: the sum of the parts, or the selected one."""
     scaled = {name: part * float(factors.get(name, Fraction(1)) * gain) for name, part in parts.items()}
     if trial.spec.error_model.kind == "linear":
         value = sum(scaled.values(), np.zeros(trial.output_shape))
-        return value, lambda i: sum((factors[n] * int(p[i]) for n, p in parts.items()), Fraction(0)) * gain
+        return value, _exact_sum(parts, factors, gain)
     operands = {name: values * float(factors[name] * gain) for name, values in trial.centred.items()}
     value = trial.reference(operands)
 
@@ -106,6 +107,18 @@ def _combined(
         return min(near, key=lambda number: abs(number - Fraction(float(value[index]))))
 
     return value, selected
+
+
+def _exact_sum(parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain: Fraction) -> Exact:
+    """Return the sum of the parts times their factors, times *gain*, exactly."""
+
+    def rational(index: tuple[int, ...]) -> Fraction:
+        return sum((factors[n] * int(part[index]) for n, part in parts.items()), Fraction(0)) * gain
+
+    numbers = {name: float(factors[name] * gain) for name in parts}
+    if not parts or any(factors[name] * gain != number for name, number in numbers.items()):
+        return rational
+    return total([(np.asarray(part, np.float64), numbers[name]) for name, part in parts.items()], rational)
 
 
 def candidates(trial: Trial) -> dict[str, Array]:
@@ -137,7 +150,7 @@ def _dequantized(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> 
         value,
         DECLARED["f32_dequantized"],
         0.0,
-        lambda i: Fraction(float(value[i])),
+        of_floats(value),
         lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -18,7 +18,7 @@ from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.split_outputs import concatenate_outputs
 from quantizer.ops import BUILT_IN, REGISTRY, TARGET_NAMES
 from quantizer.runtime.engines.protocol import Call
-from quantizer.runtime.executor import run_node, to_node_order, to_operator_order
+from quantizer.runtime.executor import Outcome, run_node, run_together, to_node_order, to_operator_order
 
 
 def target_values(scheme: Scheme, platform: Platform) -> dict[str, object]:
@@ -78,19 +78,43 @@ class BuiltinEngine:
         result: Tensor = entry.function(**codes, parameters=parameters, **call.attrs)
         return result
 
+    def batches(self, call: Call, platform: Platform) -> bool:
+        """Return whether what runs takes several trials of one structure in one call."""
+        entry = REGISTRY.find(call.spec.op, "quantized", platform.places)
+        return entry is not None and entry.batched
+
+    @np.errstate(all="ignore")
+    def run_together(
+        self, call: Call, several: Sequence[Mapping[str, Tensor]], parameters: Sequence[Parameters]
+    ) -> list[Staged]:
+        """Return the integer forwards of several trials of one structure, in one call of a function that `batches`."""
+        node = _node(call, several[0], None)
+        arranged = [_arranged(call, codes) for codes in several]
+        outcomes = run_together(call.spec, node, arranged, parameters)
+        return [_turned_back(call, codes, made) for codes, made in zip(several, outcomes, strict=True)]
+
     def _execute(self, call: Call, operands: Mapping[str, Tensor], parameters: Parameters | None) -> Staged:
         """Run the operator as the executor runs a node: operands in the node's order, the result turned back."""
-        spec = call.spec
-        inputs = tuple(name if name in operands else None for name in spec.inputs)
-        node = Node(
-            spec.op, spec.op, inputs, ("y",), call.attrs, call.order, parameters=parameters, activation=call.activation
-        )
-        arranged = {
-            name: to_node_order(values, call.order, spatial=spec.inputs[name].spatial).contiguous()
-            for name, values in operands.items()
-        }
-        outcome = run_node(spec, node, arranged, call.places)
-        spatial = next(iter(spec.outputs.values())).spatial
-        tensors = [to_operator_order(values, call.order, spatial=spatial) for values in outcome.tensors]
-        shapes = {name: tuple(values.shape) for name, values in operands.items()}
-        return Staged(concatenate_outputs(spec, tensors, shapes, call.attrs), outcome.stages)
+        outcome = run_node(call.spec, _node(call, operands, parameters), _arranged(call, operands), call.places)
+        return _turned_back(call, operands, outcome)
+
+
+def _node(call: Call, operands: Mapping[str, Tensor], parameters: Parameters | None) -> Node:
+    op, inputs = call.spec.op, tuple(name if name in operands else None for name in call.spec.inputs)
+    return Node(op, op, inputs, ("y",), call.attrs, call.order, parameters=parameters, activation=call.activation)
+
+
+def _arranged(call: Call, operands: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return operands in the node's order."""
+    return {
+        name: to_node_order(values, call.order, spatial=call.spec.inputs[name].spatial).contiguous()
+        for name, values in operands.items()
+    }
+
+
+def _turned_back(call: Call, operands: Mapping[str, Tensor], outcome: Outcome) -> Staged:
+    """Return what a node made in the operator's own order, pieces put together."""
+    spatial = next(iter(call.spec.outputs.values())).spatial
+    tensors = [to_operator_order(values, call.order, spatial=spatial) for values in outcome.tensors]
+    shapes = {name: tuple(values.shape) for name, values in operands.items()}
+    return Staged(concatenate_outputs(call.spec, tensors, shapes, call.attrs), outcome.stages)

@@ -116,6 +116,7 @@ def described(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Regist
         found.append(Registration(
             str(told["op"]), told["kind"], stand_in, tuple(map(int, told["version"])), told["platform"], origin,
             bool(told["fuses"]), bool(told["activates"]), dict(told["unsupported"]), apart=True,
+            batched=bool(told["batched"]),
         ))  # fmt: skip
     return found
 

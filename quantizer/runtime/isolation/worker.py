@@ -152,6 +152,7 @@ def _described(entry: Registration) -> dict[str, Any]:
         "fuses": entry.fuses,
         "activates": entry.activates,
         "unsupported": dict(entry.unsupported),
+        "batched": entry.batched,
         "accepts": [[item.name, item.kind.name] for item in accepted],
     }
 

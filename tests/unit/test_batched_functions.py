@@ -1,0 +1,151 @@
+"""A function that takes K trials in one call: called once, judged trial by trial, red where it mixes them up."""
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+
+from quantizer.conformance.generation.batches import RANGES, member
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.together import run_together
+from quantizer.conformance.trial import Trial
+from quantizer.core.errors import GraphError, PluginError
+from quantizer.numerics.batched import of_batches, trials_of
+from quantizer.ops import REGISTRY, Registration, operator
+
+SESSION = open_session(Options(root=Path(__file__).parents[2]))
+OPS = ("conv2d", "add", "sigmoid")
+
+
+def each(op, calls, change=lambda codes, k, parameters: codes):
+    """Return a batched function that computes each trial as the built-in one does, then changes it."""
+    own = REGISTRY.built_in(op, "quantized", ("ideal",)).function
+
+    def quantized(*, parameters, **named):
+        calls.append(len(parameters))
+        made = []
+        for k, provided in enumerate(parameters):
+            one = {name: value[k] if isinstance(value, torch.Tensor) else value for name, value in named.items()}
+            made.append(change(own(**one, parameters=provided), k, parameters))
+        return torch.stack(made)
+
+    return quantized
+
+
+def batched(op, function):
+    like = Registration(op, "quantized", of_batches(function), (1 << 30,), None, "a plugin", batched=True)
+    return _registered(op, like)
+
+
+class _registered:
+    def __init__(self, op, entry):
+        self.key, self.entry = (op, "quantized", "ideal"), entry
+
+    def __enter__(self):
+        self.before = {key: list(known) for key, known in REGISTRY.entries.items()}
+        REGISTRY.entries.setdefault(self.key, []).append(self.entry)
+
+    def __exit__(self, *raised):
+        REGISTRY.entries = self.before
+
+
+def members(op, seed=3):
+    """Return the trials of one structure on `ideal`."""
+    target = next(t for t in SESSION.all_targets(SESSION.library.spec(op)) if t.platform.platform == "ideal")
+    for start in range(0, 40, RANGES):
+        trials = [Trial(target, member(target, seed, start + k), SESSION.engine) for k in range(RANGES)]
+        if len({tuple(trial.case.shapes.items()) for trial in trials}) == 1 and trials[0].got.size > 1:
+            return [Trial(target, trial.case, SESSION.engine) for trial in trials]
+    raise AssertionError("no structure has equal shapes")
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_trials_of_a_structure_are_one_call_and_have_the_codes_that_they_have_alone(op):
+    trials, calls = members(op), []
+    wanted = [Trial(trial.target, trial.case, SESSION.engine).got for trial in trials]
+    with batched(op, each(op, calls)):
+        run_together(trials)
+        assert calls == [RANGES]
+        assert [trial.got.tolist() for trial in trials] == [codes.tolist() for codes in wanted]
+        assert calls == [RANGES]
+        assert not [v for trial in trials for v in judge(trial) if v.failing]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_fault_in_one_trial_of_a_batch_is_that_trials(op):
+    """What the second of several trials gets wrong is found there, and nowhere else."""
+
+    def wrong(codes, k, parameters):
+        if k != 1 or len(parameters) < RANGES:
+            return codes
+        codes = codes.clone()
+        first = codes.view(-1)[0]
+        codes.view(-1)[0] = first + (1 if first < parameters[k].outputs["y"].qmax else -1)
+        return codes
+
+    trials = members(op)
+    with batched(op, each(op, [], wrong)):
+        run_together(trials)
+        red = [[v.check for v in judge(trial, ("arithmetic", "accuracy")) if v.failing] for trial in trials]
+    assert red[1] and not red[0] and not any(red[2:])
+
+
+MIXED = {
+    "parameters of the first": lambda own: (
+        lambda parameters, named: own(parameters=(parameters[0],) * len(parameters), **named)
+    ),
+    "trials in reverse": lambda own: lambda parameters, named: own(parameters=parameters, **named).roll(1, 0),
+    "the first trial alone": lambda own: (
+        lambda parameters, named: own(parameters=parameters, **named)[:1].expand(
+            len(parameters),
+            *own(
+                parameters=parameters[:1], **{n: v[:1] if isinstance(v, torch.Tensor) else v for n, v in named.items()}
+            ).shape[1:],
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("how", MIXED)
+def test_a_function_that_mixes_trials_up_is_red_and_the_trial_named(how):
+    """One case is judged in a batch with another trial: by `repeat`, of every case that has more than one code."""
+    make = MIXED[how](each("conv2d", []))
+    trial = members("conv2d")[0]
+    with batched("conv2d", lambda *, parameters, **named: make(parameters, named)):
+        (verdict,) = judge(Trial(trial.target, trial.case, SESSION.engine), ("repeat",))
+    assert verdict.failing
+    assert "of a batch of 3 has other codes than alone" in verdict.reason
+
+
+def test_a_right_batched_function_passes_repeat():
+    for op in OPS:
+        trial, calls = members(op)[0], []
+        with batched(op, each(op, calls)):
+            (verdict,) = judge(Trial(trial.target, trial.case, SESSION.engine), ("repeat",))
+        assert verdict.status == "pass"
+        assert calls.count(3) == 1
+
+
+def test_what_a_batched_function_returns_has_its_trials_first():
+    with pytest.raises(GraphError, match=r"returned shape \[2, 3\] for 3 trials: must begin with 3."):
+        trials_of(torch.zeros(2, 3), 3)
+    with pytest.raises(GraphError, match="returned int. Return a torch.Tensor."):
+        trials_of(7, 1)
+
+
+def test_only_integer_forwards_are_batched():
+    with pytest.raises(PluginError, match="batched: must be a quantized function. Leave batched out."):
+        operator("relu", kind="reference", batched=True)(lambda x: x)
+
+
+def test_one_function_registered_twice_is_one():
+    """A module that is imported again registers the same function, not another of the same version."""
+
+    def quantized(x, *, parameters):
+        return x
+
+    assert of_batches(quantized) is of_batches(quantized)
+    assert functools.wraps(quantized)(of_batches(quantized)).__wrapped__ is quantized
