@@ -23,8 +23,6 @@ BATCHES = (1, 2, 3, 5)
 OF_ROWS = {"one row": slice(1), "rows": slice(1, None), "one product": slice(None)}
 """A long sum for one row, and for several; a sum of one product. Of each the BATCHES that it has."""
 ROWS = tuple(OF_ROWS)
-
-
 OF_BLOCKS = 3
 """Times as many cases of a target whose weights have blocks: three depths, beside whole blocks."""
 
@@ -61,11 +59,18 @@ def _case(target: Target, depth: str, row: int) -> Case | None:
     if batch:
         batches = BATCHES[OF_ROWS[kind]]
         wanted[batch] = batches[number // 256 % len(batches)]
+    wanted |= _defaults(spec)
     bound = bound_with(spec, {name: Unit(name, size) for name, size in wanted.items()}, chooser)
     if bound is None:
         return None
     present = [name for name, item in spec.inputs.items() if not item.optional or number // 1024 % 2]
     return complete(target, bound, present, "uneven_channels", number % (1 << 32), chooser)
+
+
+def _defaults(spec: Spec) -> dict[str, int]:
+    """Return the attributes that are one number, as their defaults: a depth of 1 leaves no room for groups."""
+    numbers = {name: domain.default for name, domain in spec.attrs.items() if domain.type == "int"}
+    return {name: value for name, value in numbers.items() if isinstance(value, int)}
 
 
 def _outputs(spec: Spec) -> list[str]:
