@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.generation.conditions import GATE, conditions, every_condition
+from quantizer.conformance.generation.deep import OF_BLOCKS, ROWS, deep
+from quantizer.conformance.generation.scaled import FARTHEST, scaled
 from quantizer.conformance.generation.units import MOST_ELEMENTS, MOST_WORK, SIZES, units
-from quantizer.conformance.generation.usual_sizes import DOUBLED, usual_sizes
+from quantizer.conformance.generation.usual_sizes import DOUBLED, combinations, usual_sizes
 from quantizer.conformance.generation.usual_windows import usual_windows
 from quantizer.conformance.judge import judge
 from quantizer.conformance.options import Options
@@ -120,11 +122,14 @@ def test_real_attributes_have_their_defaults_and_shapes_all_their_axes(session) 
 
 @pytest.mark.parametrize("op", ["resize_nearest", "resize_bilinear"])
 def test_operators_that_are_told_a_size_double_it(session, op: str) -> None:
-    """Two cases of each target, and one of another ratio; operators that are told none have none."""
+    """Two cases of each target, and one of another ratio for each combination of modes; others have none."""
+    spec = session.library.spec(op)
     for target in session.all_targets(session.library.spec(op)):
         cases = usual_sizes(target)
         doubled = [case for case in cases if case.attrs["size"] == tuple(2 * n for n in case.shapes["x"][2:])]
-        assert len(doubled) == DOUBLED and len(cases) == DOUBLED + 1
+        modes = combinations(spec)
+        assert len(cases) == DOUBLED + len(modes) and doubled == cases[:DOUBLED]
+        assert [{name: case.attrs[name] for name in modes[0]} for case in cases[DOUBLED:]] == modes
         for case in cases:
             check(target.spec, variables(target.spec, case.shapes, case.attrs))
     assert not usual_sizes(session.all_targets(session.library.spec("relu"))[0])
@@ -141,3 +146,84 @@ def test_usual_windows_have_an_odd_rest_of_padding_at_either_end(session, op: st
     half = len(next(iter(found))) // 2
     assert any(p[0] < p[half] for p in found) and any(p[0] > p[half] for p in found)
     assert all(len({*p[:half]}) == len({*p[half:]}) == 1 for p in found)
+
+
+def _spread(trial: Trial) -> int:
+    """Return how many scales the channels of a weight have."""
+    return len({float(scale) for scale in trial.parameters.constants["weight"].params.scale.reshape(-1)})
+
+
+def test_long_sums_have_scales_that_differ_by_channel(session) -> None:
+    """Every target of a scheme per channel has a sum of 65 terms and more for one row, and for several."""
+    spec = session.library.spec("fully_connected")
+    for target in session.all_targets(spec):
+        long = [case for case in deep(target) if case.shapes["x"][1] >= 65]
+        scales = Trial(target, deep(target)[0], session.engine).parameters.constants["weight"].params
+        if scales.axis is None or scales.blocks is not None:
+            continue
+        assert any(case.shapes["x"][0] == 1 for case in long) and any(case.shapes["x"][0] > 1 for case in long)
+        assert all(_spread(Trial(target, case, session.engine)) > 1 for case in long), target.id
+
+
+def test_sums_end_beside_whole_blocks(session) -> None:
+    """Blocks of 128 have sums of several blocks for one row; each target of blocks has more cases."""
+    spec = session.library.spec("fully_connected")
+    for target in session.all_targets(spec):
+        block = target.scheme.weight.block
+        if block is not None:
+            cases = deep(target)
+            assert len(cases) == OF_BLOCKS * len(ROWS)
+            sizes = {case.shapes["x"][1] for case in cases} - {1}
+            assert all(min(size % block, -size % block) <= 1 for size in sizes)
+            assert any(case.shapes["x"][1] > block and case.shapes["x"][0] == 1 for case in cases)
+
+
+def test_a_product_of_one_term_meets_whole_vectors_of_outputs(session) -> None:
+    """Depth 1 beside 8 to 64 outputs; windows are no depth."""
+    for op in ("fully_connected", "conv2d"):
+        for target in session.all_targets(session.library.spec(op)):
+            assert any(
+                case.shapes["weight"][:2] == (filters, 1) for case in deep(target) for filters in (8, 16, 32, 64)
+            )
+
+
+def test_sums_of_symmetric_codes_exceed_the_accumulator(session) -> None:
+    """A unit of the terms that leave 32 bits leaves them with the codes that a symmetric scheme has."""
+    spec = session.library.spec("fully_connected")
+    target = next(t for t in session.all_targets(spec) if t.scheme.name == "w8a16")
+    sizes = [unit.value for unit in units(target) if unit.is_full and unit.name == "c_in"]
+    assert any((1 << 31) < size * 32767 * 127 < 1.01 * (1 << 31) for size in sizes)
+
+
+def test_large_sizes_meet_batches_and_multipliers_of_one_and_more(session) -> None:
+    """More than 256 channels have a batch somewhere; long sums have multipliers from 1 on and outputs inside the codes."""
+    everything = session.all_targets(session.library.spec("conv2d"))
+    cases = [(target, case) for target in everything for case in conditions(everything, target)]
+    assert any(case.shapes["x"][0] > 1 and case.shapes["x"][1] > 256 for _, case in cases)
+    spec = session.library.spec("fully_connected")
+    everything = session.all_targets(spec)
+    for target in everything:
+        for case in conditions(everything, target):
+            if case.shapes["x"][1] < 32 or target.scheme.grid != "uniform" or case.data.set != "outliers":
+                continue
+            trial = Trial(target, case, session.engine)
+            ratio, y = trial.parameters.rescale, trial.parameters.outputs["y"]
+            large = (ratio.mantissa.double() * 2.0 ** -ratio.shift.double() / ratio.divisor).max() >= 1.0
+            if large and bool(((trial.outcome.codes > y.qmin) & (trial.outcome.codes < y.qmax)).any()):
+                return
+    raise AssertionError("no long sum has a multiplier of 1 and more")
+
+
+def test_sums_next_to_ties_meet_equal_ranges(session) -> None:
+    """A multiplier that hardly differs shows where input and output have one range."""
+    everything = session.all_targets(session.library.spec("conv2d"))
+    cases = [case for target in everything for case in conditions(everything, target)]
+    assert any(case.data.set == "near_ties" and case.ranges["x"] == case.ranges["y"] for case in cases)
+
+
+@pytest.mark.parametrize("op", ["relu", "add", "conv2d"])
+def test_scales_lie_past_the_whole_numbers_of_float32(session, op: str) -> None:
+    """A range of more than 2**30 occurs, and none beyond what a case may have."""
+    found = [scaled(target) for target in session.all_targets(session.library.spec(op))]
+    largest = max(abs(end) for cases in found for case in cases for span in case.ranges.values() for end in span)
+    assert 2.0**30 < largest <= FARTHEST

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from quantizer.conformance.faults.cases import explicit_cases
-from quantizer.conformance.generation.usual_windows import CHANNELS, WINDOWS, usual_windows
+from quantizer.conformance.generation.usual_windows import CHANNELS, DILATED, WHOLE, WINDOWS, usual_windows
 from quantizer.conformance.options import Options
 from quantizer.conformance.session import open_session
 from quantizer.conformance.trial import Trial
@@ -25,18 +25,30 @@ def session():
 def test_windows_and_channels_of_networks_meet(session, op: str) -> None:
     """Each target has a case of three channels and one of another number; over the targets most windows occur."""
     cases = [usual_windows(target) for target in session.all_targets(session.library.spec(op))]
-    assert all(len(own) == len(CHANNELS) for own in cases)
+    assert all(len(own) == WHOLE + 1 for own in cases)
     assert all(own[0].shapes["x"][1] == 3 and own[1].shapes["x"][1] in CHANNELS[1] for own in cases)
     found = set()
     for own in cases:
-        for case in own:
+        for case in own[:WHOLE]:
             (stride,) = set(case.attrs["stride"])
             padding = case.attrs["padding"]
             axes = len(padding) // 2 or 1
             (before,), (behind,) = set(padding[:axes]), set(padding[axes:] or padding)
             (kernel,) = set(case.attrs["kernel"] if "kernel" in case.attrs else case.shapes["weight"][2:])
-            found.add((kernel, stride, before, behind))
-    assert found <= set(WINDOWS) and len(found) > len(WINDOWS) // 2
+            (dilation,) = set(case.attrs.get("dilation", (1,)))
+            found.add((kernel, stride, before, behind, dilation))
+    known = (*WINDOWS, *DILATED) if "conv" in op else WINDOWS
+    assert found <= set(known) and len(found) > len(known) // 2
+
+
+@pytest.mark.parametrize("op", ["conv2d", "conv1d", "conv3d"])
+def test_a_window_that_is_the_whole_image_gives_one_element(session, op: str) -> None:
+    """Of one image and one filter, without padding; over the targets the window has several places."""
+    own = [usual_windows(target)[WHOLE] for target in session.all_targets(session.library.spec(op))]
+    for case in own:
+        assert case.shapes["x"][0] == case.shapes["weight"][0] == 1
+        assert case.shapes["x"][2:] == case.shapes["weight"][2:] and not any(case.attrs["padding"])
+    assert any(case.shapes["weight"][2] > 1 for case in own)
 
 
 def test_operators_without_windows_have_none(session) -> None:

@@ -180,6 +180,87 @@ def _axis_moved(graph: Graph) -> Graph:
     return graph.with_node(replace(old, attrs={**old.attrs, "axis": 1}))
 
 
+def _both(*rewrites: Rewrite) -> Rewrite:
+    """Return one rewrite after the other."""
+
+    def rewrite(graph: Graph) -> Graph:
+        for each in rewrites:
+            graph = each(graph)
+        return graph
+
+    return rewrite
+
+
+def _quantized_by(node: str, other: str) -> Rewrite:
+    """Quantize the result of *node* by the scale of another tensor; who reads it has the right one."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(f"{node}#quantize")
+        return graph.with_node(replace(old, inputs=(old.inputs[0], f"{other}#scale", *old.inputs[2:])))
+
+    return rewrite
+
+
+def _read_by(node: str, scale: float) -> Rewrite:
+    """Read the codes of *node* by a scale that is taken for granted."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old, right = graph.node(f"{node}#dequantize"), graph.tensor(f"{node}#scale")
+        assert right.data is not None
+        wrong = replace(right, name=f"{node}@scale", data=torch.full_like(right.data, scale))
+        changed = replace(old, inputs=(old.inputs[0], wrong.name, *old.inputs[2:]))
+        return graph.with_node(changed).with_tensors(wrong)
+
+    return rewrite
+
+
+def _padded_with_zero_of(node: str) -> Rewrite:
+    """Fold a padding with the zero point of *node*, read as a code of the image."""
+
+    def rewrite(graph: Graph) -> Graph:
+        numbers = (graph.tensor(f"{name}#zero").data for name in (node, "x"))
+        wrong, right = (float(zero) if zero is not None else 0.0 for zero in numbers)
+        scale, old = graph.tensor("x#scale").data, graph.node("pad")
+        assert scale is not None
+        filled = torch.tensor((wrong - right) * float(scale), dtype=torch.float32)
+        value = Tensor("pad@value", (), graph.tensor("pad").dtype, filled)
+        return graph.with_node(replace(old, inputs=(*old.inputs[:2], value.name))).with_tensors(value)
+
+    return rewrite
+
+
+def _exchanged(node: str) -> Rewrite:
+    """Exchange the first two operands of *node*."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        return graph.with_node(replace(old, inputs=(old.inputs[1], old.inputs[0], *old.inputs[2:])))
+
+    return rewrite
+
+
+def _pool_without_padding(graph: Graph) -> Graph:
+    """Fold the padding into an average that divides by the places inside the image alone."""
+    pads, old = graph.tensor("pads").data, graph.node("pool")
+    assert pads is not None
+    axes = len(pads) // 2
+    inside = tuple(int(pads[i]) for i in (*range(2, axes), *range(axes + 2, 2 * axes)))
+    folded = replace(old, inputs=("x#quantized",), attrs={**old.attrs, "pads": inside, "count_include_pad": 0})
+    return graph.with_node(folded)
+
+
+def _factor_after(graph: Graph) -> Graph:
+    """Add the third tensor before the second factor instead of behind it."""
+    second, total = graph.node("second"), graph.node("sum")
+    early = replace(total, name="sum@early", inputs=(second.inputs[0], total.inputs[1]), outputs=("sum@early",))
+    after = replace(second, inputs=("sum@early", second.inputs[1]))
+    last = replace(total, op="Identity", inputs=(total.inputs[0],), attrs={}, extra={"since": 13})
+    changed = {"second": (early, after), "sum": (last,)}
+    nodes = tuple(item for node in graph.nodes for item in changed.get(node.name, (node,)))
+    moved = graph.with_(nodes=nodes).with_tensors(replace(graph.tensor("sum#float"), name="sum@early"))
+    return moved.with_(nodes=moved.order)
+
+
 PLANTS = (
     Plant("the relu clamps at the code 0", "conv_relu_add", _clipped("relu", _code_zero("relu"), WIDE)),
     Plant("a relu is taken for a relu6", "linear_relu_add", _clipped("relu", lambda _: 0.0, 6.0)),
@@ -207,4 +288,30 @@ PLANTS = (
         "softmax_scales",
         _with_numbers("scale#scale", lambda s: s * 0.5),
     ),
+    Plant(
+        "a sum has the scales of its operands exchanged",
+        "conv_relu_add",
+        _both(_scale_of("relu", "z"), _scale_of("z", "relu")),
+    ),
+    Plant("softmax is read by 1/256 though its codes have another scale", "softmax_scales", _read_by("weights", 2**-8)),
+    Plant("a requantization is folded into the wrong scale", "linear_relu_add", _quantized_by("relu", "sum")),
+    Plant("zeros around an image have the zero point of the result", "pad_conv", _padded_with_zero_of("conv")),
+    Plant("codes between an average and a sum are dropped", "pool_requantize", _unrounded("pool", "sum")),
+    Plant(
+        "all channels are read by the scale of the first",
+        "concat_scales",
+        _with_numbers("w#scale", lambda s: s[:1].expand(s.shape).clone()),
+    ),
+    Plant("a reshape exchanges the scales of channels", "pad_conv", _with_numbers("w#scale", lambda s: s.flip(0))),
+    Plant("operands of a concatenation are exchanged", "concat_scales", _exchanged("join")),
+    Plant("a folded padding does not count in an average", "pad_pool", _pool_without_padding),
+    Plant("the padding of an average is all in front", "pad_pool", _padded_in_front),
+    Plant("both parts of a split are the second", "split_sum", _reads("sum", 0, "tail")),
+    Plant("a part of a split has the scale of the result", "split_sum", _scale_of("head", "sum")),
+    Plant("a second part of a split reads the first", "split_sum", _reads("gate", 0, "head")),
+    Plant("a clip narrower than the codes is left to them", "conv_clip", _clipped("clip", lambda _: -WIDE, WIDE)),
+    Plant("a clip is fused as a relu", "conv_clip", _clipped("clip", lambda _: 0.0, WIDE)),
+    Plant("the first of two constant factors is lost", "scaled_twice", _reads("second", 0, "x#quantized")),
+    Plant("the shift of a batch normalization stands before its factor", "scaled_twice", _factor_after),
+    Plant("two constant factors are folded into one without codes", "scaled_twice", _unrounded("first", "second")),
 )

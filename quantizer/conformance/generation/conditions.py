@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from quantizer.conformance.generation.builder import complete, factors
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.near_sums import is_near_sum
 from quantizer.conformance.generation.scaled import is_near
 from quantizer.conformance.generation.units import Unit, bound_with, units
 from quantizer.conformance.target import Target
@@ -23,18 +24,23 @@ GATE = 7
 """Cases of a target in the gate."""
 DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_point_extremes")
 """Classes of data: those of them that the operator has."""
+OF_WEIGHTS = {"random": "uneven_channels"}
+"""What stands for a class in operators with a weight: random ones have one scale in all long channels."""
 FULL = ("accumulator_limit", "corners")
 """Those of data as large as they can be."""
 RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "one_sided", "one_sided")
 """Classes of ranges, the drawn ones twice.
 
-equal: the output has the range of the first operand; equal_inputs: all activations have one; coarse, fine: the output's
-is larger and smaller than what was seen; one_sided: the first operand's or the output's lies below or above 0, so that
+equal: the output has the range of the first operand; equal_inputs: all activations have one, and of one activation and
+a weight the output's is so small that the multiplier is 1 or a little more; coarse, fine: the output's is larger and
+smaller than what was seen; one_sided: the first operand's or the output's lies below or above 0, so that
 its zero point is the last code or the first.
 """
 SIDES = (("below", ""), ("above", ""), ("", "below"), ("below", "below"), ("above", "below"), ("below", "above"))
 """On which side of 0 the ranges of the first operand and of the output lie; empty: as drawn."""
 FACTORS: Mapping[str, tuple[float, ...]] = {"coarse": (8.0, 64.0), "fine": (0.125, 2.0**-6)}
+MAGNIFIED = (1.0, 1.5)
+"""Multipliers of small outputs."""
 LARGE, MIDDLING = 129, 17
 """Sizes from which on a unit is large, and not small."""
 TRIES = 6
@@ -81,7 +87,7 @@ def every_condition(everything: Sequence[Target], target: Target) -> Iterator[Ca
 
 def _by_kind(target: Target) -> list[list[Unit]]:
     """Return the operator's units, a list for each kind, in an order that is the platform's own."""
-    found: dict[tuple[str, int | None, bool], list[Unit]] = {}
+    found: dict[tuple[str, int | None, bool, bool], list[Unit]] = {}
     for unit in units(target):
         found.setdefault(unit.kind, []).append(unit)
     salt = (target.spec.op, target.platform.platform)
@@ -102,14 +108,23 @@ def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -
         unit = of[(turn + step // len(known)) % len(of)]
         others = [each for each in known if each[0].name != unit.name]
         if others and number % 4:
-            beside = others[number // 4 % len(others)]
+            blocks = [each for each in others if each[0].is_blocks]
+            beside = (blocks or others)[number // 4 % len(blocks or others)]
             other = beside[number // 64 % len(beside)]
             yield {unit.name: unit, other.name: other}
         yield {unit.name: unit}
 
 
 def _data(target: Target) -> list[str]:
-    return [name for name in DATA if name in target.spec.data] or list(target.spec.data[:1])
+    """Return the classes of data that the operator has; next to ties where a bias brings sums there."""
+    found = [name for name in DATA if name in target.spec.data] or list(target.spec.data[:1])
+    if _has_weight(target):
+        found = [OF_WEIGHTS.get(name, name) for name in found]
+    return [*found, "near_ties"] if is_near_sum(target) else found
+
+
+def _has_weight(target: Target) -> bool:
+    return any(item.role == "weight" for item in target.spec.inputs.values())
 
 
 def _made(
@@ -120,13 +135,17 @@ def _made(
     classes = _data(target)
     for wanted in asked:
         full = [name for name in FULL if name in spec.data and any(unit.is_full for unit in wanted.values())]
+        kind = _kind_of_ranges(target, number)
         data = row.get("data") or (full or classes)[number % len(full or classes)]
+        data = "outliers" if kind == "magnified" and not full and data != "near_ties" else data
         choices = {**row, "data": data} if number // 128 % 2 else {"tiles": "untiled", **row, "data": data}
+        choices |= {"activation": "none"} if data == "near_ties" else {}
         chooser = HashChoices(number, choices)
         bound = bound_with(spec, wanted, chooser)
         if bound is None:
             continue
         usual = "no" if full and number % 4 else ("yes", "no")[number // 2 % 2]
+        usual = "yes" if data == "near_ties" else usual
         present = [
             name
             for name, item in spec.inputs.items()
@@ -134,7 +153,6 @@ def _made(
         ]
         present = [n for n in present if spec.inputs[n].needs in (None, *present)]
         case = complete(target, bound, present, data, number % (1 << 32), chooser)
-        kind = RANGES[number // 8 % len(RANGES)]
         if kind == "one_sided" and data != "ties":
             given = _beside_zero(target, case, *SIDES[number // 512 % len(SIDES)])
             case = complete(target, bound, present, data, number % (1 << 32), chooser, given) if given else case
@@ -142,6 +160,13 @@ def _made(
             case = _ranged(target, case, kind, number)
         if is_near(case):
             yield case
+
+
+def _kind_of_ranges(target: Target, number: int) -> str:
+    """Return a class of ranges; of one activation and a weight, small outputs in place of equal inputs."""
+    kind = RANGES[number // 8 % len(RANGES)]
+    alone = _has_weight(target) and len(target.spec.activations) == 1
+    return "magnified" if kind == "equal_inputs" and alone and target.scheme.grid == "uniform" else kind
 
 
 def _values(target: Target, case: Case) -> list[str]:
@@ -181,6 +206,21 @@ def _ranged(target: Target, case: Case, kind: str, number: int) -> Case:
         ranges |= {n: _possible(span, ranges[n]) for n, span in grown.items()}
     elif kind == "equal" and values and calibrated:
         ranges |= {n: _possible(ranges[values[0]], ranges[n]) for n in calibrated if n in ranges}
+    elif kind == "magnified" and values and calibrated:
+        ranges |= _magnified(target, case, values[0], calibrated, MAGNIFIED[number // 64 % 2])
     elif kind == "equal_inputs" and len(values) > 1:
         ranges |= dict.fromkeys(values, ranges[values[0]])
     return case.but(ranges=ranges) if all(math.isfinite(end) for span in ranges.values() for end in span) else case
+
+
+def _magnified(target: Target, case: Case, value: str, outputs: Sequence[str], multiplier: float) -> dict[str, Range]:
+    """Return ranges of outputs, and of a bias, whose step is *multiplier*-th of the unit of the accumulator."""
+    items, part = target.spec.inputs, target.weight
+    held = [name for name in case.shapes if items[name].role == "weight"]
+    if part is None or not held:
+        return {}
+    low, high = case.ranges[value]
+    largest = max(map(abs, case.ranges[held[0]]))
+    half = (high - low) * largest / (2 ** (part.bits - 1) - 1) / multiplier / 2
+    biases = [name for name in case.shapes if items[name].role == "bias"]
+    return dict.fromkeys((*outputs, *biases), (-half, half))

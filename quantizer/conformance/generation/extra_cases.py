@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from quantizer.conformance.generation.deep import deep
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
@@ -21,4 +22,5 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     exhaustive_cases,
     usual_windows,
     usual_sizes,
+    deep,
 )

@@ -18,6 +18,12 @@ from quantizer.core.shapes import limits, variables
 
 Array = NDArray[Any]
 TINY = 2.0**-20
+RUN = 64
+"""Elements of a channel that have one largest magnitude in uneven channels."""
+LEAST_SHARE = 0.25
+"""The smallest of these magnitudes, as a share of the range."""
+SMALL = (2.0**-4, 2.0**-6)
+"""What is small beside an outlier: of an activation, and of a weight."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,40 @@ def scale_spread(site: Site) -> Array:
     return values
 
 
+def uneven_channels(site: Site) -> Array:
+    """Random; each channel of a weight, and each run of it, has its own largest magnitude.
+
+    A long channel of uniform values reaches the end of the range, so that all long channels have one scale.
+    """
+    values = random(site)
+    if site.role == "weight" and values.ndim:
+        channels = np.moveaxis(values, site.channel_axis or 0, 0)
+        flat = channels.reshape(len(channels), -1)
+        runs = np.arange(flat.shape[1]) // RUN
+        shares = uniform(site.seed, site.salt + "/shares", (len(channels), int(runs[-1]) + 2 if runs.size else 1))
+        shares = LEAST_SHARE + (1.0 - LEAST_SHARE) * shares
+        channels[...] = (flat * shares[:, :1] * shares[:, 1:][:, runs]).reshape(channels.shape)
+    return values
+
+
+def outliers(site: Site) -> Array:
+    """Each channel of a weight has one element at an end, all others are small; of activations one in sixteen is there.
+
+    Sums of many terms are then a few units of the accumulator, as multipliers of 1 and more take them.
+    """
+    values = random(site)
+    small = values * SMALL[site.role == "weight"]
+    if site.role == "activation":
+        return np.where((values == site.low) | (values == site.high), values, small)
+    if site.role == "weight" and values.size:
+        channels = np.moveaxis(small, site.channel_axis or 0, 0)
+        flat = channels.reshape(len(channels), -1)
+        places = bits(site.seed, site.salt + "/outlier", flat.shape).argmax(axis=1)
+        flat[np.arange(len(flat)), places] = np.where(places % 2 == 0, site.low, site.high)
+        channels[...] = flat.reshape(channels.shape)
+    return small
+
+
 def infinities(site: Site) -> Array:
     """Random, and one activation element in four an infinity of either sign; for operators that take real numbers."""
     if site.role != "activation":
@@ -144,6 +184,8 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
     "small_integers": small_integers,
     "random": random,
     "infinities": infinities,
+    "uneven_channels": uneven_channels,
+    "outliers": outliers,
 }
 TOGETHER = ("one_hot", "corners", "saturation", "zero_point_extremes", "small_integers", "random")
 """Data sets whose functions fill several tensors at once, one for each seed."""

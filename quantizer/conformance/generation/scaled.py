@@ -17,6 +17,10 @@ FACTORS: tuple[Mapping[str, float], ...] = (
     {"activation": 2.0**10, "weight": 2.0**-6, "bias": 2.0**4},
 )
 """What the ranges of each role are multiplied by, a case each; the last one is for operators with constants."""
+HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**33}
+"""Scales past the whole numbers that float32 has, in place of the second one: of operators without constants wherever
+they are near enough, of every other target of the others.
+"""
 FARTHEST = 2.0**40
 """Beyond it no range is asked for."""
 
@@ -25,11 +29,14 @@ def scaled(target: Target) -> list[Case]:
     """Return a case for each of FACTORS."""
     items = target.spec.inputs
     constants = any(item.role != "activation" for item in items.values())
-    changes = [
-        ranges_times({name: factors[item.role] for name, item in items.items()})
-        for factors in (FACTORS if constants else FACTORS[:2])
-    ]
-    cases = [_random(target, f"scaled.{index}", change) for index, change in enumerate(changes)]
+
+    def case_of(index: int, factors: Mapping[str, float]) -> Case:
+        return _random(target, f"scaled.{index}", ranges_times({n: factors[item.role] for n, item in items.items()}))
+
+    cases = [case_of(index, factors) for index, factors in enumerate(FACTORS if constants else FACTORS[:2])]
+    if not constants or key(0, target.id, "huge") % 2:
+        huge = case_of(1, HUGE)
+        cases[1] = huge if is_near(huge) else cases[1]
     return [case for case in cases if is_near(case)]
 
 

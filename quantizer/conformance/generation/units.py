@@ -17,6 +17,8 @@ from quantizer.core.shapes import check, evaluate, infer_shapes, variables
 from quantizer.core.spec import Domain, Spec
 from quantizer.ops import BUILT_IN, REGISTRY
 
+BATCH = 2
+"""Of a batch, at least, where one is asked for."""
 BLOCKS = (4, 8, 16, 32, 64, 256)
 """What kernels take at once: lanes of a vector, rows and columns of a block, codes of a byte."""
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
@@ -54,11 +56,13 @@ class Unit:
     """
     is_full: bool = False
     """The size is that of a sum which an accumulator ends at: the data must be as large as they can be."""
+    is_blocks: bool = False
+    """The size is beside whole blocks of weights that have a scale together."""
 
     @property
-    def kind(self) -> tuple[str, int | None, bool]:
+    def kind(self) -> tuple[str, int | None, bool, bool]:
         """What the gate deals evenly: the name, and which part of it."""
-        return self.name, self.place, self.is_full
+        return self.name, self.place, self.is_full, self.is_blocks
 
 
 def units(target: Target) -> tuple[Unit, ...]:
@@ -99,6 +103,16 @@ def _of_size(target: Target, name: str, domain: Domain) -> Iterator[Unit]:
         few = is_window(target.spec, name)
         yield from (Unit(name, size) for size in (FEW if few else SIZES[1:]))
         yield from (Unit(name, size, is_full=True) for size in sums if not few)
+        yield from (Unit(name, size, is_blocks=True) for size in beside_blocks(target, name))
+
+
+def beside_blocks(target: Target, name: str) -> list[int]:
+    """Return sizes beside whole blocks of weights along the axis of the sum; none without blocks."""
+    block = target.scheme.weight.block if target.scheme.weight is not None else None
+    terms = target.spec.error_model.terms
+    if block is None or terms is None or name not in terms.names:
+        return []
+    return sorted({size for many in (1, 2, 3) for size in (many * block - 1, many * block, many * block + 1)})
 
 
 def is_window(spec: Spec, name: str) -> bool:
@@ -128,9 +142,11 @@ def _past_sums(target: Target) -> list[int]:
     kind = target.spec.error_model.kind
     if kind not in ("linear", "bilinear", "mean") or target.spec.error_model.terms is None:
         return []
-    bits = target.scheme.activation.bits
-    other = bits if len(target.spec.activations) > 1 else 1 if target.weight is None else target.weight.bits
-    largest = 2.0**bits * (2.0 ** (other - 1) if kind == "bilinear" else 1.0)
+    part = target.scheme.activation
+    is_symmetric = part.symmetry == "symmetric" or part.bits > target.platform.parameters.symmetric_above_bits
+    other = part.bits if len(target.spec.activations) > 1 else 1 if target.weight is None else target.weight.bits
+    largest = 2.0 ** (part.bits - is_symmetric) - 1.0
+    largest *= (2.0 ** (other - 1) - 1.0 or 1.0) if kind == "bilinear" else 1.0
     found = {math.ceil(half * 2.0**limit / largest) + 1 for limit in SUM_BITS for half in (1, 2)}
     return sorted(size for size in found if 2 < size <= MOST_TERMS)
 
@@ -213,12 +229,20 @@ def _is_cheap(spec: Spec, bound: Mapping[str, Any]) -> bool:
     return made > 0 and elements <= MOST_ELEMENTS and made * max(each, 1) <= MOST_WORK
 
 
+def batch_of(spec: Spec) -> str:
+    """Return the dimension of the first activation's first axis; nothing of a shape, which has no batch of its own."""
+    axes = spec.inputs[next(iter(spec.activations))].axes if spec.activations else ()
+    name = axes[0].text if isinstance(axes, list) and axes else ""
+    return name if name in spec.dims and spec.dims[name].type == "int" else ""
+
+
 class _Lean:
     """Another chooser's choices, sizes at most a little above their least.
 
     Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have
     them. Half have the defaults of real attributes to the last bit. Half have as many axes as a shape may have, so that
-    a size meets them: a shape that is the only dimension of an operator has no second unit.
+    a size meets them: a shape that is the only dimension of an operator has no second unit. Half have a batch, also
+    where a large size leaves room for the least sizes alone.
     """
 
     def __init__(self, chooser: ChoiceSource, spec: Spec, spread: int) -> None:
@@ -228,6 +252,7 @@ class _Lean:
         self.is_usual = chooser.integer("usual", 0, 1) == 1
         """Whether real attributes have their defaults."""
         self._is_deep = chooser.integer("deep", 0, 1) == 1
+        self._batch = batch_of(spec) if chooser.integer("batched", 0, 1) == 1 else ""
         self._first: dict[str, str] = {}
         for name, domain in spec.dims.items():
             like = (first for other, first in self._first.items() if spec.dims[other] == domain)
@@ -241,6 +266,8 @@ class _Lean:
             name = name.split("[")[0]
         if name.endswith(".rank") and self._is_deep:
             return high
+        if name == self._batch and low < BATCH <= high:
+            low = BATCH
         is_size = name.split("[")[0] in self._dims and not name.endswith(".rank")
         return self._chooser.integer(name, low, min(high, low + self._spread) if is_size else high)
 

@@ -5,6 +5,8 @@ Engines have kernels for doubling. Sizes that are drawn by themselves seldom hav
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
@@ -18,12 +20,15 @@ from quantizer.core.domains import draw_order
 from quantizer.core.shapes import check, evaluate, variables
 from quantizer.core.spec import Spec
 
-DOUBLE, OTHERS = (2, 1), ((1, 2), (3, 2), (1, 1), (4, 1))
-"""Places of the output over those of the input, the same along both axes."""
+DOUBLE = (2, 1)
+OTHERS = ((1, 2), (3, 2), (4, 1), (2, 3), (3, 10), (5, 3), (3, 4))
+"""Places of the output over those of the input, along both axes or along one. 3 of 10 lie on ties, and beside them."""
 ASKED = "size"
 """The attribute: how many places the output has along each of the input's last axes."""
+KEPT = 3
+"""One of so many leaves the first axis as it is, one the second."""
 DOUBLED = 2
-"""Cases of a target that double; one more has another ratio."""
+"""Cases of a target that double. One more for each combination of modes has another ratio, along both axes or one."""
 
 
 def usual_sizes(target: Target) -> list[Case]:
@@ -31,30 +36,47 @@ def usual_sizes(target: Target) -> list[Case]:
     domain = target.spec.attrs.get(ASKED)
     if domain is None or domain.length is None:
         return []
-    return [case for row in range(DOUBLED + 1) if (case := _case(target, row)) is not None]
+    modes = [{}] * DOUBLED + combinations(target.spec)
+    return [case for row, mode in enumerate(modes) if (case := _case(target, row, mode)) is not None]
 
 
-def _case(target: Target, row: int) -> Case | None:
+def combinations(spec: Spec) -> list[dict[str, str]]:
+    """Return every combination of the choices of the attributes that are names."""
+    names = [name for name, domain in spec.attrs.items() if domain.type == "enum"]
+    choices = [[str(choice) for choice in spec.attrs[name].choices or ()] for name in names]
+    return [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*choices)]
+
+
+def _case(target: Target, row: int, mode: Mapping[str, str]) -> Case | None:
     spec, number = target.spec, key(row, target.id, "usual_sizes")
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     try:
-        bound = _bound(spec, DOUBLE if row < DOUBLED else OTHERS[number % len(OTHERS)], chooser)
+        ratio = DOUBLE if row < DOUBLED else OTHERS[number % len(OTHERS)]
+        bound = _bound(spec, ratio, chooser, mode, kept=None if row < DOUBLED else number // 16 % KEPT)
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
-def _bound(spec: Spec, ratio: tuple[int, int], chooser: HashChoices) -> dict[str, Any]:
-    """Return sizes of the input that the ratio's denominator divides, and what the ratio makes of them."""
+def _bound(
+    spec: Spec, ratio: tuple[int, int], chooser: HashChoices, mode: Mapping[str, str], kept: int | None
+) -> dict[str, Any]:
+    """Return sizes of the input that the ratio's denominator divides, and what the ratio makes of them.
+
+    kept: the axis that the output has as the input, if there is one.
+    """
     many, of = ratio
     bound: dict[str, Any] = {
         name: draw(name, spec.dims.get(name) or spec.attrs[name], chooser, {}) for name in draw_order(spec)
-    }
+    } | dict(mode)
     axes = spec.inputs[next(iter(spec.activations))].axes
     spatial = [axis.text for axis in axes[-len(bound[ASKED]) :]] if isinstance(axes, list) else []
     for name in spatial:
         bound[name] = -(-bound[name] // of) * of
-    bound[ASKED] = tuple(bound[name] * many // of for name in spatial)
+    sizes = [bound[name] * many // of for name in spatial]
+    bound[ASKED] = tuple(
+        bound[name] if axis == kept else size for axis, (name, size) in enumerate(zip(spatial, sizes, strict=True))
+    )
     shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
     check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
     return bound

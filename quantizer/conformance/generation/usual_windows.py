@@ -1,4 +1,4 @@
-"""Cases with the windows of networks: usual triples of kernel, stride and padding, with few channels.
+"""Cases with the windows of networks: usual kernels, strides, paddings and dilations, with few channels.
 
 Engines have kernels for just these. Attributes that are drawn one by one seldom give one of them.
 """
@@ -19,26 +19,38 @@ from quantizer.core.shapes import check, evaluate, variables
 from quantizer.core.spec import Spec
 
 WINDOWS = (
-    (3, 2, 1, 1),
-    (3, 2, 0, 1),
-    (3, 1, 1, 1),
-    (1, 2, 0, 0),
-    (5, 1, 2, 2),
-    (3, 2, 0, 0),
-    (7, 2, 3, 3),
-    (2, 2, 0, 0),
-    (5, 2, 1, 2),
-    (3, 2, 1, 0),
+    (3, 2, 1, 1, 1),
+    (3, 2, 0, 1, 1),
+    (3, 1, 1, 1, 1),
+    (1, 2, 0, 0, 1),
+    (5, 1, 2, 2, 1),
+    (3, 2, 0, 0, 1),
+    (7, 2, 3, 3, 1),
+    (2, 2, 0, 0, 1),
+    (5, 2, 1, 2, 1),
+    (3, 2, 1, 0, 1),
 )
-"""Kernel, stride and padding before and after, the same along all axes.
+DILATED = (
+    (3, 1, 2, 2, 2),
+    (3, 2, 0, 0, 2),
+    (3, 1, 0, 0, 2),
+    (3, 2, 2, 2, 2),
+    (3, 1, 3, 3, 3),
+    (5, 1, 4, 4, 2),
+    (3, 2, 1, 1, 3),
+)
+"""Kernel, stride, padding before and after, and dilation, the same along all axes.
 
-An even image under an odd kernel and a stride has an odd rest of padding: behind it, or before it.
+An even image under an odd kernel and a stride has an odd rest of padding: behind it, or before it. DILATED are those of
+operators that have a dilation.
 """
 CHANNELS = ((3,), (1, 4))
 """Channels: of a colour picture; of gray or sound; of colours filled up to a vector. A case for each."""
+WHOLE = len(CHANNELS)
+"""The row of one more case of a target: a window that is the whole image, and gives one element of one image."""
 PLACES = (4, 5)
 """By how many a size is larger than the least: outputs of several places, of an odd and of an even number of rows."""
-ATTRIBUTES = ("kernel", "stride", "padding")
+DILATION = "dilation"
 
 
 def usual_windows(target: Target) -> list[Case]:
@@ -46,39 +58,43 @@ def usual_windows(target: Target) -> list[Case]:
     spec = target.spec
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []
-    return [case for row in range(len(CHANNELS)) if (case := _case(target, row)) is not None]
+    return [case for row in range(WHOLE + 1) if (case := _case(target, row)) is not None]
 
 
 def _case(target: Target, row: int) -> Case | None:
     spec, number = target.spec, key(row, target.id, "usual_windows")
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+    windows = WINDOWS + DILATED if row < WHOLE and DILATION in spec.attrs else WINDOWS
     try:
-        bound = _bound(spec, WINDOWS[number % len(WINDOWS)], row, number // len(WINDOWS), chooser)
+        bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser)
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
 def _bound(
-    spec: Spec, window: tuple[int, int, int, int], row: int, number: int, chooser: HashChoices
+    spec: Spec, window: tuple[int, int, int, int, int], row: int, number: int, chooser: HashChoices
 ) -> dict[str, Any]:
     bound: dict[str, Any] = {}
-    fixed = dict(zip(ATTRIBUTES, window, strict=False))
+    kernel, stride, before, behind, dilation = (window[0], 1, 0, 0, 1) if row == WHOLE else window
+    fixed = {"kernel": (kernel,), "stride": (stride,), "padding": (before, behind), DILATION: (dilation,)}
     axes = spec.inputs[next(iter(spec.activations))].axes
     channels, *spatial = [axis.text for axis in axes[1:]] if isinstance(axes, list) else [""]
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
         value = draw(name, domain, chooser, bound)
         if name in fixed and isinstance(value, tuple):
-            ends = window[2:] if name == "padding" and len(value) % 2 == 0 else (fixed[name],)
+            ends = fixed[name] if len(value) % 2 == 0 else fixed[name][:1]
             value = tuple(end for end in ends for _ in range(len(value) // len(ends)))
         elif name in spec.attrs:
             value = value if domain.default is None else _plain(domain.default)
         elif is_window(spec, name):
-            value = window[0]
+            value = kernel
         elif name in spatial and domain.min is not None:
-            value = int(domain.min(bound)) + PLACES[number % len(PLACES)]
-        elif name == channels:
+            value = int(domain.min(bound)) + (0 if row == WHOLE else PLACES[number % len(PLACES)])
+        elif row == WHOLE and domain.min is not None and name != channels:
+            value = int(domain.min(bound))
+        elif name == channels and row < WHOLE:
             value = CHANNELS[row][number // 2 % len(CHANNELS[row])]
         bound[name] = value
     shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}

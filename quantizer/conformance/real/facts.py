@@ -87,7 +87,7 @@ def facts(
         "bits": x.bits,
         "weight_bits": held[0].params.bits if held else 0,
         "block": next((c.params.blocks.size for c in provided.constants.values() if c.params.blocks is not None), 0),
-        "per_channel": bool(held) and held[0].params.scale.numel() > 1,
+        "per_channel": bool(held) and held[0].params.axis is not None,
         "weight_zero": int(held[0].params.zero_point.abs().max()) if held else 0,
         "zero": int(x.zero_point),
         "first": x.qmin,

@@ -1,0 +1,82 @@
+"""Cases of long sums, and of sums of one product beside whole vectors of outputs, for every target that multiplies.
+
+Kernels of products go in blocks along the sum and along the outputs, and have other code for one row than for several.
+Each scheme has a kernel of its own, so each target has these cases: scales of channels differ, as those of networks do.
+"""
+
+from __future__ import annotations
+
+from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.units import Unit, batch_of, beside_blocks, bound_with, is_ours
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.domains import draw_order
+from quantizer.core.spec import Spec
+
+DEPTHS = (65, 96, 100, 128, 130, 160, 192, 256, 257, 320)
+OUTPUTS = (2, 3, 5, 8, 12, 16, 20)
+VECTORS = (8, 16, 32, 64)
+"""Outputs of a sum of one product."""
+BATCHES = (1, 2, 3, 5)
+OF_ROWS = {"one row": slice(1), "rows": slice(1, None), "one product": slice(None)}
+"""A long sum for one row, and for several; a sum of one product. Of each the BATCHES that it has."""
+ROWS = tuple(OF_ROWS)
+OF_BLOCKS = 3
+"""Times as many cases of a target whose weights have blocks: three depths, beside whole blocks."""
+
+
+def deep(target: Target) -> list[Case]:
+    """Return the cases of ROWS of a target whose operator adds products; those that are legal and small."""
+    spec = target.spec
+    depth = _depth(spec)
+    if depth is None or not is_ours(spec):
+        return []
+    count = len(ROWS) * (OF_BLOCKS if beside_blocks(target, depth) else 1)
+    return [case for row in range(count) if (case := _case(target, depth, row)) is not None]
+
+
+def _depth(spec: Spec) -> str | None:
+    """Return the dimension along which products are added up that is no place of a window; the last one drawn."""
+    terms = spec.error_model.terms
+    if spec.error_model.kind != "bilinear" or terms is None:
+        return None
+    found = [name for name in draw_order(spec) if name in terms.names and name in spec.dims]
+    channels = [name for name in found if name not in ("kh", "kw", "kd")]
+    return channels[-1] if channels else None
+
+
+def _case(target: Target, depth: str, row: int) -> Case | None:
+    spec, number = target.spec, key(row, target.id, "deep")
+    kind = ROWS[row % len(ROWS)]
+    chooser = HashChoices(number, {"data": "uneven_channels", "tiles": "untiled"})
+    depths = beside_blocks(target, depth)[row // len(ROWS) :: OF_BLOCKS] or DEPTHS
+    wanted = {depth: 1 if kind == "one product" else depths[number % len(depths)]}
+    outputs = VECTORS if kind == "one product" else OUTPUTS
+    wanted |= {name: outputs[number // 16 % len(outputs)] for name in _outputs(spec) if name != depth}
+    batch = batch_of(spec)
+    if batch:
+        batches = BATCHES[OF_ROWS[kind]]
+        wanted[batch] = batches[number // 256 % len(batches)]
+    wanted |= _defaults(spec)
+    bound = bound_with(spec, {name: Unit(name, size) for name, size in wanted.items()}, chooser)
+    if bound is None:
+        return None
+    present = [name for name, item in spec.inputs.items() if not item.optional or number // 1024 % 2]
+    return complete(target, bound, present, "uneven_channels", number % (1 << 32), chooser)
+
+
+def _defaults(spec: Spec) -> dict[str, int]:
+    """Return the attributes that are one number, as their defaults: a depth of 1 leaves no room for groups."""
+    numbers = {name: domain.default for name, domain in spec.attrs.items() if domain.type == "int"}
+    return {name: value for name, value in numbers.items() if isinstance(value, int)}
+
+
+def _outputs(spec: Spec) -> list[str]:
+    """Return the dimension of the last operand's channels: filters of a weight, columns of a second activation."""
+    held = [item for item in spec.inputs.values() if item.role == "weight" and isinstance(item.axes, list)]
+    second = [item for item in spec.inputs.values() if item.role == "activation" and isinstance(item.axes, list)][1:]
+    names = [item.axes[item.channel_axis or 0].text for item in held if isinstance(item.axes, list)]
+    names += [item.axes[-1].text for item in second if isinstance(item.axes, list)]
+    return [name for name in names[:1] if name in spec.dims]
