@@ -261,7 +261,7 @@ class Registry:
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
         entry = like or Registration(op, kind, function, (1 << 30,), platform, origin)
-        entry = replace(entry, function=function, kind=kind, version=(1 << 30,), platform=platform)
+        entry = replace(entry, function=function, kind=kind, version=(1 << 30,), platform=platform, apart=False)
         self.entries[key] = [*before, entry]
         try:
             yield

@@ -17,8 +17,9 @@ from torch import Tensor
 from quantizer import __version__
 from quantizer.core.errors import FormatError, FunctionError, QuantizerError
 from quantizer.core.model import Model
+from quantizer.core.rooms import loaded
 from quantizer.numerics.pinned import pinned
-from quantizer.ops import BUILT_IN, REGISTRY, Registration
+from quantizer.ops import BUILT_IN, REGISTRY, Function, Registration
 from quantizer.plugins.bridge import connect
 from quantizer.plugins.discovery import load_plugins
 from quantizer.plugins.loading import LAYERS
@@ -33,18 +34,18 @@ INTEGER = ("quantized", "accumulate")
 """Kinds of functions whose results are the same bits in any memory."""
 
 
-def _writes() -> Registration:
+def _writes() -> Function:
     """Return a function that writes into its operand."""
-    return Registration("probe", "quantized", lambda *, x: x.add_(1), (1,), None, BUILT_IN)
+    return lambda *, x: x.add_(1)
 
 
-def _keeps() -> Registration:
+def _keeps() -> Function:
     """Return a function that keeps what it gave by the address of its operand."""
     kept: dict[int, Tensor] = {}
-    return Registration("probe", "quantized", lambda *, x: kept.setdefault(x.data_ptr(), 2 * x), (1,), None, BUILT_IN)
+    return lambda *, x: kept.setdefault(x.data_ptr(), 2 * x)
 
 
-FORBIDDEN: Mapping[str, Callable[[], Registration]] = {"writes": _writes, "keeps": _keeps}
+FORBIDDEN: Mapping[str, Callable[[], Function]] = {"writes": _writes, "keeps": _keeps}
 """What no function may do -> a function that does it."""
 
 
@@ -62,7 +63,14 @@ class Served:
     def answer(self, frame: Frame) -> Frame:
         """Return the answer to one message."""
         header = frame.header
-        kind = {"load": self._load, "connect": self._connect, "call": self._call, "probe": self._probe}[header["kind"]]
+        kinds = {
+            "load": self._load,
+            "connect": self._connect,
+            "call": self._call,
+            "flow": self._flow,
+            "probe": self._probe,
+        }
+        kind = kinds[header["kind"]]
         try:
             for number, data in header.get("define", ()):
                 self._models[number] = read_model(data)
@@ -98,23 +106,28 @@ class Served:
 
     def _call(self, header: Mapping[str, Any], frame: Frame) -> Frame:
         """Call a function of a plugin."""
-        return self._called(self._functions[header["function"]], header, frame)
+        entry = self._functions[header["function"]]
+        return self._called(entry.function, header, frame, again=entry.kind in INTEGER)
+
+    def _flow(self, header: Mapping[str, Any], frame: Frame) -> Frame:
+        """Call a function of ours that calls functions of plugins."""
+        return self._called(loaded(header["function"]), header, frame)
 
     def _probe(self, header: Mapping[str, Any], frame: Frame) -> Frame:
         """Call one of our functions that does what none may do, as a plugin's is called. It must fail."""
-        return self._called(FORBIDDEN[header["function"]](), header, frame)
+        return self._called(FORBIDDEN[header["function"]](), header, frame, again=True)
 
-    def _called(self, entry: Registration, header: Mapping[str, Any], frame: Frame) -> Frame:
-        """Call a function, and look at what it did with its memory."""
+    def _called(self, function: Function, header: Mapping[str, Any], frame: Frame, *, again: bool = False) -> Frame:
+        """Call a function, and look at what it did with its memory; again: some calls are made in other memory too."""
         reader = Reader(frame.arrays, self._models.__getitem__, self._held)
         args, named = reader.read(header["args"]), reader.read(header["named"])
         tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
         names = {id(value): name for name, value in tensors.items()}
         with np.errstate(all="ignore"), pinned() if header["pinned"] else contextlib.nullcontext():
-            made = entry.function(*args, **named)
+            made = function(*args, **named)
             require_unchanged(reader.tensors, names)
-            if entry.kind in INTEGER and not args and is_due(tensors):
-                require_same_elsewhere(lambda other: entry.function(**{**named, **other}), tensors, made)
+            if again and not args and is_due(tensors):
+                require_same_elsewhere(lambda other: function(**{**named, **other}), tensors, made)
         writer = Writer(self._number, self._keep)
         return Frame({"result": writer.write(made)}, arrays=writer.arrays)
 
