@@ -147,6 +147,8 @@ class Host:
             except DiedError:
                 self.close()
                 return "its process ended while it was asked whether it is whole."
+            if (late := found.header.get("late")) is not None:
+                return f"the process of plugins was damaged: {visible(str(late))}"
             if said not in str(found.header.get("error", "")):
                 return f"the process of plugins was damaged: it calls a function right that {what}."
         return ""

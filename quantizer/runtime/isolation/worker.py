@@ -24,7 +24,7 @@ from quantizer.plugins.bridge import connect
 from quantizer.plugins.discovery import load_plugins
 from quantizer.plugins.loading import LAYERS
 from quantizer.runtime.engines.frames import Frame, receive, send
-from quantizer.runtime.isolation.memory import is_due, require_same_elsewhere, require_unchanged
+from quantizer.runtime.isolation.memory import Settling, is_due, require_same_elsewhere, require_unchanged
 from quantizer.runtime.isolation.wire import Reader, Writer, read_model
 from quantizer.runtime.raised import raised
 
@@ -59,6 +59,9 @@ class Served:
         self._kept: dict[int, Any] = {}
         self._generation = 0
         self._count = 0
+        self._settling = Settling()
+        self._late: dict[int, str] = {}
+        self._untold: set[int] = set()
 
     def answer(self, frame: Frame) -> Frame:
         """Return the answer to one message."""
@@ -106,8 +109,23 @@ class Served:
 
     def _call(self, header: Mapping[str, Any], frame: Frame) -> Frame:
         """Call a function of a plugin."""
-        entry = self._functions[header["function"]]
-        return self._called(entry.function, header, frame, again=entry.kind in INTEGER)
+        number = header["function"]
+        entry = self._functions[number]
+        self._look()
+        if number in self._late:
+            self._untold.discard(number)
+            raise FunctionError(self._late[number])
+        return self._called(entry.function, header, frame, again=entry.kind in INTEGER, number=number)
+
+    def _look(self, *, now: bool = False) -> None:
+        """Note the functions that wrote into memory after their call."""
+        for number in self._settling.written(now=now):
+            if number not in self._late:
+                self._untold.add(number)
+            self._late[number] = (
+                f"{self._functions[number]}: wrote into what it was given, or gave, after it had returned."
+                " End your threads first. Return memory that nothing else uses."
+            )
 
     def _flow(self, header: Mapping[str, Any], frame: Frame) -> Frame:
         """Call a function of ours that calls functions of plugins."""
@@ -115,10 +133,24 @@ class Served:
 
     def _probe(self, header: Mapping[str, Any], frame: Frame) -> Frame:
         """Call one of our functions that does what none may do, as a plugin's is called. It must fail."""
+        self._look(now=True)
+        if self._untold:
+            return Frame({"late": self._late[min(self._untold)]})
         return self._called(FORBIDDEN[header["function"]](), header, frame, again=True)
 
-    def _called(self, function: Function, header: Mapping[str, Any], frame: Frame, *, again: bool = False) -> Frame:
-        """Call a function, and look at what it did with its memory; again: some calls are made in other memory too."""
+    def _called(
+        self,
+        function: Function,
+        header: Mapping[str, Any],
+        frame: Frame,
+        *,
+        again: bool = False,
+        number: int | None = None,
+    ) -> Frame:
+        """Call a function, and look at what it did with its memory.
+
+        again: some calls are made in other memory too; number: the function's, of which memory is looked after.
+        """
         reader = Reader(frame.arrays, self._models.__getitem__, self._held)
         args, named = reader.read(header["args"]), reader.read(header["named"])
         tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
@@ -129,7 +161,10 @@ class Served:
             if again and not args and is_due(tensors):
                 require_same_elsewhere(lambda other: function(**{**named, **other}), tensors, made)
         writer = Writer(self._number, self._keep)
-        return Frame({"result": writer.write(made)}, arrays=writer.arrays)
+        answer = Frame({"result": writer.write(made)}, arrays=writer.arrays)
+        if number is not None:
+            self._settling.hold(number, reader.tensors, writer.arrays)
+        return answer
 
     def _number(self, model: Model) -> int | None:
         """Return the number of a spec, scheme or platform that the judge sent."""
