@@ -24,9 +24,21 @@ SERVE = Path(__file__).with_name("serve.py")
 """What any interpreter that has numpy runs: it imports nothing of this package."""
 
 
-MARKS = tuple(
-    "ACTIONS_ APPVEYOR BITBUCKET_ BUILDKITE CIRCLE CI_ DRONE GITHUB_ GITLAB_ JENKINS_ PYTEST_ RUNNER_ TEAMCITY_"
-    " TRAVIS".split()
+MARKS = (
+    "ACTIONS_",
+    "APPVEYOR",
+    "BITBUCKET_",
+    "BUILDKITE",
+    "CIRCLE",
+    "CI_",
+    "DRONE",
+    "GITHUB_",
+    "GITLAB_",
+    "JENKINS_",
+    "PYTEST_",
+    "RUNNER_",
+    "TEAMCITY_",
+    "TRAVIS",
 )
 """How the names of variables begin by which a program knows a test or a CI system."""
 MARK_NAMES = ("BUILD_ID", "BUILD_NUMBER", "BUILD_URL", "CI", "CONTINUOUS_INTEGRATION", "JOB_NAME", "TF_BUILD")
