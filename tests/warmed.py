@@ -167,11 +167,11 @@ class Forked:
     What this one registered in place of plugins is taken out there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         ends = [os.pipe() for _ in range(3)]
         self.pid = os.fork()
         if self.pid == 0:
-            self._serve(ends)
+            self._serve(ends, environment)
         for mine in (ends[0][0], ends[1][1], ends[2][1]):
             os.close(mine)
         self.stdin, self.stdout, self.stderr = (
@@ -182,12 +182,14 @@ class Forked:
         self.returncode: int | None = None
 
     @staticmethod
-    def _serve(ends: list[tuple[int, int]]) -> None:
+    def _serve(ends: list[tuple[int, int]], environment: Mapping[str, str]) -> None:
         from quantizer.ops import BUILT_IN, REGISTRY
         from quantizer.runtime.engines.serve import pipes
         from quantizer.runtime.isolation.worker import serve
 
         os.setsid()
+        os.environ.clear()
+        os.environ.update(environment)
         for known in REGISTRY.entries.values():
             known[:] = [entry for entry in known if entry.origin == BUILT_IN]
         for end, number in ((ends[0][0], 0), (ends[1][1], 1), (ends[2][1], 2)):
@@ -231,7 +233,7 @@ def _fork_plugins() -> None:
 
     def fork(command: Any, environment: Any) -> Any:
         ours = command[0] == sys.executable and command[-1].endswith("isolation")
-        return Forked() if ours else started(command, environment)
+        return Forked(environment) if ours else started(command, environment)
 
     child.started = fork
 

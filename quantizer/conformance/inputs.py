@@ -1,8 +1,9 @@
 """Detects changes of the files that a run is judged by (specs, goldens, baselines) while plugins or an engine run.
 
 A plugin or an engine that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that
-changes this package or what Python runs at its start; one that changes its own file is not the one that a statement
-names. Files are known by size, inode and times: a run with one that changed is not whole.
+changes this package, what Python runs at its start, or what it would import from a folder of the run; one that changes
+its own file is not the one that a statement names. Files are known by size, inode and times: a run with one that
+changed is not whole.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from quantizer.conformance.options import Options
 
 Stamp = tuple[int, int, int, int]
 SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py", "baseline.jsonl")
-STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py")
-"""What Python runs before a program starts, in the folders where it finds packages."""
-SUFFIXES = (".yaml", ".jsonl")
+STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py", "*-info/entry_points.txt", "quantizer_conformance.py")
+"""What Python and pytest run before a program starts, in the folders where they find packages."""
+IMPORTED = ("*.py", "*/__init__.py")
+"""What could stand in a module's place, in a folder that pytest puts on the path (that of a conftest.py)."""
+SUFFIXES = (".yaml", ".jsonl", ".py")
 
 
 class Inputs:
@@ -42,6 +45,8 @@ class Inputs:
         self._ours = Path(quantizer.__file__).parent
         self._away = asked.reports
         self._root = asked.root
+        # compiled files appear where a module is first imported; one that was there changes with its source alone
+        self._compiled = [*self._ours.rglob("*.pyc")]
         self._stamps = self._now()
 
     def changed(self) -> str | None:
@@ -54,7 +59,9 @@ class Inputs:
 
     def _now(self) -> Mapping[Path, Stamp]:
         started = [path for place in self._packages for name in STARTED for path in place.glob(name)]
-        code = [*self._ours.rglob("*.py"), *started]
+        root = [path for name in IMPORTED for path in self._root.glob(name)]
+        beside = self._ours.with_name("quantizer_conformance.py")
+        code = [*self._ours.rglob("*.py"), *self._compiled, beside, *started, *root]
         found = ((path, _stamp(path)) for path in [*self._files, *code, *_walked(self._folders, self._away)])
         return {path: stamp for path, stamp in found if stamp is not None}
 
@@ -66,7 +73,7 @@ def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
             yield place
         for folder, below, names in os.walk(place):
             below[:] = [name for name in below if name[0] not in "._" and Path(folder, name) != away]
-            yield from (Path(folder, name) for name in names if name.endswith(SUFFIXES) or name == "conftest.py")
+            yield from (Path(folder, name) for name in names if name.endswith(SUFFIXES))
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -122,6 +122,19 @@ class Oracle:
 
 
 @dataclass(frozen=True)
+class Flow:
+    """The system's own tools, through which `pipeline` runs a case, as `module:function`; nothing is imported here."""
+
+    writes: str
+    """Trial -> what the tools read of the case, by name: plain data and tensors. It runs in the judge."""
+    runs: str
+    """Spec, platform and what was written, by name -> the codes that the tools give, a tensor of integers.
+
+    It runs where the functions under test do: those of a plugin in the process of plugins.
+    """
+
+
+@dataclass(frozen=True)
 class Room:
     """Declaration of a room: platforms, functions, oracles, engine and form of one system, by module and file name."""
 
@@ -141,8 +154,8 @@ class Room:
     """Form of models -> what `quantizer engine new` writes below the head of a worker, as `module:text`."""
     names: tuple[str, ...] = ()
     """Systems whose names of operators specs may list under `names`, beside those that the package knows."""
-    flow: str = ""
-    """What `pipeline` runs, as `module:function`: trial -> the codes that the system's own tools give."""
+    flow: Flow | None = None
+    """What `pipeline` runs; None: the system has no tools that run a case."""
     exports: Mapping[str, str] = field(default_factory=dict)
     """What the system's tools read -> what writes a case so, as `module:function` (quantizer.conformance.exported)."""
     faults: str = ""
@@ -307,9 +320,9 @@ def _loaded(entry: EntryPoint) -> Room:
         _check_places(
             f"{_shown(entry)}: oracle of {oracle.family}", oracle.codes, oracle.entries, oracle.numbers, oracle.lost
         )
-    _check_places(
-        _shown(entry), room.flow, room.faults, room.policies, *room.exports.values(), *room.skeletons.values()
-    )
+    if room.flow is not None:
+        _check_places(f"{_shown(entry)}: flow", room.flow.writes, room.flow.runs)
+    _check_places(_shown(entry), room.faults, room.policies, *room.exports.values(), *room.skeletons.values())
     if room.graphs and room.graphs not in room.platforms:
         raise PluginError(f"{_shown(entry)}: graphs: platform {room.graphs!r} is not of this room.")
     for engine in room.engines:

@@ -264,7 +264,8 @@ class Registry:
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
         entry = like or Registration(op, kind, function, (1 << 30,), platform, origin)
-        entry = replace(entry, function=function, kind=kind, version=(1 << 30,), platform=platform, batched=False)
+        alone = replace(entry, version=(1 << 30,), platform=platform, batched=False, apart=False)
+        entry = replace(alone, function=function, kind=kind)
         self.entries[key] = [*before, entry]
         try:
             yield

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from quantizer import __version__
 from quantizer.core.errors import CaseError
 from quantizer.core.facts import Facts, UnfinishedError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.record import Record
 from quantizer.reporting.consistency import contradiction
-from quantizer.reporting.store import FACTS, RECORDS, RUN, read_run, read_run_facts
+from quantizer.reporting.store import FACTS, RECORDS, RUN, SAID, SUMMARY, read_run, read_run_facts
+from quantizer.reporting.tally import summary_of
 
 ENDED = (0, 1)
 """pytest's exit statuses of a session that ran to its end: nothing failed, something did."""
@@ -75,6 +78,8 @@ def lacking(folder: Path, records: Sequence[Record], facts: Facts) -> Iterator[s
     for name, digest in facts.digests.items():
         if Path(name).name == name and is_file(folder / name) and _digest(folder / name) != digest:
             yield f"{name} is not the one that {FACTS} was written with."
+    if not _is_summed_up(folder / SUMMARY, records, facts):
+        yield f"{SUMMARY} does not sum up {RECORDS}."
     known = {record.id for record in records}
     if missing := sorted(set(facts.items) - known):
         yield f"{_items(missing)} without a record, such as {missing[0]}."
@@ -91,6 +96,14 @@ def unaccounted(facts: Facts) -> list[str]:
         for one in facts.functions
         if one.standing != "judged" and not one.by.endswith(f"({one.origin})")
     ]
+
+
+def _is_summed_up(file: Path, records: Sequence[Record], facts: Facts) -> bool:
+    """Return whether a summary is that of *records*; one of another version of quantizer may count other things."""
+    if facts.quantizer != __version__ or file.name not in facts.digests or not is_file(file):
+        return True
+    said: object = SAID.json_of(file, str(file))
+    return said == json.loads(json.dumps(summary_of(records)))
 
 
 def _items(ids: Sequence[str]) -> str:

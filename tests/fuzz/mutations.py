@@ -92,6 +92,14 @@ def json_line(rng: random.Random, raw: bytes) -> bytes:
     return b"\n".join(parts)
 
 
+def message(rng: random.Random, raw: bytes) -> bytes:
+    """Change one value, key or list of the text of a framed message, whose length stays true."""
+    length = int.from_bytes(raw[:4], "little")
+    text, rest = raw[4 : 4 + length], raw[4 + length :]
+    changed = json_line(rng, text)
+    return len(changed).to_bytes(4, "little") + changed + rest
+
+
 def _dumped(content: Any) -> bytes:
     try:
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

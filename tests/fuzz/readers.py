@@ -23,11 +23,15 @@ from quantizer.conformance.campaign.record import Totals
 from quantizer.conformance.campaign.work import Tally
 from quantizer.conformance.faults.without_effect import FILE, read_without_effect
 from quantizer.conformance.gallery import OUTCOMES, read_outcomes
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.options import Options
 from quantizer.conformance.real.reports import FOLDER, SAMPLES, read_reports, read_samples
 from quantizer.conformance.session import open_session
 from quantizer.conformance.stored import read_goldens, read_replay
 from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
 from quantizer.conformance.vectors.difference import differences
 from quantizer.conformance.vectors.export import bundle
 from quantizer.conformance.vectors.judging import judge, records
@@ -38,6 +42,7 @@ from quantizer.core.dtypes import dtype
 from quantizer.core.facts import Facts
 from quantizer.core.graph_spec import load_graph_spec
 from quantizer.core.library import load_library, load_platform, load_schemes, load_spec
+from quantizer.core.rooms import DISTRIBUTION, _declared
 from quantizer.core.vectors import MANIFEST
 from quantizer.ir.formats import compass, top_mlir
 from quantizer.ir.formats.npz import read_npy, read_npz, zip_bytes
@@ -55,6 +60,11 @@ from quantizer.reporting.machine import MACHINE, machine_of
 from quantizer.reporting.statement import read_statement, state
 from quantizer.reporting.store import read_kills, read_run, read_run_facts, read_timings
 from quantizer.reporting.thresholds import read_thresholds
+from quantizer.runtime.engines import frames
+from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.runtime.engines.greeting import greeting_of
+from quantizer.runtime.engines.serve import PROTOCOL
+from quantizer.runtime.isolation import wire
 from quantizer.runtime.sample_data import read_batches
 
 ROOT = Path(__file__).parents[2]
@@ -177,6 +187,50 @@ def _of_vectors(path: Path) -> None:
         list(differences(one, other))
 
 
+def _message(frame: frames.Frame) -> bytes:
+    stream = io.BytesIO()
+    frames.send(stream, frame)
+    return stream.getvalue()
+
+
+def _of_answers(path: Path) -> None:
+    """Read what an engine answers to two jobs."""
+    with path.open("rb") as stream:
+        if (frame := frames.receive(stream)) is not None:
+            frames.replies(frame, JOBS)
+
+
+def _of_greeting(path: Path) -> None:
+    with path.open("rb") as stream:
+        if (frame := frames.receive(stream)) is not None:
+            greeting_of(frame.header)
+
+
+def _of_plugin(path: Path) -> None:
+    """Read what a function of a plugin gave."""
+    with path.open("rb") as stream:
+        if (frame := frames.receive(stream)) is not None:
+            wire.Reader(frame.arrays, lambda _: PLATFORM, lambda _, __: None).read(frame.header.get("result"))
+
+
+def _given() -> bytes:
+    """Return the message that holds parameters of a case."""
+    writer = wire.Writer(lambda _: 0, lambda _: (1, 1))
+    library = open_session(Options(root=ROOT)).library
+    target = Target(library.spec("conv2d"), library.scheme("w8a8"), PLATFORM)
+    choices = HashChoices(key(1, target.id), {})
+    trial = Trial(target, build_case(target, choices), BuiltinEngine())
+    return _message(frames.Frame({"result": writer.write(trial.parameters)}, arrays=writer.arrays))
+
+
+PLATFORM = load_library().platform("ideal")
+JOBS = (
+    frames.Job(b"", {}, declared=(("int8", (2, 3)),)),
+    frames.Job(b"", {}),
+)
+ANSWERS = frames.Frame({"replies": [{"outputs": 1}, {"outputs": 0, "error": "no"}]}, arrays=(np.ones((2, 3), np.int8),))
+GREETING = {"protocol": PROTOCOL, "name": "sim", "version": "1", "form": "npz", "operators": ["relu"], "floats": True}
+PROJECT = f'[project]\nname = "{DISTRIBUTION}"\n[project.entry-points."quantizer.engines"]\nsim = "a.b:C"\n'.encode()
 VECTORS = _vectors()
 FED = Graph("fed", (), {"x": Tensor("x", (FREE, 3), dtype("float32"))}, ("x",), ("x",))
 JSON = (m.json_line, m.json_line, m.json_line)
@@ -220,7 +274,45 @@ READERS = (
     Reader("samples", "s.npz", m.arrays(x=np.ones((4, 3), np.float32)), lambda path: read_batches(path, FED, 2), (m.archive, m.archive), 4),
     Reader("sample", "s.npy", _npy(np.ones((4, 3), np.float32)), lambda path: read_batches(path, FED, 2), (m.npy_header, m.npy_header), 4),
     Reader("xfails", "x.yaml", XFAILS, read_xfails, (m.digits,), 3),
+    Reader("answers of an engine", "answers", _message(ANSWERS), _of_answers, (m.message, m.message), 4),
+    Reader("greeting of an engine", "greeting", _message(frames.Frame(GREETING)), _of_greeting, (m.message, m.message), 4),
+    Reader("answer of a plugin", "answer", _given(), _of_plugin, (m.message, m.message, m.message), 6),
+    Reader("entry points of a checkout", "pyproject.toml", PROJECT, lambda path: _declared(path, "quantizer.engines"), (), 3),
+    *(Reader(f"platform {name}", f"{name}.yaml", load_library().platform_paths[name].read_bytes(), load_platform, (m.digits,), 1)
+      for name in ("ideal", "compass", "tosa", "tflite_ref", "xnnpack", "torch_x86", "tpulang")),
 )  # fmt: skip
+
+
+def _quantized() -> bytes:
+    """Return a model of one quantized operator."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    constants = {"xs": np.float32(0.02), "xz": np.uint8(3), "ys": np.float32(0.03), "yz": np.uint8(1)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("Relu", ["xd"], ["c"], "first"),
+        helper.make_node("QuantizeLinear", ["c", "ys", "yz"], ["cq"]),
+        helper.make_node("DequantizeLinear", ["cq", "ys", "yz"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    ends = [value("x", TensorProto.FLOAT, [2, 3])], [value("y", TensorProto.FLOAT, None)]
+    held = [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()]
+    graph = helper.make_graph(nodes, "net", *ends, held)
+    made: bytes = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    return made
+
+
+def _of_nodes(path: Path) -> None:
+    """Do what `quantizer case from-onnx` does before it judges."""
+    from quantizer.conformance.from_onnx import cuts_of
+    from quantizer.runtime.onnx_model import load_onnx_graph
+    from quantizer.runtime.sample_data import synthetic_batches
+
+    graph = load_onnx_graph(path)
+    cuts_of(graph, synthetic_batches(graph, 0, 1, 1)[0], open_session(Options(root=ROOT)), "ort")
 
 
 def optional() -> list[Reader]:
@@ -252,6 +344,7 @@ def optional() -> list[Reader]:
         blob.shape.dim.extend(shape)
     weights = net.SerializeToString()
     return [
+        Reader("nodes of a model", "q.onnx", _quantized(), _of_nodes, (), 3),
         Reader("ONNX", "m.onnx", model.SerializeToString(), onnx_format.load, (), 5),
         Reader("prototxt", "n.prototxt", text, lambda path: caffe.load(path, path.with_suffix(".caffemodel")), (m.digits,), 4,
                beside=(("n.caffemodel", weights),)),

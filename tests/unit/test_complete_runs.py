@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 from reporting_facts import facts, written
 
+from quantizer import __version__
 from quantizer.cli import main
 from quantizer.core.errors import CaseError
 from quantizer.core.facts import FunctionFacts, PluginFacts
@@ -18,6 +19,8 @@ from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.complete_run import IncompleteRunError, read_complete_run, read_either, unaccounted
 from quantizer.reporting.folder import LOCK, RunFolder
 from quantizer.reporting.statement import state
+from quantizer.reporting.store import write_run
+from quantizer.reporting.tally import summary_of
 
 PASSED = Record("relu-a8-ideal", "relu", "cases", "passed", cases=1, checks={"arithmetic": CheckRecord(passed=1)})
 OTHER = Record("conv2d-spec", "conv2d", "spec", "passed", checks={"spec": CheckRecord(passed=1)})
@@ -53,6 +56,16 @@ def test_what_a_run_lacks_is_named(tmp_path: Path, changes: dict[str, object], s
     with pytest.raises(IncompleteRunError):
         read_either(folder / "records.jsonl")
     assert main(["report", "show", str(folder)]) == 0
+
+
+def test_a_summary_that_does_not_sum_up_its_records_is_refused_whatever_its_digest(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    known = facts(items=["conv2d-spec", "relu-a8-ideal"], quantizer=__version__)
+    write_run(folder, [PASSED, OTHER], summary_of([PASSED, OTHER]), known)
+    assert len(read_complete_run(folder)[0]) == 2
+    write_run(folder, [PASSED, OTHER], summary_of([PASSED, replace(OTHER, outcome="failed")]), known)
+    with pytest.raises(IncompleteRunError, match="summary.json does not sum up records.jsonl"):
+        read_complete_run(folder)
 
 
 def test_a_changed_record_is_not_that_of_the_run(tmp_path: Path) -> None:

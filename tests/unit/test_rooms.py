@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 DESCRIPTOR = """
 from pathlib import Path
 
-from quantizer.core.rooms import Oracle, Room
+from quantizer.core.rooms import Flow, Oracle, Room
 
 ROOM = Room(Path(__file__).parent, platforms=({platforms},), functions=({functions}), oracles=({oracles}){more})
 """
@@ -213,7 +213,7 @@ def test_lint_says_of_a_room_from_outside_what_its_requantization_has_no_rule_fo
 
 
 PARTS = """
-import numpy as np
+import torch
 
 from quantizer.conformance.exported import Exported
 from quantizer.conformance.faults.capabilities import every
@@ -225,19 +225,31 @@ FAULTS = (Fault("chip_fault", "chip", every, "quantized", lambda original: origi
 POLICIES = (Policy("2 LSB", "the chip's own tests", within_codes(2), in_codes=True),)
 
 
-def codes(trial):
-    return trial.got
+def written(trial):
+    return {"y": trial.outcome.codes}
 
 
-def codes_off_by_one(trial):
-    return np.where(trial.got > trial.got.min(), trial.got - 1, trial.got + 1)
+def codes(spec, platform, *, y):
+    return y
+
+
+def codes_off_by_one(spec, platform, *, y):
+    return torch.where(y > y.min(), y - 1, y + 1)
+
+
+def codes_in_floats(spec, platform, *, y):
+    return y.float()
+
+
+def codes_of_numpy(spec, platform, *, y):
+    return y.numpy()
 
 
 def files(trial):
     return Exported({"case.chip": trial.spec.op, "x.npy": trial.tensors["x"].numpy()}, "run {folder}/case.chip")
 """
 EVERYTHING = """,
-    flow="PACKAGE.kernels:FLOW",
+    flow=Flow("PACKAGE.kernels:written", "PACKAGE.kernels:FLOW"),
     exports={"chip files": "PACKAGE.kernels:files"},
     faults="PACKAGE.kernels:FAULTS",
     policies="PACKAGE.kernels:POLICIES",
@@ -265,7 +277,10 @@ def trial_on_the_chip():
     return Trial(target, build_case(target, HashChoices(key(1, target.id), {})), session.engine)
 
 
-@pytest.mark.parametrize(("flow", "status"), [("codes", "pass"), ("codes_off_by_one", "fail")])
+@pytest.mark.parametrize(
+    ("flow", "status"),
+    [("codes", "pass"), ("codes_off_by_one", "fail"), ("codes_in_floats", "fail"), ("codes_of_numpy", "fail")],
+)
 def test_pipeline_runs_the_flow_of_a_room(installed, fresh, flow, status):
     installed("chip", kernels=PARTS, more=EVERYTHING.replace("FLOW", flow))
     fresh()
@@ -293,7 +308,7 @@ def test_without_its_room_nothing_is_left_of_what_it_brings(fresh):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (', flow="nothing"', "'nothing': write module:function"),
+        (', flow=Flow("nothing", "a:b")', "'nothing': write module:function"),
         (', graphs="ideal"', "graphs: platform 'ideal' is not of this room"),
     ],
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from quantizer.conformance.trial import Trial
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.rooms import loaded, room_of
 from quantizer.core.verdict import Verdict, failure, inconclusive, passed
+from quantizer.runtime.isolation.plugins import run_flow
 
 CHECK = "pipeline"
 
@@ -15,14 +18,20 @@ CHECK = "pipeline"
 def pipeline(trial: Trial) -> Verdict | None:
     """Compare the direct run with the flow that the platform's room names; None where it names none."""
     room = room_of(trial.target.platform.platform)
-    if room is None or not room.flow:
+    if room is None or room.flow is None:
         return None
     if np.isnan(trial.y).any():
         return inconclusive(CHECK, "the reference is NaN on the samples: no flow calibrates on that")
+    platform = trial.target.platform
     try:
-        got = loaded(room.flow)(trial)
+        written = loaded(room.flow.writes)(trial)
+        made = run_flow(room.flow.runs, trial.spec.op, platform.places, (trial.spec, platform), written)
     except UnsupportedError as err:
         return inconclusive(CHECK, str(err))
+    if not isinstance(made, Tensor) or made.is_floating_point() or made.dtype == torch.bool:
+        kind = str(made.dtype) if isinstance(made, Tensor) else type(made).__name__
+        return failure(CHECK, f"the flow gives {kind}: codes are integers")
+    got = made.numpy()
     wanted = trial.got
     if got.shape != wanted.shape:
         return failure(CHECK, f"the flow gives shape {list(got.shape)}, the direct run {list(wanted.shape)}")

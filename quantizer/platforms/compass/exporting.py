@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypedDict
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from quantizer.conformance.checks.round_trip import float_graph
 from quantizer.conformance.exported import Content, Exported
 from quantizer.conformance.trial import Trial
+from quantizer.core.case import AttrValue
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.schemes import Scheme
 from quantizer.ir.formats import compass
@@ -18,19 +21,20 @@ from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import TOP_RANGE
 from quantizer.ir.graph import Graph, Node
+from quantizer.platforms.compass.names import BLOB, CFG, DATA, GRAPH
 from quantizer.runtime.executor import to_node_order
 
-GRAPH, BLOB, DATA, CFG = "graph.txt", "graph.bin", "data.npz", "opt.cfg"
 
-
-@dataclass(frozen=True)
-class Written:
-    """What the flow reads: the float IR, the samples of its inputs in its axis order, the cfg."""
+class Written(TypedDict):
+    """What the flow reads: the float IR, the samples of its inputs in its axis order, the cfg; and the case itself."""
 
     text: str
-    blob: bytes
+    blob: Tensor
+    """Bytes."""
     feeds: dict[str, Tensor]
     cfg: str
+    shapes: dict[str, tuple[int, ...]]
+    attrs: dict[str, AttrValue]
 
 
 def written_case(trial: Trial) -> Written:
@@ -46,21 +50,28 @@ def written_case(trial: Trial) -> Written:
         name: to_node_order(trial.tensors[name], "channels_last", spatial=trial.spec.inputs[name].spatial).contiguous()
         for name in graph.inputs
     }
-    return Written(text, blob, feeds, cfg_of(trial.spec.op, trial.target.scheme, batched(feeds)))
+    return Written(
+        text=text,
+        blob=torch.frombuffer(bytearray(blob), dtype=torch.uint8) if blob else torch.empty(0, dtype=torch.uint8),
+        feeds=feeds,
+        cfg=cfg_of(trial.spec.op, trial.target.scheme, batched(feeds)),
+        shapes=dict(trial.case.shapes),
+        attrs=dict(trial.case.attrs),
+    )
 
 
 def files(trial: Trial) -> Exported:
     """Return the files that the flow reads, with the case's own operands and codes; UnsupportedError as above."""
     written = written_case(trial)
     contents: dict[str, Content] = {
-        GRAPH: written.text,
-        BLOB: written.blob,
-        CFG: written.cfg,
+        GRAPH: written["text"],
+        BLOB: written["blob"].numpy().tobytes(),
+        CFG: written["cfg"],
         "codes.npy": trial.got,
     }
     contents |= {f"{name}.npy": values.numpy() for name, values in trial.tensors.items()}
-    if batched(written.feeds):
-        contents[DATA] = {name: values.numpy() for name, values in written.feeds.items()}
+    if batched(written["feeds"]):
+        contents[DATA] = {name: values.numpy() for name, values in written["feeds"].items()}
     return Exported(contents, f"quantize it with: quantizer optimize --cfg {{folder}}/{CFG}")
 
 

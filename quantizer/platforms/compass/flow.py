@@ -1,4 +1,7 @@
-"""Runs a case through the Compass flow: its files, every step that quantizes, and the quantized IR read back."""
+"""Runs a case through the Compass flow: its files, every step that quantizes, and the quantized IR read back.
+
+It runs where the functions under test do, those of a plugin in the process of plugins: it reads no case and no verdict.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
-from quantizer.conformance.trial import Trial
+from quantizer.core.case import AttrValue
 from quantizer.core.library import Library
 from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
@@ -22,7 +24,7 @@ from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.optimize.cfg import parse_cfg
 from quantizer.optimize.steps import STEPS, with_graph
 from quantizer.optimize.work import PLATFORM, Work
-from quantizer.platforms.compass.exporting import CFG, written_case
+from quantizer.platforms.compass.names import CFG
 from quantizer.runtime.executor import to_operator_order
 
 
@@ -41,26 +43,33 @@ class _Samples:
         return self
 
 
-def codes(trial: Trial) -> np.ndarray[Any, Any]:
+def codes(
+    spec: Spec,
+    platform: Platform,
+    *,
+    text: str,
+    blob: Tensor,
+    feeds: Mapping[str, Tensor],
+    cfg: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    attrs: Mapping[str, AttrValue],
+) -> Tensor:
     """Return the output codes that the flow's quantized graph gives, in the operator's axis order.
 
-    UnsupportedError for a case that Compass IR or a cfg cannot hold.
+    The rest is what `exporting.written_case` wrote. UnsupportedError where Compass IR cannot hold the quantized graph.
     """
-    exported = written_case(trial)
-    library = _library(trial.spec, trial.target.platform)
-    work = Work(parse_cfg(exported.cfg, Path(CFG)), library)
-    work = with_graph(work, compass.from_bytes(exported.text, exported.blob))
-    work = replace(work, calibration=_Samples(exported.feeds))
+    library = _library(spec, platform)
+    work = Work(parse_cfg(cfg, Path(CFG)), library)
+    work = with_graph(work, compass.from_bytes(text, blob.numpy().tobytes()))
+    work = replace(work, calibration=_Samples(feeds))
     for step in STEPS[1:-2]:
         work = step(work)
-    graph = _written(work, library) if _built_in(trial.spec) else work.quantized_graph
-    output = next(iter(trial.spec.outputs.values()))
+    graph = _written(work, library) if _built_in(spec) else work.quantized_graph
+    output = next(iter(spec.outputs.values()))
     made = [
-        to_operator_order(values, "channels_last", spatial=output.spatial)
-        for values in work.runs.outputs(graph, exported.feeds)
+        to_operator_order(values, "channels_last", spatial=output.spatial) for values in work.runs.outputs(graph, feeds)
     ]
-    found: np.ndarray[Any, Any] = concatenate_outputs(trial.spec, made, trial.case.shapes, trial.case.attrs).numpy()
-    return found
+    return concatenate_outputs(spec, made, shapes, attrs)
 
 
 def _written(work: Work, library: Library) -> Graph:

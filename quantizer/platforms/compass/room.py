@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantizer.core.rooms import Room
+from quantizer.core.rooms import Flow, Room
 
 ROOM = Room(
     Path(__file__).parent,
     platforms=("compass",),
     functions=("quantizer.platforms.compass.rules", "quantizer.platforms.compass.kernels"),
-    flow="quantizer.platforms.compass.flow:codes",
+    flow=Flow("quantizer.platforms.compass.exporting:written_case", "quantizer.platforms.compass.flow:codes"),
     exports={"Compass IR": "quantizer.platforms.compass.exporting:files"},
     faults="quantizer.platforms.compass.file_faults:FAULTS",
     policies="quantizer.platforms.compass.policies:POLICIES",

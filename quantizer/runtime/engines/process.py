@@ -24,13 +24,36 @@ SERVE = Path(__file__).with_name("serve.py")
 """What any interpreter that has numpy runs: it imports nothing of this package."""
 
 
+MARKS = (
+    "ACTIONS_",
+    "APPVEYOR",
+    "BITBUCKET_",
+    "BUILDKITE",
+    "CIRCLE",
+    "CI_",
+    "DRONE",
+    "GITHUB_",
+    "GITLAB_",
+    "JENKINS_",
+    "PYTEST_",
+    "RUNNER_",
+    "TEAMCITY_",
+    "TRAVIS",
+)
+"""How the names of variables begin by which a program knows a test or a CI system."""
+MARK_NAMES = ("BUILD_ID", "BUILD_NUMBER", "BUILD_URL", "CI", "CONTINUOUS_INTEGRATION", "JOB_NAME", "TF_BUILD")
+"""Other such variables."""
+
+
 def environment(pins: Mapping[str, str] | None = None, *, ours: bool = True) -> dict[str, str]:
     """Return the environment of a worker: one thread, this package importable if it is *ours*; *pins* on top.
 
-    Nothing of it says that a test runs, or which process of the test runs it.
+    Nothing of it says that a test or a job of CI runs, or which process of the test runs it: what is judged runs there
+    as anywhere else.
     """
     own = str(ROOT) if ours else ""
-    given = {name: text for name, text in {**os.environ, **(pins or {})}.items() if not name.startswith("PYTEST_")}
+    known = {**os.environ, **(pins or {})}.items()
+    given = {name: text for name, text in known if not name.startswith(MARKS) and name not in MARK_NAMES}
     path = os.pathsep.join(part for part in (own, os.environ.get("PYTHONPATH")) if part)
     return {**given, **({"PYTHONPATH": path} if path else {}), "OMP_NUM_THREADS": "1"}
 

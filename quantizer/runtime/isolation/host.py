@@ -63,7 +63,7 @@ class Host:
         self._connected: list[dict[str, Spec]] = []
         self._known: list[Mapping[str, Any]] = []
         self._fatal: dict[str, str] = {}
-        self._hangs: dict[int, int] = {}
+        self._hangs: dict[int | str, int] = {}
         self._trace = self._said = ""
         self.ended = 0
         """How many processes ended while they were asked."""
@@ -100,16 +100,27 @@ class Host:
 
     def call(self, number: int, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Return what function *number* gives; FunctionError if it raised, EngineError if it ended its process."""
-        if self._hangs.get(number, 0) >= HANGS:
+        return self._called({"kind": "call", "function": number}, args, named)
+
+    def flow(self, place: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Return what `module:function` of ours gives in the process of plugins; errors as those of a call.
+
+        For what calls functions of plugins many times: all of it is one call, with its limits.
+        """
+        return self._called({"kind": "flow", "function": place}, args, named)
+
+    def _called(self, asked: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        function = asked["function"]
+        if self._hangs.get(function, 0) >= HANGS:
             raise EngineError(f"it was not called any more: {HANGS} calls before did not end in time")
         self._revive()
         writer = Writer(self._number, _refuse)
         body = {"args": writer.write(tuple(args)), "named": writer.write(dict(named)), "pinned": is_within()}
         # The same call ended a process before: other checks of the case must not each wait for the next death.
-        if self._fatal and (why := self._fatal.get(_digest(number, body, writer))) is not None:
+        if self._fatal and (why := self._fatal.get(_digest(function, body, writer))) is not None:
             raise EngineError(why)  # before anything is taken out of here that the process is told once
         drop, self._dropped = self._dropped, []
-        header = {"kind": "call", "function": number, **body, "define": self._new_models(), "drop": drop}
+        header = {**asked, **body, "define": self._new_models(), "drop": drop}
         try:
             reply = self._ask(Frame(header, arrays=writer.arrays), None)
             if (error := reply.header.get("error")) is not None:
@@ -118,8 +129,8 @@ class Host:
             return Reader(reply.arrays, self._named, self._opaque).read(reply.header.get("result"))
         except (DiedError, FormatError) as err:
             why = visible(f"its process {err}" if isinstance(err, DiedError) else f"its process answered with {err}")
-            self._hangs[number] = self._hangs.get(number, 0) + ("did not answer" in str(err))
-            self._fatal[_digest(number, body, writer)] = why
+            self._hangs[function] = self._hangs.get(function, 0) + ("did not answer" in str(err))
+            self._fatal[_digest(function, body, writer)] = why
             self.ended += 1
             self.close()
             raise EngineError(why) from None
@@ -136,6 +147,8 @@ class Host:
             except DiedError:
                 self.close()
                 return "its process ended while it was asked whether it is whole."
+            if (late := found.header.get("late")) is not None:
+                return f"the process of plugins was damaged: {visible(str(late))}"
             if said not in str(found.header.get("error", "")):
                 return f"the process of plugins was damaged: it calls a function right that {what}."
         return ""
@@ -230,8 +243,8 @@ def _refuse(value: Any) -> NoReturn:
     raise FunctionError(f"a {type(value).__name__} does not reach a plugin: functions of plugins take plain data.")
 
 
-def _digest(number: int, body: Mapping[str, Any], writer: Writer) -> str:
-    found = hashlib.sha256(json.dumps([number, body], sort_keys=True).encode())
+def _digest(function: int | str, body: Mapping[str, Any], writer: Writer) -> str:
+    found = hashlib.sha256(json.dumps([function, body], sort_keys=True).encode())
     for values in writer.arrays:
         found.update(values.tobytes())
     return found.hexdigest()

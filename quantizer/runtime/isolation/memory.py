@@ -8,8 +8,10 @@ and wrong in a program.
 from __future__ import annotations
 
 import contextlib
+import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +30,10 @@ POISON, MARGIN = 85, 5
 """What stands around an operand in a larger buffer, and how many elements on either side."""
 LARGEST = 1 << 16
 """Elements of the operands of such a call, at most."""
+SETTLED = 0.25
+"""Seconds for which what a call was given and gave is looked after."""
+HELD = 1 << 25
+"""Bytes of it, at most."""
 THREADS = 3
 """Threads of torch in a call under several: more than two halves, and no power of two."""
 
@@ -38,6 +44,31 @@ def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[in
         if not _same_bytes(tensor, held):
             name = names.get(id(tensor))
             raise FunctionError(f"wrote into {f'operand {name!r}' if name else 'what it was given'}. Work on a copy.")
+
+
+class Settling:
+    """What calls were given and gave, held for a moment: nothing may write into it after the call."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[float, int, int, list[tuple[Array, Array]]]] = deque()
+        self._bytes = 0
+
+    def hold(self, function: int, given: Sequence[tuple[Tensor, Array]], gave: Sequence[Array]) -> None:
+        """Remember a call of function number *function*; what is too large is not held."""
+        pairs = [(_numpy(tensor), held) for tensor, held in given] + [(values, values.copy()) for values in gave]
+        size = sum(values.nbytes for _, values in pairs)
+        if size <= LARGEST * 8:
+            self._held.append((time.monotonic(), function, size, pairs))
+            self._bytes += size
+
+    def written(self, *, now: bool = False) -> Iterator[int]:
+        """Yield the functions that wrote after their call, of calls that are held long enough; now: of all."""
+        until = time.monotonic() - SETTLED
+        while self._held and (now or self._held[0][0] < until or self._bytes > HELD):
+            _, function, size, pairs = self._held.popleft()
+            self._bytes -= size
+            if any(values.tobytes() != known.tobytes() for values, known in pairs):
+                yield function
 
 
 def is_due(operands: Mapping[str, Tensor]) -> bool:
@@ -214,6 +245,9 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 def _same_bytes(tensor: Tensor, held: Array) -> bool:
     if tuple(tensor.shape) != held.shape:
         return False
-    # bytes, because NaN is not equal to itself; numpy has no bfloat16
-    values = tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
-    return values.contiguous().numpy().tobytes() == held.tobytes()
+    return _numpy(tensor).tobytes() == held.tobytes()  # bytes, because NaN is not equal to itself
+
+
+def _numpy(tensor: Tensor) -> Array:
+    """Return what a tensor holds; numpy has no bfloat16."""
+    return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).detach().numpy()

@@ -17,13 +17,14 @@ from torch import Tensor
 from quantizer import __version__
 from quantizer.core.errors import FormatError, FunctionError, QuantizerError
 from quantizer.core.model import Model
+from quantizer.core.rooms import loaded
 from quantizer.numerics.pinned import pinned
-from quantizer.ops import BUILT_IN, REGISTRY, Registration
+from quantizer.ops import BUILT_IN, REGISTRY, Function, Registration
 from quantizer.plugins.bridge import connect
 from quantizer.plugins.discovery import load_plugins
 from quantizer.plugins.loading import LAYERS
 from quantizer.runtime.engines.frames import Frame, receive, send
-from quantizer.runtime.isolation.memory import is_due, require_same_elsewhere, require_unchanged
+from quantizer.runtime.isolation.memory import Settling, is_due, require_same_elsewhere, require_unchanged
 from quantizer.runtime.isolation.wire import Reader, Writer, read_model
 from quantizer.runtime.raised import raised
 
@@ -33,18 +34,18 @@ INTEGER = ("quantized", "accumulate")
 """Kinds of functions whose results are the same bits in any memory."""
 
 
-def _writes() -> Registration:
+def _writes() -> Function:
     """Return a function that writes into its operand."""
-    return Registration("probe", "quantized", lambda *, x: x.add_(1), (1,), None, BUILT_IN)
+    return lambda *, x: x.add_(1)
 
 
-def _keeps() -> Registration:
+def _keeps() -> Function:
     """Return a function that keeps what it gave by the address of its operand."""
     kept: dict[int, Tensor] = {}
-    return Registration("probe", "quantized", lambda *, x: kept.setdefault(x.data_ptr(), 2 * x), (1,), None, BUILT_IN)
+    return lambda *, x: kept.setdefault(x.data_ptr(), 2 * x)
 
 
-FORBIDDEN: Mapping[str, Callable[[], Registration]] = {"writes": _writes, "keeps": _keeps}
+FORBIDDEN: Mapping[str, Callable[[], Function]] = {"writes": _writes, "keeps": _keeps}
 """What no function may do -> a function that does it."""
 
 
@@ -58,11 +59,21 @@ class Served:
         self._kept: dict[int, Any] = {}
         self._generation = 0
         self._count = 0
+        self._settling = Settling()
+        self._late: dict[int, str] = {}
+        self._untold: set[int] = set()
 
     def answer(self, frame: Frame) -> Frame:
         """Return the answer to one message."""
         header = frame.header
-        kind = {"load": self._load, "connect": self._connect, "call": self._call, "probe": self._probe}[header["kind"]]
+        kinds = {
+            "load": self._load,
+            "connect": self._connect,
+            "call": self._call,
+            "flow": self._flow,
+            "probe": self._probe,
+        }
+        kind = kinds[header["kind"]]
         try:
             for number, data in header.get("define", ()):
                 self._models[number] = read_model(data)
@@ -98,25 +109,62 @@ class Served:
 
     def _call(self, header: Mapping[str, Any], frame: Frame) -> Frame:
         """Call a function of a plugin."""
-        return self._called(self._functions[header["function"]], header, frame)
+        number = header["function"]
+        entry = self._functions[number]
+        self._look()
+        if number in self._late:
+            self._untold.discard(number)
+            raise FunctionError(self._late[number])
+        return self._called(entry.function, header, frame, again=entry.kind in INTEGER, number=number)
+
+    def _look(self, *, now: bool = False) -> None:
+        """Note the functions that wrote into memory after their call."""
+        for number in self._settling.written(now=now):
+            if number not in self._late:
+                self._untold.add(number)
+            self._late[number] = (
+                f"{self._functions[number]}: wrote into what it was given, or gave, after it had returned."
+                " End your threads first. Return memory that nothing else uses."
+            )
+
+    def _flow(self, header: Mapping[str, Any], frame: Frame) -> Frame:
+        """Call a function of ours that calls functions of plugins."""
+        return self._called(loaded(header["function"]), header, frame)
 
     def _probe(self, header: Mapping[str, Any], frame: Frame) -> Frame:
         """Call one of our functions that does what none may do, as a plugin's is called. It must fail."""
-        return self._called(FORBIDDEN[header["function"]](), header, frame)
+        self._look(now=True)
+        if self._untold:
+            return Frame({"late": self._late[min(self._untold)]})
+        return self._called(FORBIDDEN[header["function"]](), header, frame, again=True)
 
-    def _called(self, entry: Registration, header: Mapping[str, Any], frame: Frame) -> Frame:
-        """Call a function, and look at what it did with its memory."""
+    def _called(
+        self,
+        function: Function,
+        header: Mapping[str, Any],
+        frame: Frame,
+        *,
+        again: bool = False,
+        number: int | None = None,
+    ) -> Frame:
+        """Call a function, and look at what it did with its memory.
+
+        again: some calls are made in other memory too; number: the function's, of which memory is looked after.
+        """
         reader = Reader(frame.arrays, self._models.__getitem__, self._held)
         args, named = reader.read(header["args"]), reader.read(header["named"])
         tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
         names = {id(value): name for name, value in tensors.items()}
         with np.errstate(all="ignore"), pinned() if header["pinned"] else contextlib.nullcontext():
-            made = entry.function(*args, **named)
+            made = function(*args, **named)
             require_unchanged(reader.tensors, names)
-            if entry.kind in INTEGER and not args and is_due(tensors):
-                require_same_elsewhere(lambda other: entry.function(**{**named, **other}), tensors, made)
+            if again and not args and is_due(tensors):
+                require_same_elsewhere(lambda other: function(**{**named, **other}), tensors, made)
         writer = Writer(self._number, self._keep)
-        return Frame({"result": writer.write(made)}, arrays=writer.arrays)
+        answer = Frame({"result": writer.write(made)}, arrays=writer.arrays)
+        if number is not None:
+            self._settling.hold(number, reader.tensors, writer.arrays)
+        return answer
 
     def _number(self, model: Model) -> int | None:
         """Return the number of a spec, scheme or platform that the judge sent."""

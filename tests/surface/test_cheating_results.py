@@ -1,0 +1,108 @@
+"""Results of functions that are wrong in a way of their own, and odd ones that are right, through the recipe of docs/ci.md."""
+
+import pytest
+from test_adversaries import green
+from test_isolation import records, text, write
+
+SLEEP = "(time.sleep(0.03), {}.add_(1))"
+LATER = "__import__('threading').Thread(target=lambda: " + SLEEP + ").start()"
+WRONG = {
+    "previous": ("key = tuple(x.shape)\nfound = KEPT.get(key, right)\nKEPT[key] = right", "found"),
+    "by_content": ("found = KEPT.setdefault((x.numpy().tobytes(), tuple(x.shape)), right)", "found"),
+    "by_ends": ("found = KEPT.setdefault((int(x.min()), int(x.max()), tuple(x.shape)), right)", "found"),
+    "in_ci": ("", "right + ('CI' not in os.environ)"),
+    "in_github": ("", "right + ('GITHUB_ACTIONS' not in os.environ)"),
+    "in_gitlab": ("", "right + ('CI_JOB_ID' not in os.environ)"),
+    "in_jenkins": ("", "right + ('JENKINS_URL' not in os.environ)"),
+    "address": ("", "right + (x.data_ptr() % 128 != 0)"),
+    "later_operand": (LATER.format("x"), "right"),
+    "later_result": (LATER.format("right"), "right"),
+    "later_parameters": (LATER.format("parameters.outputs['y'].scale"), "right"),
+    "float32": ("", "right.to(torch.float32)"),
+    "float16": ("", "right.to(torch.float16)"),
+    "bfloat16": ("", "right.to(torch.bfloat16)"),
+    "complex64": ("", "right.to(torch.complex64)"),
+    "nan": ("", "right * float('nan')"),
+    "infinite": ("", "right * float('inf')"),
+    "masked": ("", "np.ma.masked_array(right.numpy(), mask=right.numpy() > 0)"),
+    "objects": ("", "right.numpy().astype(object)"),
+    "array_class": ("", "right.numpy().view(type('Own', (np.ndarray,), {}))"),
+    "generated": ("", "(piece for piece in right)"),
+    "listed": ("", "right.tolist()"),
+    "scalar": ("", "right.sum()"),
+    "number": ("", "int(right.flatten()[0])"),
+    "sparse": ("", "right.to_sparse()"),
+    "quantized_type": ("", "torch.quantize_per_tensor(right.float(), 1.0, 0, torch.qint32)"),
+    "nested": ("", "torch.nested.nested_tensor([right])"),
+    "vast": ("", "torch.zeros(1, dtype=torch.int64).expand(1 << 40)"),
+    "empty": ("", "right[..., :0]"),
+    "unsigned_view": ("", "right.to(torch.int8).view(torch.uint8)"),
+    "stages_of_numbers": ("from quantizer.numerics.qparams import Staged", "Staged(right + 1, {1: right})"),
+    "stages_of_text": ("from quantizer.numerics.qparams import Staged", "Staged(right + 1, {'y' * 100000: 'y'})"),
+    "stages_in_a_list": ("from quantizer.numerics.qparams import Staged", "Staged(right, [right])"),
+    "staged_twice": ("from quantizer.numerics.qparams import Staged", "Staged(Staged(right, {}), {})"),
+    "a_class": ("", "torch.Tensor"),
+    "itself": ("", "quantized"),
+    "every_thousandth": ("", "right + (x == x.max()) * (right % 7 == 3)"),
+    "on_repeats": ("n = KEPT[x.numpy().tobytes()] = KEPT.get(x.numpy().tobytes(), 0) + 1", "right + (n > 2)"),
+    "odd_calls": ("n = KEPT['n'] = KEPT.get('n', 0) + 1", "right + (n % 5 == 4)"),
+}
+FINE = {
+    "fortran": ("", "right.permute(*reversed(range(right.dim()))).contiguous().permute(*reversed(range(right.dim())))"),
+    "read_only": (
+        "found = right.numpy().copy(); found.setflags(write=False); __import__('warnings').simplefilter('ignore')",
+        "torch.from_numpy(found)",
+    ),
+    "strided_result": ("", "torch.stack([right, right + 1], dim=-1)[..., 0]"),
+    "narrow16": ("", "right.to(torch.int16)"),
+    "negated": ("", "torch._neg_view(-right)"),
+    "own_class": ("", "right.as_subclass(type('Own', (torch.Tensor,), {}))"),
+    "slow_thread": ("__import__('threading').Thread(target=time.sleep, args=(0.01,)).start()", "right"),
+}
+REFERENCES = {
+    "r_nan": "2 * x * float('nan')",
+    "r_infinite": "2 * x + float('inf')",
+    "r_complex": "torch.complex(2 * x, 0 * x)",
+    "r_integers": "(2 * x).round().long()",
+    "r_generated": "(2 * y for y in x)",
+    "r_numpy": "(2 * x).numpy()",
+    "r_masked": "np.ma.masked_array((2 * x).numpy(), mask=x.numpy() > 0)",
+    "r_nothing": "None",
+    "r_shape": "(2 * x)[None]",
+    "r_float32_alone": "2 * x if x.dtype is torch.float32 else 3 * x",
+    "r_random": "2 * x + torch.rand(())",
+    "r_sparse": "(2 * x).to_sparse()",
+}
+IN_CI = {"CI": "true", "GITHUB_ACTIONS": "true", "CI_JOB_ID": "1", "JENKINS_URL": "http://ci"}
+FEW = ("in_ci", "later_operand", "later_result", "fortran")
+
+
+def judged(vendor, monkeypatch, capsys, sources):
+    """Judge each operator in CI; the wrong ones are red, each in one line."""
+    for name, source in sources.items():
+        write(vendor.root, name, source)
+    for name, value in IN_CI.items():
+        monkeypatch.setenv(name, value)
+    done = vendor.run("-k", "a8-ideal", "-p", "no:xdist", "--op-plugin-timeout=20")
+    assert done.ret == 1, done.outlines
+    found = records(vendor.root)
+    assert found.keys() == sources.keys()
+    passed = {name for name, record in found.items() if record["outcome"] == "passed"}
+    assert passed == sources.keys() & FINE.keys(), {n: r.get("failure") for n, r in found.items()}
+    assert all(len(str(record["failure"]).splitlines()) == 1 for name, record in found.items() if name not in FINE)
+    assert not green(vendor.root, 1, capsys)
+
+
+def source(name):
+    if name in REFERENCES:
+        return text(name, "", "right").replace("return 2 * x", f"return {REFERENCES[name]}", 1)
+    return text(name, *{**WRONG, **FINE}[name])
+
+
+def test_a_result_that_changes_after_the_call_or_outside_ci_is_a_failure(vendor, monkeypatch, capsys):
+    judged(vendor, monkeypatch, capsys, {name: source(name) for name in FEW})
+
+
+@pytest.mark.nightly
+def test_results_that_are_wrong_in_a_way_of_their_own_are_failures(vendor, monkeypatch, capsys):
+    judged(vendor, monkeypatch, capsys, {name: source(name) for name in {**WRONG, **FINE, **REFERENCES}})
