@@ -21,7 +21,7 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import dequantize
 from quantizer.runtime.engines.builtin import BuiltinEngine
-from quantizer.runtime.integer import check_declared
+from quantizer.runtime.integer import check_declared, with_integers
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.onnx.kernels import specs
 
@@ -71,7 +71,7 @@ def enclosure_ratios(graph: Graph, batches: Iterable[Any]) -> list[NodeRatio]:
     batches: what the graph takes. The enclosure is that of the check `accuracy`: what exact arithmetic could give for
     operands known to half a step, and half a step of the result. GraphError where there is no batch.
     """
-    executor = IntegerExecutor(graph)
+    executor = IntegerExecutor(with_integers(graph))
     nodes = [node for node in graph.order if isinstance(node.parameters, Parameters)]
     worst: dict[str, Verdict] = {}
     for batch in tqdm(list(batches), unit="batch", desc="enclosures", disable=None, file=sys.stderr):

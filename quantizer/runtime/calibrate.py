@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from quantizer.calibration.observers import Codes, Observer, observer
 from quantizer.core.errors import GraphError
 from quantizer.ir.graph import Graph
 from quantizer.numerics.pinned import pinned
-from quantizer.runtime.tensor_config import QuantizationProperty, TensorQuantizationConfig
+from quantizer.runtime.tensor_config import QuantizationProperty, QuantizationStates, TensorQuantizationConfig
 from quantizer.runtime.torch_executor import TorchExecutor
 
 P = QuantizationProperty
@@ -23,12 +24,18 @@ SCALES = tuple(2.0**power for power in (-7, -5, -3, 0, 2, 4, 6))
 """The scales that `floating` tries. Source: PPQ's DirectMSEObserver."""
 
 
+class InfiniteTensorWarning(UserWarning):
+    """A tensor has infinities and stays float."""
+
+
 @pinned()
 def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], batches: Iterable[Any]) -> None:
     """Give each configuration (by its tensor) the scale that its observer finds on the values in float.
 
     A constant is seen once. Every batch is run as often as the observers ask for: twice where one of them needs a
-    histogram. GraphError where there is no batch, ValueError for an observer that does not go with its policy.
+    histogram. A tensor with infinities, as masks of attention have, gets no scale: it stays float, and an
+    InfiniteTensorWarning names it. GraphError where there is no batch or a tensor has NaN, ValueError for an observer
+    that does not go with its policy.
     """
     data = list(batches)
     if not data:
@@ -36,27 +43,47 @@ def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], bat
     executor = TorchExecutor(graph)
     seen = {name: _observer(config) for name, config in configs.items()}
     constants = {name: values for name in configs if (values := graph.tensor(name).data) is not None}
+    infinite: dict[str, None] = {}
     for name, values in constants.items():
         for number in range(seen[name].passes):
-            _see(name, seen[name], values, number)
-    passes = max((found.passes for name, found in seen.items() if name not in constants), default=0)
-    with tqdm(total=passes * len(data), unit="batch", desc="calibrate", disable=None, file=sys.stderr) as bar:
-        for number in range(passes):
-            names = [name for name, found in seen.items() if name not in constants and number < found.passes]
-            for batch in data:
-                for name, value in zip(names, executor.forward(batch, names), strict=True):
-                    _see(name, seen[name], value, number)
-                bar.update()
+            _see(name, seen[name], values, number, infinite)
+    _run(executor, data, {name: found for name, found in seen.items() if name not in constants}, infinite)
+    if infinite:
+        warnings.warn(
+            f"graph {graph.name!r}: {', '.join(map(repr, infinite))} has infinities, which no scale has: stays float.",
+            InfiniteTensorWarning,
+            stacklevel=3,
+        )
     for name, config in configs.items():
         found = seen[name]
+        if name in infinite:
+            config.state = QuantizationStates.FP32
+            continue
         if isinstance(found, _Scales):
             config.scale, config.offset = found.scale(), torch.zeros((), dtype=torch.int64)
         else:
             config.calibrate(*found.ends())
 
 
-def _see(name: str, found: Observer | _Scales, values: Tensor, number: int) -> None:
-    """Show an observer the values of a tensor, which an error then names."""
+def _run(
+    executor: TorchExecutor, data: list[Any], seen: Mapping[str, Observer | _Scales], infinite: dict[str, None]
+) -> None:
+    """Show the observers what the graph makes of every batch, as often as they ask for."""
+    passes = max((found.passes for found in seen.values()), default=0)
+    with tqdm(total=passes * len(data), unit="batch", desc="calibrate", disable=None, file=sys.stderr) as bar:
+        for number in range(passes):
+            names = [name for name, found in seen.items() if number < found.passes]
+            for batch in data:
+                for name, value in zip(names, executor.forward(batch, names), strict=True):
+                    _see(name, seen[name], value, number, infinite)
+                bar.update()
+
+
+def _see(name: str, found: Observer | _Scales, values: Tensor, number: int, infinite: dict[str, None]) -> None:
+    """Show an observer the values of a tensor, which an error then names; note one that has infinities."""
+    if name in infinite or bool(torch.isinf(values).any()):
+        infinite[name] = None
+        return
     try:
         found.observe(values, number)
     except GraphError as err:

@@ -191,7 +191,7 @@ def _mixed(provided: Provided, platform: Platform) -> str | None:
     shown = ", ".join(f"{_called(provided, key)} of {name}" for name, key in kinds.items())
     return (
         f"{shown}: platform {platform.platform!r} has one format for the activations of an operator. "
-        "Quantize them alike, or run the model in float with its quantizations (TorchExecutor)"
+        "Quantize them alike"
     )
 
 
@@ -202,11 +202,8 @@ def _reason(misfit: str, provided: Provided, platform: Platform, schemes: Iterab
         for p in library.platforms.values()
         if p.platform != platform.platform and _fits(provided, p, library)
     ]
-    instead = f"name a platform that has it ({', '.join(others)}), or " if others else ""
-    return (
-        f"{misfit}: platform {platform.platform!r} declares {names} for {provided.spec.op}. Quantize it so, "
-        f"{instead}run the model in float with its quantizations (TorchExecutor)"
-    )
+    instead = f", or name a platform that has it ({', '.join(others)})" if others else ""
+    return f"{misfit}: platform {platform.platform!r} declares {names} for {provided.spec.op}. Quantize it so{instead}"
 
 
 def _fits(provided: Provided, platform: Platform, library: Library) -> bool:

@@ -59,14 +59,14 @@ def _rearranged(
     """Return the parameters of constants that the registry's form transposes or reshapes."""
     found: dict[str, QParams] = {}
     for node in graph.nodes:
-        spec = specs()[node.op]
-        for key, name in zip(spec.inputs, node.inputs, strict=True):
+        spec = specs().get(node.op)
+        for key, name in zip(spec.inputs, node.inputs, strict=True) if spec is not None else ():
             data = None if name is None else graph.tensor(name).data
             if name is None or data is None or name in params:
                 continue
             for source in origins.get(name, ()):
                 grid = params.get(values.get(source, source))
-                fitted = None if grid is None else _fitted(data, grid, spec.inputs[key].channel_axis)
+                fitted = None if grid is None or spec is None else _fitted(data, grid, spec.inputs[key].channel_axis)
                 if fitted is not None:
                     found[name] = fitted
     return found
@@ -82,14 +82,16 @@ def _fitted(data: torch.Tensor, grid: QParams, axis: int | None) -> QParams | No
     return grid if torch.equal(dequantize(codes, grid).float(), data) else None
 
 
-def _moves(spec: Spec) -> bool:
+def _moves(spec: Spec | None) -> bool:
+    if spec is None:
+        return False
     return spec.quantization.outputs.get("y") == "same_as(x)" and spec.quantization.family == "movement"
 
 
 def _through_movements(grids: Grids) -> None:
     """Spread parameters forwards, then backwards where nothing else reads the operand."""
     graph = grids.graph
-    moves = [node for node in graph.order if _moves(specs()[node.op])]
+    moves = [node for node in graph.order if _moves(specs().get(node.op))]
     for node in moves:
         source, made = str(node.inputs[0]), node.outputs[0]
         own = grids.params.get(source)
@@ -116,6 +118,7 @@ def _without_clips(grids: Grids) -> None:
     kept: list[Node] = []
     rename: dict[str, str] = {}
     graph = grids.graph
+    captured = {name for node in graph.nodes for name in node.captures}
     for given in graph.order:
         node = replace(given, inputs=tuple(None if n is None else rename.get(n, n) for n in given.inputs))
         grid = grids.params.get(node.outputs[0])
@@ -124,7 +127,13 @@ def _without_clips(grids: Grids) -> None:
         own = grids.params.get(source)
         alone = len(graph.consumers.get(source, ())) == 1 and source not in (*graph.outputs, *graph.inputs)
         same = own is not None and grid is not None and same_numbers(own, grid)
-        if bounds is None or grid is None or not (same or (own is None and alone)) or not _inside(grid, bounds):
+        if (
+            node.outputs[0] in captured
+            or bounds is None
+            or grid is None
+            or not (same or (own is None and alone))
+            or not _inside(grid, bounds)
+        ):
             kept.append(node)
             continue
         grids.params[source] = grid

@@ -36,28 +36,30 @@ from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.grids import EXACT, Grids, spread
 from quantizer.runtime.hooks import is_quantable
 from quantizer.runtime.onnx.kernels import specs
-from quantizer.runtime.onnx.registry_form import form_and_origins
+from quantizer.runtime.onnx.registry_form import mixed_form
 from quantizer.runtime.onnx.unfolded import unfolded
 from quantizer.runtime.qdq import with_qdq
 
-CODES, VALUES, REASONS = "integer.codes", "integer.values", "integer.reasons"
-"""Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; and node ->
-why it is computed in float."""
+CODES, VALUES, REASONS, PLATFORM = "integer.codes", "integer.values", "integer.reasons", "integer.platform"
+"""Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; node -> why
+it is computed in float; the name of the platform."""
 SHOWN = 3
 """Nodes whose reasons one error lists."""
+QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
 def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str, torch.Tensor] | None = None) -> Graph:
     """Return a quantized graph as codes: of `quantize_graph`, or of a file with QDQ or QLinear operators.
 
     Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. What it
-    does not declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float, which is what
-    QDQ means, and the executor says why. Shapes are those that *inputs* have, where sizes are free. Run it with
-    `runtime.integer_executor.IntegerExecutor`. Where *platform* is absent, a room names the one of such graphs
+    does not declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float between its
+    quantizations, which is what QDQ means: as our operator where there is one, else as ONNX's own. The executor says
+    why, also where no node at all computes on integers. Shapes are those that *inputs* have, where sizes are free. Run
+    it with `runtime.integer_executor.IntegerExecutor`. Where *platform* is absent, a room names the one of such graphs
     (`core.rooms.graph_platform`).
 
-    Raises ValueError for an unknown platform, UnsupportedError for operators without specs, GraphError with the nodes'
-    reasons where nothing would be computed on integers.
+    Raises ValueError for an unknown platform, UnsupportedError that names every node that no kernel runs, GraphError
+    where the graph has no quantization.
     """
     known, platform = load_library().platforms, platform or graph_platform()
     if platform not in known:
@@ -65,26 +67,32 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
     if any(is_quantable(node) for node in graph.nodes):
         graph = with_qdq(graph)
     floats = unfolded(graph)
-    if not floats.params:
+    if not floats.params and not any(op in QUANTIZED or op.startswith("QLinear") for op in graph.operators):
         raise GraphError(
             f"graph {graph.name!r}: no tensor is quantized: use quantize_graph, or a QDQ or QLinear model."
         )
-    form, origins = form_and_origins(floats.graph, inputs, floats.params)
-    grids = spread(form, floats.params, floats.values, origins)
-    work = _Work(grids, known[platform], floats.constants)
+    form = mixed_form(floats.graph, inputs, floats.params)
+    grids = spread(form.graph, floats.params, floats.values, form.origins)
+    work = _Work(grids, known[platform], floats.constants, form.kept)
     made = work.graph()
-    if not any(node.parameters is not None for node in made.nodes):
-        shown = [f"node {name!r} ({made.node(name).op}): {why}" for name, why in list(work.reasons.items())[:SHOWN]]
-        left = len(work.reasons) - len(shown)
-        raise GraphError(
-            f"graph {graph.name!r}: platform {platform!r} has no integer function for any of its operators: "
-            f"{'; '.join(shown)}{f'; and {left} more' if left else ''}."
-        )
     values = {name: grids.renamed(found) for name, found in floats.values.items()}
     codes = {name: grids.renamed(found) for name, found in floats.codes.items()}
     return made.with_(
         outputs=tuple(grids.renamed(name) for name in made.outputs),
-        extra={**made.extra, CODES: codes, VALUES: values, REASONS: work.reasons},
+        extra={**made.extra, CODES: codes, VALUES: values, REASONS: work.reasons, PLATFORM: platform},
+    )
+
+
+def with_integers(graph: Graph) -> Graph:
+    """Return what `integer_graph` made; GraphError with the nodes' reasons where all of it computes in float."""
+    if any(isinstance(node.parameters, Parameters) for node in graph.nodes):
+        return graph
+    reasons = cast("Mapping[str, str]", graph.extra.get(REASONS, {}))
+    shown = [f"node {name!r} ({graph.node(name).op}): {why}" for name, why in list(reasons.items())[:SHOWN]]
+    left = len(reasons) - len(shown)
+    raise GraphError(
+        f"graph {graph.name!r}: platform {graph.extra.get(PLATFORM)!r} has no integer function for any of its "
+        f"operators: {'; '.join(shown)}{f'; and {left} more' if left else ''}."
     )
 
 
@@ -96,6 +104,8 @@ class _Work:
     platform: Platform
     constants: Mapping[str, torch.Tensor]
     """Codes that the file has."""
+    kept: Mapping[str, str]
+    """Node that is ONNX's own -> why no operator of the registry says it."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Node -> why it stays float."""
 
@@ -127,6 +137,8 @@ class _Work:
 
     def _integer(self, node: Node, tensors: dict[str, Tensor]) -> Node:
         """Return the node with the platform's numbers; UnsupportedError or GraphError says why it stays float."""
+        if node.name in self.kept:
+            raise UnsupportedError(f"no operator of ours says it: {self.kept[node.name]}")
         spec, name = specs()[node.op], self.platform.platform
         named = self.platform.ops_named_for is not None and self.platform.ops_named_for in spec.names
         if not named and self.platform.ops is not None and node.op not in self.platform.ops:

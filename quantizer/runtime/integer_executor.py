@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError, UnsupportedError
+from quantizer.core.library import load_library
 from quantizer.ir.graph import Graph, Node, container, nearest
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.runtime.executor import run_node
-from quantizer.runtime.integer import CODES, REASONS, VALUES, check_declared
+from quantizer.runtime.integer import CODES, PLATFORM, REASONS, VALUES, check_declared
 from quantizer.runtime.onnx.kernels import specs
+from quantizer.runtime.onnx.unfolded import FLOAT
+from quantizer.runtime.single_nodes import alone
+from quantizer.runtime.torch_executor import TorchExecutor
 
 
 class IntegerExecutor:
     """Runs what `integer_graph` returns."""
 
     def __init__(self, graph: Graph) -> None:
-        """Take *graph*; GraphError where none of its nodes computes on codes.
+        """Take *graph*, which says its platform; GraphError where it is none of `integer_graph`.
 
         Raises UnsupportedError that names every node whose platform does not declare the node's parameters: bits,
         granularity, zero points, signs, sums that may leave the accumulator. Whoever made the graph, none such runs.
@@ -31,9 +36,11 @@ class IntegerExecutor:
             cast("Mapping[str, str]", graph.extra.get(key, {})) for key in (CODES, VALUES, REASONS)
         )
         integers = [node for node in graph.order if isinstance(node.parameters, Parameters)]
-        self._platform = next((n.parameters.platform for n in integers if isinstance(n.parameters, Parameters)), None)
-        if self._platform is None:
-            raise GraphError(f"graph {graph.name!r}: no node computes on integers: use integer_graph.")
+        platform = graph.extra.get(PLATFORM)
+        if not isinstance(platform, str):
+            raise GraphError(f"graph {graph.name!r}: says no platform: use integer_graph.")
+        self._platform = load_library().platforms[platform]
+        self._kept: dict[str, TorchExecutor] = {}
         refused = [text for node in integers if (text := _undeclared(node, graph)) is not None]
         if refused:
             raise UnsupportedError(f"graph {graph.name!r}: {'; '.join(refused)}.")
@@ -83,17 +90,35 @@ class IntegerExecutor:
         return values
 
     def _operate(self, node: Node, values: Mapping[str, Tensor]) -> list[Tensor]:
-        spec = specs()[node.op]
+        spec = specs().get(node.op)
+        if spec is None:
+            return self._as_onnx_has_it(node, values)
         named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
         if isinstance(node.parameters, Parameters):
             return list(run_node(spec, node, {key: values[name] for key, name in named.items()}).tensors)
         operands = {key: self._real(values[name], name) for key, name in named.items()}
-        made = zip(node.outputs, run_node(spec, node, operands).tensors, strict=True)
-        params = ((result, self.graph.tensor(name).qparams) for name, result in made)
-        return [result if own is None else self._quantized(result, own) for result, own in params]
+        return self._stored(node, run_node(spec, node, operands).tensors)
+
+    def _as_onnx_has_it(self, node: Node, values: Mapping[str, Tensor]) -> list[Tensor]:
+        """Run a node that no operator of the registry says."""
+        if node.name not in self._kept:
+            self._kept[node.name] = alone(self._in_float(), node)
+        operands = {name: self._real(values[name], name) for name in node.reads}
+        return self._stored(node, self._kept[node.name].forward(operands, node.outputs))
+
+    def _in_float(self) -> Graph:
+        """Return the graph with real numbers in the place of codes that have parameters."""
+        coded = (tensor for tensor in self.graph.tensors.values() if tensor.qparams is not None)
+        return self.graph.with_tensors(*(replace(t, dtype=FLOAT, data=None, qparams=None) for t in coded))
+
+    def _stored(self, node: Node, results: Sequence[Tensor]) -> list[Tensor]:
+        """Return float results as the graph holds them: codes where it has parameters for them."""
+        params = (self.graph.tensor(name).qparams for name in node.outputs)
+        return [
+            result if own is None else self._quantized(result, own) for result, own in zip(results, params, strict=True)
+        ]
 
     def _quantized(self, values: Tensor, params: QParams) -> Tensor:
-        assert self._platform is not None
         return quantize(values, params, self._platform.quantizer)
 
     def _real(self, values: Tensor, name: str) -> Tensor:

@@ -126,10 +126,21 @@ def quantize_graph(
             )
         nodes[node.name] = replace(node, parameters=OperationQuantizationConfig(inputs, outputs))
     calibrate(graph, {name: config for name, config in own.items() if config.master is None}, batches)
+    for node in nodes.values():
+        _leave_infinite(node)
     if setting.bias:
         for node in nodes.values():
             _quantize_bias(graph, node)
     return graph.with_(nodes=tuple(nodes.get(node.name, node) for node in graph.nodes))
+
+
+def _leave_infinite(node: Node) -> None:
+    """Make configurations float whose scale is that of a tensor that stays float."""
+    configs = node.parameters
+    assert isinstance(configs, OperationQuantizationConfig)
+    for config in (*configs.input_quantization_config, *configs.output_quantization_config):
+        if config.root.state is QuantizationStates.FP32:
+            config.state = QuantizationStates.FP32
 
 
 def _quantize_bias(graph: Graph, node: Node) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 
 from quantizer.core.errors import FormatError, GraphError, QuantizerError, UnsupportedError
 from quantizer.ir.formats.caffe_layers import LAYERS
-from quantizer.ir.formats.caffe_proto import net_parameter
+from quantizer.ir.formats.caffe_proto import OLD_TYPES, net_parameter
 from quantizer.runtime.onnx.kernels import specs
 from quantizer.runtime.onnx.registry_form import registry_form
 from quantizer.runtime.onnx_model import load_caffe_graph
@@ -26,11 +27,15 @@ def whole(*shape, seed=0):
     return torch.tensor([float(source.randint(-4, 4)) for _ in range(math.prod(shape))]).reshape(shape)
 
 
-def files(folder, text, blobs=None, *, old_shapes=False):
+LABELS = {today: label for label, (_, today) in OLD_TYPES.items()}
+"""Type of a layer -> its name in Caffe's format V1."""
+
+
+def files(folder, text, blobs=None, *, old_shapes=False, v1=False):
     """Write a prototxt and a caffemodel with the blobs of each layer; return their paths."""
     net = net_parameter()()
     for name, values in (blobs or {}).items():
-        layer = net.layer.add(name=name)
+        layer = (net.layers if v1 else net.layer).add(name=name)
         for value in values:
             blob = layer.blobs.add(data=value.reshape(-1).tolist())
             if old_shapes:
@@ -187,6 +192,31 @@ def test_blobs_of_the_old_shape_are_read(tmp_path):
     assert torch.equal(y, CASES["rows"][2]())
 
 
+IN_V1 = [name for name, (text, *_) in CASES.items() if set(re.findall(r'type: "(\w+)"', text)) <= set(LABELS)]
+
+
+def as_v1(text):
+    """Return a prototxt in the format V1: `layers`, whose types are an enumeration."""
+    return re.sub(r'type: "(\w+)"', lambda found: f"type: {LABELS[found[1]]}", text.replace("layer {", "layers {"))
+
+
+@pytest.mark.parametrize("name", IN_V1)
+def test_layers_of_the_format_v1_are_those_of_today(tmp_path, name):
+    text, blobs, expected = CASES[name]
+    (y,) = run(tmp_path, INPUT + as_v1(text), blobs, v1=True)
+    torch.testing.assert_close(y, expected())
+
+
+def test_most_layers_are_tested_in_the_format_v1():
+    assert len(IN_V1) >= 15
+
+
+def test_rules_of_phases_hold_in_the_format_v1(tmp_path):
+    text = as_v1(layer("ReLU", top="r", name="r") + layer("TanH", "include { phase: TRAIN }", "r", "r", "t"))
+    (y,) = run(tmp_path, INPUT + text)
+    assert torch.equal(y, X.relu())
+
+
 @pytest.mark.parametrize(
     ("param", "blobs", "expected"),
     [
@@ -236,7 +266,10 @@ REFUSED = {
     "giant": ('input: "x" input_shape { dim: 999999999999 }' + layer("ReLU"), {}, FormatError, "every size must lie in"),
     "stochastic": (INPUT + layer("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 2 }"), {}, UnsupportedError, "MAX or AVE"),
     "holes": (INPUT + layer("Pooling", "pooling_param { kernel_size: 1 stride: 3 }"), {}, UnsupportedError, "strides above"),
-    "old": ("layers { }", {}, UnsupportedError, "old format"),
+    "oldest": ('layers { layer { name: "l" type: "conv" num_output: 3 } }', {}, UnsupportedError, "'l' has Caffe's format V0"),
+    "no type": (INPUT + 'layers { name: "l" bottom: "x" top: "y" }', {}, UnsupportedError, r"layers of type \(no type\)"),
+    "data": (INPUT + "layers { type: DATA data_param { source: 'd' } }", {}, UnsupportedError, "layers of type Data"),
+    "both": (INPUT + layer("ReLU") + as_v1(layer("ReLU")), {}, FormatError, "both 'layer' and 'layers'"),
     "nested": (INPUT + "layer { blobs { " + "shape { " * 2000, {}, FormatError, "net.prototxt: "),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from test_onnx_compass import network, whole
 from test_onnx_registry_form import model_of
 
 from quantizer.conformance.graph_nodes import enclosure_ratios
-from quantizer.core.errors import GraphError, UnsupportedError
+from quantizer.core.errors import GraphError
 from quantizer.ir.formats.onnx import from_model, load
 from quantizer.runtime.integer import integer_graph
 from quantizer.runtime.integer_executor import IntegerExecutor
@@ -244,13 +244,18 @@ def test_a_graph_that_would_stay_float_is_refused():
         integer_graph(graph, "orth")
 
 
-def test_computed_scales_are_refused():
+def test_computed_scales_run_in_float():
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "s"], ["y"]),
     ]
-    with pytest.raises(UnsupportedError, match="must be constants"):
-        integer_graph(from_model(model_of(nodes, {"x": [3], "s": []}, ["y"])))
+    model = model_of(nodes, {"x": [3], "s": []}, ["y"])
+    feeds = {"x": np.array([0.1, 0.26, -0.3], np.float32), "s": np.array(0.1, np.float32)}
+    given = {name: torch.from_numpy(value) for name, value in feeds.items()}
+    executor = IntegerExecutor(integer_graph(from_model(model), inputs=given))
+    (expected,) = runtime(model, feeds)
+    np.testing.assert_array_equal(executor.forward(given, ["y"])[0].numpy(), expected)
+    assert list(executor.reasons) == [node.name for node in executor.graph.order]
 
 
 def test_names_and_shapes_of_feeds_are_checked():

@@ -15,6 +15,7 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.ir.formats.onnx import from_model, load
 from quantizer.ir.formats.onnx_write import save, to_model
 from quantizer.ir.graph import same
+from quantizer.runtime.calibrate import InfiniteTensorWarning
 from quantizer.runtime.hooks import QuantOPRuntimeHook, is_quantable
 from quantizer.runtime.qdq import export_qdq
 from quantizer.runtime.quantization import dispatch_graph, quantize_graph
@@ -301,3 +302,34 @@ def test_what_an_opset_cannot_say_is_refused(tmp_path, opset, setting, text):
     with pytest.raises(UnsupportedError, match=text):
         export_qdq(quantized(opset, setting=setting), tmp_path / "net.onnx")
     assert not (tmp_path / "net.onnx").exists()
+
+
+def test_a_mask_of_infinities_stays_float_and_the_rest_is_quantized(tmp_path):
+    """Attention adds minus infinity where a token must not look; the graph was refused as a whole."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["s"], name="scores"),
+        helper.make_node("Add", ["s", "mask"], ["m"], name="add"),
+        helper.make_node("Softmax", ["m"], ["p"], name="softmax", axis=-1),
+        helper.make_node("MatMul", ["p", "w"], ["y"], name="read"),
+    ]
+    mask = np.triu(np.full((4, 4), -np.inf, np.float32), 1)
+    masked = helper.make_graph(
+        nodes,
+        "masked",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])],
+        [numpy_helper.from_array(numbers(4, 4, seed=3).numpy(), "w"), numpy_helper.from_array(mask, "mask")],
+    )
+    graph = from_model(helper.make_model(masked, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    x = numbers(4, 4, seed=8)
+    with pytest.warns(InfiniteTensorWarning, match="'mask', 'm' has infinities"):
+        quantized = quantize_graph(dispatch_graph(graph), [x])
+    made = {node.name: node.parameters.output_quantization_config[0].is_active for node in quantized.nodes}
+    assert made == {"scores": True, "add": False, "softmax": True, "read": True}
+    assert not any(config.is_active for config in quantized.node("softmax").parameters.input_quantization_config)
+    path = tmp_path / "masked.onnx"
+    export_qdq(quantized, path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x.numpy()})
+    (found,) = TorchExecutor(quantized).forward(x)
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)

@@ -27,7 +27,7 @@ from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.runtime.engines.catalogue import Chosen, chosen
 from quantizer.runtime.engines.external import ExternalEngine
-from quantizer.runtime.integer import integer_graph
+from quantizer.runtime.integer import integer_graph, with_integers
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.models.engines import OwnIntegers, Session, Values
 from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Parts, parts_of, with_constant_codes
@@ -102,7 +102,7 @@ def judge_graph(
 def _nodes(own: Composed) -> Iterator[Judged]:
     """Yield the verdicts on each node from the codes before it, and on the whole graph against its parts."""
     try:
-        made = IntegerExecutor(integer_graph(own.built.graph, own.platform, dict(own.built.feeds)))
+        made = IntegerExecutor(with_integers(integer_graph(own.built.graph, own.platform, dict(own.built.feeds))))
     except QuantizerError as err:
         yield Judged("the whole graph", inconclusive(CHECK, str(err)))
         return

@@ -16,7 +16,7 @@ from quantizer.core.wording import shown_path
 from quantizer.ir.formats import caffe_layers, caffe_more
 from quantizer.ir.formats import onnx as onnx_format
 from quantizer.ir.formats.caffe_layers import LAYERS, Writer
-from quantizer.ir.formats.caffe_proto import net_parameter
+from quantizer.ir.formats.caffe_proto import OLD_TYPES, net_parameter
 from quantizer.ir.graph import LARGEST, Graph
 
 FAMILIES = (caffe_layers, caffe_more)
@@ -85,14 +85,36 @@ def _text(path: Path, where: str) -> Any:
     try:
         net = text_format.Parse(source, net_parameter()())
     except text_format.ParseError as err:
-        _refuse_unsupported(_leniently(source), where)
+        readable = _leniently(source)
+        _upgrade(readable, where)
+        _refuse_unsupported(readable, where)
         raise FormatError(f"{where}: {str(err).replace('quantizer_caffe.', '')}") from None
     except RecursionError:
         raise FormatError(f"{where}: nested too deeply: this is no prototxt.") from None
-    if net.layers:
-        raise UnsupportedError(f"{where}: has 'layers' of Caffe's old format: upgrade it with upgrade_net_proto_text.")
+    _upgrade(net, where)
     _refuse_unsupported(net, where)
     return net
+
+
+def _upgrade(net: Any, where: str) -> None:
+    """Write the `layers` of Caffe's format V1 as `layer`: types by name, all else under the same names."""
+    if not net.layers:
+        return
+    if net.layer:
+        raise FormatError(f"{where}: has both 'layer' and 'layers', which is the old format: write all as 'layer'.")
+    for old in net.layers:
+        if old.HasField("layer"):
+            raise UnsupportedError(
+                f"{where}: layer {old.layer.name!r} has Caffe's format V0: upgrade it by upgrade_net_proto_text."
+            )
+        label = old.DESCRIPTOR.fields_by_name["type"].enum_type.values_by_number[old.type].name
+        new = net.layer.add(name=old.name, type=OLD_TYPES[label][1], bottom=old.bottom, top=old.top)
+        new.include.extend(old.include)
+        new.exclude.extend(old.exclude)
+        for field, value in old.ListFields():
+            if field.name.endswith("_param"):
+                getattr(new, field.name).CopyFrom(value)
+    del net.layers[:]
 
 
 def _leniently(source: str) -> Any:

@@ -12,6 +12,52 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 
 PACKAGE = "quantizer_caffe"
+OLD_TYPES: dict[str, tuple[int, str]] = {
+    "NONE": (0, ""),
+    "ABSVAL": (35, "AbsVal"),
+    "ACCURACY": (1, "Accuracy"),
+    "ARGMAX": (30, "ArgMax"),
+    "BNLL": (2, "BNLL"),
+    "CONCAT": (3, "Concat"),
+    "CONTRASTIVE_LOSS": (37, "ContrastiveLoss"),
+    "CONVOLUTION": (4, "Convolution"),
+    "DATA": (5, "Data"),
+    "DECONVOLUTION": (39, "Deconvolution"),
+    "DROPOUT": (6, "Dropout"),
+    "DUMMY_DATA": (32, "DummyData"),
+    "EUCLIDEAN_LOSS": (7, "EuclideanLoss"),
+    "ELTWISE": (25, "Eltwise"),
+    "EXP": (38, "Exp"),
+    "FLATTEN": (8, "Flatten"),
+    "HDF5_DATA": (9, "HDF5Data"),
+    "HDF5_OUTPUT": (10, "HDF5Output"),
+    "HINGE_LOSS": (28, "HingeLoss"),
+    "IM2COL": (11, "Im2col"),
+    "IMAGE_DATA": (12, "ImageData"),
+    "INFOGAIN_LOSS": (13, "InfogainLoss"),
+    "INNER_PRODUCT": (14, "InnerProduct"),
+    "LRN": (15, "LRN"),
+    "MEMORY_DATA": (29, "MemoryData"),
+    "MULTINOMIAL_LOGISTIC_LOSS": (16, "MultinomialLogisticLoss"),
+    "MVN": (34, "MVN"),
+    "POOLING": (17, "Pooling"),
+    "POWER": (26, "Power"),
+    "RELU": (18, "ReLU"),
+    "SIGMOID": (19, "Sigmoid"),
+    "SIGMOID_CROSS_ENTROPY_LOSS": (27, "SigmoidCrossEntropyLoss"),
+    "SILENCE": (36, "Silence"),
+    "SOFTMAX": (20, "Softmax"),
+    "SOFTMAX_LOSS": (21, "SoftmaxWithLoss"),
+    "SPLIT": (22, "Split"),
+    "SLICE": (33, "Slice"),
+    "TANH": (23, "TanH"),
+    "WINDOW_DATA": (24, "WindowData"),
+    "THRESHOLD": (31, "Threshold"),
+}
+"""Type of a layer in Caffe's format V1 -> its number there, and the type's name since.
+
+Source: V1LayerParameter in caffe.proto, and upgrade_proto.cpp.
+"""
 FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "BlobShape": {"dim": (1, "int64*")},
     "BlobProto": {
@@ -191,7 +237,39 @@ FIELDS: dict[str, dict[str, tuple[int, str]]] = {
         "scale_param": (142, "ScaleParameter"),
         "input_param": (143, "InputParameter"),
     },
-    "OldLayerParameter": {"name": (4, "string"), "blobs": (6, "BlobProto*")},
+    "OldestLayerParameter": {"name": (1, "string"), "type": (2, "string")},
+    "OldLayerParameter": {
+        "layer": (1, "OldestLayerParameter"),
+        "bottom": (2, "string*"),
+        "top": (3, "string*"),
+        "name": (4, "string"),
+        "type": (5, "=" + ",".join(f"{label}:{number}" for label, (number, _) in OLD_TYPES.items())),
+        "blobs": (6, "BlobProto*"),
+        "blobs_lr": (7, "float*"),
+        "weight_decay": (8, "float*"),
+        "include": (32, "NetStateRule*"),
+        "exclude": (33, "NetStateRule*"),
+        "loss_weight": (35, "float*"),
+        "param": (1001, "string*"),
+        "blob_share_mode": (1002, "=STRICT,PERMISSIVE*"),
+        "argmax_param": (23, "ArgMaxParameter"),
+        "concat_param": (9, "ConcatParameter"),
+        "convolution_param": (10, "ConvolutionParameter"),
+        "dropout_param": (12, "DropoutParameter"),
+        "eltwise_param": (24, "EltwiseParameter"),
+        "exp_param": (41, "ExpParameter"),
+        "inner_product_param": (17, "InnerProductParameter"),
+        "lrn_param": (18, "LRNParameter"),
+        "mvn_param": (34, "MVNParameter"),
+        "pooling_param": (19, "PoolingParameter"),
+        "power_param": (21, "PowerParameter"),
+        "relu_param": (30, "ReLUParameter"),
+        "sigmoid_param": (38, "SigmoidParameter"),
+        "slice_param": (31, "SliceParameter"),
+        "softmax_param": (39, "SoftmaxParameter"),
+        "tanh_param": (37, "TanHParameter"),
+        "threshold_param": (25, "ThresholdParameter"),
+    },
     "NetParameter": {
         "name": (1, "string"),
         "layers": (2, "OldLayerParameter*"),
@@ -203,7 +281,7 @@ FIELDS: dict[str, dict[str, tuple[int, str]]] = {
         "layer": (100, "LayerParameter*"),
     },
 }
-"""Message -> field -> (number, type): `*` is repeated, `=A,B` an enumeration from 0 on."""
+"""Message -> field -> (number, type): `*` is repeated, `=A,B` an enumeration from 0 on, `=A:5,B:2` one of these."""
 _Field = descriptor_pb2.FieldDescriptorProto
 _PACKED = ("float", "double", "int64")
 
@@ -228,8 +306,9 @@ def _add(message: Any, name: str, number: int, kind: str) -> None:
     )
     if plain.startswith("="):
         enum = message.enum_type.add(name=f"{name}_values")
-        for value, label in enumerate(plain[1:].split(",")):
-            enum.value.add(name=label, number=value)
+        for place, item in enumerate(plain[1:].split(",")):
+            label, _, value = item.partition(":")
+            enum.value.add(name=label, number=int(value or place))
         field.type, field.type_name = _Field.TYPE_ENUM, f".{PACKAGE}.{message.name}.{name}_values"
     elif plain in FIELDS:
         field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{plain}"

@@ -20,7 +20,7 @@ from quantizer.runtime.dispatch import FP32
 from quantizer.runtime.engines.catalogue import installed_version
 from quantizer.runtime.engines.frames import Job
 from quantizer.runtime.engines.process import Worker
-from quantizer.runtime.integer import integer_graph
+from quantizer.runtime.integer import integer_graph, with_integers
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.models.parts import ALONE, DEQUANTIZE, QUANTIZE, Part, Parts, unquantized
 from quantizer.runtime.torch_executor import TorchExecutor
@@ -126,7 +126,7 @@ class OwnIntegers(ModelEngine):
         if part.core.op in (QUANTIZE, DEQUANTIZE):
             return None
         try:
-            executor = IntegerExecutor(integer_graph(cut, self.platform, shaped))
+            executor = IntegerExecutor(with_integers(integer_graph(cut, self.platform, shaped)))
             if missing := [name for name in part.results if not executor.shows(name)]:
                 raise UnsupportedError(f"the integer graph has no tensor {missing[0]!r}")
         except QuantizerError as err:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from quantizer.runtime.onnx import composed, composed_layout
 from quantizer.runtime.onnx.kernels import KERNELS, Context, Kernel, Ours, run_ours, special, specs
 from quantizer.runtime.onnx.ppq_only import find_ppq_kernel
 from quantizer.runtime.onnx.unfolded import LINEAR
+from quantizer.runtime.single_nodes import alone
 
 TABLES = (composed, composed_layout)
 """The modules that fill the table of composed operators."""
@@ -37,23 +38,37 @@ def registry_form(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> G
     Raises UnsupportedError that names every node whose operator, or form of it, has no spec, with the reason;
     GraphError where a size of an input is free and no inputs were given.
     """
-    return form_and_origins(graph, inputs)[0]
+    return _filled(_Form(graph), inputs).graph()
 
 
-def form_and_origins(
-    graph: Graph, inputs: Mapping[str, Tensor] | None = None, params: Mapping[str, QParams] | None = None
-) -> tuple[Graph, Mapping[str, Origin]]:
-    """Return `registry_form`'s result, and for each rearranged constant those of *graph* with its elements.
+class Mixed(NamedTuple):
+    """A graph of the registry's operators, and of ONNX's own where the registry has none."""
+
+    graph: Graph
+    origins: Mapping[str, Origin]
+    """Rearranged constant -> the constants of the source with its elements."""
+    kept: Mapping[str, str]
+    """Node that stays ONNX's own -> why the registry's operators do not say it."""
+
+
+def mixed_form(graph: Graph, inputs: Mapping[str, Tensor] | None, params: Mapping[str, QParams]) -> Mixed:
+    """Return `registry_form`'s graph, in which a node without such a form stays as it is and runs by its ONNX kernel.
 
     params: tensors that are quantized where they are made. Each stays a tensor of its own, also where its node only
     passes on what it reads, and a constant among them has the values of its codes.
+
+    Raises UnsupportedError that names every node that no kernel runs, or whose kernel refuses it.
     """
-    form = _Form(graph, params or {})
-    for name in graph.inputs:
-        form.add_input(name, _fed(graph, name, inputs or {}))
-    for node in graph.order:
+    form = _filled(_Form(graph, params, keeps=True), inputs)
+    return Mixed(form.graph(), form.origins, form.kept)
+
+
+def _filled(form: _Form, inputs: Mapping[str, Tensor] | None) -> _Form:
+    for name in form.source.inputs:
+        form.add_input(name, _fed(form.source, name, inputs or {}))
+    for node in form.source.order:
         form.add_node(node)
-    return form.graph(), form.origins
+    return form
 
 
 def _fed(graph: Graph, name: str, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -76,6 +91,9 @@ class _Form:
 
     source: Graph
     params: Mapping[str, QParams] = field(default_factory=dict)
+    keeps: bool = False
+    """Whether a node that the registry cannot say stays ONNX's own."""
+    kept: dict[str, str] = field(default_factory=dict)
     values: dict[str, Tensor] = field(default_factory=dict)
     live: dict[str, str] = field(default_factory=dict)
     """A tensor of the source that the inputs decide -> the tensor of the result that holds it."""
@@ -106,11 +124,53 @@ class _Form:
             else:
                 self._translate(node, operands)
         except Exception as err:  # noqa: BLE001 - torch raises what it does for operands that contradict each other
-            line = next((text.strip() for text in str(err).splitlines() if text.strip()), type(err).__name__)
-            self.refused.append(f"{node.name!r} ({node.op}): {line}".rstrip("."))
+            if self.keeps:
+                self._keep_as_it_is(node, _line(err))
+                return
+            self.refused.append(f"{node.name!r} ({node.op}): {_line(err)}")
             with contextlib.suppress(Exception):
                 self._keep(node, operands)
                 self.live |= {name: name for name in node.outputs}
+
+    def _keep_as_it_is(self, node: Node, why: str) -> None:
+        """Add a node of ONNX's own, with the results that its kernel has."""
+        given = {name: self.values[name] for name in node.reads}
+        try:
+            found = alone(self.source, node).forward(given, node.outputs)
+        except Exception as err:  # noqa: BLE001 - as above
+            self.refused.append(f"{node.name!r} ({node.op}): {_line(err)}")
+            return
+        for name in node.captures:
+            self._name_capture(name)
+        inputs = [
+            None if name is None else self.live[name] if name in self.live else self._typed_constant(name)
+            for name in node.inputs
+        ]
+        for name, value in zip(node.outputs, found, strict=True):
+            self.values[name] = value
+            self.live[name] = name
+            self.tensors[name] = replace(
+                self.source.tensor(name), shape=tuple(value.shape), ranked=True, data=None, qparams=None
+            )
+        label = self.free(node.name)
+        self.kept[label] = why
+        self.nodes.append(replace(node, name=label, inputs=tuple(inputs)))
+
+    def _typed_constant(self, name: str) -> str:
+        """Return the name of a constant in the number format of the source: 4 bits are held in 8."""
+        value, dtype = self.values[name], self.source.tensor(name).dtype
+        return self.constant(name, value, dtype if container(dtype) == value.dtype else None)
+
+    def _name_capture(self, name: str) -> None:
+        """Make a tensor that a body reads one under its own name."""
+        if name not in self.live:
+            value = self.values[name]
+            self.tensors[name] = replace(
+                self.source.tensor(name), shape=tuple(value.shape), data=value, ranked=True, qparams=None
+            )
+        elif self.live[name] != name:
+            self._copy(self.live[name], name)
+            self.live[name] = name
 
     def _keep(self, node: Node, operands: Sequence[Tensor | None]) -> None:
         """Compute a node by its kernel."""
@@ -137,16 +197,18 @@ class _Form:
                 self.live[name] = name
                 self.values[name] = self.values[name].clone()
 
-    def constant(self, label: str, value: Tensor) -> str:
+    def constant(self, label: str, value: Tensor, dtype: DType | None = None) -> str:
         """Return the name of a constant of the result; one that is there already is shared."""
+        dtype = dtype or dtype_of(value)
         for source, known in self.constants:
-            if source is value and (known == label or not {known, label} & self.params.keys()):
+            alike = source is value and self.tensors[known].dtype == dtype
+            if alike and (known == label or not {known, label} & self.params.keys()):
                 return known
         name, count = label, 1
         while name in self.tensors or (name in self.source.tensors and name != label):
             count += 1
             name = f"{label}_{count}"
-        self.tensors[name] = Named(name, tuple(value.shape), dtype_of(value), value.detach().contiguous())
+        self.tensors[name] = Named(name, tuple(value.shape), dtype, value.detach().contiguous())
         self.constants.append((value, name))
         return name
 
@@ -164,6 +226,8 @@ class _Form:
             {name: t for name, t in self.tensors.items() if name in kept},
             self.source.inputs,
             self.source.outputs,
+            subgraphs=self.source.subgraphs if self.kept else {},
+            dynamic=bool(self.kept),
         )
         verify(made)
         return made
@@ -286,6 +350,12 @@ def _ours(node: Node, operands: Sequence[Tensor | None], ctx: Context, run: _Tap
         return found
     ours = kernel.mapped(*operands, **node.attrs, **special(kernel.mapped, node, ctx))
     return None if ours is None else run(ours)
+
+
+def _line(err: Exception) -> str:
+    """Return the first line of an error's text, or what kind it is."""
+    lines = (text.strip() for text in str(err).splitlines())
+    return next((text for text in lines if text), type(err).__name__).rstrip(".")
 
 
 def _listed(outcome: Any) -> Any:

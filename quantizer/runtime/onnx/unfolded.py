@@ -17,9 +17,13 @@ from quantizer.numerics.rules import same_numbers
 from quantizer.runtime.onnx.kernels import KERNELS, Context
 
 FLOAT = DTYPES["float32"]
+WIDE = DTYPES["float64"]
+"""Of the scales of a bias that QLinearConv adds up in integers."""
 MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that may stand between the codes themselves."""
 DEFAULT_AXIS = 1
+EXACT_BITS = 16
+"""Codes of as many bits come back to the bit from the float32 that they stand for."""
 LINEAR = Quantizer(operation="divide_float32", rounding="half_even", zero_point="after", nan="lowest")
 """How QuantizeLinear has it."""
 
@@ -43,8 +47,9 @@ def unfolded(graph: Graph) -> Unfolded:
     """Return the float graph inside a QDQ or QLinear model.
 
     A constant that is quantized becomes the values of its codes. One whose codes have no parameters of ours, of blocks
-    or of floats of 8 bits, becomes plain values. Raises UnsupportedError for parameters that are computed, for such
-    codes of what is no constant, and for codes that one node makes and another reads by other parameters.
+    or of floats of 8 bits, becomes plain values. A quantization without parameters of ours stays the node that it is:
+    computed scales, floats of 8 bits, blocks, other types than float32. Where codes are read otherwise than by their
+    own parameters, a QuantizeLinear makes them.
     """
     work = _Work(_without_qlinear(graph))
     for node in work.source.order:
@@ -63,24 +68,91 @@ class _Work:
     codes: dict[str, tuple[str, QParams]] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
+    """Tensor of codes of the model -> the tensor of the graph into which a node quantizes them."""
+    shown: set[str] = field(default_factory=set)
+    """Tensors that bodies read, and that are there under their own names."""
 
     def __post_init__(self) -> None:
         self.tensors = dict(self.source.tensors)
 
     def add(self, node: Node) -> None:
-        if node.op == "QuantizeLinear":
+        if node.op == "QuantizeLinear" and self._has_parameters(node):
             self._quantize(node)
-        elif node.op == "DequantizeLinear":
+        elif node.op == "DequantizeLinear" and self._is_plain(node):
+            self._take_plain(node)
+        elif node.op == "DequantizeLinear" and self._has_parameters(node) and self._reads_own_codes(node):
             self._dequantize(node)
-        elif node.op in MOVED and node.inputs[0] in self.codes:
+        elif node.op in MOVED and node.inputs[0] in self.codes and len(node.outputs) == 1:
             self._move(node)
         else:
             self.nodes.append(self._renamed(node))
 
     def _renamed(self, node: Node) -> Node:
-        if any(name in self.codes for name in node.reads):
-            raise UnsupportedError(f"node {node.name!r}: {node.op} reads codes: no DequantizeLinear is before it.")
-        return replace(node, inputs=tuple(None if n is None else self.values.get(n, n) for n in node.inputs))
+        """Return a node that reads what the graph has: values under their names there, and codes that are made."""
+        for name in node.captures:
+            self._show_to_bodies(name)
+        return replace(node, inputs=tuple(None if n is None else self._held(n) for n in node.inputs))
+
+    def _held(self, name: str) -> str:
+        """Return the tensor of the graph that is the model's *name*."""
+        if name not in self.codes:
+            return self.values.get(name, name)
+        if name not in self.made:
+            self.made[name] = self._coded(name, f"{name}#codes")
+        return self.made[name]
+
+    def _coded(self, codes: str, name: str) -> str:
+        """Add a QuantizeLinear that makes codes of their values, which it provides to the bit."""
+        source, params = self.codes[codes]
+        if params.dtype.bits > EXACT_BITS:
+            raise UnsupportedError(
+                f"{codes!r} has codes of {params.dtype}, and a node reads them: a float32 does not hold them."
+            )
+        numbers = {
+            f"{name}_scale": (FLOAT, params.scale.float()),
+            f"{name}_zero": (params.dtype, params.zero_point.to(container(params.dtype))),
+        }
+        for key, (dtype, data) in numbers.items():
+            self.tensors[key] = Tensor(key, tuple(data.shape), dtype, data)
+        self.tensors[name] = replace(self.source.tensor(codes), name=name, dtype=params.dtype, data=None, qparams=None)
+        axis = {} if params.axis is None else {"axis": params.axis}
+        self.nodes.append(Node(name, "QuantizeLinear", (source, *numbers), (name,), axis, extra={"since": 21}))
+        return name
+
+    def _show_to_bodies(self, name: str) -> None:
+        """Add what bodies of control flow read under its own name."""
+        if name in self.shown or (name not in self.codes and name not in self.values):
+            return
+        if name in self.codes and (self.codes[name][0] == name or name in self.source.inputs):
+            raise UnsupportedError(f"{name!r} holds codes that a body of control flow reads: feed it real numbers.")
+        self.shown.add(name)
+        if name in self.codes:
+            self._coded(name, name)
+            return
+        self.tensors[name] = replace(self.source.tensor(name), qparams=None)
+        self.nodes.append(Node(f"{name}#shown", "Identity", (self.values[name],), (name,), extra={"since": 13}))
+
+    def _has_parameters(self, node: Node) -> bool:
+        """Return whether a QuantizeLinear or DequantizeLinear says parameters of ours, between float32 and integers."""
+        quantizes = node.op == "QuantizeLinear"
+        value = str(node.inputs[0] if quantizes else node.outputs[0])
+        scale = self.source.tensors.get(str(node.inputs[1]))
+        floats = all(t is None or t.dtype in (FLOAT, WIDE) for t in (self.source.tensors.get(value), scale))
+        if not floats or any(node.attrs.get(key) for key in ("block_size", "precision")):
+            return False
+        try:
+            self._params(node)
+        except UnsupportedError:
+            return False
+        return True
+
+    def _reads_own_codes(self, node: Node) -> bool:
+        """Return whether a DequantizeLinear reads codes that have no other parameters than its own."""
+        codes = str(node.inputs[0])
+        if codes in self.codes:
+            return same_numbers(self.codes[codes][1], self._params(node))
+        return self.source.tensor(codes).data is not None or codes in self.source.inputs
 
     def _quantize(self, node: Node) -> None:
         name, params = self.values.get(str(node.inputs[0]), str(node.inputs[0])), self._params(node)
@@ -107,7 +179,10 @@ class _Work:
         """Return whether nothing reads a tensor but quantizations by the same parameters."""
         readers = self.source.consumers.get(name, ())
         return name not in self.source.outputs and all(
-            reader.op == "QuantizeLinear" and reader.inputs[0] == name and same_numbers(self._params(reader), params)
+            reader.op == "QuantizeLinear"
+            and reader.inputs[0] == name
+            and self._has_parameters(reader)
+            and same_numbers(self._params(reader), params)
             for reader in readers
         )
 
@@ -124,27 +199,23 @@ class _Work:
 
     def _dequantize(self, node: Node) -> None:
         codes, made = str(node.inputs[0]), node.outputs[0]
-        if self._is_plain(node):
-            values = [None if name is None else self.source.tensor(name).data for name in node.inputs]
-            context = Context(self.source, torch.device("cpu"))
-            data = KERNELS["DequantizeLinear"](node, values, context)
-            assert isinstance(data, torch.Tensor)
-            self.tensors[made] = Tensor(made, tuple(data.shape), FLOAT, data.float())
-            return
-        params = self._params(node)
         if codes not in self.codes:
-            self._take_codes(codes, made, params)
-            return
-        name, known = self.codes[codes]
-        if not same_numbers(known, params):
-            raise UnsupportedError(f"node {node.name!r}: reads codes of {codes!r} by other parameters than made them.")
-        self.values[made] = name
+            self._take_codes(codes, made, self._params(node))
+        else:
+            self.values[made] = self.codes[codes][0]
+
+    def _take_plain(self, node: Node) -> None:
+        """Make a constant of codes that have no parameters of ours."""
+        values = [None if name is None else self.source.tensor(name).data for name in node.inputs]
+        data = KERNELS["DequantizeLinear"](node, values, Context(self.source, torch.device("cpu")))
+        assert isinstance(data, torch.Tensor)
+        made = self.source.tensor(node.outputs[0])
+        self.tensors[made.name] = replace(made, shape=tuple(data.shape), data=data, ranked=True, qparams=None)
 
     def _is_plain(self, node: Node) -> bool:
         """Return whether a DequantizeLinear makes a constant of codes that have no parameters of ours."""
-        codes = self.source.tensor(str(node.inputs[0]))
         constant = all(name is None or self.source.tensor(name).data is not None for name in node.inputs)
-        return constant and (bool(node.attrs.get("block_size")) or not codes.dtype.is_integer)
+        return constant and not self._has_parameters(node)
 
     def _take_codes(self, codes: str, made: str, params: QParams) -> None:
         """Make what the file holds as codes, a constant or an input, a float tensor with parameters."""
@@ -153,11 +224,9 @@ class _Work:
             data = dequantize(tensor.data.long(), params).float()
             self.tensors[made] = Tensor(made, tuple(data.shape), FLOAT, data)
             self.params[made], self.constants[made] = params, tensor.data
-        elif codes in self.source.inputs:
+        else:
             self.tensors[codes] = replace(tensor, dtype=FLOAT, qparams=None)
             self.codes[codes], self.params[codes], self.values[made] = (codes, params), params, codes
-        else:
-            raise UnsupportedError(f"{codes!r} holds codes that no QuantizeLinear makes.")
 
     def _move(self, node: Node) -> None:
         source, params = self.codes[str(node.inputs[0])]

@@ -1,0 +1,28 @@
+"""One node of a graph as a graph of its own, on the executor: control flow brings its bodies along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quantizer.ir.graph import Graph, Node
+from quantizer.runtime.dispatch import FP32
+from quantizer.runtime.torch_executor import TorchExecutor
+
+
+def alone(graph: Graph, node: Node) -> TorchExecutor:
+    """Return what runs *node* by its ONNX kernel on everything that it reads, by the names of *graph*.
+
+    Raises UnsupportedError where nothing runs it, or an operator in a body of it.
+    """
+    reads = tuple(dict.fromkeys(node.reads))
+    bodies = graph.subgraphs if node.captures or _has_bodies(graph, node) else {}
+    held = {
+        name: replace(graph.tensor(name), data=None, qparams=None, shape=(), ranked=False)
+        for name in (*reads, *node.outputs)
+    }
+    part = Graph(graph.name, (replace(node, parameters=None),), held, reads, node.outputs, {}, bodies, dynamic=True)
+    return TorchExecutor(part, platform=FP32)
+
+
+def _has_bodies(graph: Graph, node: Node) -> bool:
+    return any(isinstance(value, str) and value in graph.subgraphs for value in node.attrs.values())

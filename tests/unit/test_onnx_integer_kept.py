@@ -1,0 +1,138 @@
+"""Nodes of quantized graphs that no operator of ours says run as ONNX has them, between their quantizations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from test_onnx_integer import runtime
+
+from quantizer.conformance.graph_nodes import enclosure_ratios
+from quantizer.core.errors import GraphError, UnsupportedError
+from quantizer.ir.formats.onnx import from_model
+from quantizer.runtime.integer import integer_graph
+from quantizer.runtime.integer_executor import IntegerExecutor
+
+STEP, ZERO = np.float32(0.037), np.uint8(113)
+X = np.array([[-2.31, 0.57, 1.94, -0.48, 3.12, 0.02], [0.86, -1.27, -0.33, 2.45, -3.6, 1.18]], np.float32)
+
+
+def node(op, inputs, outputs, **attrs):
+    return helper.make_node(op, inputs.split(), outputs.split(), **attrs)
+
+
+def qdq(source, target, scale="s", zero="z"):
+    return [
+        node("QuantizeLinear", f"{source} {scale} {zero}", f"{target}_q"),
+        node("DequantizeLinear", f"{target}_q {scale} {zero}", target),
+    ]
+
+
+def model(nodes, constants=(), outputs="y", types=(TensorProto.FLOAT,)):
+    values = {"s": STEP, "z": ZERO, "s2": np.float32(0.05), "z2": np.uint8(90), **dict(constants)}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(X.shape))],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(outputs.split(), types, strict=True)],
+        [
+            value if hasattr(value, "dims") else numpy_helper.from_array(np.asarray(value), name)
+            for name, value in values.items()
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def agrees(made, ops, outputs="y"):
+    """Assert that the integer graph gives ONNX Runtime's values, and which operators it keeps; return the executor."""
+    executor = IntegerExecutor(integer_graph(from_model(made)))
+    names = outputs.split()
+    for own, expected in zip(executor.forward(torch.from_numpy(X), names), runtime(made, {"x": X}, names), strict=True):
+        np.testing.assert_array_equal(own.numpy(), expected)
+    kept = [n.op for n in executor.graph.order if n.op[0].isupper()]
+    assert kept == ops
+    assert set(executor.reasons) == set(executor.floats)
+    return executor
+
+
+def test_an_operator_without_a_spec_leaves_the_rest_on_integers():
+    nodes = [
+        *qdq("x", "a"),
+        node("Shrink", "a", "f", bias=0.25, lambd=0.5),
+        *qdq("f", "b"),
+        node("DequantizeLinear", "wc s", "w"),
+    ]
+    nodes += [node("MatMul", "b w", "p"), *qdq("p", "y", "s2", "z2")]
+    weight = np.arange(-9, 9, dtype=np.int8).reshape(6, 3)
+    executor = agrees(model(nodes, {"wc": weight}), ["Shrink"])
+    assert [n.op for n in executor.graph.order if n.parameters is not None] == ["fully_connected"]
+    assert "no operator of ours says it" in executor.reasons["Shrink_0"]
+
+
+def test_a_graph_without_any_integer_function_runs_in_float():
+    made = model([*qdq("x", "a"), node("Shrink", "a", "f", bias=0.25, lambd=0.5), *qdq("f", "y")])
+    executor = agrees(made, ["Shrink"])
+    assert len(executor.floats) == len(executor.graph.nodes)
+    with pytest.raises(GraphError, match="no integer function for any of its operators: node 'Shrink_0'"):
+        enclosure_ratios(executor.graph, [{"x": torch.from_numpy(X)}])
+
+
+@pytest.mark.parametrize("form", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2])
+def test_activations_of_8_bit_floats_are_nodes_of_their_own(form):
+    zero = helper.make_tensor("zf", form, [], [0.0])
+    nodes = [*qdq("x", "a", "s2", "zf"), node("Relu", "a", "r"), *qdq("r", "y")]
+    agrees(model(nodes, {"zf": zero}), ["QuantizeLinear", "DequantizeLinear"])
+
+
+def test_codes_that_others_read_are_made():
+    """By other parameters, as integers, and as an output."""
+    nodes = [*qdq("x", "a"), node("DequantizeLinear", "a_q s2 z2", "b"), node("Add", "a b", "f"), *qdq("f", "y")]
+    nodes += [node("Cast", "a_q", "i", to=TensorProto.INT32), node("MatMulInteger", "a_q wc z", "p")]
+    nodes += [node("Slice", "y_q start end", "part")]
+    weight = np.arange(-9, 9, dtype=np.int8).reshape(6, 3)
+    constants = {"wc": weight, "start": np.array([0, 1]), "end": np.array([2, 4])}
+    kept = ["QuantizeLinear", "DequantizeLinear", "Cast", "MatMulInteger", "QuantizeLinear", "Slice"]
+    types = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT32, TensorProto.UINT8, TensorProto.UINT8)
+    agrees(model(nodes, constants, "y i p part a_q", types), kept, "y i p part a_q")
+
+
+def test_scales_that_the_graph_computes_stay_in_it():
+    nodes = [node("DynamicQuantizeLinear", "x", "q ds dz"), node("DequantizeLinear", "q ds dz", "a")]
+    agrees(model([*nodes, node("Relu", "a", "r"), *qdq("r", "y")]), ["DynamicQuantizeLinear", "DequantizeLinear"])
+
+
+def branch(name, nodes):
+    return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(nodes[-1].output[0], 1, None)])
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_bodies_of_control_flow_read_quantized_values_around_them(positive):
+    """One reads values behind a DequantizeLinear that the form takes out, the other the codes themselves."""
+    test = [node("ReduceMax", "a", "top", keepdims=0), node("Greater" if positive else "Less", "top c", "t")]
+    then = branch("then", [node("Relu", "a", "u")])
+    other = branch("other", [node("DequantizeLinear", "a_q s2 z2", "v")])
+    nodes = [*qdq("x", "a"), *test, node("If", "t", "f", then_branch=then, else_branch=other), *qdq("f", "y")]
+    agrees(model(nodes, {"c": np.float32(0)}), ["QuantizeLinear", "If"])
+
+
+def test_codes_in_blocks_of_computed_values_are_kept():
+    scales = np.full((2, 3), 0.04, np.float32)
+    zeros = np.full((2, 3), 100, np.uint8)
+    nodes = [
+        node("QuantizeLinear", "x sb zb", "q", axis=1, block_size=2),
+        node("DequantizeLinear", "q sb zb", "a", axis=1, block_size=2),
+        node("Relu", "a", "r"),
+        *qdq("r", "y"),
+    ]
+    agrees(model(nodes, {"sb": scales, "zb": zeros}), ["QuantizeLinear", "DequantizeLinear"])
+
+
+def test_what_no_kernel_runs_is_refused_by_name():
+    nodes = [*qdq("x", "a"), node("Nothing", "a", "f"), *qdq("f", "y")]
+    made = model(nodes)
+    made.graph.node[2].domain = "their.own"
+    made.opset_import.append(helper.make_opsetid("their.own", 1))
+    made.graph.node[2].name = "odd"
+    with pytest.raises(UnsupportedError, match="Nothing"):
+        integer_graph(from_model(made))
