@@ -124,7 +124,7 @@ def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
     if trial.spec.error_model.kind not in SUMS:
         return
     if (name := weight_in_blocks(trial)) is not None:
-        sums = [str(int(column[tuple(index)])) for column in columns_of(trial, name)]
+        sums = [str(int(column[tuple(index)])) for column, _ in columns_of(trial, name)]
         yield row("sums of blocks", f"{', '.join(sums[:-1])}, constant {sums[-1]}")
         return
     terms, zeros, divisor = _terms(trial, tuple(index))

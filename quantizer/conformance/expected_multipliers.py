@@ -6,6 +6,7 @@ Sources: cases/reference, and the running systems.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -31,6 +32,19 @@ ROUND_ONCE = ("q31_single", "q15_single", "half_away")
 """Those of them to which the shift that a multiplier stands under makes no difference."""
 
 
+@dataclass(frozen=True)
+class Shifts:
+    """Which shifts a platform's integer multipliers have."""
+
+    largest: int = 31
+    """The largest one."""
+    positive: bool = False
+    """Whether a ratio that needs a negative shift gets the shift 0 and the largest multiplier."""
+
+
+USUAL = Shifts()
+
+
 def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> list[Any]:
     """Return float32 ratios steps_y / (steps_x * steps_w) per channel."""
     product: Any = F32(1.0)
@@ -45,22 +59,24 @@ def _steps(expected: Expected) -> Any:
     return np.asarray(1.0 / expected.scale if expected.steps is None else expected.steps, dtype=F32)
 
 
-def float32_multiplier(ratio: Any, bits: int) -> tuple[float, int]:
+def float32_multiplier(ratio: Any, bits: int, shifts: Shifts = USUAL) -> tuple[float, int]:
     """Return the multiplier and shift of one float32 ratio."""
-    mantissa, shift = _plain(ratio, bits)
+    mantissa, shift = _plain(ratio, bits, shifts)
     return (1.0, 0) if mantissa == 2.0**shift else (mantissa, shift)
 
 
-def _plain(ratio: Any, bits: int) -> tuple[float, int]:
+def _plain(ratio: Any, bits: int, shifts: Shifts = USUAL) -> tuple[float, int]:
     """Return one ratio's multiplier and shift, without the shortcut for powers of two."""
     top = F32(2.0**bits - 1)
-    shift = min(31, int(np.floor(np.log2(top / F32(ratio)))))
+    shift = min(shifts.largest, int(np.floor(np.log2(top / F32(ratio)))))
+    if shifts.positive and shift < 0:
+        return float(top), 0
     return float(np.floor(F32(ratio) * F32(2.0**shift) + F32(0.5))), shift
 
 
-def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
+def unified(ratios: list[Any], bits: int, shifts: Shifts = USUAL) -> list[tuple[float, int]]:
     """Return multipliers of several channels under one shift; 1 and 0 for all where every ratio is 2**0."""
-    own = [_plain(ratio, bits) for ratio in ratios]
+    own = [_plain(ratio, bits, shifts) for ratio in ratios]
     if all(mantissa == 2.0**shift for mantissa, shift in own):
         own = [(1.0, 0)] * len(own)
     shift = max(0, *(s for _, s in own))
@@ -71,9 +87,9 @@ def unified(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
     return [(float(m), shift) for m in mantissas]
 
 
-def separate(ratios: list[Any], bits: int) -> list[tuple[float, int]]:
+def separate(ratios: list[Any], bits: int, shifts: Shifts = USUAL) -> list[tuple[float, int]]:
     """Return multipliers of channels that keep their own shifts; 1 and 0 for all where every ratio is 2**0."""
-    own = [_plain(ratio, bits) for ratio in ratios]
+    own = [_plain(ratio, bits, shifts) for ratio in ratios]
     return [(1.0, 0)] * len(own) if all(mantissa == 2.0**shift for mantissa, shift in own) else own
 
 
@@ -85,12 +101,19 @@ def shift_choices(ratio: Fraction, bits: int, ceiling: int) -> set[int]:
 
 
 def crossed_sum(
-    steps_a: Any, steps_b: Any, steps_y: Any, bits: int, *, equal_zero: bool, adds: bool = True
+    steps_a: Any,
+    steps_b: Any,
+    steps_y: Any,
+    bits: int,
+    shifts: Shifts = USUAL,
+    *,
+    equal_zero: bool,
+    adds: bool = True,
 ) -> tuple[float, int, float, float]:
     """Return (multiplier, shift, factor of a, factor of b) of two operands; of equal operands only ADD rescales."""
     a, b, y = F32(steps_a), F32(steps_b), F32(steps_y)
     if max(a, b) / (min(a, b) + np.finfo(F32).eps) <= 1 and equal_zero:
-        return (*float32_multiplier(y / a if adds else F32(1.0), bits), 1.0, 1.0)
+        return (*float32_multiplier(y / a if adds else F32(1.0), bits, shifts), 1.0, 1.0)
     mantissa_a, shift_a = float32_multiplier(a, 15)
     mantissa_b, shift_b = float32_multiplier(b, 15)
     common = max(shift_a, shift_b)
@@ -100,7 +123,7 @@ def crossed_sum(
     shrink = max(of_a, of_b) / F32(FACTOR_LIMIT)
     if shrink > 1:
         of_a, of_b, ratio = of_a / shrink, of_b / shrink, ratio * shrink
-    mantissa, shift = float32_multiplier(ratio, bits)
+    mantissa, shift = float32_multiplier(ratio, bits, Shifts(shifts.largest))
     if shift < 0:
         mantissa, shift = float(min(FACTOR_LIMIT, max(1.0, mantissa * 2.0**-shift))), 0
     clipped = (float(min(FACTOR_LIMIT, max(0.0, np.rint(k)))) for k in (of_a, of_b))

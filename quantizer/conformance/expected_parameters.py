@@ -77,9 +77,7 @@ def _one(low: float, high: float, bits: int, rule: ParameterRule, *, signed: boo
             steps = F32(1.0 / _power_of_two(1.0 / float(steps)))
         zero = 0
         if not symmetric:
-            theirs = int(np.rint(steps * F32(low))) - qmin
-            bound = 2 ** (bits - 1) - 1
-            zero = -min(bound, max(-bound, theirs))
+            zero = _held_zero(qmin - int(np.rint(steps * F32(low))), qmin, qmax, bits, rule)
         return 1.0 / float(steps), zero, float(steps)
     scale = (high - low) / (qmax - qmin)
     dead = scale < rule.minimum_scale
@@ -89,17 +87,24 @@ def _one(low: float, high: float, bits: int, rule: ParameterRule, *, signed: boo
         scale = _power_of_two(scale)
     zero = min(max(0, qmin), qmax) if dead else 0
     if not dead and not symmetric:
-        zero = min(qmax, max(qmin, int(np.rint(qmin - low / scale))))
+        zero = _held_zero(int(np.rint(qmin - low / scale)), qmin, qmax, bits, rule)
     return (float(F32(scale)) if rule.scale == "float32" else scale), zero, None
+
+
+def _held_zero(zero: int, qmin: int, qmax: int, bits: int, rule: ParameterRule) -> int:
+    """Return the nearest zero point that the rule has: a code, or what a signed integer of as many bits negates."""
+    bound = 2 ** (bits - 1) - 1
+    low, high = (-bound, bound) if rule.zero_point == "negated" else (qmin, qmax)
+    return min(high, max(low, zero))
 
 
 def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed: bool) -> Expected:
     """Return what the rule chooses for a calibrated range."""
     if part.format != "integer":
         return _float_activation(span, part.format, rule)
-    symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
-    if part.bits > rule.symmetric_above_bits and not symmetric:
-        symmetric = restricted = True
+    symmetric, restricted = _is_symmetric(part, rule), part.range == "restricted"
+    if symmetric and part.symmetry != "symmetric":
+        restricted = True
     scale, zero, steps = _one(
         min(span[0], 0.0),
         max(span[1], 0.0),
@@ -120,6 +125,10 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
         None if steps is None else np.array(steps, dtype=F32),
         span=(min(span[0], 0.0) if signed or rule.activation_sign != "by_range" else 0.0, max(span[1], 0.0)),
     )
+
+
+def _is_symmetric(part: ActivationPart, rule: ParameterRule) -> bool:
+    return part.symmetry == "symmetric" or part.bits > rule.symmetric_above_bits
 
 
 def _float_activation(span: Range, name: str, rule: ParameterRule) -> Expected:
@@ -349,8 +358,9 @@ def _calibrated(
     if fixed is not None:
         fixed = fixed.wide if fixed.wide is not None and scheme.activation.bits > 8 else fixed
         kind = integer(scheme.activation.bits, signed=signed if fixed.signed is None else fixed.signed)
-        zero = {"min": kind.min, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
-        return Expected(kind, np.array(fixed.scale), np.array(int(zero)), kind.min, kind.max)
+        low_code, high_code = _codes(scheme.activation.bits, signed=kind.kind == "int", restricted=False)
+        zero = {"min": low_code, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
+        return Expected(kind, np.array(fixed.scale), np.array(int(zero)), low_code, high_code)
     if family in platform.unit_range_above_8_bits and scheme.activation.bits > 8:
         part = scheme.activation.model_copy(update={"symmetry": "symmetric", "range": "restricted"})
         return activation((-1.0, 1.0), part, rule, signed=True)
@@ -363,7 +373,12 @@ def _calibrated(
     part = scheme.activation
     if part.fast and family in platform.tables.fast:
         high, part = 1.0, part.model_copy(update={"symmetry": "symmetric"})
-    return activation((low, high), part, rule, signed=signed)
+    found = activation((low, high), part, rule, signed=signed)
+    if sign is None or signed or found.span is None or not _is_symmetric(part, rule):
+        return found
+    return replace(
+        found, span=(0.0, found.span[1])
+    )  # declared unsigned codes without a zero point hold nothing below 0
 
 
 def activation_codes(
@@ -385,7 +400,8 @@ def input_range(spec: Spec, name: str, platform: Platform, case: Case) -> Range:
     """Return the range that decides the parameters of input *name*: its own, or that of all inputs together."""
     if spec.quantization.family not in platform.shared_parameters:
         return case.ranges[name]
-    spans = [case.ranges[other] for other in spec.activations if other in case.shapes]
+    values = [other for other in spec.activations if other in case.shapes and spec.inputs[other].kind != "index"]
+    spans = [case.ranges[other] for other in values]
     return min(low for low, _ in spans), max(high for _, high in spans)
 
 

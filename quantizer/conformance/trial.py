@@ -35,6 +35,10 @@ TILED = "codes of the tiles"
 """What the tiles of a case gave, put together, among what checks share."""
 
 
+WHOLE_BITS = 31
+"""Bits of a multiplier whose exponents are limited to 30, so that its shift to the right is at least 1."""
+
+
 class Trial:
     """A case with its data, the provided parameters, and what the engine made of them; every part on demand."""
 
@@ -158,10 +162,13 @@ class Trial:
     def _left_reach(self) -> int | None:
         """Return the exponent that the case's ratio of scales reaches, if the platform's multipliers end there."""
         rule, activation = self.target.platform.multiplier, self.target.scheme.activation
-        rescale = None if rule.shifts is None or self.built_in is None else self.built_in.rescale
-        if rule.shifts is None or rescale is None or rescale.variant not in ("q31_single", "q31_double"):
+        bits = min(activation.bits if rule.bits == "activation" else rule.bits, rule.max_bits)
+        if rule.shifts is None and bits >= WHOLE_BITS:
             return None
-        reach = (activation.bits if rule.bits == "activation" else rule.bits) - rule.shifts[0]
+        rescale = None if self.built_in is None else self.built_in.rescale
+        if rescale is None or rescale.variant not in ("q31_single", "q31_double"):
+            return None
+        reach = bits - (1 if rule.shifts is None else rule.shifts[0])
         ratio = float((rescale.mantissa * torch.exp2(-rescale.shift)).max())
         factor = 1.0 if rescale.operands is not None else max(rescale.factors.values(), default=1.0)
         return reach if ratio * factor >= 2.0**reach else None

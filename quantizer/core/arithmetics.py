@@ -53,6 +53,10 @@ COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
 """Requantization -> the forms of sums that it has. What is not named here belongs to one system."""
 OF_31_BITS = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
 """They multiply by 31 bits and keep the high half."""
+LIMITED: tuple[Variant, ...] = ("q31_single", "q31_double", "q15_single")
+"""Requantizations whose shifts `multiplier: {shifts: ...}` limits."""
+WIDENED: tuple[Form, ...] = ("sum", "selection", "one input", "concatenation", "mean")
+"""Forms whose operands are widened under limited shifts."""
 OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
     **dict.fromkeys(("f32_even", "f32_even_zpin", "f32_dequantized", "f32_mean_of_codes_half_even"), "half_even"),
     **dict.fromkeys(
@@ -61,6 +65,10 @@ OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
     **dict.fromkeys(("q31_double", "q31_folded", "half_away"), "half_away"),
 }
 """Requantizations that round in a mode of their own, whatever the platform's is."""
+OF_EXACT_SCALES = (
+    "it multiplies by the product of scales, which float64 holds of float32 scales alone. "
+    "Write parameters: {scale: float32}, or another requantization."
+)
 RATIO_BITS = 24
 """Significant bits of a float32 ratio."""
 
@@ -85,20 +93,30 @@ def form_of(spec: Spec) -> Form | None:
 def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
     """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None where they can."""
     form, rule = form_of(spec), platform.multiplier
-    if form is None or spec.quantization.family == "scaling":
+    if _multiplies_scales(spec, form, variant) and platform.parameters.scale != "float32":
+        return OF_EXACT_SCALES
+    if form is None:
         return None
     if variant not in COMPOSING:
         others = ", ".join(_having(form))
         return f"{variant} is the arithmetic of one system, whose platform is shipped. Write one of {others}."
-    if form not in COMPOSING[variant] and not (variant == "q31_single" and rule.sum_shift is not None):
+    if form not in COMPOSING[variant] and not (variant == "q31_single" and form in WIDENED and _widens(platform)):
         return f"{variant} has no rule for a {form}. Write one of {', '.join(_having(form))}."
-    if variant in OF_31_BITS and rule.bits != 31:
-        return f"{variant} multiplies by 31 bits, got multiplier: {{bits: {rule.bits}}}. Write 31, or q31_single."
+    if variant in OF_31_BITS and (rule.bits != 31 or rule.max_bits < 31):
+        bits = rule.bits if rule.bits != 31 else rule.max_bits
+        return f"{variant} multiplies by 31 bits, got multiplier: {{bits: {bits}}}. Write 31, or q31_single."
     if variant == "multiplier_shift" and rule.bits != "activation" and min(rule.bits, rule.max_bits) > RATIO_BITS:
         return f"multiplier_shift takes a float32 ratio, of {RATIO_BITS} bits at most, got bits: {rule.bits}."
     if variant == "multiplier_shift" and rule.shifts is not None:
         said = "multiplier_shift limits its shifts by max_shift; shifts is for fixed-point multipliers"
         return f"{said}, got {rule.shifts}. Write max_shift."
+    if (why := _of_shifts(platform, form, variant)) is not None:
+        return why
+    return _of_limits(platform, spec, variant)
+
+
+def _of_limits(platform: Platform, spec: Spec, variant: Variant) -> str | None:
+    """Return why the limit of a fused activation does not round as *variant* does."""
     own, limited = OWN_ROUNDING.get(variant), "relu6" in spec.fuses and platform.activations.get("relu6") == "relu6"
     if own is None or not limited or platform.limit(variant) is not None:
         return None
@@ -112,6 +130,31 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
     return None
 
 
+def _of_shifts(platform: Platform, form: Form, variant: Variant) -> str | None:
+    """Return why *variant* has no numbers of limited shifts, where the platform declares their limits."""
+    rule = platform.multiplier
+    if rule.unify_shifts and form == "product" and variant != "multiplier_shift":
+        return f"{variant} has a shift for each channel, got unify_shifts. Write multiplier_shift, or remove the key."
+    if rule.shifts is not None and variant not in LIMITED:
+        return f"{variant} has no shifts of {rule.shifts}. Write one of {', '.join(LIMITED)}, or remove shifts."
+    if rule.shifts is not None and form in WIDENED and rule.sum_shift is None:
+        return f"shifts of a {form} come with operands that are widened. Write sum_shift too."
+    if rule.sum_shift is not None and rule.shifts is None and form in WIDENED and variant in LIMITED:
+        return f"{variant} of widened operands has limited shifts. Write shifts: [2, 62] too, or remove sum_shift."
+    return None
+
+
+def _multiplies_scales(spec: Spec, form: Form | None, variant: Variant) -> bool:
+    """Return whether *spec* multiplies by the exact product of two scales under *variant*."""
+    if form == "product":
+        return variant == "exact" or spec.quantization.family == "scaling"
+    return form is None and spec.has_weights and spec.error_model.kind != "normalization"
+
+
+def _widens(platform: Platform) -> bool:
+    return platform.multiplier.sum_shift is not None and platform.multiplier.shifts is not None
+
+
 def refusals(
     platform: Platform, specs: Iterable[Spec], home: Platform | None = None, *, generic: bool = False
 ) -> Iterator[tuple[Location, str]]:
@@ -121,10 +164,10 @@ def refusals(
     refused. *generic*: only variants that compose are looked at; the platform's room may know the others.
     """
     said: set[tuple[Location, Variant]] = set()
-    copied = home is not None and _is_copy(platform, home)
+    copied = home is not None and is_copy(platform, home)
     for spec in specs:
         family = spec.quantization.family
-        if not _runs(platform, spec) or (copied and home is not None and _runs(home, spec)):
+        if not runs(platform, spec) or (copied and home is not None and runs(home, spec)):
             continue
         usual: Location = ("requantize", family if family in platform.requantize else "default")
         chosen = [(usual, platform.requantize.get(family, platform.requantize["default"]))]
@@ -141,14 +184,15 @@ def refusals(
                 yield place, f"{spec.op}: {why}"
 
 
-def _is_copy(platform: Platform, home: Platform) -> bool:
+def is_copy(platform: Platform, home: Platform) -> bool:
     """Return whether *platform* declares the arithmetic of *home*, for no more schemes."""
     schemes = {*home.schemes, *home.graph_schemes}.issuperset((*platform.schemes, *platform.graph_schemes))
     rules = Platform.model_fields.keys() - NAMING
     return schemes and all(getattr(platform, key) == getattr(home, key) for key in rules)
 
 
-def _runs(platform: Platform, spec: Spec) -> bool:
+def runs(platform: Platform, spec: Spec) -> bool:
+    """Return whether *platform* has *spec* under some scheme."""
     wholly = any(item.platform in platform.places and item.scheme is None for item in spec.excludes)
     return not wholly and (platform.ops is None or spec.op in platform.ops)
 

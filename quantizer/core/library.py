@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from quantizer.core.arithmetics import refusals
+from quantizer.core.arithmetics import is_copy, refusals, runs
 from quantizer.core.errors import SpecError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.grid_rules import check_grids
@@ -22,6 +22,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.roles import applies
 from quantizer.core.rooms import Room, declared_platforms, room_of, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
+from quantizer.core.setting_rules import setting_problems
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec
 from quantizer.core.stage_rules import check_stages
@@ -354,6 +355,7 @@ def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     lists: dict[Location, Sequence[str]] = {(key,): getattr(platform, key) for key in FAMILY_LISTS}
     lists |= {
         ("multiplier", "own_shifts"): platform.multiplier.own_shifts,
+        ("multiplier", "unscaled"): platform.multiplier.unscaled,
         ("tables", "no_guard_entry"): platform.tables.no_guard_entry,
         ("accumulator", "float32"): platform.accumulator.float32,
     }
@@ -422,6 +424,10 @@ def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
         home = library.platforms.get(platform.functions or "")
         for place, text in refusals(platform, specs, home, generic=room is not None):
             yield positions.message(place, text)
+        if room is None and (home is None or not is_copy(platform, home)):
+            there = [spec for spec in specs if runs(platform, spec)]
+            for place, text in setting_problems(platform, there, library.schemes):
+                yield positions.message(place, text)
 
 
 @dataclass(frozen=True)

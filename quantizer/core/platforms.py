@@ -93,6 +93,8 @@ NARROW_BITS = 8
 
 
 SIGNS = ("signed", "unsigned", "inputs")
+SMALLEST_SCALE = 1.1754943508222875e-38
+"""The smallest normal float32 number."""
 
 
 class Quantizer(Model):
@@ -125,8 +127,8 @@ class ParameterRule(Model):
     """range: clamped to the codes; negated: clamped to +-(2**(bits-1) - 1) of the negated number."""
     minimum_range: Finite = Field(default=0.0, ge=0.0)
     """A narrower range gives scale 1."""
-    minimum_scale: float = Field(default=1.1754943508222875e-38, ge=0.0)
-    """A smaller scale becomes 1 (the smallest normal float32)."""
+    minimum_scale: Finite = Field(default=SMALLEST_SCALE, ge=SMALLEST_SCALE)
+    """A smaller scale becomes 1. At least the smallest normal float32."""
     weights_hold_bias: bool = False
     """Increase the weight scale if a bias of `bias_bits` bits would overflow."""
     symmetric_above_bits: int = 64
@@ -150,6 +152,9 @@ class Multiplier(Model):
     """A ratio that needs a negative shift gets the shift 0 and the largest multiplier."""
     own_shifts: list[str] = []
     """Operator families that are exempt from `unify_shifts`: each channel keeps its own shift."""
+    unscaled: list[str] = []
+    """Operator families that write the multiplier 1 under multiplier_shift where both operands have equal parameters,
+    whatever the output's scale is."""
     overflow: Literal["exact", "x86"] = "exact"
     """Result where a shift or a rounded product overflows its integers; x86: what the processor's instructions give."""
     shifts: Annotated[list[Annotated[int, Field(ge=0, le=62)]], Field(min_length=2, max_length=2)] | None = None

@@ -80,15 +80,16 @@ class Request:
 
     def _shared(self, names: list[str]) -> dict[str, QParams]:
         """Return one set of parameters for all inputs: their producers', or those of the union of their ranges."""
-        given = [self.given[name] for name in names if name in self.given]
+        values = [name for name in names if self.spec.inputs[name].kind != "index"]
+        given = [self.given[name] for name in values if name in self.given]
         if any(not same_numbers(given[0], params) for params in given):
             raise GraphError(
                 f"{self.spec.op} on {self.platform.platform}: its inputs share one scale and one zero point, "
                 "their producers chose several. Requantize them to one first."
             )
-        lows, highs = zip(*(self._range(name) for name in names), strict=True)
+        lows, highs = zip(*(self._range(name) for name in values), strict=True)
         params = given[0] if given else self._activation(min(lows), max(highs))
-        return dict.fromkeys(names, params)
+        return {name: params if name in values else self.input(name) for name in names}
 
     def input(self, name: str) -> QParams:
         """Return the parameters of a graph input: from its calibrated range, or those of 32-bit codes for an index."""
@@ -142,7 +143,7 @@ class Request:
         params = weight_params(
             values, part, self.platform.parameters, axis, group=group, ends=ends, block_axis=block_axis
         )
-        if self.platform.parameters.weights_hold_bias:
+        if self.platform.parameters.weights_hold_bias and self.spec.error_model.kind == "bilinear":
             for other, item in self.spec.inputs.items():
                 if item.role == "bias" and other in self.constants:
                     factor = next(iter(self.inputs.values())).scale

@@ -80,7 +80,8 @@ def fixed(platform: Platform, variant: Variant, ratio: Tensor | float, activatio
     if variant == "q15_single":
         bits = Q15_BITS
     else:
-        bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
+        rule = platform.multiplier
+        bits = min(activation_bits if rule.bits == "activation" else rule.bits, rule.max_bits)
     if (shifts := platform.multiplier.shifts) is not None:
         return right_shifted(ratio, bits, shifts[1])
     return fixed_point(ratio, bits, clamped=platform.multiplier.overflow == "exact")

@@ -254,8 +254,9 @@ def fixed_params(fixed: FixedOutput, bits: int, *, signed: bool) -> QParams:
     """Return output parameters that a platform fixes, whatever the calibrated range."""
     signed = signed if fixed.signed is None else fixed.signed
     dtype = integer(bits, signed=signed)
-    zero = {"min": dtype.min, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
-    return QParams(dtype, torch.tensor(fixed.scale, dtype=torch.float64), torch.tensor(int(zero)), dtype.min, dtype.max)
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    zero = {"min": low, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
+    return QParams(dtype, torch.tensor(fixed.scale, dtype=torch.float64), torch.tensor(int(zero)), low, high)
 
 
 def index_params(dtype: DType, *, mask: bool = False) -> QParams:
@@ -291,7 +292,7 @@ def _params(
     if rule.scale == "float32_steps":
         scale, zero, steps = _steps(low, high, qmin, qmax, bits, rule, symmetric=symmetric, power_of_two=power_of_two)
     else:
-        scale, zero = _scale(low, high, qmin, qmax, rule, symmetric=symmetric, power_of_two=power_of_two)
+        scale, zero = _scale(low, high, qmin, qmax, bits, rule, symmetric=symmetric, power_of_two=power_of_two)
     shape = () if axis is None else scale.shape
     return QParams(
         dtype,
@@ -304,8 +305,22 @@ def _params(
     )
 
 
+def _zero_points(qmin: int, qmax: int, bits: int, rule: ParameterRule) -> tuple[int, int]:
+    """Return the smallest and the largest zero point: the ends of the codes, or what a signed integer negates."""
+    limit = (1 << (bits - 1)) - 1
+    return (-limit, limit) if rule.zero_point == "negated" else (qmin, qmax)
+
+
 def _scale(
-    low: Array, high: Array, qmin: int, qmax: int, rule: ParameterRule, *, symmetric: bool, power_of_two: bool
+    low: Array,
+    high: Array,
+    qmin: int,
+    qmax: int,
+    bits: int,
+    rule: ParameterRule,
+    *,
+    symmetric: bool,
+    power_of_two: bool,
 ) -> tuple[Array, Array]:
     """Return scale and zero point; a scale below the rule's smallest becomes 1."""
     scale = (high - low) / (qmax - qmin)
@@ -313,7 +328,8 @@ def _scale(
     scale = np.where(dead, 1.0, scale)
     if power_of_two:
         scale = _next_power_of_two(scale)
-    zero = np.zeros_like(scale) if symmetric else np.clip(np.rint(qmin - low / scale), qmin, qmax)
+    ends = _zero_points(qmin, qmax, bits, rule)
+    zero = np.zeros_like(scale) if symmetric else np.clip(np.rint(qmin - low / scale), *ends)
     zero = np.clip(np.where(dead, 0.0, zero), qmin, qmax)
     with np.errstate(over="ignore"):
         return scale.astype(np.float32).astype(np.float64) if rule.scale == "float32" else scale, zero
@@ -336,10 +352,9 @@ def _steps(
     steps = codes / np.where((width < rule.minimum_range) | np.isnan(width), codes, width)
     if power_of_two:
         steps = (1.0 / _next_power_of_two(1.0 / steps.astype(np.float64))).astype(np.float32)
-    limit = (1 << (bits - 1)) - 1
-    theirs = (
-        np.zeros_like(steps) if symmetric else np.clip(np.rint(steps * low.astype(np.float32)) - qmin, -limit, limit)
-    )
+    theirs = np.zeros_like(steps) if symmetric else np.rint(steps * low.astype(np.float32)) - qmin
+    least, most = _zero_points(qmin, qmax, bits, rule)
+    theirs = np.clip(theirs, -most, -least)
     return 1.0 / steps.astype(np.float64), 0.0 - theirs, steps
 
 

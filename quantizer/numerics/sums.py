@@ -22,7 +22,6 @@ SEPARATE = ("concatenation",)
 """Families whose operands go to the output one by one; others are brought to one scale before they meet."""
 ALONE = (*SEPARATE, "comparison")
 """Families each of whose operands is brought to the output's scale, by a multiplier of its own."""
-UNSCALED = ("subtraction", "comparison")
 """Families without a multiplier where both operands have the same parameters."""
 FACTOR_BITS = 15
 FACTOR_LIMIT = (1 << FACTOR_BITS) - 1
@@ -71,7 +70,8 @@ def rescale_sum(
             ratios = {name: float(inputs[name].scale.float() / divisor) for name in order}
             return Rescale(variant, one, none, factors=ratios)
         case "multiplier_shift" if len(inputs) > 1 and family not in SEPARATE:
-            return _crossed_sum(platform, inputs, output, activation_bits, rescaled=family not in UNSCALED)
+            rescaled = family not in platform.multiplier.unscaled
+            return _crossed_sum(platform, inputs, output, activation_bits, rescaled=rescaled)
         case "multiplier_shift":
             return _ratio_of_each(platform, family, inputs, output, activation_bits, count)
         case "area_multiplier" | "area_reciprocal":
@@ -153,7 +153,7 @@ def _crossed_sum(
     """Return integer factors ~ the other operand's steps, and the multiplier that undoes them.
 
     y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands of
-    equal parameters have no factors; unless *rescaled* (ADD) they have no multiplier either, whatever the output's
+    equal parameters have no factors; unless *rescaled* they have no multiplier either, whatever the output's
     scale.
     """
     if len(inputs) != 2:

@@ -23,10 +23,17 @@ FULL_TABLE_BITS = 16
 
 
 def full_table(
-    f: Function, inp: QParams, out: QParams, rounding: RoundingMode = "half_even", *, float32: bool = False
+    f: Function,
+    inp: QParams,
+    out: QParams,
+    rounding: RoundingMode = "half_even",
+    *,
+    float32: bool = False,
+    before: bool = False,
 ) -> Table:
     """Return the code of f, rounded once from float64 (or float32), for every input code in [inp.qmin, inp.qmax].
 
+    *before*: the zero point is added before rounding, in the same format.
     Infinities saturate, NaN becomes code 0 clamped to the output's codes. GraphError above 16 bits of input.
     """
     _per_tensor(inp, out)
@@ -35,7 +42,7 @@ def full_table(
             f"table of {inp.dtype}: {FULL_TABLE_BITS} bits of input at most. Use an interpolated table (lut_bits)."
         )
     codes = torch.arange(inp.qmin, inp.qmax + 1)
-    entries = (_float32_entries if float32 else _entries)(f, codes, inp, out, rounding)
+    entries = (_float32_entries if float32 else _entries)(f, codes, inp, out, rounding, before=before)
     return Table(entries, inp.qmin, 1, float(out.scale), out.dtype.bits)
 
 
@@ -48,6 +55,7 @@ def interpolated_table(
     *,
     alignment: Alignment = "stride",
     repeated: bool = True,
+    before: bool = False,
 ) -> Table:
     """Return a table of 2**lut_bits entries (2**bits if that is fewer), read with stride 2**(bits - lut_bits).
 
@@ -64,35 +72,39 @@ def interpolated_table(
     first = inp.first if repeated else inp.qmin
     if alignment == "stride":
         codes = first + step * torch.arange(size)
-        entries = _entries(f, codes, inp, out, rounding)
+        entries = _entries(f, codes, inp, out, rounding, before=before)
     else:
-        entries = _linspace_entries(f, size, first, inp, out, rounding)
+        entries = _linspace_entries(f, size, first, inp, out, rounding, before=before)
     return Table(entries, first, step, float(out.scale), out.dtype.bits)
 
 
-def segment_ends(f: Function, inp: QParams, out: QParams, segments: int, rounding: RoundingMode) -> Table:
+def segment_ends(
+    f: Function, inp: QParams, out: QParams, segments: int, rounding: RoundingMode, *, before: bool = False
+) -> Table:
     """Return codes of f at the `segments + 1` ends of equal parts of the code range; the last is past its end."""
     _per_tensor(inp, out)
-    step = (1 << inp.dtype.bits) // segments
-    codes = inp.dtype.min + step * torch.arange(segments + 1)
-    return Table(_entries(f, codes, inp, out, rounding), inp.dtype.min, step, float(out.scale), out.dtype.bits)
+    step = (1 << inp.bits) // segments
+    codes = inp.first + step * torch.arange(segments + 1)
+    entries = _entries(f, codes, inp, out, rounding, before=before)
+    return Table(entries, inp.first, step, float(out.scale), out.dtype.bits)
 
 
 def tabulated(request: Request, f: Function) -> Parameters:
     """Return the default parameters plus the table `lut` of *f* (real to real), built as the platform declares."""
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
-    rule = request.platform.tables
+    rule, before = request.platform.tables, request.platform.quantizer.zero_point == "before"
     if rule.segments is not None and request.scheme.activation.bits > NARROW_BITS:
-        entries = segment_ends(f, x, y, rule.segments, request.platform.rounding)
+        entries = segment_ends(f, x, y, rule.segments, request.platform.rounding, before=before)
         table = replace(entries, interpolation=rule.interpolation)
     elif rule.entries == "full":
-        table = full_table(f, x, y, request.platform.rounding, float32=rule.arithmetic == "float32")
+        float32 = rule.arithmetic == "float32"
+        table = full_table(f, x, y, request.platform.rounding, float32=float32, before=before)
     else:
         bits = request.scheme.activation.lut_bits
         repeated = request.spec.quantization.family not in rule.no_guard_entry
         table = interpolated_table(
-            f, x, y, bits, request.platform.rounding, alignment=rule.alignment, repeated=repeated
+            f, x, y, bits, request.platform.rounding, alignment=rule.alignment, repeated=repeated, before=before
         )
     return replace(parameters, tables={"lut": table})
 
@@ -116,31 +128,48 @@ def lookup(codes: Tensor, table: Table) -> Tensor:
     return low + ((entries[index + 1] - low) * rest + half >> shift)
 
 
-def _entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
-    """Return `round(f(scale * (code - zero_point)) / out.scale) + out.zero_point` in float64, clamped."""
+def _entries(
+    f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode, *, before: bool = False
+) -> Tensor:
+    """Return `round(f(scale * (code - zero_point)) / out.scale) + out.zero_point` in float64, clamped.
+
+    *before*: the zero point is added before rounding.
+    """
     real = (codes - inp.zero_point).to(torch.float64) * inp.scale
-    rounded = round_tensor(f(real).to(torch.float64) / out.scale, rounding) + out.zero_point
+    value = f(real).to(torch.float64) / out.scale
+    rounded = _rounded(value, out, rounding, before=before)
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
 @pinned()
-def _float32_entries(f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
+def _float32_entries(
+    f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode, *, before: bool = False
+) -> Tensor:
     """Return what `_entries` returns with each step in float32."""
     real = (codes - inp.zero_point).to(torch.float32) * inp.scale.to(torch.float32)
-    rounded = round_tensor((f(real) / out.scale.to(torch.float32)).to(torch.float64), rounding) + out.zero_point
+    rounded = _rounded(f(real) / out.scale.to(torch.float32), out, rounding, before=before)
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
+def _rounded(value: Tensor, out: QParams, rounding: RoundingMode, *, before: bool) -> Tensor:
+    """Return float64 codes of *value*, the zero point added in its format before rounding, or after."""
+    if before:
+        return round_tensor((value + out.zero_point).to(torch.float64), rounding)
+    return round_tensor(value.to(torch.float64), rounding) + out.zero_point
+
+
 @pinned()
-def _linspace_entries(f: Function, size: int, first: int, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
+def _linspace_entries(
+    f: Function, size: int, first: int, inp: QParams, out: QParams, rounding: RoundingMode, *, before: bool
+) -> Tensor:
     """Return the entries f at `linspace(qmin, qmax)`, twice at qmin where the table starts below it."""
     lacking = first < inp.qmin
     points = linspace(inp.qmin, inp.qmax, size - lacking)
     if lacking:
         points = torch.cat([points[:1], points])
     real = (points - inp.zero_point.to(torch.float32)) * (1 / _steps(inp))
-    value = f(real).to(torch.float32) * _steps(out) + out.zero_point
-    return round_tensor(value.to(torch.float64), rounding).nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
+    rounded = _rounded(f(real).to(torch.float32) * _steps(out), out, rounding, before=before)
+    return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
 def linspace(first: float, last: float, count: int) -> Tensor:

@@ -29,7 +29,6 @@ from quantizer.numerics.provided_request import ProvidedRequest
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.numerics.rules import own_codes, same_numbers
-from quantizer.numerics.sums import UNSCALED
 from quantizer.ops import REGISTRY
 from quantizer.runtime.declared import Provided, check_accumulator, declared_scheme
 from quantizer.runtime.engines.builtin import BuiltinEngine
@@ -246,8 +245,8 @@ class _Work:
                 f"platform {name!r} fixes the parameters of {node.outputs[0]!r}: the file has others"
             )
         alike = len(inputs) > 1 and all(same_numbers(next(iter(inputs.values())), params) for params in inputs.values())
-        unscaled = spec.quantization.family in UNSCALED and provided.rescale is not None and alike
-        if unscaled and provided.rescale is not None and provided.rescale.variant == "multiplier_shift":
+        unscaled = spec.quantization.family in self.platform.multiplier.unscaled
+        if unscaled and alike and provided.rescale is not None and provided.rescale.variant == "multiplier_shift":
             first = next(iter(inputs.values()))
             if not torch.equal(first.scale, output.scale):
                 raise UnsupportedError(

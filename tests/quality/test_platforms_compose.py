@@ -19,6 +19,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.core.arithmetics import COMPOSING, refusal
 from quantizer.core.library import lint
 from quantizer.core.platforms import Platform, RoundingMode, Variant
+from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 
 SESSION = open_session(Options(root=Path.cwd()))
 IDEAL = SESSION.library.platforms["ideal"]
@@ -152,3 +153,65 @@ def test_lint_takes_a_chip_whose_sums_all_have_a_rule(tmp_path: Path):
 def test_a_platform_works_under_another_name(op: str):
     ort = SESSION.library.platforms["ort"]
     assert failures(ort.model_copy(update={"platform": "ort2"}), op, 6) == []
+
+
+OWN_PARTS = {"bits": 10, "symmetry": "asymmetric", "accumulator_bits": 48}
+
+
+def fails_alone(
+    op: str, activation: dict[str, object], weight: dict[str, object] | None, **fields: object
+) -> list[str]:
+    """Return the failures of *op* on `ideal` with other *fields*, under a scheme of these parts."""
+    platform = Platform.model_validate(IDEAL.model_dump() | {"platform": "chip", "scheme_families": {}} | fields)
+    part = None if weight is None else WeightPart.model_validate(weight)
+    scheme = Scheme(name="own", activation=ActivationPart.model_validate(activation), weight=part)
+    target = Target(SESSION.library.spec(op), scheme, platform)
+    found = []
+    for index in range(12):
+        case = build_case(target, HashChoices(key(index, target.id), {"data": DATA[index % len(DATA)]}))
+        verdicts = judge(Trial(target, case, SESSION.engine), ("parameters", "arithmetic", "accuracy"))
+        found += [f"{verdict.check}: {verdict.reason or verdict.worst}" for verdict in verdicts if verdict.failing]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("op", "fields"),
+    [
+        ("sigmoid", {"tables": {"segments": 64}}),
+        ("sigmoid", {"tables": {"segments": 16, "interpolation": "half_up"}, "rounding": "half_up"}),
+        ("exp", {"quantizer": {"zero_point": "before"}, "rounding": "toward_zero"}),
+        ("relu", {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 2, "max_shift": 47}}),
+        ("relu", {"parameters": {"scale": "float32_steps", "minimum_range": 1e-7}}),
+        ("abs", {"requantize": {"default": "q31_double"}}),
+        ("gather_elements", {"shared_parameters": ["movement"]}),
+        ("gather", {"parameters": {"scale": "float64"}, "quantizer": {"rounding": "up"}}),
+        ("layer_norm", {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 15}}),
+        ("resize_bilinear", {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 15}}),
+        ("reduce_l2", {"accumulator": {"bits": 20, "overflow": "saturate"}}),
+    ],
+)
+def test_settings_that_were_red_are_green(op: str, fields: dict[str, object]):
+    """Each is the smallest form of a class of random platforms on which a correct built-in function failed."""
+    spec = SESSION.library.spec(op)
+    weight = {"bits": 8, "bias_bits": 48} if spec.has_weights else None
+    assert fails_alone(op, OWN_PARTS, weight, **fields) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 20, "max_shift": 12}},
+        {"requantize": {"default": "q31_single"}, "multiplier": {"bits": 31, "max_bits": 8}},
+        {"requantize": {"default": "q31_single"}, "multiplier": {"bits": 3}},
+        {"parameters": {"weights_hold_bias": True}},
+    ],
+)
+def test_products_obey_every_limit_of_multipliers(fields: dict[str, object]):
+    assert fails_alone("conv2d", {"bits": 8}, {"bits": 6, "bias_bits": 40}, **fields) == []
+
+
+@pytest.mark.parametrize("overflow", ["wrap", "saturate"])
+def test_sums_of_blocks_leave_their_accumulator_as_declared(overflow: str):
+    fields = {"accumulator": {"bits": 16, "overflow": overflow}, "scheme_families": {"own": ["fully_connected"]}}
+    weight = {"bits": 12, "granularity": "block", "block": 4}
+    assert fails_alone("fully_connected", {"bits": 9, "symmetry": "symmetric"}, weight, **fields) == []

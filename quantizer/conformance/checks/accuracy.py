@@ -13,6 +13,7 @@ from quantizer.conformance.bounds import Interval
 from quantizer.conformance.checks.comparisons import decided
 from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.enclosures import ENCLOSURES, known_operands
+from quantizer.conformance.checks.reductions import sums_of_squares
 from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT, last_roundings
 from quantizer.conformance.checks.stage_errors import stage_error
 from quantizer.conformance.checks.staged import computes_reference, has_stages, last_mode, unrounded
@@ -126,10 +127,11 @@ def _leaves_accumulator(trial: Trial) -> bool:
     So it is where a sum is shifted to the left in 32 bits that wrap, before it is multiplied.
     """
     rule, rescale = trial.target.platform.accumulator, trial.parameters.rescale
-    if rule.overflow not in ("wrap", "saturate") or trial.spec.error_model.kind != "bilinear":
+    kind = trial.spec.error_model.kind
+    if rule.overflow not in ("wrap", "saturate") or kind not in ("bilinear", "euclidean"):
         return False
     bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
-    magnitude = trial.sum_magnitudes
+    magnitude = sums_of_squares(trial) if kind == "euclidean" else trial.sum_magnitudes
     if rescale is not None and rescale.variant in DECLARED and DECLARED[rescale.variant].wraps:
         magnitude = magnitude * np.exp2(np.maximum(31.0 - trial.per_channel(rescale.shift), 0.0))
     return bool(magnitude.max(initial=0.0) >= 2.0 ** (bits - 1))

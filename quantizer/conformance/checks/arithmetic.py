@@ -125,6 +125,9 @@ def _movement(trial: Trial) -> Verdict:
     if float(params.scale) != float(output.scale) or int(params.zero_point) != int(output.zero_point):
         return judge_by_reference(trial)
     real = trial.y_hat / float(output.scale)
+    whole, scale = np.rint(real), float(output.scale)
+    moved = whole * scale == trial.y_hat  # whatever float64 lost of the code's real value
+    real = np.where(moved, whole, real)
     quantizer = trial.target.platform.quantizer
     exact = quantizer.operation == "exact" or np.abs(real - np.rint(real)) < RESOLUTION * np.abs(real)
     if math.frexp(float(output.scale))[0] == 0.5:
@@ -134,7 +137,7 @@ def _movement(trial: Trial) -> Verdict:
         real,
         Declared(quantizer.rounding, quantizer.zero_point == "before"),
         np.where(exact, 0.0, FLOAT32_CODES * np.abs(real)),
-        lambda i: Fraction(float(trial.y_hat[i])) / Fraction(float(output.scale)),
+        lambda i: Fraction(float(real[i] if moved[i] else trial.y_hat[i])) / Fraction(1 if moved[i] else scale),
         lambda _: {},
         "the value that is moved or filled in",
     )

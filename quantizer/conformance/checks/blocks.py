@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import numpy as np
 import torch
 
+from quantizer.conformance.checks.accumulators import held_sums
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import equal
 from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, rounded_once
@@ -45,36 +46,46 @@ def one_block(trial: Trial, name: str, block: int) -> Trial:
     return other
 
 
-def columns_of(trial: Trial, name: str) -> list[Array]:
-    """Return the exact sum of each block as float64 whole numbers, then the constant's codes: 0 where there is none."""
+def columns_of(trial: Trial, name: str) -> list[tuple[Array, Array]]:
+    """Return the exact sum of each block and that of |terms|, then the constant's codes: 0 where there is none."""
     size, item = trial.target.scheme.weight.block or 1, trial.spec.inputs[name]  # type: ignore[union-attr]
     length = trial.centred[name].shape[item.block_axis or 0]
-    found = [one_block(trial, name, block).sums for block in range(-(-length // size))]
+    alone = [one_block(trial, name, block) for block in range(-(-length // size))]
+    found = [(part.sums, part.sum_magnitudes) for part in alone]
     biases = [values for n, values in trial.centred.items() if trial.spec.inputs[n].role == "bias"]
     constant = trial.per_channel(biases[0]) if biases else np.zeros(())
-    return [*found, np.broadcast_to(constant, trial.output_shape)]
+    constant = np.broadcast_to(constant, trial.output_shape)
+    return [*found, (constant, np.abs(constant))]
 
 
 def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
     """Judge codes against the exact sum over blocks of multiplier times sum, and of the constant, rounded once."""
-    columns = columns_of(trial, name)
-    if rescale.mantissa.dim() != 2 or rescale.mantissa.shape[1] != len(columns):
+    exactly = columns_of(trial, name)
+    if rescale.mantissa.dim() != 2 or rescale.mantissa.shape[1] != len(exactly):
         return inconclusive(
-            CHECK, f"multipliers of shape {list(rescale.mantissa.shape)} for {len(columns)} sums: parameters fails"
+            CHECK, f"multipliers of shape {list(rescale.mantissa.shape)} for {len(exactly)} sums: parameters fails"
         )
+    held = [held_sums(trial, acc, magnitude) for acc, magnitude in exactly]
+    if (refusal := next((verdict for *_, verdict in held if verdict is not None), None)) is not None:
+        return refusal
+    columns, most = [column for column, *_ in held], [column for _, column, _ in held]
     numbers = [trial.per_channel(column) for column in rescale.mantissa.unbind(1)]
     if trial.sum_magnitudes.max(initial=0.0) >= EXACT_LIMIT:
         return inconclusive(CHECK, "the accumulator leaves the integers that float64 holds")
-    terms = [column * (number / rescale.divisor) for column, number in zip(columns, numbers, strict=True)]
-    value = np.sum(terms, axis=0)
     wide = [np.broadcast_to(number, trial.output_shape) for number in numbers]
 
-    def exact(index: tuple[int, ...]) -> Fraction:
-        pairs = zip(columns, wide, strict=True)
-        return sum((int(c[index]) * Fraction(float(m[index])) for c, m in pairs), Fraction(0)) / Fraction(
-            rescale.divisor
-        )
+    def summed(parts: list[Array]) -> tuple[list[Array], Callable[[tuple[int, ...]], Fraction]]:
+        def exact(index: tuple[int, ...]) -> Fraction:
+            pairs = zip(parts, wide, strict=True)
+            total = sum((int(c[index]) * Fraction(float(m[index])) for c, m in pairs), Fraction(0))
+            return total / Fraction(rescale.divisor)
 
+        return [part * (number / rescale.divisor) for part, number in zip(parts, numbers, strict=True)], exact
+
+    terms, exact = summed(columns)
+    value = np.sum(terms, axis=0)
+    tops, top_exact = summed(most)
+    cut = not all(map(np.array_equal, columns, most))
     return rounded_once(
         trial,
         value,
@@ -84,6 +95,7 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
         lambda _: {},
         "the sums of blocks under their scales",
         magnitude=np.sum(np.abs(terms), axis=0),
+        top=(np.sum(tops, axis=0), top_exact) if cut else None,
     )
 
 

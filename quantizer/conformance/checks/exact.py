@@ -39,7 +39,7 @@ def exact(trial: Trial) -> Verdict | None:
 
 def _in_blocks(trial: Trial, name: str) -> Array | None:
     """Return the int64 sum over explicit windows of each block, then the constant, on an axis after the output's."""
-    *blocks, constant = columns_of(trial, name)
+    *blocks, (constant, _) = columns_of(trial, name)
     found = [window_sums(one_block(trial, name, block)) for block in range(len(blocks))]
     sums = [part for part in found if part is not None]
     return np.stack([*sums, constant.astype(np.int64)], -1) if len(sums) == len(found) else None

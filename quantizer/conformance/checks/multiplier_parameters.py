@@ -22,6 +22,7 @@ from quantizer.conformance.checks.multiplier_rules import (
     fixed_point_bits,
     is_replaced,
     multiplier_bits,
+    shifts_of,
     unifies_shifts,
 )
 from quantizer.conformance.checks.room_oracles import numbers_of_room
@@ -160,9 +161,9 @@ def _restated_multiplier(
     ratios = expected_multipliers.product_ratios(factors, output, mantissas.size)
     bits = multiplier_bits(trial)
     if rescale.mantissa.dim() and unifies_shifts(trial):
-        wanted = expected_multipliers.unified(ratios, bits)
+        wanted = expected_multipliers.unified(ratios, bits, shifts_of(trial))
     else:
-        wanted = expected_multipliers.separate(ratios, bits)
+        wanted = expected_multipliers.separate(ratios, bits, shifts_of(trial))
     for channel, (expected, mantissa, shift) in enumerate(zip(wanted, mantissas, shifts, strict=True)):
         same = expected == (float(mantissa), int(shift))
         yield Finding(

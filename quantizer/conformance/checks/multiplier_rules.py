@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from quantizer.conformance.checks.finding import Finding
+from quantizer.conformance.expected_multipliers import Shifts
 from quantizer.conformance.trial import Trial
 from quantizer.ops import BUILT_IN, REGISTRY
 
@@ -40,6 +41,12 @@ def multiplier_bits(trial: Trial) -> int:
     rule = trial.target.platform.multiplier
     bits = trial.target.scheme.activation.bits if rule.bits == "activation" else rule.bits
     return min(bits, rule.max_bits)
+
+
+def shifts_of(trial: Trial) -> Shifts:
+    """Return the shifts that the platform's integer multipliers have."""
+    rule = trial.target.platform.multiplier
+    return Shifts(rule.max_shift, rule.positive_shifts)
 
 
 def fixed_point_bits(trial: Trial) -> int:

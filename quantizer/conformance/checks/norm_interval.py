@@ -54,9 +54,14 @@ def effective_beta(trial: Trial, shape: tuple[int, ...]) -> Array:
 
 
 def is_integer(trial: Trial) -> bool:
-    """Return whether the platform multiplies and shifts; else its arithmetic is exact up to its root."""
-    platform = trial.target.platform
-    return platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"]) == "multiplier_shift"
+    """Return whether the platform looks inverse roots up and shifts; else its arithmetic is exact up to its root.
+
+    multiplier_shift alone does not say so: the platform's own rule has a table. An operator without one is taken at
+    its word.
+    """
+    platform, rule = trial.target.platform, trial.built_in
+    shifts = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
+    return shifts == "multiplier_shift" and (rule is None or "inverse_root" in rule.tables)
 
 
 def lines(trial: Trial) -> tuple[Array, Array, int]:

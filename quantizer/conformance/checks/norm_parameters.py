@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from quantizer.conformance import expected_norm
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import is_replaced
+from quantizer.conformance.checks.norm_interval import is_integer
 from quantizer.conformance.checks.norm_rows import norm_count
 from quantizer.conformance.expected_parameters import Expected
 from quantizer.conformance.trial import Trial
@@ -23,8 +24,7 @@ def norm_factors(trial: Trial) -> dict[str, Expected]:
 def norm_findings(trial: Trial) -> Iterator[Finding]:
     """Yield the numbers of an integer normalisation against the platform's rule. A plugin may use its own names."""
     platform = trial.target.platform
-    variant = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
-    if trial.spec.error_model.kind != "normalization" or variant != "multiplier_shift":
+    if trial.spec.error_model.kind != "normalization" or not is_integer(trial):
         return
     mean = trial.spec.error_model.centred
     wanted = expected_norm.table_numbers(norm_count(trial), trial.target.scheme, platform, mean=mean)

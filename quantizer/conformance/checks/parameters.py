@@ -16,7 +16,13 @@ from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.declared_quantizer import declared_codes
 from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_parameters import multiplier_findings, number_findings
-from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, is_replaced, multiplier_bits, unifies_shifts
+from quantizer.conformance.checks.multiplier_rules import (
+    FLOAT32_CODES,
+    is_replaced,
+    multiplier_bits,
+    shifts_of,
+    unifies_shifts,
+)
 from quantizer.conformance.checks.norm_parameters import norm_factors, norm_findings
 from quantizer.conformance.checks.resize import resize_findings
 from quantizer.conformance.checks.staged import stage_findings
@@ -24,7 +30,7 @@ from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.declared import kind_findings, with_declared_numbers
 from quantizer.conformance.expected_parameters import Expected
 from quantizer.conformance.trial import Trial
-from quantizer.core.dtypes import dtype
+from quantizer.core.dtypes import integer
 from quantizer.core.formats import format_of
 from quantizer.core.platforms import Platform, Quantizer
 from quantizer.core.shapes import channel_axis
@@ -85,7 +91,7 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     for name, wanted in outputs.items():
         yield from _parameter_findings(name, trial.parameters.outputs.get(name), wanted)
     for name, wanted in {**inputs, **outputs}.items():
-        yield from _held(name, wanted)
+        yield from _held(name, wanted, _clamped_zero(wanted, target.platform, scheme.activation.bits))
     factors = norm_factors(trial) or inputs
     weights = _weights(trial, factors, outputs["y"])
     yield from _constants(trial, factors, weights)
@@ -160,8 +166,17 @@ def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> 
         yield Finding(name, math.inf, f"format {wanted.dtype}", f"{chosen.dtype}", "the platform's rule for formats")
 
 
-def _held(name: str, wanted: Expected) -> Iterator[Finding]:
-    """Judge the scale of an input: every number of the calibrated range lies within half a step of a code."""
+def _clamped_zero(wanted: Expected, platform: Platform, bits: int) -> float:
+    """Return the step that is lost where the zero point would be the smallest code, which a negated one cannot be."""
+    at_end = platform.parameters.zero_point == "negated" and abs(int(wanted.zero_point)) == 2 ** (bits - 1) - 1
+    return 1.0 if at_end else 0.0
+
+
+def _held(name: str, wanted: Expected, lost: float) -> Iterator[Finding]:
+    """Judge the scale of an input: every number of the calibrated range lies within half a step of a code.
+
+    *lost*: steps that the platform's own rule for zero points loses at an end.
+    """
     if wanted.span is None:
         return
     scale, zero = float(wanted.scale), int(wanted.zero_point)
@@ -170,7 +185,7 @@ def _held(name: str, wanted: Expected) -> Iterator[Finding]:
         return
     low, high = (end / scale + zero for end in wanted.span)
     beyond = max(wanted.qmin - low, high - wanted.qmax, 0.0)
-    room = 0.5 + FLOAT32_CODES * (wanted.qmax - wanted.qmin)
+    room = 0.5 + lost + FLOAT32_CODES * (wanted.qmax - wanted.qmin)
     yield Finding(
         f"range of {name}",
         beyond / room,
@@ -237,9 +252,10 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
             break
         spread = [expected_parameters.repeated(wanted, outputs) for wanted in found.values()]
         ratios = expected_multipliers.product_ratios([*inputs.values(), *spread], output, outputs or channels)
-        if min(mantissa for mantissa, _ in expected_multipliers.unified(ratios, multiplier_bits(trial))) > 0:
+        common = expected_multipliers.unified(ratios, multiplier_bits(trial), shifts_of(trial))
+        if min(mantissa for mantissa, _ in common) > 0:
             break
-    if not platform.parameters.weights_hold_bias:
+    if not platform.parameters.weights_hold_bias or trial.spec.error_model.kind != "bilinear":
         return found
     for bias in (n for n, item in trial.spec.inputs.items() if item.role == "bias" and n in trial.tensors):
         factor, values = float(next(iter(inputs.values())).scale), trial.tensors[bias].numpy()
@@ -320,7 +336,12 @@ def _bias(trial: Trial, factors: list[Expected], bits: int) -> Expected:
     if trial.target.platform.quantizer.operation in ("divide_float32", "inverse_float32"):
         scale = scale.astype(np.float32).astype(np.float64)
     return Expected(
-        dtype(f"int{bits}"), scale, np.zeros_like(scale, dtype=np.int64), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, steps
+        integer(bits, signed=True),
+        scale,
+        np.zeros_like(scale, dtype=np.int64),
+        -(2 ** (bits - 1)),
+        2 ** (bits - 1) - 1,
+        steps,
     )
 
 

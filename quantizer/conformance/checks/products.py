@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from quantizer.conformance.bounds.pairs import Exact, product
+from quantizer.conformance.checks.accumulators import held_sums
 from quantizer.conformance.checks.blocks import judge_blocks, weight_in_blocks
 from quantizer.conformance.checks.requantized import (
     CHECK,
@@ -22,7 +23,7 @@ from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.checks.window_sums import window_sums
 from quantizer.conformance.trial import Trial
 from quantizer.core.shapes import channel_axis
-from quantizer.core.verdict import Verdict, Worst, failure, inconclusive
+from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 EXACT_LIMIT = 2.0**53  # float64 holds every integer up to here
@@ -43,7 +44,7 @@ def bilinear(trial: Trial) -> Verdict:
     magnitude = trial.sum_magnitudes
     if magnitude.size and float(magnitude.max()) >= EXACT_LIMIT:
         return inconclusive(CHECK, "the accumulator leaves the integers that float64 holds")
-    held, most, refusal = _accumulator(trial, acc, magnitude)
+    held, most, refusal = held_sums(trial, acc, magnitude)
     if refusal is not None:
         return refusal
     declared = DECLARED.get(rescale.variant)
@@ -79,33 +80,6 @@ def bilinear(trial: Trial) -> Verdict:
     )
 
 
-def _accumulator(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array, Verdict | None]:
-    """Return the smallest and the largest sum that the declared accumulator may hold at the end, or a verdict.
-
-    One that saturates depends on the order of additions: least where all positive terms come first, most where they
-    come last. A sum that is cut once at its end lies between.
-    """
-    rule = trial.target.platform.accumulator
-    bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
-    limit = 2.0 ** (bits - 1)
-    if rule.overflow == "unbounded" or not acc.size or float(magnitude.max()) < limit:
-        return acc, acc, None
-    outside = (acc >= limit) | (acc < -limit)
-    if rule.overflow == "wrap":
-        wrapped = (acc + limit) % (2 * limit) - limit
-        return wrapped, wrapped, None
-    if rule.overflow == "saturate":
-        above, below = (magnitude + acc) / 2, (acc - magnitude) / 2
-        least = np.maximum(np.minimum(above, limit - 1) + below, -limit)
-        most = np.minimum(np.maximum(below, -limit) + above, limit - 1)
-        return least, most, None
-    if outside.any():
-        index = tuple(int(i) for i in np.argwhere(outside)[0])
-        worst = Worst("accumulator", index, f"at most {int(limit) - 1}", str(int(acc[index])), f"{bits} bits")
-        return acc, acc, failure(CHECK, "the accumulator leaves the range that the platform declares", worst)
-    return acc, acc, None
-
-
 def _exact_product(held: Array, mantissa: Array, shift: Array, rescale: Rescale) -> Exact:
     """Return held * mantissa / 2**shift / divisor, exactly."""
     wide_mantissa, wide_shift = np.broadcast_to(mantissa, held.shape), np.broadcast_to(shift, held.shape)
@@ -127,7 +101,7 @@ def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, d
     processor = trial.target.platform.multiplier.overflow == "x86"
     whole = held.astype(np.int64)
     if (
-        float(np.abs(held).max(initial=0.0)) * 2.0 ** float(left.max(initial=0)) * float(mantissa.max())
+        float(np.abs(held).max(initial=0.0)) * 2.0 ** float(left.max(initial=0)) * float(mantissa.max(initial=0))
         >= LARGEST_PRODUCT
     ):
         whole = whole.astype(object)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.conformance.checks.accumulators import held_sums
 from quantizer.conformance.checks.requantized import Declared, rounded_once
 from quantizer.conformance.trial import Trial
 from quantizer.core.verdict import Verdict
@@ -39,23 +40,32 @@ def product_arithmetic(trial: Trial) -> Verdict:
 
 def euclidean_arithmetic(trial: Trial) -> Verdict:
     """Judge the root of a sum of squares; its square decides where float64 cannot."""
-    sums = (_rows(trial).astype(np.int64) ** 2).sum(axis=-1)
+    sums = sums_of_squares(trial)
+    sums, most, refusal = held_sums(trial, sums, sums)
+    assert np.array_equal(sums, most), "squares saturate alike in every order"
+    if refusal is not None:
+        return refusal
     ratio = _scale(trial) / Fraction(float(trial.output.scale))
 
     def exact(index: tuple[int, ...]) -> Fraction:
-        square = int(sums[index]) * ratio**2 * 4**ROOT_PLACES
+        square = max(int(sums[index]), 0) * ratio**2 * 4**ROOT_PLACES
         root = math.isqrt(math.floor(square))
         return Fraction(2 * root + (root * root != square), 2 ** (ROOT_PLACES + 1))
 
     return rounded_once(
         trial,
-        np.sqrt(sums.astype(np.float64)) * float(ratio),
+        np.sqrt(np.maximum(sums, 0).astype(np.float64)) * float(ratio),
         Declared(),
         0.0,
         exact,
         lambda i: {"sum of squares": str(int(sums[i]))},
         "the root of the sum of squares",
     )
+
+
+def sums_of_squares(trial: Trial) -> Array:
+    """Return the exact sum of squares of centred codes of each element of the output."""
+    return np.asarray((_rows(trial).astype(np.int64) ** 2).sum(axis=-1))
 
 
 def _rows(trial: Trial) -> Array:

@@ -152,7 +152,8 @@ def resize_findings(trial: Trial) -> Iterator[Finding]:
         return
     if is_replaced(trial) and "weight_bits" not in trial.parameters.numbers:
         return
-    if platform.requantize["default"] == "multiplier_shift":
+    own = trial.built_in is None or "weight_bits" in trial.built_in.numbers
+    if platform.requantize["default"] == "multiplier_shift" and own:
         wanted = WEIGHT_BITS if trial.spec.error_model.kind == "resize" else 0
         got = trial.parameters.numbers.get("weight_bits")
         ratio = 0.0 if got == wanted else math.inf

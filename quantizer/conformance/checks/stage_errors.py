@@ -21,7 +21,7 @@ from quantizer.conformance.checks.resize import resize_stage_error
 from quantizer.conformance.checks.room_oracles import lost_of_room
 from quantizer.conformance.checks.softmax import softmax_stage_error
 from quantizer.conformance.checks.sum_factors import declared_loss
-from quantizer.conformance.checks.tables import FLOAT32_ENTRIES, cancelled
+from quantizer.conformance.checks.tables import FLOAT32_ENTRIES, cancelled, in_float32
 from quantizer.conformance.checks.unary import function_of_multiple
 from quantizer.conformance.checks.weighted_sums import candidates, contributions
 from quantizer.conformance.checks.window_sums import mean_sums
@@ -160,7 +160,7 @@ def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
     """
     params = next(iter(trial.parameters.inputs.values()))
     tables = list(trial.parameters.tables.values())
-    budget = 0.0 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_ENTRIES
+    budget = FLOAT32_ENTRIES if in_float32(trial) else 0.0
     real = np.nan_to_num(trial.y_hat / float(trial.output.scale))
     if "input_multiplier" in trial.parameters.numbers:
         return _grid_error(trial)

@@ -17,6 +17,7 @@ from quantizer.conformance.checks.multiplier_rules import (
     equal,
     is_replaced,
     multiplier_bits,
+    shifts_of,
 )
 from quantizer.conformance.checks.window_sums import mean_counts
 from quantizer.conformance.oracle import fixed
@@ -136,28 +137,35 @@ def integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     common *= Fraction(float(rescale.mantissa))
     for name, params in _present(trial).items():
         got = Fraction(rescale.factors.get(name, 1.0)) * common
-        if params.steps is not None and output.steps is not None:
-            steps = np.float32(output.steps.numpy()) / np.float32(params.steps.numpy())
-            share = np.float32(1.0 / _terms(trial)) * steps
-            mantissa, shift = (1.0, 0) if _copied(trial) else expected_multipliers.float32_multiplier(share, bits)
-            same = got == Fraction(mantissa) / Fraction(2) ** shift
-            if same or not is_replaced(trial):
-                yield Finding(
-                    f"multiplier[{name}]",
-                    0.0 if same else math.inf,
-                    f"{int(mantissa)} * 2**-{shift}",
-                    f"{float(got):.9g}",
-                    f"the rule's multiplier of {bits} bits",
-                )
-                continue
+        share = np.float32(1.0 / _terms(trial)) * (_codes_per_unit(output) / _codes_per_unit(params))
+        stated = expected_multipliers.float32_multiplier(share, bits, shifts_of(trial))
+        mantissa, shift = (1.0, 0) if _copied(trial) else stated
+        same = got == Fraction(mantissa) / Fraction(2) ** shift
+        if same or not is_replaced(trial):
+            yield Finding(
+                f"multiplier[{name}]",
+                0.0 if same else math.inf,
+                f"{int(mantissa)} * 2**-{shift}",
+                f"{float(got):.9g}",
+                f"the rule's multiplier of {bits} bits",
+            )
+            continue
         ratio = Fraction(float(params.scale)) / Fraction(float(output.scale)) / _terms(trial)
         yield _near(trial, f"multiplier[{name}]", got, ratio, bits)
 
 
+def _codes_per_unit(params: QParams) -> np.float32:
+    """Return the platform's own float32 number, or the inverse of a scale that is its number."""
+    return np.float32(1.0 / float(params.scale) if params.steps is None else float(params.steps))
+
+
 def _near(trial: Trial, name: str, got: Fraction, ratio: Fraction, bits: int) -> Finding:
-    """Judge a plugin's multiplier: within *bits* of the ratio, or half a unit of the largest shift."""
+    """Judge a plugin's multiplier: within *bits* of the ratio, or half a unit of the largest shift.
+
+    The rule's shift is the largest that keeps the multiplier within 2**bits - 1, so it is at least half of that.
+    """
     floor = Fraction(1, 2 << trial.target.platform.multiplier.max_shift)
-    allowed = max(ratio / 2**bits, floor) + ratio * Fraction(FLOAT32_CODES)
+    allowed = max(ratio / (2**bits - 1), floor) + ratio * Fraction(FLOAT32_CODES)
     text = f"{bits} bits of the ratio"
     return Finding(name, float(abs(got - ratio) / allowed), f"{float(ratio):.9g}", f"{float(got):.9g}", text)
 
@@ -170,7 +178,8 @@ def _present(trial: Trial) -> dict[str, QParams]:
 def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
 
-    Half a unit of the multiplier's bits and of a factor's 15 bits, half a factor times the multiplier, and half a unit
+    Half a unit of the multiplier, which is at least half of 2**bits - 1, and of a factor's 15 bits, half a factor
+    times the multiplier, and half a unit
     at the largest shift.
     """
     ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
@@ -178,7 +187,9 @@ def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     rounded = 0.5 * one if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
     unit = 2.0**-shift if shift >= trial.target.platform.multiplier.max_shift else 0.0
     bits = multiplier_bits(trial)
-    return ratio * (2.0**-bits + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * rescale.factors.get(name, 1.0)
+    return (
+        ratio * (1.0 / (2.0**bits - 1.0) + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * rescale.factors.get(name, 1.0)
+    )
 
 
 def _copied(trial: Trial) -> bool:
@@ -193,11 +204,11 @@ def _copied(trial: Trial) -> bool:
 def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bits: int) -> Iterator[Finding]:
     """Multiplier, shift and factors of two operands equal those of the platform's rule."""
     first, second = (trial.parameters.inputs[name] for name in names)
-    steps = [p.steps if p.steps is not None else (1.0 / p.scale).float() for p in (first, second, trial.output)]
+    step_a, step_b, step_y = (_codes_per_unit(params) for params in (first, second, trial.output))
     equal_zero = int(first.zero_point) == int(second.zero_point)
-    step_a, step_b, step_y = (s.numpy() for s in steps)
-    adds = trial.spec.quantization.family not in ("subtraction", "comparison")
-    wanted = expected_multipliers.crossed_sum(step_a, step_b, step_y, bits, equal_zero=equal_zero, adds=adds)
+    adds = trial.spec.quantization.family not in trial.target.platform.multiplier.unscaled
+    shifts = shifts_of(trial)
+    wanted = expected_multipliers.crossed_sum(step_a, step_b, step_y, bits, shifts, equal_zero=equal_zero, adds=adds)
     for what, expected, chosen in zip(
         ("multiplier", "shift", *(f"factor[{n}]" for n in names)), wanted, got, strict=True
     ):

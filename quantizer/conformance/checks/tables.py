@@ -106,6 +106,12 @@ def _added_before_rounding(trial: Trial, name: str) -> int:
     return int(trial.output.zero_point) if before else 0
 
 
+def in_float32(trial: Trial) -> bool:
+    """Return whether the platform computes entries in float32: it says so, or their points are spread in float32."""
+    rule = trial.target.platform.tables
+    return rule.arithmetic == "float32" or rule.alignment == "linspace"
+
+
 def half_a_unit(table: Table) -> float:
     """Return the rounding error of an entry, in units: 1/2 for integers, the smallest float32 for floats."""
     return FLOAT32_TINY if table.entries.dtype.is_floating_point else 0.5
@@ -129,7 +135,8 @@ def _layout(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     if rule.segments is None or bits <= NARROW_BITS or name in OF_UNITS:
         return
     step = (1 << bits) // rule.segments
-    wanted = (rule.segments + 1, -(1 << (bits - 1)), step, rule.interpolation)
+    signed = next(iter(trial.parameters.inputs.values())).dtype.kind == "int"
+    wanted = (rule.segments + 1, -(1 << (bits - 1)) if signed else 0, step, rule.interpolation)
     got = (table.entries.numel(), table.first, table.step, table.interpolation)
     text = "entries, first code, step and interpolation of the platform's tables"
     yield Finding(f"table {name}", 0.0 if got == wanted else math.inf, f"{wanted}", f"{got}", text)
@@ -143,7 +150,7 @@ def _wrong_ties(trial: Trial, name: str, entries: Array, wanted: Array) -> Array
     platform, zero = trial.target.platform, int(trial.output.zero_point)
     scales = [float(trial.output.scale), *(float(params.scale) for params in trial.parameters.inputs.values())]
     faults = np.zeros(wanted.shape)
-    if platform.quantizer.operation != "exact" and any(math.frexp(scale)[0] != 0.5 for scale in scales):
+    if in_float32(trial) and any(math.frexp(scale)[0] != 0.5 for scale in scales):
         return faults
     inner = _added_before_rounding(trial, name)
     wanted = np.where(_only_neared(trial, wanted), np.floor(wanted), wanted)
@@ -203,7 +210,7 @@ def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Arra
     params = trial.parameters.inputs[trial.spec.activations[0]]
     scale, zero = float(params.scale), abs(int(params.zero_point))
     wanted = np.exp(np.minimum(places, 0) * scale) / table.unit
-    if trial.target.platform.quantizer.operation == "exact":
+    if not in_float32(trial):
         return wanted, 2.0**-45 * wanted
     summed = (np.abs(places) + 2 * zero) * scale + abs(math.log(table.unit))
     return wanted, np.maximum(FLOAT32_ENTRIES, 4 * 2.0**-24 * summed) * wanted
@@ -231,7 +238,7 @@ def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
     if real.shape != places.shape:
         return None
     before, real = (np.where(np.isnan(codes), 0.0, codes) for codes in (before, real))
-    slack = 2.0**-45 if trial.target.platform.quantizer.operation == "exact" else FLOAT32_ENTRIES
+    slack = FLOAT32_ENTRIES if in_float32(trial) else 2.0**-45
     budget = slack * np.minimum(np.maximum(np.abs(before), np.abs(real)), output.qmax - output.qmin + 1.0)
     return np.clip(real, output.qmin, output.qmax), budget + cancelled(trial, {operands[0]: values})
 
@@ -243,8 +250,8 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
     1/2, a line that is cut); one that turns, that of f(|x|) (a product of x and a sum that cancels); one with poles of
     a period moves as far as f does where its operand is rounded, and so does a monotone one, which may have steps.
     """
-    y, rule = trial.spec.outputs["y"], trial.target.platform.tables
-    if rule.arithmetic != "float32" and rule.alignment != "linspace":
+    y = trial.spec.outputs["y"]
+    if not in_float32(trial):
         return 0.0
     if trial.spec.error_model.period is not None:
         ((name, part),) = values.items()

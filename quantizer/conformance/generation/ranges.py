@@ -17,6 +17,8 @@ from quantizer.core.shapes import limits
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import activation_params
 
+REACH = 2.0**16
+"""Where a range of ties ends if its limits are infinite."""
 SPREAD_BITS = 18
 WIDE_STEP = 17
 """Binary places from an accumulator unit to an output code, so that ties lie beyond the 24 bits of float32."""
@@ -106,6 +108,7 @@ def ranges_within(target: Target, name: str, limits: Range, chooser: ChoiceSourc
     (low, high), (low_code, high_code) = limits, _codes(target)
     part = target.scheme.activation
     symmetric = part.symmetry == "symmetric" or part.bits > target.platform.parameters.symmetric_above_bits
+    low, high = max(low, -REACH), min(high, REACH)
     room = 2 * max(-low, high) if symmetric else (high - low) / 2
     if room <= 0:
         return {}

@@ -1,0 +1,41 @@
+"""What a declared accumulator may hold of an exact sum: the sum itself, wrapped, or saturated in some order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.trial import Trial
+from quantizer.core.verdict import Verdict, Worst, failure
+
+Array = NDArray[Any]
+CHECK = "arithmetic"
+
+
+def held_sums(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array, Verdict | None]:
+    """Return the smallest and the largest sum that the declared accumulator may hold at the end, or a verdict.
+
+    *magnitude*: the sum of |terms|. An accumulator that saturates depends on the order of additions: least where all
+    positive terms come first, most where they come last. A sum that is cut once at its end lies between.
+    """
+    rule = trial.target.platform.accumulator
+    bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
+    limit = 2.0 ** (bits - 1)
+    if rule.overflow == "unbounded" or not acc.size or float(magnitude.max()) < limit:
+        return acc, acc, None
+    outside = (acc >= limit) | (acc < -limit)
+    if rule.overflow == "wrap":
+        wrapped = (acc + limit) % (2 * limit) - limit
+        return wrapped, wrapped, None
+    if rule.overflow == "saturate":
+        above, below = (magnitude + acc) / 2, (acc - magnitude) / 2
+        least = np.maximum(np.minimum(above, limit - 1) + below, -limit)
+        most = np.minimum(np.maximum(below, -limit) + above, limit - 1)
+        return least, most, None
+    if outside.any():
+        index = tuple(int(i) for i in np.argwhere(outside)[0])
+        worst = Worst("accumulator", index, f"at most {int(limit) - 1}", str(int(acc[index])), f"{bits} bits")
+        return acc, acc, failure(CHECK, "the accumulator leaves the range that the platform declares", worst)
+    return acc, acc, None

@@ -1,0 +1,194 @@
+"""Which settings of a platform exclude each other under its schemes. Lint refuses them with the rule, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from quantizer.core.platforms import NARROW_BITS, Platform, Variant
+from quantizer.core.schemes import Scheme
+from quantizer.core.spec import Spec
+from quantizer.core.yaml_source import Location
+
+SUM_BITS = 12
+"""Bits that a sum needs beyond one of its products: room for 4,096 terms, or as many of half the size and a bias."""
+UNIFIED_BITS = 15
+"""Bits of multipliers under one shift."""
+SHIFTED: tuple[Variant, ...] = ("multiplier_shift", "area_multiplier")
+"""Requantizations that read `max_shift`, `positive_shifts` and `unify_shifts`."""
+
+
+def setting_problems(
+    platform: Platform, specs: Sequence[Spec], schemes: Mapping[str, Scheme]
+) -> Iterator[tuple[Location, str]]:
+    """Yield place and reason of settings that contradict each other for one of *specs*, which run on *platform*."""
+    own = [schemes[name] for name in platform.schemes]
+    yield from _signs(platform, own)
+    yield from _segments(platform, own)
+    yield from _alignment(platform, own)
+    yield from _granularity(platform, own)
+    yield from _shifts(platform, specs)
+    yield from _room_for_sums(platform, specs, own)
+    yield from _fixed_outputs(platform, specs, own)
+    yield from _activations(platform)
+    yield from _enclosing(platform, specs)
+
+
+def _is_symmetric(platform: Platform, scheme: Scheme) -> bool:
+    part = scheme.activation
+    return part.symmetry == "symmetric" or part.bits > platform.parameters.symmetric_above_bits
+
+
+def _signs(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
+    """Unsigned codes hold negative numbers by their zero point alone, and symmetric ones have none."""
+    found = next((scheme.name for scheme in schemes if _is_symmetric(platform, scheme)), None)
+    if platform.parameters.activation_sign == "unsigned" and found is not None:
+        text = f"unsigned codes of scheme {found!r}, which is symmetric, hold no negative number. "
+        yield ("parameters", "activation_sign"), f"{text}Write by_range or signed, or an asymmetric scheme."
+    elif platform.parameters.activation_sign == "unsigned" and platform.parameters.zero_point == "negated":
+        text = "negated zero points are as small as those of signed codes. Write activation_sign: by_range or signed."
+        yield ("parameters", "zero_point"), text
+
+
+def _segments(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
+    """A kernel finds its segment by a shift: their number is a power of two, and each has a code at least."""
+    count = platform.tables.segments
+    wide = [scheme.activation.bits for scheme in schemes if scheme.activation.bits > NARROW_BITS]
+    if count is None or not wide:
+        return
+    if count & (count - 1):
+        near = 1 << (count.bit_length() - 1)
+        yield ("tables", "segments"), f"must be a power of two, got {count}. Write {near} or {2 * near}."
+    elif count > 1 << min(wide):
+        text = f"{count} segments of {1 << min(wide)} codes ({min(wide)} bits): a segment has one code at least."
+        yield ("tables", "segments"), f"{text} Write {1 << min(wide)} at most."
+
+
+def _alignment(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
+    """Points at equal distances are not the codes that read the entries, unless each code has its own."""
+    rule = platform.tables
+    if rule.entries != "lut_bits" or rule.alignment != "linspace":
+        return
+    for scheme in schemes:
+        part = scheme.activation
+        if part.lut_bits < part.bits:
+            text = f"linspace: {1 << part.lut_bits} points over codes of {part.bits} bits (scheme {scheme.name!r}) are"
+            yield ("tables", "alignment"), f"{text} not the codes that read the entries. Write stride."
+            return
+
+
+def _granularity(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
+    """Weights in blocks have neither one scale for the tensor nor one for each channel."""
+    for scheme in schemes:
+        if scheme.grid != "blocks":
+            continue
+        for key in ("per_tensor_weights", "per_channel_weights"):
+            named: Sequence[str] = getattr(platform, key)
+            for family in platform.scheme_families.get(scheme.name, ()):
+                if family in named:
+                    text = f"scheme {scheme.name!r} has a scale for each block. Name {family} in one of the two."
+                    yield (key, named.index(family)), text
+        if platform.parameters.weights_hold_bias:
+            text = f"scheme {scheme.name!r} has a scale for each block, which no bias can widen. Remove the key."
+            yield ("parameters", "weights_hold_bias"), text
+
+
+def _shifts(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
+    """Limits of integer shifts are of requantizations that have such shifts."""
+    used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}
+    rule = platform.multiplier
+    for key in ("max_shift", "positive_shifts", "unify_shifts"):
+        if key in rule.model_fields_set and used.isdisjoint(SHIFTED):
+            yield ("multiplier", key), "only multiplier_shift reads it, which no family has. Remove the key."
+    if rule.unify_shifts and used & set(SHIFTED):
+        bits = 0 if rule.bits == "activation" else min(rule.bits, rule.max_bits)
+        if bits > UNIFIED_BITS:
+            text = f"multipliers under one shift have {UNIFIED_BITS} bits at most, got bits: {bits}."
+            yield ("multiplier", "unify_shifts"), f"{text} Write max_bits: {UNIFIED_BITS}."
+
+
+def _room_for_sums(
+    platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
+) -> Iterator[tuple[Location, str]]:
+    """An accumulator that forbids overflow holds the sums of products of every scheme, and a bias."""
+    rule = platform.accumulator
+    for spec in specs:
+        squares = spec.error_model.kind == "euclidean"
+        if rule.overflow not in (("forbidden", "wrap") if squares else ("forbidden",)):
+            continue
+        if spec.error_model.kind != "bilinear" and not squares:
+            continue
+        for scheme in schemes:
+            families = platform.scheme_families.get(scheme.name)
+            fits = (scheme.weight is not None) == spec.has_weights or scheme.grid == "blocks"
+            if not fits or (families is not None and spec.quantization.family not in families):
+                continue
+            bits = scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
+            needed = _bits_of_sum(platform, spec, scheme)
+            if bits < needed:
+                text = f"{spec.op} under {scheme.name!r} needs {needed} bits for 4,096 products and a bias, got {bits}."
+                others = "saturate" if squares else "wrap or saturate"  # a sum of squares that wraps has no root
+                yield ("accumulator", "overflow"), f"{rule.overflow}: {text} Write {others}, or more bits."
+                return
+
+
+def _bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
+    """Return the bits of 4,096 products of centred codes, and of as large a bias."""
+    part, own = scheme.activation, scheme.weight
+    centred = part.bits + (part.symmetry == "asymmetric")
+    if own is None:
+        return 2 * centred + SUM_BITS
+    weight = platform.weight_bits.get(spec.quantization.family, own.bits) + (own.symmetry == "asymmetric")
+    biased = any(item.role == "bias" for item in spec.inputs.values())
+    return max(centred + weight + SUM_BITS, own.bias_bits if biased else 0)
+
+
+def _activations(platform: Platform) -> Iterator[tuple[Location, str]]:
+    """The activation that is computed does not lose what the other one cuts."""
+    for name, computed in platform.activations.items():
+        if name != computed:
+            text = f"{computed} in place of {name} gives other numbers. Write {name}, or remove the line."
+            yield ("activations", name), text
+
+
+def _fixed_outputs(
+    platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
+) -> Iterator[tuple[Location, str]]:
+    """A fixed zero point is a code of every scheme; floats have none."""
+    families = {spec.op: spec.quantization.family for spec in specs}
+    for op, fixed in platform.fixed_outputs.items():
+        for scheme in schemes:
+            if op not in families or families[op] not in platform.scheme_families.get(scheme.name, [families[op]]):
+                continue
+            if scheme.activation.format != "integer":
+                text = f"scheme {scheme.name!r} has activations of {scheme.activation.format}, and they fix integers."
+                yield ("fixed_outputs", op), f"{text} Name other families under scheme_families, or remove the line."
+                break
+            own, bits = fixed.of(scheme.activation.bits), scheme.activation.bits
+            zero = own.zero_point
+            signed = platform.parameters.activation_sign != "unsigned" if own.signed is None else own.signed
+            low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+            if isinstance(zero, int) and not low <= zero <= high:
+                text = f"{zero} is not among the codes {low} to {high} of scheme {scheme.name!r}."
+                yield ("fixed_outputs", op, "zero_point"), f"{text} Write min, middle, or one of them."
+                break
+
+
+def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
+    """Of an arithmetic that is enclosed nothing else is known: no setting may say how it rounds."""
+    if platform.enclosing is None:
+        return
+    used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}
+    if used - {"exact"}:
+        text = "says that the arithmetic is unknown, requantize how it rounds. Write requantize: {default: exact}."
+        yield ("enclosing",), text
+    if platform.tables.entries != "full" or platform.tables.segments is not None:
+        yield (
+            ("enclosing",),
+            "says that the arithmetic is unknown, and tables says that it interpolates. Remove tables.",
+        )
+
+
+def variants_of(platform: Platform, family: str) -> set[Variant]:
+    """Return the requantizations that *family* has on *platform* in some case."""
+    usual = platform.requantize.get(family, platform.requantize["default"])
+    return {usual, *(choice.variant for choice in platform.variants.get(family, ()))}

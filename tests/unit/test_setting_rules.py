@@ -1,0 +1,120 @@
+"""Settings of a platform that contradict each other are refused by lint in one line, which says what to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quantizer.core import library
+from quantizer.core.library import lint
+
+CHIP = {
+    "platform": "chip",
+    "summary": "A chip of its own.",
+    "schemes": "[w8a8, a8]",
+    "ops": "[conv2d, sigmoid]",
+    "requantize": "{default: multiplier_shift}",
+    "multiplier": "{bits: 15}",
+}
+
+
+def linted(folder: Path, **keys: str) -> list[str]:
+    (folder / "platforms").mkdir(exist_ok=True)
+    text = "\n".join(f"{key}: {value}" for key, value in {**CHIP, **keys}.items())
+    (folder / "platforms" / "chip.yaml").write_text(text + "\n")
+    library._load_library.cache_clear()
+    return lint([folder])[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "place", "said"),
+    [
+        (
+            {"schemes": "[w8a8s, a8s]", "parameters": "{activation_sign: unsigned}"},
+            "parameters.activation_sign",
+            "hold no negative number",
+        ),
+        (
+            {"parameters": "{activation_sign: unsigned, zero_point: negated}"},
+            "parameters.zero_point",
+            "as small as those of signed codes",
+        ),
+        (
+            {"schemes": "[w16a16, a16]", "tables": "{segments: 100}"},
+            "tables.segments",
+            "power of two, got 100. Write 64 or 128",
+        ),
+        (
+            {"tables": "{entries: lut_bits, alignment: linspace}", "schemes": "[w16a16, a16]"},
+            "tables.alignment",
+            "Write stride",
+        ),
+        (
+            {"accumulator": "{bits: 16, overflow: forbidden}"},
+            "accumulator.overflow",
+            "conv2d under 'w8a8' needs 32 bits",
+        ),
+        (
+            {"accumulator": "{bits: 16, overflow: wrap}", "ops": "[reduce_l2]", "multiplier": "{}"},
+            "accumulator.overflow",
+            "Write saturate",
+        ),
+        (
+            {"fixed_outputs": "{sigmoid: {scale: 0.00390625, zero_point: 128}}"},
+            "fixed_outputs.sigmoid.zero_point",
+            "128 is not among the codes -128 to 127",
+        ),
+        ({"activations": "{relu6: relu}"}, "activations.relu6", "Write relu6"),
+        (
+            {"requantize": "{default: q31_single}", "multiplier": "{max_shift: 15}"},
+            "multiplier.max_shift",
+            "only multiplier_shift reads it",
+        ),
+        (
+            {"multiplier": "{bits: 20, unify_shifts: true}"},
+            "multiplier.unify_shifts",
+            "15 bits at most, got bits: 20",
+        ),
+        ({"enclosing": "{format: float32}"}, "enclosing", "Write requantize: {default: exact}"),
+        (
+            {"requantize": "{default: exact}", "multiplier": "{}", "parameters": "{scale: float64}"},
+            "requantize.default",
+            "conv2d: it multiplies by the product of scales",
+        ),
+        (
+            {"requantize": "{default: half_away}", "multiplier": "{shifts: [2, 62]}"},
+            "requantize.default",
+            "has no shifts of [2, 62]",
+        ),
+        (
+            {"ops": "[add]", "requantize": "{default: q31_double}", "multiplier": "{sum_shift: 20}"},
+            "requantize.default",
+            "Write shifts: [2, 62] too",
+        ),
+    ],
+)
+def test_lint_refuses_settings_that_contradict_each_other(tmp_path: Path, keys: dict[str, str], place: str, said: str):
+    problems = [line for line in linted(tmp_path, **keys) if f": {place}: " in line]
+    assert problems
+    assert said in problems[0]
+
+
+def test_lint_accepts_what_the_messages_say_to_write(tmp_path: Path):
+    assert linted(tmp_path) == []
+    assert linted(tmp_path, parameters="{activation_sign: by_range}", schemes="[w8a8s, a8s]") == []
+    assert linted(tmp_path, schemes="[w16a16, a16]", tables="{segments: 64}") == []
+    assert linted(tmp_path, accumulator="{bits: 32, overflow: forbidden}") == []
+
+
+def test_weights_in_blocks_have_no_scale_per_tensor(tmp_path: Path):
+    problems = linted(
+        tmp_path,
+        schemes="[w4g4a8]",
+        scheme_families="{w4g4a8: [fully_connected]}",
+        ops="[fully_connected]",
+        requantize="{default: exact}",
+        multiplier="{}",
+        per_tensor_weights="[fully_connected]",
+    )
+    assert ["has a scale for each block" in line for line in problems] == [True]
