@@ -20,6 +20,7 @@ from quantizer.core.workers import worker_pool
 
 if TYPE_CHECKING:
     from quantizer.conformance.campaign.plan import Plan
+    from quantizer.conformance.options import Options
 
 CLEAN, ALARMS = 0, 1
 TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
@@ -81,20 +82,17 @@ def run(args: argparse.Namespace) -> int:
     written = store_failures(totals, args.output / "failures")
     lines = [f"{record['examples']:,} examples of {record['targets']} targets, {record['elements']:,} elements"]
     lines += [f"{failure.count} x {cause} ({failure.finding})" for cause, failure in sorted(totals.failures.items())]
-    lines += [f"replay: quantizer case replay {path}" for path in written]
+    lines += [f"replay: quantizer case replay {path}{_options(args).arguments}" for path in written]
     lines += [f"{record['alarms']} alarms; record: {args.output / 'record.json'}"]
     sys.stdout.write(os.linesep.join(lines) + os.linesep)
     return ALARMS if record["alarms"] else CLEAN
 
 
-def _plan(args: argparse.Namespace) -> Plan:
-    from quantizer.conformance.campaign.plan import Plan
+def _options(args: argparse.Namespace) -> Options:
     from quantizer.conformance.options import Options
-    from quantizer.conformance.session import open_session
-    from quantizer.runtime.isolation.plugins import judged
 
     specs, plugins = (tuple(path.resolve() for path in paths) for paths in (args.op_specs, args.op_plugins))
-    options = Options(
+    return Options(
         root=Path.cwd(),
         specs=specs,
         plugins=plugins,
@@ -102,6 +100,15 @@ def _plan(args: argparse.Namespace) -> Plan:
         platforms=tuple(args.op_platform),
         schemes=tuple(args.op_scheme),
     )
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from quantizer.conformance.campaign.plan import Plan
+    from quantizer.conformance.session import open_session
+    from quantizer.runtime.isolation.plugins import judged
+
+    options = _options(args)
+    specs, plugins = options.specs, options.plugins
     found = judged(options.plugins, dict(os.environ))
     session = open_session(options, tuple(folder for plugin in found for folder in plugin.specs))
     for op in args.op:

@@ -14,6 +14,7 @@ from quantizer.core.levels import ALL
 
 if TYPE_CHECKING:
     from quantizer.conformance.exported import Content
+    from quantizer.conformance.options import Options
     from quantizer.conformance.session import Session
     from quantizer.conformance.stored import Replay
     from quantizer.conformance.trial import Trial
@@ -102,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
     trial = _trial(session, replay)
     if args.verb == "replay":
-        return _replay(trial, replay)
+        return _replay(trial, replay, options, session.library.paths[trial.spec.op])
     return _keep(replay, args) if args.verb == "keep" else _export(trial, args.to)
 
 
@@ -113,15 +114,21 @@ def _trial(session: Session, replay: Replay) -> Trial:
     return Trial(target_of(session.library, replay.case, str(replay.path)), replay.case, session.engine)
 
 
-def _replay(trial: Trial, replay: Replay) -> int:
+def _replay(trial: Trial, replay: Replay, options: Options, spec: Path) -> int:
     from quantizer.conformance.failures import describe, graph_line
     from quantizer.conformance.judge import judge
+    from quantizer.core.library import shipped_folder
     from quantizer.core.verdict import CHECKS
 
     verdicts = judge(trial, CHECKS)
     if any(verdict.failing for verdict in verdicts):
-        item = trial.target.id
-        print_lines(describe(item, replay.case, trial, verdicts, rerun=f"pytest -k {item}", replay=str(replay.path)))
+        item, shown = trial.target.id, options.shown(replay.path)
+        folder = shipped_folder().resolve()
+        elsewhere = spec.resolve().is_relative_to(folder) and options.root.resolve() != folder.parent
+        own = f" --op-shipped={trial.spec.op}" if elsewhere else ""
+        rerun = f"pytest -k {item}{own}{options.arguments}"
+        again = f"quantizer case replay {shown}{options.arguments}"
+        print_lines(describe(item, replay.case, trial, verdicts, rerun=rerun, replay=again))
         return FAILED
     lines = [graph_line(replay.case)]
     for verdict in verdicts:

@@ -66,8 +66,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     defects.add_argument(
         "--record",
-        action="store_true",
-        help="with --gallery: run the scripts of installed engines and record what they print",
+        nargs="?",
+        const="all",
+        choices=("all", "missing"),
+        help="with --gallery: run the scripts of installed engines, all or those without a record, and keep what they "
+        "print",
     )
     for verb in (agreement, defects):
         verb.add_argument("-o", "--output", type=Path, help="write markdown to this file")
@@ -214,7 +217,8 @@ def _gallery(args: argparse.Namespace) -> int:
         )
     session = open_session(Options(root=Path.cwd(), platforms=(ENCLOSING,)))
     if args.record:
-        found = gallery.recorded(gallery.entries(session), gallery.read_outcomes(gallery.OUTCOMES))
+        before = gallery.read_outcomes(gallery.OUTCOMES)
+        found = gallery.recorded(gallery.entries(session), before, missing=args.record == "missing")
         replace_files({gallery.OUTCOMES: json.dumps(found, indent=1) + "\n"})
     made = gallery.files(session, Path.cwd())
     for path in set(gallery.SCRIPTS.glob("*.py")) - set(made):

@@ -211,10 +211,17 @@ def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
     return dict(found)
 
 
-def recorded(known: Sequence[Entry], before: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """Run every script whose engine is installed here; return outcomes by key, those of *before* for the others."""
+def recorded(
+    known: Sequence[Entry], before: Mapping[str, Mapping[str, str]], *, missing: bool = False
+) -> dict[str, Mapping[str, str]]:
+    """Run every script whose engine is installed here; return outcomes by key, those of *before* for the others.
+
+    missing: only scripts that have no outcome yet.
+    """
     found = {entry.key: before[entry.key] for entry in known if entry.key in before}
     for entry in known:
+        if missing and entry.key in found:
+            continue
         if entry.script and not (chosen := Chosen(entry.engine)).missing:
             found[entry.key] = outcome_of(entry.script, chosen.command[0])
     return dict(sorted(found.items()))

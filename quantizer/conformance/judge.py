@@ -296,6 +296,7 @@ _CASE_VALUES: Mapping[str, Callable[[Trial], object]] = {
     "largest_ratio": _largest_ratio,
     "largest_code": _largest_code,
     "input_zero_point": lambda trial: _largest_zero(trial.parameters.inputs.values()),
+    "output_zero_point": lambda trial: _largest_zero(trial.parameters.outputs.values()),
     "weight_zero_point": lambda trial: _largest_zero(c.params for c in trial.parameters.constants.values()),
     "range_low": _range_low,
     "terms": lambda trial: trial.terms,

@@ -27,7 +27,7 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 CASE_NAMES = (
     "activation_bits", "lut_bits", "weight_bits", "data", "activation", "input_spread", "spread", "largest_sum",
-    "largest_ratio", "largest_code", "input_zero_point", "weight_zero_point", "range_low", "terms",
+    "largest_ratio", "largest_code", "input_zero_point", "output_zero_point", "weight_zero_point", "range_low", "terms",
     "fast", "cut_axes", "largest_pair",
 )  # fmt: skip
 """What the predicate of a defect may name beside dimensions and attributes.
@@ -35,9 +35,10 @@ CASE_NAMES = (
 activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output;
 largest_sum: the largest |sum| of centred codes, or |centred code| of one input; largest_ratio: of the inputs' and
 weights' scales over the output's; largest_code: the largest |code| that the output would have without saturation;
-input_zero_point, weight_zero_point: the largest |zero point| of inputs and of weights; range_low: the highest lower end
-of a calibrated range, in its steps; terms: of the error model; fast: whether the scheme is; cut_axes: those that tiles
-cut; largest_pair: the largest sum that two products of a raw code and a raw weight could have."""
+input_zero_point, output_zero_point, weight_zero_point: the largest |zero point| of inputs, outputs and weights;
+range_low: the highest lower end of a calibrated range, in its steps; terms: of the error model; fast: whether the
+scheme is; cut_axes: those that tiles cut; largest_pair: the largest sum that two products of a raw code and a raw
+weight could have."""
 
 
 class Defect(Model):

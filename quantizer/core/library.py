@@ -29,7 +29,8 @@ from quantizer.core.stage_rules import check_stages
 from quantizer.core.wording import shown_path, suggestion
 from quantizer.core.yaml_source import Location, Positions, load_yaml
 
-MAX_LINES = 400
+MAX_LINES = 2000
+"""Of one file: a platform lists the known defects of every engine that computes it."""
 MOST_FILES = 16384
 """Files that are remembered, so that a run of as many specs reads each once."""
 SCHEMES_FILE = "schemes.yaml"

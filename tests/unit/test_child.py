@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import numpy as np
 import psutil
@@ -77,3 +78,26 @@ def test_a_message_of_any_length_crosses_the_pipes() -> None:
             assert np.array_equal(found, values)
     finally:
         child.close()
+
+
+def test_what_an_earlier_question_printed_is_not_said_of_the_next_one() -> None:
+    script = """
+import os, sys
+from quantizer.runtime.engines.frames import Frame, receive, send
+receive(sys.stdin.buffer)
+print("of the first question", file=sys.stderr, flush=True)
+send(sys.stdout.buffer, Frame({"kind": "answer"}))
+receive(sys.stdin.buffer)
+os.kill(os.getpid(), 6)
+"""
+    child = Child([sys.executable, "-c", script], dict(os.environ), Limits(patience=60.0))
+    try:
+        child.ask(Frame({"kind": "call"}))
+        deadline = time.monotonic() + 60.0
+        while not child.said() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with pytest.raises(DiedError) as error:
+            child.ask(Frame({"kind": "call"}))
+    finally:
+        child.close()
+    assert str(error.value) == "was killed by SIGABRT"

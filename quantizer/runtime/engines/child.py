@@ -55,6 +55,31 @@ class Limits:
     """Bytes that it and its children may hold in memory."""
 
 
+class Printed:
+    """The last of what a process printed since it was asked."""
+
+    def __init__(self) -> None:
+        self._parts: deque[bytes] = deque()
+        self._lock = threading.Lock()
+
+    def add(self, part: bytes) -> None:
+        """Keep *part*, and no more than HELD bytes before it."""
+        with self._lock:
+            self._parts.append(part)
+            while sum(map(len, self._parts)) - len(self._parts[0]) >= HELD:
+                self._parts.popleft()
+
+    def forget(self) -> None:
+        """Drop everything: what an earlier question made it print says nothing of the next one."""
+        with self._lock:
+            self._parts.clear()
+
+    def text(self) -> str:
+        """Return what is kept."""
+        with self._lock:
+            return b"".join(self._parts).decode("utf-8", "replace")
+
+
 class Child:
     """One process: it is asked, and answers, one message at a time."""
 
@@ -62,18 +87,20 @@ class Child:
         self._limits = limits
         self._mark = secrets.token_hex(8)
         self._process = started(command, {**environment, MARK: self._mark})
-        self._lines: deque[bytes] = deque()
+        self._printed = Printed()
         self._deadline: float | None = None
         self._verdict: list[str] = []
         self._over = threading.Event()
         self._questions = Questions(self._process)
         self._answers = Answers(self._process, self._over)
-        threading.Thread(target=_drain, args=(cast("BinaryIO", self._process.stderr), self._lines), daemon=True).start()
+        errors = cast("BinaryIO", self._process.stderr)
+        threading.Thread(target=_drain, args=(errors, self._printed), daemon=True).start()
         threading.Thread(target=_watch, args=(weakref.ref(self), self._process, self._over), daemon=True).start()
         self._ended = weakref.finalize(self, _end, self._process, self._questions, self._over, self._mark, os.getpid())
 
     def ask(self, frame: Frame, patience: float | None = None) -> Frame:
         """Return the answer to *frame*; DiedError where none came: the process has ended then."""
+        self._printed.forget()
         return self._waited(frame, self._limits.patience if patience is None else patience)
 
     def greeting(self) -> Frame:
@@ -81,8 +108,8 @@ class Child:
         return self._waited(None, self._limits.starting)
 
     def said(self) -> str:
-        """Return the last of what the process printed."""
-        return b"".join([*self._lines]).decode("utf-8", "replace")
+        """Return the last of what the process printed since it was asked."""
+        return self._printed.text()
 
     def close(self) -> int:
         """End the process and all that it started; return how many of those would have stayed."""
@@ -181,15 +208,11 @@ def _memory(process: psutil.Process) -> int:
     return 0
 
 
-def _drain(stream: BinaryIO, lines: deque[bytes]) -> None:
+def _drain(stream: BinaryIO, printed: Printed) -> None:
     """Keep the last of what is printed, however much it is."""
-    held = 0
     with contextlib.suppress(OSError, ValueError), stream:
         while part := os.read(stream.fileno(), HELD):
-            lines.append(part)
-            held += len(part)
-            while held - len(lines[0]) >= HELD:
-                held -= len(lines.popleft())
+            printed.add(part)
 
 
 def _settled(pid: int, mark: str) -> int:
