@@ -2,7 +2,7 @@
 
 A start costs four seconds of imports, and the tests start more than a hundred programs. Run as a script, this file is the
 parent: it imports, reads requests, forks a child for each and answers with its exit code. `Warmed` is the other end.
-A child has its own folder, environment, arguments, streams and sys.path. The workers of xdist that it asks for are forks, too. What is read while modules are imported (the
+A child has its own folder, environment, arguments, streams and sys.path. What it starts itself, processes of plugins, workers of a pool or of xdist, are forks, too. What is read while modules are imported (the
 settings of the float libraries, of Python) is the parent's: who sets such a variable is refused and starts a process.
 Another copy of the package needs a parent of its own: `Warmed(package)`.
 """
@@ -264,12 +264,16 @@ def _with_workers(run: Callable[[], int]) -> int:
         _ask_for_workers(session)
         return run()
     session.close()
+    workers = []
     while True:
         asked, files, _, _ = socket.recv_fds(nursery, 1, 2)
-        if not asked:
+        if not asked:  # the session has ended, and its workers end with it
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            for worker in workers:
+                os.waitpid(worker, 0)
             return code if code >= 0 else 128 - code
         worker = os.fork()
+        workers.append(worker)
         if worker == 0:
             _take_streams(*files)
             sys.argv[:] = ["-c"]
@@ -300,9 +304,14 @@ def _ask_for_workers(nursery: socket.socket) -> None:
     xdist.workermanage._sys_path = list(sys.path)
 
 
-def _fork_plugins() -> None:
-    """Start processes of plugins as forks of this one."""
+def _fork_children() -> None:
+    """Start processes of plugins, and those of pools, as forks of this one."""
+    import multiprocessing
+
     from quantizer.runtime.engines import child
+
+    forks = multiprocessing.get_context("fork")
+    multiprocessing.get_context = lambda method=None: forks  # type: ignore[assignment,misc]
 
     started = child.started
 
@@ -350,7 +359,7 @@ def _become(request: dict[str, Any]) -> int:
     found = PathFinder.find_spec("quantizer", sys.path)
     if found is None or found.origin != quantizer.__file__:
         raise RuntimeError(f"this is another quantizer: {found and found.origin}. Start a process of its own.")
-    _fork_plugins()
+    _fork_children()
     if "-n" in request["words"]:
         return _with_workers(lambda: _program(request["words"][0]))
     return _program(request["words"][0])
