@@ -48,7 +48,7 @@ def options_document(commands: Mapping[str, tuple[str, str]]) -> str:
 
 
 class _Options:
-    """What pytest_addoption is given: it keeps the options as argparse has them. pytest's own objects differ by release."""
+    """What pytest_addoption is given: it keeps options as argparse has them. pytest's own objects differ by release."""
 
     def __init__(self) -> None:
         self.parser = argparse.ArgumentParser(add_help=False)

@@ -15,7 +15,20 @@ EXAMPLES = "5120"
 
 
 def words(folder, *more):
-    return ["campaign", "--examples", EXAMPLES, "--op", "relu", "--op-scheme", "a8", "--seed", "5", "-o", str(folder), *more]
+    return [
+        "campaign",
+        "--examples",
+        EXAMPLES,
+        "--op",
+        "relu",
+        "--op-scheme",
+        "a8",
+        "--seed",
+        "5",
+        "-o",
+        str(folder),
+        *more,
+    ]
 
 
 def command(folder, *more):
@@ -44,7 +57,9 @@ def undisturbed(tmp_path_factory, warmed):
     return record(folder)
 
 
-def test_a_campaign_that_was_killed_goes_on_and_ends_the_same_and_its_workers_end_with_it(tmp_path, undisturbed, warmed):
+def test_a_campaign_that_was_killed_goes_on_and_ends_the_same_and_its_workers_end_with_it(
+    tmp_path, undisturbed, warmed
+):
     journal = tmp_path / "journal.jsonl"
     running = psutil.Popen(command(tmp_path, "--workers", "2"), stdout=subprocess.DEVNULL)
     wait_for(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 2)

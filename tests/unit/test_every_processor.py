@@ -6,6 +6,7 @@ Settings stand for processors: each hides instructions of this one. All settings
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,20 @@ def test_other_kernels_give_the_same_ir_records_and_goldens(tmp_path: Path) -> N
     assert machine is not None
     assert machine.kernels["aten"] in ("DEFAULT", "NO AVX"), "the setting was taken"
     assert machine.kernels["mkl"] == mkl.SAID[mkl.pin()]
+
+
+def test_a_setting_is_red_where_a_record_or_a_float_function_has_other_bits_than_without_it() -> None:
+    """A program under an emulator may differ in the functions that begin with an approximation of the processor."""
+    matrix = runpy.run_path(str(ROOT / "benchmarks" / "processors.py"))
+    found, judge, excused = matrix["Found"], matrix["judge"], matrix["OF_THE_PROCESSOR"]
+    base = found(records={"a": '{"id": "a", "ratio": 1}'}, digests={"exp": "1", "sqrt": "2"})
+    assert judge(base, base) == []
+    other = found(records={"a": '{"id": "a", "ratio": 2}'}, digests={"exp": "1", "sqrt": "3"})
+    assert judge(base, other) == [
+        "other bits of float functions than with nothing set: sqrt",
+        "another record than with nothing set: a: ratio",
+    ]
+    assert judge(base, found(records=base.records, digests=other.digests), excused) == []
+    assert judge(base, found(records=base.records), excused) == [
+        "other bits of float functions than with nothing set: exp"
+    ]
